@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from baker.temporary_folder import temporary_folder
+from hearthd.baker.temporary_folder import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

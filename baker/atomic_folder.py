@@ -23,9 +23,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.temporary_folder import temporary_folder
-from models.bundle import BundleError, Corrupt, WrongFormat, read_manifest
-from runtime.interrupts import at_interrupt
+from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.models.bundle import BundleError, Corrupt, WrongFormat, read_manifest
+from hearthd.runtime.interrupts import at_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from baker.checks import inspection
-from baker.compiler.targets import TARGET_GROUPS, TARGET_NAMES
-from baker.pipeline.bake_encoder import (
+from hearthd.baker.checks import inspection
+from hearthd.baker.compiler.targets import TARGET_GROUPS, TARGET_NAMES
+from hearthd.baker.pipeline.bake_encoder import (
     ENCODER_PRECISIONS,
     EncoderBakeRequest,
     bake_encoder,
 )
-from baker.pipeline.bake_errors import BAKE_ERRORS
-from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
-from baker.pipeline.bake_language_model import bake
-from baker.pipeline.encoder_recipe import encoder_recipes
-from baker.pipeline.recipe import BakeRequest, recipes
-from baker.precision.auto_precision import AUTO, MAX_KL
-from baker.presentation.byte_size import byte_size
-from baker.presentation.console import open_console
-from baker.progress import TerminalProgress
-from models.bundle import LanguageManifest, read_manifest
-from models.gru import FORMS
-from models.precision import ACTIVATION_BITS, KV_CACHES, NAMED_PRECISIONS, PRECISIONS
+from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
+from hearthd.baker.pipeline.bake_gru import GruBakeRequest, bake_gru
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.recipe import BakeRequest, recipes
+from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
+from hearthd.baker.presentation.byte_size import byte_size
+from hearthd.baker.presentation.console import open_console
+from hearthd.baker.progress import TerminalProgress
+from hearthd.models.bundle import LanguageManifest, read_manifest
+from hearthd.models.gru import FORMS
+from hearthd.models.precision import ACTIVATION_BITS, KV_CACHES, NAMED_PRECISIONS, PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from baker.progress import Progress
+    from hearthd.baker.progress import Progress
 
-# Exceptions that end the command, and its exit code: see hearth/cli.py.
+# Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
 MAX_RANK = 256
 # The entry point whose fusions are shown: it reads one token of one sequence.

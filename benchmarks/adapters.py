@@ -32,15 +32,15 @@ import numpy as np
 from benchmarks.engines import adapters_worker
 from benchmarks.engines.adapters_worker import TOKEN, WARM_STEPS, AdapterTask
 from benchmarks.report.machine import physical_cores
-from runtime.open_bundle import open_bundle
+from hearthd.runtime.open_bundle import open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from models.bundle import AdapterArray, LanguageManifest
-    from runtime.language_model import IreeRuntime
+    from hearthd.models.bundle import AdapterArray, LanguageManifest
+    from hearthd.runtime.language_model import IreeRuntime
 
 Cases: TypeAlias = "Mapping[str, Sequence[int]]"
 

@@ -34,10 +34,6 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 from rich.console import Console
 
-from baker.compare.measurement.passages import shipped_texts
-from baker.compare.report.summary import Report
-from baker.compare.sides.open_side import EXACT_LOGITS
-from baker.compare.sides.vocabulary import BundleVocabulary
 from benchmarks.engines.decode_rounds import (
     DECODE,
     BenchmarkError,
@@ -68,12 +64,16 @@ from benchmarks.report.machine import (
 from benchmarks.report.speed_plots import ModelPoint, SpeedLine, speed_by, speed_by_kl
 from benchmarks.serving.server_commands import version_of
 from benchmarks.serving.server_process import ServerFailed
-from models.bundle import BundleError, LanguageManifest, read_manifest_of
+from hearthd.baker.compare.measurement.passages import shipped_texts
+from hearthd.baker.compare.report.summary import Report
+from hearthd.baker.compare.sides.open_side import EXACT_LOGITS
+from hearthd.baker.compare.sides.vocabulary import BundleVocabulary
+from hearthd.models.bundle import BundleError, LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from baker.presentation.table import Table
+    from hearthd.baker.presentation.table import Table
 
 FIGURES = (
     Figure(DECODE, "decode, tokens/s", higher_is_better=True),

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 import httpx
 import numpy as np
 
-from baker.presentation.table import Table, print_table
 from benchmarks.report.machine import describe_machine, write_json
 from benchmarks.serving.server_process import Running, Server, resources, running
+from hearthd.baker.presentation.table import Table, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of the bundle's server")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    ours = (sys.executable, "-m", "hearth", "serve", str(options.bundle))
+    ours = (sys.executable, "-m", "hearthd", "serve", str(options.bundle))
     commands: dict[str, tuple[str, ...]] = {
         options.bundle.name: (*ours, "--threads", str(options.threads))
     }

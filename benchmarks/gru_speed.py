@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 
-from baker.compiler.compilation import Compilation, CompileError
-from baker.compiler.targets import find_target
-from baker.parameters.irpa import ArchiveWriter
-from baker.presentation.table import Table, print_table
 from benchmarks.engines.gru_worker import EXPECTED, GruModel, measure_in_process
 from benchmarks.report.figures import Figure, Rounds, figures_table, print_figures
 from benchmarks.report.machine import describe_machine, physical_cores, write_json
-from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
-from models.dsl.evaluate import evaluate
-from models.dsl.mlir.stablehlo import module_text
-from models.gru import FORMS, GruConfig, program
+from hearthd.baker.compiler.compilation import Compilation, CompileError
+from hearthd.baker.compiler.targets import find_target
+from hearthd.baker.parameters.irpa import ArchiveWriter
+from hearthd.baker.presentation.table import Table, print_table
+from hearthd.models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.gru import FORMS, GruConfig, program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

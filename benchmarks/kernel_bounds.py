@@ -26,17 +26,17 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.compiler.kernel_objects import FLAGS, PACKAGE
-from baker.compiler.targets import find_target
-from baker.presentation.table import Table, print_table
 from benchmarks.report.machine import describe_machine, write_json
-from models.dsl import packing
-from models.dsl.fused.small_products import FORMS
+from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE
+from hearthd.baker.compiler.targets import find_target
+from hearthd.baker.presentation.table import Table, print_table
+from hearthd.models.dsl import packing
+from hearthd.models.dsl.fused.small_products import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from models.bundle import Target
+    from hearthd.models.bundle import Target
 
 PARTS = 2  # of an activation
 PRODUCTS = packing.ROWS * packing.GROUP * PARTS  # of a group with one row
@@ -145,7 +145,10 @@ def assembly(kernel: str, target: Target) -> str:
     machine = target.triple.partition("-")[0]
     flags = ("-target", f"{machine}-linux-gnu", f"-mcpu={target.cpu.replace('-', '_')}", *FLAGS)
     command = (sys.executable, "-m", PACKAGE, "cc", *flags, "-Wno-unused-command-line-argument")
-    with as_file(files("models.dsl") / "kernels") as sources, tempfile.TemporaryDirectory() as top:
+    with (
+        as_file(files("hearthd.models.dsl") / "kernels") as sources,
+        tempfile.TemporaryDirectory() as top,
+    ):
         out = Path(top) / "kernel.s"
         source = str(sources / f"{kernel}.c")
         subprocess.run([*command, "-S", source, "-o", str(out)], check=True)

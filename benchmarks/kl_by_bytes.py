@@ -29,30 +29,30 @@ import gguf
 import numpy as np
 from rich.console import Console
 
-from baker.compare.measurement.passages import UnreadableText, shipped_texts, text_passage
-from baker.compare.measurement.position_metrics import measure
-from baker.compare.report.summary import summarize
-from baker.compare.sides.llama_cpp import LlamaError
-from baker.compare.sides.open_side import EXACT_LOGITS, SideOptions, opened
-from baker.compare.sides.prediction import FullPrediction, NotFinitePrediction
-from baker.compare.sides.side import LlamaSide, SideError
-from baker.presentation.table import Table, print_table
-from baker.weights.gguf import GgufSource
-from baker.weights.source import WeightsError
 from benchmarks.engines.step_bytes import step_bytes
 from benchmarks.report.machine import describe_machine, physical_cores, versions, write_json
 from benchmarks.report.speed_plots import SizePoint, kl_by_bytes
-from models.bundle import BundleError, LanguageManifest, read_manifest_of
+from hearthd.baker.compare.measurement.passages import UnreadableText, shipped_texts, text_passage
+from hearthd.baker.compare.measurement.position_metrics import measure
+from hearthd.baker.compare.report.summary import summarize
+from hearthd.baker.compare.sides.llama_cpp import LlamaError
+from hearthd.baker.compare.sides.open_side import EXACT_LOGITS, SideOptions, opened
+from hearthd.baker.compare.sides.prediction import FullPrediction, NotFinitePrediction
+from hearthd.baker.compare.sides.side import LlamaSide, SideError
+from hearthd.baker.presentation.table import Table, print_table
+from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.source import WeightsError
+from hearthd.models.bundle import BundleError, LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from baker.compare.measurement.passages import Passage
-    from baker.compare.report.summary import Summary
-    from baker.compare.sides.side import Side
     from benchmarks.report.machine import Machine
+    from hearthd.baker.compare.measurement.passages import Passage
+    from hearthd.baker.compare.report.summary import Summary
+    from hearthd.baker.compare.sides.side import Side
 
 _LLAMA_CONTEXT = 4096  # positions, more than a shipped text has
 _ERRORS = (

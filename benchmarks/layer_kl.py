@@ -20,33 +20,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.calibration.calibrated_layers import calibrated_layers
-from baker.calibration.calibration_text import calibration_text, sequences
-from baker.calibration.reading import FileWeights, hidden_states, logits
-from baker.calibration.token_weights import token_weights
-from baker.compare.measurement.passages import shipped_texts
-from baker.compare.measurement.position_metrics import kl_divergence
-from baker.compare.sides.prediction import FullPrediction
-from baker.parameters.quantization import encoded
-from baker.presentation.table import Table, print_table
-from baker.tokenizer.tokenizer_files import answer_tokenizer, special_tokens
-from baker.weights.gguf import GgufSource
-from models.catalog import ARCHITECTURES
-from models.dsl.evaluate import evaluate
-from models.dsl.storage import STORAGES
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
-from models.precision import PRECISIONS
+from hearthd.baker.calibration.calibrated_layers import calibrated_layers
+from hearthd.baker.calibration.calibration_text import calibration_text, sequences
+from hearthd.baker.calibration.reading import FileWeights, hidden_states, logits
+from hearthd.baker.calibration.token_weights import token_weights
+from hearthd.baker.compare.measurement.passages import shipped_texts
+from hearthd.baker.compare.measurement.position_metrics import kl_divergence
+from hearthd.baker.compare.sides.prediction import FullPrediction
+from hearthd.baker.parameters.quantization import encoded
+from hearthd.baker.presentation.table import Table, print_table
+from hearthd.baker.tokenizer.tokenizer_files import answer_tokenizer, special_tokens
+from hearthd.baker.weights.gguf import GgufSource
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.storage import STORAGES
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.dsl.storage import Storage
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.dsl.storage import Storage
 
     Array = NDArray[Any]
 

@@ -13,7 +13,6 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from baker.presentation.table import Table, print_table
 from benchmarks.engines.lora_worker import (
     LoraGradient,
     compare_with_numpy,
@@ -22,6 +21,7 @@ from benchmarks.engines.lora_worker import (
     run_gradient,
 )
 from benchmarks.report.machine import describe_machine, physical_cores, write_json
+from hearthd.baker.presentation.table import Table, print_table
 
 # The name of a figure, its heading and its format.
 COLUMNS = (

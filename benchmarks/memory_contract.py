@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 from rich.console import Console
 
-from baker.presentation.table import Table, print_table
 from benchmarks.report.machine import describe_machine, physical_cores, write_json
 from benchmarks.serving.memory_group import NoControlGroup, group
 from benchmarks.serving.server_process import Running, Server, ServerFailed, running
-from models.bundle import (
+from hearthd.baker.presentation.table import Table, print_table
+from hearthd.models.bundle import (
     CHAT_TEMPLATE,
     CONTEXTS_PER_TEXT,
     PARAMETERS,
@@ -45,7 +45,7 @@ from models.bundle import (
     megabytes,
     read_manifest_of,
 )
-from server.api.middleware.body_limits import estimated_memory
+from hearthd.server.api.middleware.body_limits import estimated_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -202,7 +202,16 @@ def refusal(bundle: Path, manifest: LanguageManifest, *, threads: int) -> str:
 
 def _serve(bundle: Path, cache: int, threads: int) -> tuple[str, ...]:
     limits = ("--threads", str(threads), "--cache-ram", str(cache))
-    return (sys.executable, "-m", "hearth", "serve", str(bundle), *limits, "--log-level", "warning")
+    return (
+        sys.executable,
+        "-m",
+        "hearthd",
+        "serve",
+        str(bundle),
+        *limits,
+        "--log-level",
+        "warning",
+    )
 
 
 async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 
-from baker.weights import gguf_integers
-from baker.weights.gguf import GgufSource
+from hearthd.baker.weights import gguf_integers
+from hearthd.baker.weights.gguf import GgufSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import WeightSource
+    from hearthd.baker.weights.source import WeightSource
 
 _SEED = 0
 

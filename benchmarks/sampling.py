@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baker.presentation.table import Table, print_table
-from models.bundle import LanguageManifest, read_manifest_of
-from server.sampling.options import SamplingOptions
-from server.sampling.sampler import Sampler
-from server.text.grammars.grammar import Grammar, Grammars
-from server.text.tokenizer import Tokenizer
+from hearthd.baker.presentation.table import Table, print_table
+from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.server.sampling.options import SamplingOptions
+from hearthd.server.sampling.sampler import Sampler
+from hearthd.server.text.grammars.grammar import Grammar, Grammars
+from hearthd.server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from server.sampling.constraint import Constraint
+    from hearthd.server.sampling.constraint import Constraint
 
 VOCABULARY = 262_144
 PROMPT = tuple(range(500)) * 4

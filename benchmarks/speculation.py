@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.presentation.table import Table, print_table
 from benchmarks.report.figures import Figure, figures_table, print_figures
 from benchmarks.report.machine import describe_machine, physical_cores, write_json
-from models.bundle import TOKENIZER
-from runtime.open_bundle import open_bundle
-from server.engine.engine import Engine
-from server.engine.generation import Request, Token
-from server.engine.prompt_lookup import Costs
-from server.sampling.options import SamplingOptions
-from server.text.tokenizer import Tokenizer
+from hearthd.baker.presentation.table import Table, print_table
+from hearthd.models.bundle import TOKENIZER
+from hearthd.runtime.open_bundle import open_bundle
+from hearthd.server.engine.engine import Engine
+from hearthd.server.engine.generation import Request, Token
+from hearthd.server.engine.prompt_lookup import Costs
+from hearthd.server.sampling.options import SamplingOptions
+from hearthd.server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,12 +29,12 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
-from baker.presentation.console import open_console
-from baker.progress import TerminalProgress
-from baker.weights.gguf import GgufSource
-from baker.weights.source import BadFile, WeightsError, block_shapes
-from models.decoder.config.decoder_config import every_nth_layer_sees_all
-from models.gemma3 import Config
+from hearthd.baker.presentation.console import open_console
+from hearthd.baker.progress import TerminalProgress
+from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.source import BadFile, WeightsError, block_shapes
+from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
+from hearthd.models.gemma3 import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.progress import Progress
+    from hearthd.baker.progress import Progress
 
 ARCHITECTURE = "gemma3"
 # Source: config.json of google/gemma-3-270m-it, -1b-it, -4b-it, -12b-it and -27b-it.

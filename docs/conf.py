@@ -56,7 +56,7 @@ def _format_docstring(
 
 def _settings() -> str:
     """A table of the server's settings for each of their groups."""
-    from server.settings import Settings
+    from hearthd.server.settings import Settings
 
     groups: dict[str, list[str]] = {}
     for name, field in Settings.model_fields.items():
@@ -71,7 +71,7 @@ def _settings() -> str:
 
 def _request_fields() -> str:
     """A table of the fields of POST /generate."""
-    from server.api.native.generate import GenerateRequest
+    from hearthd.server.api.native.generate import GenerateRequest
 
     rows = ["| Field | Default | Meaning |", "|---|---|---|"]
     for name, field in GenerateRequest.model_fields.items():

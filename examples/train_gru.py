@@ -14,16 +14,16 @@ import typer
 from safetensors.numpy import save_file
 
 from examples.training import Array, Task, Trained, draw_losses, train
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.nn import GRU
-from models.dsl.optimizers import Adam
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.nn import GRU
+from hearthd.models.dsl.optimizers import Adam
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 STEPS, BATCH, HIDDEN = 48, 16, 32
 NOISE = 0.02

@@ -16,15 +16,15 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models
 
 from examples.training import Array, Task, Trained, draw_losses, train
-from models.decoder.next_token_loss import next_token_loss
-from models.dsl.optimizers import Adam
-from models.dsl.types import DType, TensorType
-from models.gemma3 import ARCHITECTURE, Config, Gemma3
+from hearthd.models.decoder.next_token_loss import next_token_loss
+from hearthd.models.dsl.optimizers import Adam
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.gemma3 import ARCHITECTURE, Config, Gemma3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 SEQUENCES, LENGTH = 4, 64
 END = 256  # the token after the bytes, which ends an answer and is in no text

@@ -14,22 +14,22 @@ import iree.runtime as rt
 import numpy as np
 from numpy.typing import NDArray
 
-from baker.compiler.compilation import Compilation
-from baker.compiler.targets import find_target
-from baker.parameters.irpa import ArchiveWriter
-from baker.presentation.svg_plot import Plot, decade_axis, linear_axis, standalone
-from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import Graph, Input, Tensor, make_graph
-from models.dsl.mlir.stablehlo import module_text
-from models.dsl.value_and_grad import value_and_grad
-from runtime.device import Device, result
+from hearthd.baker.compiler.compilation import Compilation
+from hearthd.baker.compiler.targets import find_target
+from hearthd.baker.parameters.irpa import ArchiveWriter
+from hearthd.baker.presentation.svg_plot import Plot, decade_axis, linear_axis, standalone
+from hearthd.models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.dsl.value_and_grad import value_and_grad
+from hearthd.runtime.device import Device, result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from models.dsl.optimizers import Optimizer
-    from models.dsl.types import TensorType
+    from hearthd.models.dsl.optimizers import Optimizer
+    from hearthd.models.dsl.types import TensorType
 
 Array: TypeAlias = NDArray[Any]
 

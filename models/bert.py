@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from models.config import ConfigError, ModelConfig
-from models.decoder.config.config_json import POOLING
-from models.decoder.tensor_names import TensorNames
-from models.dsl import nn, ops
-from models.encoder.encoder_architecture import EncoderArchitecture
-from models.encoder.encoder_layers import EncoderBlock, ScoreHead
+from hearthd.models.config import ConfigError, ModelConfig
+from hearthd.models.decoder.config.config_json import POOLING
+from hearthd.models.decoder.tensor_names import TensorNames
+from hearthd.models.dsl import nn, ops
+from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
+from hearthd.models.encoder.encoder_layers import EncoderBlock, ScoreHead
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
-    from models.decoder.config.gguf_metadata import GgufMetadata
-    from models.decoder.config.typed_keys import TypedKeys
-    from models.dsl.graph import Tensor
-    from models.encoder.texts import Texts
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.config.typed_keys import TypedKeys
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.encoder.texts import Texts
 
 
 @dataclass(frozen=True, kw_only=True)

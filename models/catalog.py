@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from models import (
+from hearthd.models import (
     bert,
     embeddinggemma,
     gemma,
@@ -26,8 +26,8 @@ from models import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.decoder.architecture import Architecture
-    from models.encoder.encoder_architecture import EncoderArchitecture
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
 
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE

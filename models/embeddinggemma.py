@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from models.config import ConfigError
-from models.dsl import nn
-from models.encoder.encoder_architecture import EncoderArchitecture
-from models.gemma3 import GEMMA_NAMES, Gemma3, fields_from_gguf, text_fields
-from models.gemma3 import Config as Gemma3Config
+from hearthd.models.config import ConfigError
+from hearthd.models.dsl import nn
+from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
+from hearthd.models.gemma3 import GEMMA_NAMES, Gemma3, fields_from_gguf, text_fields
+from hearthd.models.gemma3 import Config as Gemma3Config
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
-    from models.decoder.config.gguf_metadata import GgufMetadata
-    from models.dsl.graph import Tensor
-    from models.encoder.texts import Texts
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.encoder.texts import Texts
 
 _DENSE = ("2_Dense", "3_Dense")
 _MEAN = 1  # llama.cpp's LLAMA_POOLING_TYPE_MEAN

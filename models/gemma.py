@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
-from models.decoder.config.gemma_config import gemma_keys
-from models.decoder.layers import MLP, Attention, Block
-from models.decoder.tensor_names import TensorNames
-from models.dsl import functions as f
-from models.gemma3 import GemmaModel
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+)
+from hearthd.models.decoder.config.gemma_config import gemma_keys
+from hearthd.models.decoder.layers import MLP, Attention, Block
+from hearthd.models.decoder.tensor_names import TensorNames
+from hearthd.models.dsl import functions as f
+from hearthd.models.gemma3 import GemmaModel
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.config_json import ConfigJson
 
 
 class Gemma(GemmaModel):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import DecoderConfig
-from models.decoder.config.gemma_config import config_fields, gguf_fields, soft_caps
-from models.decoder.layers import Attention
-from models.gemma3 import GEMMA_NAMES, GemmaBlock, GemmaModel
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.config.gemma_config import config_fields, gguf_fields, soft_caps
+from hearthd.models.decoder.layers import Attention
+from hearthd.models.gemma3 import GEMMA_NAMES, GemmaBlock, GemmaModel
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,23 +9,23 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import FULL, DecoderConfig
-from models.decoder.config.gemma_config import config_fields, gguf_fields, local_rope_base
-from models.decoder.config.rope_scaling import Rope
-from models.decoder.layers import MLP, DecoderModel, NormedAttention
-from models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
-from models.dsl import functions as f
-from models.dsl import nn
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import FULL, DecoderConfig
+from hearthd.models.decoder.config.gemma_config import config_fields, gguf_fields, local_rope_base
+from hearthd.models.decoder.config.rope_scaling import Rope
+from hearthd.models.decoder.layers import MLP, DecoderModel, NormedAttention
+from hearthd.models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from models.decoder.config.config_json import ConfigJson
-    from models.decoder.config.gguf_metadata import GgufMetadata
-    from models.decoder.kv_cache import LayerCache
-    from models.decoder.layers import Layer, RopeTable
-    from models.dsl.graph import Tensor
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.decoder.layers import Layer, RopeTable
+    from hearthd.models.dsl.graph import Tensor
 
 _PERIOD = 6  # every sixth layer attends to the whole context
 

@@ -9,33 +9,33 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from models import gemma3
-from models.config import ConfigError
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import (
+from hearthd.models import gemma3
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import (
     FULL,
     from_config_json,
     from_gguf_metadata,
     not_every_nth,
     windows_by_type,
 )
-from models.decoder.config.gemma_config import gemma_keys, local_rope_base
-from models.decoder.config.rope_scaling import Rope
-from models.decoder.layers import NormedAttention, Scale
-from models.decoder.shared_cache import SharedAttention, SharedCacheConfig
-from models.dsl import functions as f
-from models.dsl import nn, ops
-from models.dsl.types import DType
-from models.gemma3 import GemmaBlock, GemmaModel
+from hearthd.models.decoder.config.gemma_config import gemma_keys, local_rope_base
+from hearthd.models.decoder.config.rope_scaling import Rope
+from hearthd.models.decoder.layers import NormedAttention, Scale
+from hearthd.models.decoder.shared_cache import SharedAttention, SharedCacheConfig
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.types import DType
+from hearthd.models.gemma3 import GemmaBlock, GemmaModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from models.decoder.config.config_json import ConfigJson
-    from models.decoder.config.decoder_config import DecoderConfig
-    from models.decoder.config.gguf_metadata import GgufMetadata
-    from models.decoder.kv_cache import LayerCache
-    from models.dsl.graph import Tensor
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.decoder_config import DecoderConfig
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.dsl.graph import Tensor
 
 _PERIOD = 6  # every sixth layer attends to the whole context
 

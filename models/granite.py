@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
-from models.decoder.layers import MLP, Attention, Block, DecoderModel
-from models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+)
+from hearthd.models.decoder.layers import MLP, Attention, Block, DecoderModel
+from hearthd.models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
-    from models.decoder.config.gguf_metadata import GgufMetadata
-    from models.decoder.kv_cache import LayerCache
-    from models.decoder.layers import RopeTable
-    from models.dsl.graph import Tensor
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.dsl.graph import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

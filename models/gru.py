@@ -10,18 +10,18 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.config import ConfigError
-from models.dsl import functions as f
-from models.dsl.nn import GRU
-from models.dsl.stored_weights import plain_weights
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType, TypeRuleError
-from models.program import ArraysProgram
+from hearthd.models.config import ConfigError
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.nn import GRU
+from hearthd.models.dsl.stored_weights import plain_weights
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
+from hearthd.models.program import ArraysProgram
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph
 
 FORMS = f.GRU_FORMS
 

@@ -9,21 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models.config import ConfigError
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
-from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
-from models.decoder.tensor_names import GGUF_NAMES, TensorNames
-from models.dsl import functions as f
-from models.dsl import nn
-from models.dsl.types import DType
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+)
+from hearthd.models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
+from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
-    from models.decoder.config.gguf_metadata import GgufMetadata
-    from models.decoder.kv_cache import LayerCache
-    from models.decoder.layers import Layer, RopeTable
-    from models.dsl.graph import Tensor
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.decoder.layers import Layer, RopeTable
+    from hearthd.models.dsl.graph import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

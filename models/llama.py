@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
-from models.decoder.layers import MLP, Attention, Block, DecoderModel
-from models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+)
+from hearthd.models.decoder.layers import MLP, Attention, Block, DecoderModel
+from hearthd.models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.config_json import ConfigJson
 
 
 class Llama(DecoderModel):

@@ -11,16 +11,16 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, rebuilt
-from models.dsl.types import DslError, DType, TensorType
-from models.dsl.value_and_grad import value_and_grad
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, rebuilt
+from hearthd.models.dsl.types import DslError, DType, TensorType
+from hearthd.models.dsl.value_and_grad import value_and_grad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from models.dsl.optimizers import Optimizer
+    from hearthd.models.dsl.optimizers import Optimizer
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
-from models.decoder.layers import MLP, Attention, DecoderModel
-from models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
-from models.dsl import functions as f
-from models.dsl import nn
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+)
+from hearthd.models.decoder.layers import MLP, Attention, DecoderModel
+from hearthd.models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
-    from models.decoder.kv_cache import LayerCache
-    from models.decoder.layers import RopeTable
-    from models.dsl.graph import Tensor
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.dsl.graph import Tensor
 
 
 class Olmo2Attention(Attention):

@@ -8,22 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from models.config import ConfigError
-from models.decoder.architecture import Architecture
-from models.decoder.config import rope_scaling
-from models.decoder.config.decoder_config import DecoderConfig, from_config_json, from_gguf_metadata
-from models.decoder.config.gguf_metadata import LONG_DIVISORS, SHORT_DIVISORS
-from models.decoder.layers import Attention, Block, DecoderModel, HeadLinear, rope_table
-from models.decoder.tensor_names import TensorNames
-from models.dsl import functions as f
-from models.dsl import nn
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config import rope_scaling
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+)
+from hearthd.models.decoder.config.gguf_metadata import LONG_DIVISORS, SHORT_DIVISORS
+from hearthd.models.decoder.layers import Attention, Block, DecoderModel, HeadLinear, rope_table
+from hearthd.models.decoder.tensor_names import TensorNames
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
-    from models.decoder.config.gguf_metadata import GgufMetadata
-    from models.decoder.config.rope_scaling import Rope
-    from models.decoder.layers import RopeTable
-    from models.dsl.graph import Tensor
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.config.rope_scaling import Rope
+    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.dsl.graph import Tensor
 
 _LONG_KINDS = ("longrope", "su", "yarn")  # the older names mean the same in this architecture
 

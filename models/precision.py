@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from models.bundle import Activations
-from models.dsl import storage
+from hearthd.models.bundle import Activations
+from hearthd.models.dsl import storage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from models.bundle import AdapterDType, CacheDType
-    from models.dsl.storage import Storage
+    from hearthd.models.bundle import AdapterDType, CacheDType
+    from hearthd.models.dsl.storage import Storage
 
 # How keys and values are stored: int8 has a scale for each head of each position.
 KvCache: TypeAlias = Literal["f16", "f32", "int8"]

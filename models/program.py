@@ -6,23 +6,23 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from models.bundle import NO_PLACES, EntryPoint
-from models.dsl.functions import DECODE_ROWS
-from models.dsl.storage import STORAGES
-from models.dsl.types import DslError
-from models.precision import PRECISIONS
+from hearthd.models.bundle import NO_PLACES, EntryPoint
+from hearthd.models.dsl.functions import DECODE_ROWS
+from hearthd.models.dsl.storage import STORAGES
+from hearthd.models.dsl.types import DslError
+from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
-    from models.bundle import Activations, AdapterPlaces, CacheSpec
-    from models.dsl.graph import Graph
-    from models.dsl.storage import Storage
-    from models.dsl.stored_weights import Weight
-    from models.dsl.types import TensorType
-    from models.precision import KvCache
+    from hearthd.models.bundle import Activations, AdapterPlaces, CacheSpec
+    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.dsl.storage import Storage
+    from hearthd.models.dsl.stored_weights import Weight
+    from hearthd.models.dsl.types import TensorType
+    from hearthd.models.precision import KvCache
 
 
 @dataclass(frozen=True, kw_only=True)

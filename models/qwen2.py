@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import (
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import (
     DecoderConfig,
     from_config_json,
     from_gguf_metadata,
     windows_by_type,
 )
-from models.decoder.tensor_names import TensorNames
-from models.llama import Llama
+from hearthd.models.decoder.tensor_names import TensorNames
+from hearthd.models.llama import Llama
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.config_json import ConfigJson
 
 
 def qwen_fields(data: ConfigJson) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import DecoderConfig, from_gguf_metadata
-from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
-from models.decoder.tensor_names import TensorNames
-from models.qwen2 import qwen_fields
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import DecoderConfig, from_gguf_metadata
+from hearthd.models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
+from hearthd.models.decoder.tensor_names import TensorNames
+from hearthd.models.qwen2 import qwen_fields
 
 
 class Qwen3(DecoderModel):

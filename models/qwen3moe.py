@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
-from models.decoder.experts import (
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
+from hearthd.models.decoder.experts import (
     EXPERT_NAMES,
     ExpertsConfig,
     MixtureOfExperts,
     experts_from_config_json,
     experts_from_gguf,
 )
-from models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
+from hearthd.models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.config_json import ConfigJson
 
 
 class Qwen3Moe(DecoderModel):

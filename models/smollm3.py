@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.decoder.architecture import Architecture
-from models.decoder.config.decoder_config import DecoderConfig, from_gguf_metadata, not_every_nth
-from models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
-from models.llama import Llama
-from models.qwen2 import qwen_fields
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config import decoder_config
+from hearthd.models.decoder.config.decoder_config import DecoderConfig, not_every_nth
+from hearthd.models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
+from hearthd.models.llama import Llama
+from hearthd.models.qwen2 import qwen_fields
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
-    from models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
 
 _PERIOD = 4
 
@@ -43,7 +44,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata, which do not say the layers."""
-    fields = from_gguf_metadata(data)
+    fields = decoder_config.from_gguf_metadata(data)
     return Config(**fields, rotated=tuple(not_every_nth(_PERIOD, fields["layers"])))
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from models import bert
-from models.bert import NAMES, Bert, Config, config_fields
-from models.encoder.encoder_architecture import EncoderArchitecture
+from hearthd.models import bert
+from hearthd.models.bert import NAMES, Bert, Config, config_fields
+from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
 
 if TYPE_CHECKING:
-    from models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.config_json import ConfigJson
 
 _PADDING = 1
 

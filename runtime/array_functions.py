@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from runtime.device import Device, result
+from hearthd.runtime.device import Device, result
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from models.bundle import ArraysManifest, ProgramFile
-    from runtime.array_bytes import Arrays
+    from hearthd.models.bundle import ArraysManifest, ProgramFile
+    from hearthd.runtime.array_bytes import Arrays
 
 
 class Functions(Protocol):

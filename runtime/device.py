@@ -19,10 +19,15 @@ from typing import TYPE_CHECKING, Any
 import iree.runtime as rt
 import numpy as np
 
-from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
-from runtime.calling_thread import behind_workers
-from runtime.loaded_program import ALIGNMENT, LoadedProgram, calls_iree
-from runtime.mapped_pages import MappedFile, move_to_memory, prefer_huge_pages, release_pages
+from hearthd.models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
+from hearthd.runtime.calling_thread import behind_workers
+from hearthd.runtime.loaded_program import ALIGNMENT, LoadedProgram, calls_iree
+from hearthd.runtime.mapped_pages import (
+    MappedFile,
+    move_to_memory,
+    prefer_huge_pages,
+    release_pages,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

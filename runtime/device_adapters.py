@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import iree.runtime as rt
     from numpy.typing import NDArray
 
-    from models.bundle import AdapterPlaces
-    from runtime.device import Device
+    from hearthd.models.bundle import AdapterPlaces
+    from hearthd.runtime.device import Device
 
 _NONE = (0, 0.0)
 

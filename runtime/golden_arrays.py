@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.bundle import GOLDEN, Corrupt
-from runtime.array_bytes import from_bytes, to_bytes
+from hearthd.models.bundle import GOLDEN, Corrupt
+from hearthd.runtime.array_bytes import from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from models.bundle import ArraysManifest
-    from runtime.array_bytes import Arrays
+    from hearthd.models.bundle import ArraysManifest
+    from hearthd.runtime.array_bytes import Arrays
 
 
 @dataclass(frozen=True, kw_only=True)

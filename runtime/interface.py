@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from models.bundle import AdapterPlaces
+    from hearthd.models.bundle import AdapterPlaces
 
 # The KV rows that one `prefill` wrote, u8 (n,). Only runtimes of the same bundle
 # know the format.

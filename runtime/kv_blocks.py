@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.bundle import Corrupt
+from hearthd.models.bundle import Corrupt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from runtime.interface import Rows
+    from hearthd.runtime.interface import Rows
 
 _MAGIC = b"hearthb1"
 _HEADER = struct.Struct("<8sQ")

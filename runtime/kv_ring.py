@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runtime.interface import Rows
+    from hearthd.runtime.interface import Rows
 
 
 def save_rows(caches: Sequence[NDArray[Any]], start: int, stop: int) -> Rows:

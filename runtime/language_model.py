@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runtime.device import CannotLoad, Device, result, result_rows
-from runtime.device_adapters import DeviceAdapters
-from runtime.kv_ring import restore_rows, save_rows
+from hearthd.runtime.device import CannotLoad, Device, result, result_rows
+from hearthd.runtime.device_adapters import DeviceAdapters
+from hearthd.runtime.kv_ring import restore_rows, save_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import iree.runtime as rt
     from numpy.typing import NDArray
 
-    from models.bundle import AdapterPlaces, EntryPoint, LanguageManifest, ProgramFile
-    from runtime.interface import Rows
+    from hearthd.models.bundle import AdapterPlaces, EntryPoint, LanguageManifest, ProgramFile
+    from hearthd.runtime.interface import Rows
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from models.bundle import (
+from hearthd.models.bundle import (
     PARAMETERS,
     PREFIX,
     ArraysManifest,
@@ -17,16 +17,16 @@ from models.bundle import (
     require_signed_manifest,
     verify_file,
 )
-from runtime.array_functions import ArraysRuntime
-from runtime.cpu_features import best_program
-from runtime.language_model import IreeRuntime
+from hearthd.runtime.array_functions import ArraysRuntime
+from hearthd.runtime.cpu_features import best_program
+from hearthd.runtime.language_model import IreeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from models.bundle import FileRecord, Manifest, ProgramFile, PublicKey
-    from runtime.self_test import Level
+    from hearthd.models.bundle import FileRecord, Manifest, ProgramFile, PublicKey
+    from hearthd.runtime.self_test import Level
 
 # Large files: a quick self-test checks only their size.
 _LARGE_FILES = (PARAMETERS, PREFIX)

@@ -26,17 +26,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from runtime.interface import read_prompt
+from hearthd.runtime.interface import read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from models.bundle import Golden, GoldenRow
-    from runtime.array_functions import Functions
-    from runtime.golden_arrays import GoldenExample
-    from runtime.interface import Reader, Rows, Runtime
+    from hearthd.models.bundle import Golden, GoldenRow
+    from hearthd.runtime.array_functions import Functions
+    from hearthd.runtime.golden_arrays import GoldenExample
+    from hearthd.runtime.interface import Reader, Rows, Runtime
 
 log = logging.getLogger(__name__)
 

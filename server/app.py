@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from server import web
-from server.api import http_errors, openapi
-from server.api.anthropic import messages
-from server.api.anthropic.error_bodies import AnthropicErrors
-from server.api.anthropic.events import MessageEvent
-from server.api.current_service import Leases
-from server.api.llama_server import completion_route, embedding, loading, lora_adapters
-from server.api.llama_server.answers import CompletionEvent
-from server.api.middleware import access_log
-from server.api.middleware.api_keys import ApiKeys
-from server.api.middleware.body_limits import BodyLimit
-from server.api.middleware.path_aliases import PathAliases
-from server.api.middleware.request_targets import RequestTargets
-from server.api.native import generate, rerank, run_function, tokens
-from server.api.native.array_bodies import FUNCTION, OUTPUTS
-from server.api.openai import (
+from hearthd.server import web
+from hearthd.server.api import http_errors, openapi
+from hearthd.server.api.anthropic import messages
+from hearthd.server.api.anthropic.error_bodies import AnthropicErrors
+from hearthd.server.api.anthropic.events import MessageEvent
+from hearthd.server.api.current_service import Leases
+from hearthd.server.api.llama_server import completion_route, embedding, loading, lora_adapters
+from hearthd.server.api.llama_server.answers import CompletionEvent
+from hearthd.server.api.middleware import access_log
+from hearthd.server.api.middleware.api_keys import ApiKeys
+from hearthd.server.api.middleware.body_limits import BodyLimit
+from hearthd.server.api.middleware.path_aliases import PathAliases
+from hearthd.server.api.middleware.request_targets import RequestTargets
+from hearthd.server.api.native import generate, rerank, run_function, tokens
+from hearthd.server.api.native.array_bodies import FUNCTION, OUTPUTS
+from hearthd.server.api.openai import (
     chat,
     completions,
     embeddings,
@@ -36,16 +36,16 @@ from server.api.openai import (
     model_list,
     responses,
 )
-from server.api.openai.response_events import ResponseEvent
-from server.api.operator import props, reload, status
-from server.fault_isolation import contained
-from server.version import version
+from hearthd.server.api.openai.response_events import ResponseEvent
+from hearthd.server.api.operator import props, reload, status
+from hearthd.server.fault_isolation import contained
+from hearthd.server.version import version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from server.services.model_kind import Kind
-    from server.services.model_pool import ModelPool
+    from hearthd.server.services.model_kind import Kind
+    from hearthd.server.services.model_pool import ModelPool
 
 
 _LANGUAGE = (

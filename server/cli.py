@@ -10,26 +10,26 @@ from typing import Annotated, Any
 
 import typer
 
-from models.bundle import BundleError
-from server import flags, logs
-from server.engine.prefix_store import CannotStore
-from server.open_service import open_pool
-from server.process.draining_server import DrainingServer
-from server.process.free_memory import bound_free_memory
-from server.process.lazy_imports import build_models_lazily
-from server.process.listening import CannotListen, Tls, bind_all, url
-from server.services.model_pool import ModelPool
-from server.setting_files import read_keys
-from server.settings import (
+from hearthd.models.bundle import BundleError
+from hearthd.server import flags, logs
+from hearthd.server.engine.prefix_store import CannotStore
+from hearthd.server.open_service import open_pool
+from hearthd.server.process.draining_server import DrainingServer
+from hearthd.server.process.free_memory import bound_free_memory
+from hearthd.server.process.lazy_imports import build_models_lazily
+from hearthd.server.process.listening import CannotListen, Tls, bind_all, url
+from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.setting_files import read_keys
+from hearthd.server.settings import (
     BadSettings,
     LoadedSettings,
     Settings,
     as_toml,
     load,
 )
-from server.version import version
+from hearthd.server.version import version
 
-# Exceptions that end the command, each with its exit code: see hearth/cli.py.
+# Exceptions that end the command, each with its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {
     BadSettings: 2,
     BundleError: 1,
@@ -118,7 +118,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...]) -> None:
     pool = open_pool(loaded)
     # The self-test runs mostly outside Python, so the routes are imported at the same time.
     build_models_lazily()
-    from server.app import Guards, create_app
+    from hearthd.server.app import Guards, create_app
 
     def announce() -> None:
         _announce(pool, settings.log_format, url(sockets[0], tls), time.perf_counter() - start)

@@ -20,14 +20,14 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from server.engine.state import CacheState, CallsState, EngineState
+from hearthd.server.engine.state import CacheState, CallsState, EngineState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Self
 
-    from runtime.self_test import Verdict
-    from server.text.answer import Ended
+    from hearthd.runtime.self_test import Verdict
+    from hearthd.server.text.answer import Ended
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

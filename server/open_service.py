@@ -6,7 +6,7 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from models.bundle import (
+from hearthd.models.bundle import (
     ArraysManifest,
     BundleError,
     EncoderManifest,
@@ -14,24 +14,24 @@ from models.bundle import (
     read_manifest,
     require_signed_manifest,
 )
-from server.errors import ModelNotFound, NotReloaded
-from server.process.memory_limit import memory_limit
-from server.services.array_service import open_array_service
-from server.services.deployment import Deployment
-from server.services.encoder_service import open_encoder_service
-from server.services.language_service import EngineOptions, open_language_service
-from server.services.model_pool import ModelPool
-from server.setting_files import adapter_folders, read_signing_keys, read_template
-from server.settings import BadSettings, reject_language_only
+from hearthd.server.errors import ModelNotFound, NotReloaded
+from hearthd.server.process.memory_limit import memory_limit
+from hearthd.server.services.array_service import open_array_service
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.encoder_service import open_encoder_service
+from hearthd.server.services.language_service import EngineOptions, open_language_service
+from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.setting_files import adapter_folders, read_signing_keys, read_template
+from hearthd.server.settings import BadSettings, reject_language_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from models.bundle import AnyManifest
-    from server.services.language_service import LocalLanguageService
-    from server.services.service import Service
-    from server.settings import LoadedSettings, Settings
+    from hearthd.models.bundle import AnyManifest
+    from hearthd.server.services.language_service import LocalLanguageService
+    from hearthd.server.services.service import Service
+    from hearthd.server.settings import LoadedSettings, Settings
 
 
 def open_pool(loaded: LoadedSettings) -> ModelPool:

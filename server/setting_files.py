@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.bundle import BadKey, PublicKey, read_public_key
-from models.text_files import read_text
-from server.settings import MIN_KEY_LENGTH, BadSettings
-from server.text.named_templates import NAMED_TEMPLATES
+from hearthd.models.bundle import BadKey, PublicKey, read_public_key
+from hearthd.models.text_files import read_text
+from hearthd.server.settings import MIN_KEY_LENGTH, BadSettings
+from hearthd.server.text.named_templates import NAMED_TEMPLATES
 
 if TYPE_CHECKING:
-    from server.settings import Settings
+    from hearthd.server.settings import Settings
 
 
 def read_keys(settings: Settings) -> tuple[str, ...]:

@@ -30,11 +30,11 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from models.bundle import DEFAULT_PREFIX_CACHE, bundle_home
-from models.text_files import read_text
-from runtime.self_test import Level
-from server.logs import LogFormat
-from server.validation import SIZE, expected
+from hearthd.models.bundle import DEFAULT_PREFIX_CACHE, bundle_home
+from hearthd.models.text_files import read_text
+from hearthd.runtime.self_test import Level
+from hearthd.server.logs import LogFormat
+from hearthd.server.validation import SIZE, expected
 
 PREFIX = "HEARTH_"
 MIN_KEY_LENGTH = 8  # characters; shorter keys can be guessed
@@ -158,7 +158,7 @@ class Settings(BaseSettings):
         "Access",
         (),
         "Load only bundles and LoRA adapters that `hearth sign` signed with this key: a file with "
-        "the public key. Repeatable. Needs hearth[verify].",
+        "the public key. Repeatable. Needs hearthd[verify].",
     )
     webui: bool = _setting("Access", True, "Serve the chat page at /.")
     slots: bool = _setting("Access", True, "Report the state of each slot at /slots.")

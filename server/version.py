@@ -8,6 +8,6 @@ from importlib import metadata
 def version() -> str:
     """The version of the installed package, or "not installed" in a bare source tree."""
     try:
-        return metadata.version("hearth")
+        return metadata.version("hearthd")
     except metadata.PackageNotFoundError:
         return "not installed"

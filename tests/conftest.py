@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from baker.pipeline import recipe
-from baker.pipeline.recipe import BakeRequest, packaged_weights
-from baker.reference.numpy_runtime import stored_parameters, traced
-from baker.weights.open_weights import open_weights
-from models.bundle import PARAMETERS, LanguageManifest, bundle_home, read_manifest_of
-from models.program import model_weights
+from hearthd.baker.pipeline import recipe
+from hearthd.baker.pipeline.recipe import BakeRequest, packaged_weights
+from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.bundle import PARAMETERS, LanguageManifest, bundle_home, read_manifest_of
+from hearthd.models.program import model_weights
 from tests.quick import Guard, is_quick
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
 
 
 # A shell has its background jobs ignore Ctrl-C, and they would hand that on to what tests start.
@@ -109,7 +109,7 @@ SHARED = {
     "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8", "--prefix", str(OPENING)),
     "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
-_BAKE = (sys.executable, "-m", "hearth", "bake")
+_BAKE = (sys.executable, "-m", "hearthd", "bake")
 
 
 class Bundles:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.bundle import NO_PLACES, AdapterPlaces
+from hearthd.models.bundle import NO_PLACES, AdapterPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from runtime.interface import Reader, Rows
+    from hearthd.runtime.interface import Reader, Rows
 
 _SAVED, _PADDING = 0x5A4ED, -1
 

@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from hearth.cli import COMMANDS, main
+from hearthd.cli import COMMANDS, main
 
 
 def run(arguments: list[str], condition: str, log: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 import pytest
 
-from hearth.cli import COMMANDS, bake, main
+from hearthd.cli import COMMANDS, bake, main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class Exit(NamedTuple):
 
 
 class Run(Protocol):
-    """Runs an entry point of hearth/cli.py in this process."""
+    """Runs an entry point of hearthd/cli.py in this process."""
 
     def __call__(self, *arguments: str, entry: Callable[[], NoReturn] = main) -> Exit: ...
 
@@ -62,7 +62,7 @@ import atexit, sys
 sys.argv = {["hearth", *arguments]!r}
 atexit.register(lambda: print("imported:", *sys.modules))
 sys.modules.update(dict.fromkeys({[*without]!r}))
-from hearth.cli import main
+from hearthd.cli import main
 main()
 """
     return subprocess.run(
@@ -81,9 +81,11 @@ def test_the_overview_lists_every_command_and_imports_none() -> None:
         assert re.search(rf"^  {name} +{re.escape(command.summary)}$", result.stdout, re.MULTILINE)
     assert "Example:" in result.stdout
     top_level = {name.partition(".")[0] for name in imported(result)}
-    assert not top_level & {"baker", "server", "models", "numpy", "pydantic", "rich"}
-    assert {name for name in imported(result) if name.startswith("runtime.")} == {
-        "runtime.interrupts"
+    assert not top_level & {"numpy", "pydantic", "rich"}
+    assert {name for name in imported(result) if name.startswith("hearthd.")} == {
+        "hearthd.cli",
+        "hearthd.runtime",
+        "hearthd.runtime.interrupts",
     }
 
 
@@ -104,14 +106,14 @@ def test_the_help_of_a_command_starts_with_its_summary_and_has_an_example(
 
 
 def test_python_m_hearth_is_the_same_command() -> None:
-    command = [sys.executable, "-m", "hearth", "--version"]
+    command = [sys.executable, "-m", "hearthd", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == f"hearth {PROJECT['version']}\n"
 
 
 @pytest.mark.parametrize("arguments", [(), ("gemma3", "--help"), ("gru",)])
 def test_bake_is_the_same_as_hearth_bake(arguments: tuple[str, ...], run: Run) -> None:
-    assert PROJECT["scripts"] == {"hearth": "hearth.cli:main", "bake": "hearth.cli:bake"}
+    assert PROJECT["scripts"] == {"hearth": "hearthd.cli:main", "bake": "hearthd.cli:bake"}
     short, long = (
         [str(part).replace("hearth bake", "bake").split() for part in result]
         for result in (run(*arguments, entry=bake), run("bake", *arguments))
@@ -193,12 +195,12 @@ def test_a_command_of_the_device_needs_no_package_of_the_baker(name: str, tmp_pa
 def test_a_command_of_the_baker_says_what_to_install(name: str) -> None:
     result = run_process(name, "x", "y", without=BAKER_PACKAGES)
     assert result.returncode == 1
-    message = r"the package '\S+' is not installed: .* pip install 'hearth\[bake\]'"
+    message = r"the package '\S+' is not installed: .* pip install 'hearthd\[bake\]'"
     assert re.fullmatch(rf"hearth {name}: {message}\n", result.stderr)
 
 
 def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
-    result = run_process("bake", without=["baker.progress"])
+    result = run_process("bake", without=["hearthd.baker.progress"])
     assert "Traceback" in result.stderr
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 import typer
 
-from hearth import cli
+from hearthd import cli
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from tests.faults.interrupts import cases, interrupt_commands
 ROOT = Path(__file__).parent.parent
 _BEGIN = """
 import os, signal, sys, time
-from runtime.interrupts import at_interrupt, end_on_signals, keyboard_interrupts
+from hearthd.runtime.interrupts import at_interrupt, end_on_signals, keyboard_interrupts
 end_on_signals("hearth x")
 def ctrl_c(count=1):
     for _ in range(count):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from server.settings import Settings
+from hearthd.server.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 SERVICE = yaml.safe_load((ROOT / "kuberay/rayservice.yaml").read_text(encoding="utf-8"))["spec"]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 
 # What the modules of a folder may import of this project, besides the folder itself. The longest
-# name that fits a module counts. Imports for type checking count too.
+# name that fits a module counts. Imports for type checking count too. The names are those of the
+# folders: the package `hearthd` links to them.
 ALLOWED = {
     "models": (),
     "runtime": ("models.bundle",),
@@ -35,7 +36,7 @@ ALLOWED = {
     ),
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
-    "hearth": ("baker", "models.bundle", "server", "runtime.interrupts"),
+    "hearthd": ("baker", "models.bundle", "server", "runtime.interrupts"),
     "server": (
         "models.bundle",
         "models.peft",
@@ -121,6 +122,7 @@ ALLOWED = {
     ),
 }
 PACKAGES = tuple(name for name in ALLOWED if "." not in name)
+LINKED = tuple(f"hearthd.{name}" for name in ("baker", "configs", "models", "runtime", "server"))
 # The gradient of a loop is made of the gradients of its body.
 RECURSIVE = (("models.dsl.ops", "models.dsl.gradient"),)
 MAX_FILE_LINES = 400
@@ -148,7 +150,10 @@ def folder_of(module: str) -> str:
 
 
 def imported(nodes: Iterable[ast.AST], folder: str) -> set[str]:
-    """The dotted names that import statements name: modules, and what is in them."""
+    """The dotted names that import statements name: modules, and what is in them.
+
+    Those of this project are the names of its folders.
+    """
     names: set[str] = set()
     package = folder.split(".")
     for node in nodes:
@@ -158,7 +163,7 @@ def imported(nodes: Iterable[ast.AST], folder: str) -> set[str]:
             above = package[: len(package) + 1 - node.level] if node.level else []
             module = ".".join([*above, *([node.module] if node.module else [])])
             names |= {f"{module}.{alias.name}" for alias in node.names}
-    return names
+    return {name.removeprefix("hearthd.") if name.startswith(LINKED) else name for name in names}
 
 
 def forbidden(names: Iterable[str], folder: str) -> set[str]:
@@ -188,18 +193,22 @@ def test_imports_go_one_way() -> None:
 @pytest.mark.parametrize(
     ("source", "folder", "wrong"),
     [
-        ("import baker.cli", "models", {"baker.cli"}),
-        ("def f():\n    from models import decoder", "server", {"models.decoder"}),
-        ("from models.dsl.types import DType", "server", {"models.dsl.types.DType"}),
-        ("from server.engine import engine", "baker", {"server.engine.engine"}),
-        ("from server.engine import state", "server.api.operator", {"server.engine.state"}),
-        ("if TYPE_CHECKING:\n import server.api.fields", "server.text", {"server.api.fields"}),
-        ("from runtime import device", "server.api", {"runtime.device"}),
+        ("import hearthd.baker.cli", "models", {"baker.cli"}),
+        ("def f():\n    from hearthd.models import decoder", "server", {"models.decoder"}),
+        ("from hearthd.models.dsl.types import DType", "server", {"models.dsl.types.DType"}),
+        ("from hearthd.server.engine import engine", "baker", {"server.engine.engine"}),
+        ("from hearthd.server.engine import state", "server.api.operator", {"server.engine.state"}),
+        (
+            "if TYPE_CHECKING:\n import hearthd.server.api.fields",
+            "server.text",
+            {"server.api.fields"},
+        ),
+        ("from hearthd.runtime import device", "server.api", {"runtime.device"}),
         ("from tests.conftest import order", "baker", {"tests.conftest.order"}),
         ("from ..models import dsl", "server", {"models.dsl"}),
-        ("from models.bundle import LanguageManifest", "server", set()),
-        ("from runtime.open_bundle import open_bundle", "baker", set()),
-        ("from server.text.grammars import grammar", "server.api.openai", set()),
+        ("from hearthd.models.bundle import LanguageManifest", "server", set()),
+        ("from hearthd.runtime.open_bundle import open_bundle", "baker", set()),
+        ("from hearthd.server.text.grammars import grammar", "server.api.openai", set()),
         ("from . import errors\nimport modelsmith", "server", set()),
     ],
 )
@@ -275,13 +284,13 @@ def test_every_package_is_read() -> None:
 
 
 def test_the_server_runs_without_baker_dsl_and_compiler() -> None:
-    code = "import sys, server.app; print('\\n'.join(sys.modules))"
+    code = "import sys, hearthd.server.app; print('\\n'.join(sys.modules))"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     loaded = result.stdout.split()
-    assert "server.app" in loaded
-    unwanted = ("baker", "models.dsl", "models.decoder", "iree.compiler", "tests")
+    assert "hearthd.server.app" in loaded
+    unwanted = ("hearthd.baker", "hearthd.models.d", "iree.compiler", "tests")
     assert not [name for name in loaded if name.startswith(unwanted)]
 
 

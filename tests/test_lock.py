@@ -21,7 +21,7 @@ REQUIREMENTS = [
         for extra, requirements in PROJECT["optional-dependencies"].items()
         if extra not in NOT_LOCKED
         for requirement in requirements
-        if not requirement.startswith("hearth[")
+        if not requirement.startswith("hearthd[")
     ),
 ]
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import yaml
 
-from server.services.language_service import LocalLanguageService
-from server.settings import PREFIX, Settings
-from server.text.tokenizer import Tokenizer
+from hearthd.server.services.language_service import LocalLanguageService
+from hearthd.server.settings import PREFIX, Settings
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.certificates import certificate

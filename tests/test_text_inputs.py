@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from baker.calibration.calibration_text import calibration_text
-from baker.compare.measurement.passages import read_texts
-from baker.tuning.examples import ExampleReader
-from baker.weights import safetensors
-from baker.weights.source import read_text
-from models.peft.adapter_settings import parse_settings
-from server.batch.files import Requests
-from server.setting_files import read_keys, read_template
-from server.settings import load
+from hearthd.baker.calibration.calibration_text import calibration_text
+from hearthd.baker.compare.measurement.passages import read_texts
+from hearthd.baker.tuning.examples import ExampleReader
+from hearthd.baker.weights import safetensors
+from hearthd.baker.weights.source import read_text
+from hearthd.models.peft.adapter_settings import parse_settings
+from hearthd.server.batch.files import Requests
+from hearthd.server.setting_files import read_keys, read_template
+from hearthd.server.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors.numpy import save
 
-from baker.atomic_file import write_atomically
-from baker.weights.source import BadFile, NoWeights
-from models.peft.adapter_folder import PREFIX, TENSORS, WEIGHT, read_peft_adapter
-from models.peft.adapter_settings import CONFIG, BadAdapter
+from hearthd.baker.atomic_file import write_atomically
+from hearthd.baker.weights.source import BadFile, NoWeights
+from hearthd.models.peft.adapter_folder import PREFIX, TENSORS, WEIGHT, read_peft_adapter
+from hearthd.models.peft.adapter_settings import CONFIG, BadAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.peft.adapter_folder import LowRank
-    from models.peft.adapter_settings import AdapterSettings
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.peft.adapter_folder import LowRank
+    from hearthd.models.peft.adapter_settings import AdapterSettings
 
     Matrix = NDArray[np.float32]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from baker.weights.source import WeightSource
+from hearthd.baker.weights.source import WeightSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import IntegerBlock
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.peft.adapter_folder import LowRank
+    from hearthd.baker.weights.source import IntegerBlock
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.peft.adapter_folder import LowRank
 
 
 class MergedWeights(WeightSource):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from baker.calibration.compensated_rounding import compensated
-from baker.calibration.reading import hidden_states
-from baker.parameters.quantization import encoded_integers
-from models.dsl.packing import GROUP
+from hearthd.baker.calibration.compensated_rounding import compensated
+from hearthd.baker.calibration.reading import hidden_states
+from hearthd.baker.parameters.quantization import encoded_integers
+from hearthd.models.dsl.packing import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.parameters.parameter_writer import StoredRows
-    from baker.weights.source import IntegerBlock, WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.dsl.graph import Tensor
-    from models.dsl.storage import Storage
+    from hearthd.baker.parameters.parameter_writer import StoredRows
+    from hearthd.baker.weights.source import IntegerBlock, WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.storage import Storage
 
     Array = NDArray[Any]
     Floats = NDArray[np.float32]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baker.atomic_folder import BakeError
-from models.text_files import read_text
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.models.text_files import read_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

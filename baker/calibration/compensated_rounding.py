@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baker.parameters.group_scales import best_scales, quotients
-from baker.weights.source import IntegerBlock
-from models.dsl.packing import GROUP
+from hearthd.baker.parameters.group_scales import best_scales, quotients
+from hearthd.baker.weights.source import IntegerBlock
+from hearthd.models.dsl.packing import GROUP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from baker.parameters.parameter_writer import parameter_blocks
-from models.decoder.entry_points import read
-from models.dsl import functions as f
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import Apply
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.baker.parameters.parameter_writer import parameter_blocks
+from hearthd.models.decoder.entry_points import read
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Apply
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.decoder.entry_points import Decoder
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.decoder.entry_points import Decoder
+    from hearthd.models.dsl.graph import Graph, Tensor
 
     Array = NDArray[Any]
 

@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from baker.calibration.reading import FileWeights
-from baker.parameters.quantization import NotFiniteError, require_finite
-from models.decoder.next_token_loss import whole_sequence_states
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.evaluate import evaluate
-from models.dsl.gradient import pull_back, vector_jacobian_product
-from models.dsl.graph import Apply, Tensor, deduplicated, in_order, op_of
-from models.dsl.recomputation import with_recomputation
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.baker.calibration.reading import FileWeights
+from hearthd.baker.parameters.quantization import NotFiniteError, require_finite
+from hearthd.models.decoder.next_token_loss import whole_sequence_states
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.gradient import pull_back, vector_jacobian_product
+from hearthd.models.dsl.graph import Apply, Tensor, deduplicated, in_order, op_of
+from hearthd.models.dsl.recomputation import with_recomputation
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.decoder.entry_points import Decoder
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.decoder.entry_points import Decoder
 
     Array = NDArray[Any]
     Floats = NDArray[np.float32]

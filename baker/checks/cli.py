@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from baker.checks import verification
-from baker.checks.reproduction import changes, reproduce
-from baker.pipeline.bake_errors import BAKE_ERRORS
-from baker.presentation.console import open_console
-from baker.progress import TerminalProgress
-from baker.signing.checks import ExpectedSigner
-from models.bundle import bundle_home, read_manifest
+from hearthd.baker.checks import verification
+from hearthd.baker.checks.reproduction import changes, reproduce
+from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
+from hearthd.baker.presentation.console import open_console
+from hearthd.baker.progress import TerminalProgress
+from hearthd.baker.signing.checks import ExpectedSigner
+from hearthd.models.bundle import bundle_home, read_manifest
 
-# Exceptions that end the commands, and their exit code: see hearth/cli.py.
+# Exceptions that end the commands, and their exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
 
 _Bundle = Annotated[
@@ -28,7 +28,7 @@ _Key = Annotated[
     typer.Option(
         metavar="KEY",
         help="Require the signature of this key: a file with the public key, PEM. Repeatable: "
-        "one of them must have signed. Needs hearth[verify].",
+        "one of them must have signed. Needs hearthd[verify].",
     ),
 ]
 _Certificate = Annotated[
@@ -36,7 +36,7 @@ _Certificate = Annotated[
     typer.Option(
         metavar="FILE",
         help="Require the signature of a certificate that leads to this root certificate, PEM. "
-        "Repeatable. Needs hearth[sign].",
+        "Repeatable. Needs hearthd[sign].",
     ),
 ]
 _Identity = Annotated[
@@ -44,7 +44,7 @@ _Identity = Annotated[
     typer.Option(
         metavar="NAME",
         help="Require the keyless signature of this account, such as an e-mail address. Needs "
-        "--issuer, hearth[sign] and a network.",
+        "--issuer, hearthd[sign] and a network.",
     ),
 ]
 _Issuer = Annotated[

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from baker.checks.inspection import show
-from baker.presentation.console import open_console
-from models.bundle import BundleError, bundle_home
+from hearthd.baker.checks.inspection import show
+from hearthd.baker.presentation.console import open_console
+from hearthd.models.bundle import BundleError, bundle_home
 
-# Exceptions that end the command, and its exit code: see hearth/cli.py.
+# Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1}
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

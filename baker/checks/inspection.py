@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from models.bundle import (
+from hearthd.models.bundle import (
     DEFAULT_PREFIX_CACHE,
     MANIFEST,
     ArraysManifest,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from models.bundle import (
+    from hearthd.models.bundle import (
         ArraySpec,
         FileRecord,
         LanguageManifest,

@@ -6,33 +6,33 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from baker.atomic_folder import BakeError
-from baker.compiler.compilation import compiler_for
-from baker.compiler.targets import find_target
-from baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
-from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
-from baker.pipeline.bake_language_model import bake
-from baker.pipeline.bill_of_materials import read_licence, write_manifest_and_bill
-from baker.pipeline.encoder_recipe import encoder_recipes
-from baker.pipeline.origin import hearth, source_records, tools
-from baker.pipeline.recipe import BakeRequest, packaged_weights, recipes
-from baker.temporary_folder import temporary_folder
-from baker.weights.open_weights import open_weights
-from models.bundle import (
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.compiler.compilation import compiler_for
+from hearthd.baker.compiler.targets import find_target
+from hearthd.baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
+from hearthd.baker.pipeline.bake_gru import GruBakeRequest, bake_gru
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bill_of_materials import read_licence, write_manifest_and_bill
+from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.origin import hearth, source_records, tools
+from hearthd.baker.pipeline.recipe import BakeRequest, packaged_weights, recipes
+from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.bundle import (
     CALIBRATION,
     MANIFEST,
     PREFIX_TEXT,
     SIGNATURE,
     read_manifest,
 )
-from models.peft.adapter_folder import adapter_files
+from hearthd.models.peft.adapter_folder import adapter_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from baker.progress import Progress
-    from models.bundle import Compiler, FileRecord, Hearth, Manifest, Provenance
+    from hearthd.baker.progress import Progress
+    from hearthd.models.bundle import Compiler, FileRecord, Hearth, Manifest, Provenance
 
 _BLOCK = 1 << 20
 _GRU = "gru"

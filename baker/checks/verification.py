@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from baker.atomic_folder import BakeError
-from baker.checks.reproduction import changes, check_sources
-from baker.compiler.targets import check_program, runnable
-from baker.pipeline.bake_encoder import traced_encoder
-from baker.pipeline.recipe import recipes
-from baker.pipeline.shared_stages import program_text
-from baker.reference.numpy_runtime import traced
-from baker.weights.open_weights import open_weights
-from baker.weights.source import WeightsError
-from models.bundle import (
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.checks.reproduction import changes, check_sources
+from hearthd.baker.compiler.targets import check_program, runnable
+from hearthd.baker.pipeline.bake_encoder import traced_encoder
+from hearthd.baker.pipeline.recipe import recipes
+from hearthd.baker.pipeline.shared_stages import program_text
+from hearthd.baker.reference.numpy_runtime import traced
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.source import WeightsError
+from hearthd.models.bundle import (
     MANIFEST,
     SIGNATURE,
     ArraysManifest,
@@ -26,21 +26,21 @@ from models.bundle import (
     read_manifest,
     verify_files,
 )
-from models.gru import GruConfig, program
-from models.peft.adapter_settings import CONFIG
-from runtime.array_functions import ArraysRuntime
-from runtime.golden_arrays import read_examples
-from runtime.language_model import IreeRuntime
-from runtime.self_test import self_test, self_test_arrays
+from hearthd.models.gru import GruConfig, program
+from hearthd.models.peft.adapter_settings import CONFIG
+from hearthd.runtime.array_functions import ArraysRuntime
+from hearthd.runtime.golden_arrays import read_examples
+from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.self_test import self_test, self_test_arrays
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
-    from baker.signing.checks import ExpectedSigner
-    from models.bundle import AnyManifest, ProgramFile, Provenance
-    from runtime.self_test import Verdict
+    from hearthd.baker.signing.checks import ExpectedSigner
+    from hearthd.models.bundle import AnyManifest, ProgramFile, Provenance
+    from hearthd.runtime.self_test import Verdict
 
 
 def verify(bundle: Path, console: Console, signer: ExpectedSigner | None = None) -> bool:

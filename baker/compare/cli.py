@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from baker.compare.comparison import CompareOptions, compare_sides, record_side
-from baker.compare.measurement.passages import STEPS, UnreadableText
-from baker.compare.report.publish import publish
-from baker.compare.report.summary_tables import passages_table, summary_table, verdict
-from baker.compare.report.thresholds import Limits, failures
-from baker.compare.sides.llama_cpp import LlamaError
-from baker.compare.sides.recording import RecordingError, write_recording
-from baker.compare.sides.side import SideError
-from baker.parameters.irpa import BadArchive
-from baker.presentation.console import open_console
-from baker.presentation.table import terminal_table
-from baker.progress import TerminalProgress
-from models.bundle import BundleError, bundle_home
-from models.config import ConfigError
-from models.dsl.types import DslError
-from models.peft.adapter_settings import BadAdapter
+from hearthd.baker.compare.comparison import CompareOptions, compare_sides, record_side
+from hearthd.baker.compare.measurement.passages import STEPS, UnreadableText
+from hearthd.baker.compare.report.publish import publish
+from hearthd.baker.compare.report.summary_tables import passages_table, summary_table, verdict
+from hearthd.baker.compare.report.thresholds import Limits, failures
+from hearthd.baker.compare.sides.llama_cpp import LlamaError
+from hearthd.baker.compare.sides.recording import RecordingError, write_recording
+from hearthd.baker.compare.sides.side import SideError
+from hearthd.baker.parameters.irpa import BadArchive
+from hearthd.baker.presentation.console import open_console
+from hearthd.baker.presentation.table import terminal_table
+from hearthd.baker.progress import TerminalProgress
+from hearthd.models.bundle import BundleError, bundle_home
+from hearthd.models.config import ConfigError
+from hearthd.models.dsl.types import DslError
+from hearthd.models.peft.adapter_settings import BadAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from baker.compare.report.summary import Report
+    from hearthd.baker.compare.report.summary import Report
 
 # DslError: the bundle was baked from another version of the model, so NumPy cannot follow it.
 _ERRORS = (
@@ -38,7 +38,7 @@ _ERRORS = (
     RecordingError, SideError, UnreadableText,
 )  # fmt: skip
 _DIFFERENT, _FAILED = 1, 2
-# Exceptions that end the command, and its exit code: see hearth/cli.py.
+# Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(_ERRORS, _FAILED)
 
 _HELP = """Compare the predictions of two models and write a report.

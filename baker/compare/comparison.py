@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from baker.compare.measurement.passages import (
+from hearthd.baker.compare.measurement.passages import (
     answer_passage,
     default_prompts,
     read_texts,
@@ -17,23 +17,23 @@ from baker.compare.measurement.passages import (
     shipped_texts,
     text_passage,
 )
-from baker.compare.measurement.side_by_side import compare
-from baker.compare.report.summary import build_report
-from baker.compare.sides.open_side import SideOptions, is_endpoint, opened, vocabulary_of
-from baker.compare.sides.recording import Best, Case, Recording, RecordingError
-from baker.compare.sides.side import RecordedSide, SideError, greedy_answer
-from baker.compare.sides.vocabulary import BundleVocabulary
+from hearthd.baker.compare.measurement.side_by_side import compare
+from hearthd.baker.compare.report.summary import build_report
+from hearthd.baker.compare.sides.open_side import SideOptions, is_endpoint, opened, vocabulary_of
+from hearthd.baker.compare.sides.recording import Best, Case, Recording, RecordingError
+from hearthd.baker.compare.sides.side import RecordedSide, SideError, greedy_answer
+from hearthd.baker.compare.sides.vocabulary import BundleVocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from baker.compare.measurement.passages import Passage
-    from baker.compare.report.summary import Report
-    from baker.compare.sides.prediction import Prediction
-    from baker.compare.sides.side import Side
-    from baker.compare.sides.vocabulary import Vocabulary
-    from baker.progress import Progress
+    from hearthd.baker.compare.measurement.passages import Passage
+    from hearthd.baker.compare.report.summary import Report
+    from hearthd.baker.compare.sides.prediction import Prediction
+    from hearthd.baker.compare.sides.side import Side
+    from hearthd.baker.compare.sides.vocabulary import Vocabulary
+    from hearthd.baker.progress import Progress
 
 # Positions that llama.cpp allocates, unless a text is longer.
 _LLAMA_CONTEXT = 4096
@@ -74,7 +74,7 @@ def compare_sides(a_name: str, b_name: str, options: CompareOptions, progress: P
         ) as advance:
             result = compare(a, b, passages, lambda: advance(1))
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return build_report(a, b, result, vocabulary, notes, made=now, hearth=version("hearth"))
+        return build_report(a, b, result, vocabulary, notes, made=now, hearth=version("hearthd"))
 
 
 def record_side(name: str, options: CompareOptions, progress: Progress) -> Recording:

@@ -10,7 +10,7 @@ import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from runtime.interrupts import at_interrupt, end_process
+from hearthd.runtime.interrupts import at_interrupt, end_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

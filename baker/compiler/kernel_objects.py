@@ -13,15 +13,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from baker.compiler.child_process import child_process
-from baker.temporary_folder import temporary_folder
-from models.bundle import KernelBuild
-from models.dsl.activations import kernel_source
+from hearthd.baker.compiler.child_process import child_process
+from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.models.bundle import KernelBuild
+from hearthd.models.dsl.activations import kernel_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from models.bundle import Target
+    from hearthd.models.bundle import Target
 
 PACKAGE = "ziglang"
 # Code without calls to libc or guards, and with fused operations only where the source has them, so
@@ -64,7 +64,7 @@ def build(
     machine = target.triple.partition("-")[0]
     # `python -m ziglang` takes the time of a Python process.
     command = [_zig(), "cc", "-target", f"{machine}-linux-gnu"]
-    with as_file(files("models.dsl") / "kernels") as sources:
+    with as_file(files("hearthd.models.dsl") / "kernels") as sources:
         sources_of: dict[str, tuple[Path, Mapping[str, str]]] = {}
         for name in names:
             file, macros = kernel_source(name)

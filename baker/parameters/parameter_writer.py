@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from baker.parameters.irpa import ArchiveWriter
-from baker.parameters.native import NATIVE
-from baker.parameters.quantization import NotFiniteError, encoded, encoded_integers
-from baker.weights.source import BadFile, IntegerBlock
-from models.dsl.storage import STORAGES
+from hearthd.baker.parameters.irpa import ArchiveWriter
+from hearthd.baker.parameters.native import NATIVE
+from hearthd.baker.parameters.quantization import NotFiniteError, encoded, encoded_integers
+from hearthd.baker.weights.source import BadFile, IntegerBlock
+from hearthd.models.dsl.storage import STORAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import ArchitectureFiles
-    from models.dsl.storage import Storage
-    from models.dsl.stored_weights import Weight
-    from models.program import ArraysProgram, Program, StoredTensor
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import ArchitectureFiles
+    from hearthd.models.dsl.storage import Storage
+    from hearthd.models.dsl.stored_weights import Weight
+    from hearthd.models.program import ArraysProgram, Program, StoredTensor
 
     # Some rows of a weight, or all, as the arrays of its storage.
     StoredRows: TypeAlias = tuple[NDArray[Any], ...]

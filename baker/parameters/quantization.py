@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import ml_dtypes
 import numpy as np
 
-from baker.parameters.group_scales import best_scales, quotients
-from baker.weights.source import IntegerBlock
-from models.dsl.fused.small_products import INT12
-from models.dsl.packing import GROUP, ROWS, pack, pack_small, split
-from models.dsl.storage import (
+from hearthd.baker.parameters.group_scales import best_scales, quotients
+from hearthd.baker.weights.source import IntegerBlock
+from hearthd.models.dsl.fused.small_products import INT12
+from hearthd.models.dsl.packing import GROUP, ROWS, pack, pack_small, split
+from hearthd.models.dsl.storage import (
     BF16,
     F32,
     INT8_G32,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.packing import SmallForm
+    from hearthd.models.dsl.packing import SmallForm
 
 S = TypeVar("S", bound=np.generic)
 

@@ -17,30 +17,30 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from baker.atomic_folder import BakeError
-from baker.compiler.kernel_objects import instructions_for
-from baker.pipeline.calibration_stage import ROUNDED
-from baker.pipeline.memory_plan import too_large
-from baker.pipeline.shared_stages import weights_bytes
-from baker.precision.auto_precision import AUTO, attempt, by_speed, choose, not_measured
-from baker.precision.bit_assignment import Choice, fewest_bytes, least_error
-from baker.precision.kl_from_f32 import Meter, beginnings
-from models.bundle import Activations, TriedPrecision, megabytes
-from models.dsl.storage import STORAGES
-from models.dsl.types import TypeRuleError
-from models.precision import PRECISIONS
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.compiler.kernel_objects import instructions_for
+from hearthd.baker.pipeline.calibration_stage import ROUNDED
+from hearthd.baker.pipeline.memory_plan import too_large
+from hearthd.baker.pipeline.shared_stages import weights_bytes
+from hearthd.baker.precision.auto_precision import AUTO, attempt, by_speed, choose, not_measured
+from hearthd.baker.precision.bit_assignment import Choice, fewest_bytes, least_error
+from hearthd.baker.precision.kl_from_f32 import Meter, beginnings
+from hearthd.models.bundle import Activations, TriedPrecision, megabytes
+from hearthd.models.dsl.storage import STORAGES
+from hearthd.models.dsl.types import TypeRuleError
+from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from baker.calibration.calibrated_layers import CalibratedLayers
-    from baker.pipeline.calibration_stage import Calibration
-    from baker.pipeline.opened_model import OpenedModel
-    from baker.pipeline.recipe import BakeRequest, Defaults
-    from baker.precision.kl_from_f32 import Divergence
-    from baker.progress import Progress
-    from models.bundle import Target
-    from models.program import Program
+    from hearthd.baker.calibration.calibrated_layers import CalibratedLayers
+    from hearthd.baker.pipeline.calibration_stage import Calibration
+    from hearthd.baker.pipeline.opened_model import OpenedModel
+    from hearthd.baker.pipeline.recipe import BakeRequest, Defaults
+    from hearthd.baker.precision.kl_from_f32 import Divergence
+    from hearthd.baker.progress import Progress
+    from hearthd.models.bundle import Target
+    from hearthd.models.program import Program
 
 _MIXED = "mixed"
 _WHOLE = ("native", "int8-g32")  # the precisions whose layers may be stored in fewer bits

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from baker.atomic_folder import BakeError, folder_beside
-from baker.compiler.targets import runnable
-from baker.parameters.parameter_writer import Located
-from baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
-from baker.pipeline.shared_stages import (
+from hearthd.baker.atomic_folder import BakeError, folder_beside
+from hearthd.baker.compiler.targets import runnable
+from hearthd.baker.parameters.parameter_writer import Located
+from hearthd.baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
+from hearthd.baker.pipeline.shared_stages import (
     Workspace,
     compile_in_background,
     provenance,
@@ -25,8 +25,8 @@ from baker.pipeline.shared_stages import (
     weights_bytes,
     write_weights,
 )
-from baker.reference.numpy_runtime import stored_parameters
-from models.bundle import (
+from hearthd.baker.reference.numpy_runtime import stored_parameters
+from hearthd.models.bundle import (
     FORMAT,
     GOLDEN,
     PARAMETERS,
@@ -35,26 +35,26 @@ from models.bundle import (
     InputSpec,
     OutputSpec,
 )
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import Input
-from models.dsl.types import DType
-from models.program import StoredTensor
-from runtime.array_functions import ArraysRuntime
-from runtime.golden_arrays import GoldenExample, write_examples
-from runtime.self_test import self_test_arrays
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Input
+from hearthd.models.dsl.types import DType
+from hearthd.models.program import StoredTensor
+from hearthd.runtime.array_functions import ArraysRuntime
+from hearthd.runtime.golden_arrays import GoldenExample, write_examples
+from hearthd.runtime.self_test import self_test_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from baker.pipeline.shared_stages import CompiledProgram, RecordedRequest
-    from baker.progress import Progress
-    from baker.weights.source import WeightSource
-    from models.bundle import Target
-    from models.dsl.graph import Graph, Tensor
-    from models.program import ArraysProgram
-    from runtime.array_bytes import Arrays
-    from runtime.self_test import Verdict
+    from hearthd.baker.pipeline.shared_stages import CompiledProgram, RecordedRequest
+    from hearthd.baker.progress import Progress
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.bundle import Target
+    from hearthd.models.dsl.graph import Graph, Tensor
+    from hearthd.models.program import ArraysProgram
+    from hearthd.runtime.array_bytes import Arrays
+    from hearthd.runtime.self_test import Verdict
 
 # The largest difference between NumPy and a compiled f32 program that rounding can cause.
 TOLERANCE = 1e-4

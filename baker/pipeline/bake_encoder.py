@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.atomic_folder import check_destination
-from baker.compiler.targets import find_targets
-from baker.parameters.parameter_writer import locate
-from baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
-from baker.pipeline.encoder_recipe import encoder_recipes
-from baker.pipeline.memory_plan import footprint
-from baker.pipeline.recipe import MIN_CONTEXT, RecipeError
-from baker.pipeline.shared_stages import RecordedRequest
-from baker.pipeline.weights_config import check_architecture, read_config
-from baker.tokenizer.tokenizer_files import text_tokenizer_json
-from baker.weights.open_weights import open_weights
-from models.bundle import TOKENIZER, EncoderManifest
-from models.catalog import ENCODERS
-from models.encoder.encoder_entry_points import EncoderOptions
-from models.precision import PRECISIONS
+from hearthd.baker.atomic_folder import check_destination
+from hearthd.baker.compiler.targets import find_targets
+from hearthd.baker.parameters.parameter_writer import locate
+from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
+from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.memory_plan import footprint
+from hearthd.baker.pipeline.recipe import MIN_CONTEXT, RecipeError
+from hearthd.baker.pipeline.shared_stages import RecordedRequest
+from hearthd.baker.pipeline.weights_config import check_architecture, read_config
+from hearthd.baker.tokenizer.tokenizer_files import text_tokenizer_json
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.bundle import TOKENIZER, EncoderManifest
+from hearthd.models.catalog import ENCODERS
+from hearthd.models.encoder.encoder_entry_points import EncoderOptions
+from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from baker.pipeline.encoder_recipe import EncoderDefaults
-    from baker.progress import Progress
-    from models.dsl.graph import Graph
-    from models.program import ArraysProgram
-    from runtime.array_bytes import Arrays
+    from hearthd.baker.pipeline.encoder_recipe import EncoderDefaults
+    from hearthd.baker.progress import Progress
+    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.program import ArraysProgram
+    from hearthd.runtime.array_bytes import Arrays
 
 # Those that store every matrix in the same way.
 ENCODER_PRECISIONS = tuple(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from baker.atomic_folder import BakeError
-from baker.compiler.compilation import CompileError
-from baker.compiler.kernel_objects import KernelError
-from baker.compiler.targets import TargetError
-from baker.parameters.quantization import NotFiniteError
-from baker.pipeline.prompt_prefix import PrefixError
-from baker.pipeline.recipe import RecipeError
-from baker.weights.source import WeightsError
-from models.bundle import BundleError
-from models.config import ConfigError
-from models.dsl.types import DslError
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.compiler.compilation import CompileError
+from hearthd.baker.compiler.kernel_objects import KernelError
+from hearthd.baker.compiler.targets import TargetError
+from hearthd.baker.parameters.quantization import NotFiniteError
+from hearthd.baker.pipeline.prompt_prefix import PrefixError
+from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.baker.weights.source import WeightsError
+from hearthd.models.bundle import BundleError
+from hearthd.models.config import ConfigError
+from hearthd.models.dsl.types import DslError
 
 BAKE_ERRORS: tuple[type[Exception], ...] = (
     BakeError, BundleError, CompileError, ConfigError, DslError, KernelError,

@@ -9,16 +9,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.atomic_folder import check_destination
-from baker.compiler.targets import find_targets
-from baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
-from baker.pipeline.shared_stages import RecordedRequest
-from baker.weights.safetensors import SafetensorsFile
-from models.gru import config_from_shapes, program
+from hearthd.baker.atomic_folder import check_destination
+from hearthd.baker.compiler.targets import find_targets
+from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
+from hearthd.baker.pipeline.shared_stages import RecordedRequest
+from hearthd.baker.weights.safetensors import SafetensorsFile
+from hearthd.models.gru import config_from_shapes, program
 
 if TYPE_CHECKING:
-    from baker.progress import Progress
-    from models.gru import GruConfig
+    from hearthd.baker.progress import Progress
+    from hearthd.models.gru import GruConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ def bake_gru(request: GruBakeRequest, progress: Progress) -> Path:
 
 
 def _values(request: GruBakeRequest) -> GruDefaults:
-    text = (files("configs") / "arrays" / "gru.toml").read_text("utf-8")
+    text = (files("hearthd.configs") / "arrays" / "gru.toml").read_text("utf-8")
     defaults = GruDefaults(**tomllib.loads(text))
     requested = {
         field.name: value

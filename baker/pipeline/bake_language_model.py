@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baker.adapters.adapter import read_adapter
-from baker.adapters.merged_weights import MergedWeights
-from baker.atomic_folder import BakeError, check_destination, folder_beside
-from baker.calibration.calibration_text import calibration_text, sequences
-from baker.compiler import targets
-from baker.parameters.native import default_precision
-from baker.pipeline import recipe
-from baker.pipeline.auto_stage import AutoStage, Chosen
-from baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
-from baker.pipeline.calibration_stage import Calibration, layers_to_round
-from baker.pipeline.golden_stage import golden_stage
-from baker.pipeline.memory_plan import check_fits, footprint
-from baker.pipeline.opened_model import OpenedModel
-from baker.pipeline.prompt_prefix import prefix_ids, write_prefix
-from baker.pipeline.shared_stages import (
+from hearthd.baker.adapters.adapter import read_adapter
+from hearthd.baker.adapters.merged_weights import MergedWeights
+from hearthd.baker.atomic_folder import BakeError, check_destination, folder_beside
+from hearthd.baker.calibration.calibration_text import calibration_text, sequences
+from hearthd.baker.compiler import targets
+from hearthd.baker.parameters.native import default_precision
+from hearthd.baker.pipeline import recipe
+from hearthd.baker.pipeline.auto_stage import AutoStage, Chosen
+from hearthd.baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
+from hearthd.baker.pipeline.calibration_stage import Calibration, layers_to_round
+from hearthd.baker.pipeline.golden_stage import golden_stage
+from hearthd.baker.pipeline.memory_plan import check_fits, footprint
+from hearthd.baker.pipeline.opened_model import OpenedModel
+from hearthd.baker.pipeline.prompt_prefix import prefix_ids, write_prefix
+from hearthd.baker.pipeline.shared_stages import (
     RecordedRequest,
     Workspace,
     compile_in_background,
@@ -31,19 +31,19 @@ from baker.pipeline.shared_stages import (
     weights_bytes,
     write_weights,
 )
-from baker.pipeline.weights_config import check_architecture, model_config
-from baker.precision.auto_precision import AUTO
-from baker.reference.golden_values import prompt_ids
-from baker.temporary_folder import temporary_folder
-from baker.weights.open_weights import PackagedWeights, open_weights
-from models import bundle as layout
-from models.bundle import LanguageManifest, record_file
-from models.dsl.types import TypeRuleError
-from models.peft.adapter_folder import adapter_files
-from models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
-from models.text_files import read_text
-from runtime.language_model import IreeRuntime
-from runtime.self_test import self_test
+from hearthd.baker.pipeline.weights_config import check_architecture, model_config
+from hearthd.baker.precision.auto_precision import AUTO
+from hearthd.baker.reference.golden_values import prompt_ids
+from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
+from hearthd.models import bundle as layout
+from hearthd.models.bundle import LanguageManifest, record_file
+from hearthd.models.dsl.types import TypeRuleError
+from hearthd.models.peft.adapter_folder import adapter_files
+from hearthd.models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
+from hearthd.models.text_files import read_text
+from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.self_test import self_test
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,15 +52,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-    from baker.pipeline.recipe import BakeRequest, Defaults
-    from baker.pipeline.shared_stages import CompiledProgram
-    from baker.progress import Progress
-    from baker.tokenizer.tokenizer_files import SourceTokenizer
-    from baker.weights.source import WeightSource
-    from models.bundle import Golden, GoldenRow, Target
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.program import Program
+    from hearthd.baker.pipeline.recipe import BakeRequest, Defaults
+    from hearthd.baker.pipeline.shared_stages import CompiledProgram
+    from hearthd.baker.progress import Progress
+    from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.bundle import Golden, GoldenRow, Target
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.program import Program
 
 # Bytes of the program, the tokenizer and the manifest: 16 MB with a vocabulary of 262144.
 _OTHER_FILES = 24 << 20

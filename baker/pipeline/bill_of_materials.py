@@ -13,8 +13,8 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from baker.calibration.calibration_text import calibration_text
-from models.bundle import (
+from hearthd.baker.calibration.calibration_text import calibration_text
+from hearthd.models.bundle import (
     CALIBRATION,
     PARAMETERS,
     LanguageManifest,
@@ -22,14 +22,14 @@ from models.bundle import (
     record_file,
     write_manifest,
 )
-from models.precision import PRECISIONS
+from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from baker.weights.source import WeightSource
-    from models.bundle import FileRecord, Manifest, SourceRecord
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.bundle import FileRecord, Manifest, SourceRecord
 
     M = TypeVar("M", bound=Manifest)
 

@@ -7,10 +7,10 @@ import shutil
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from baker.calibration.calibrated_layers import CalibratedLayers, calibrated_layers
-from baker.calibration.token_weights import token_weights
-from baker.parameters.parameter_writer import keeps_integers
-from models.precision import PRECISIONS
+from hearthd.baker.calibration.calibrated_layers import CalibratedLayers, calibrated_layers
+from hearthd.baker.calibration.token_weights import token_weights
+from hearthd.baker.parameters.parameter_writer import keeps_integers
+from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from baker.parameters.parameter_writer import Located
-    from baker.progress import Progress
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.dsl.storage import Storage
+    from hearthd.baker.parameters.parameter_writer import Located
+    from hearthd.baker.progress import Progress
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.dsl.storage import Storage
 
 # The storages whose integers are chosen for a calibration text.
 ROUNDED = tuple(one.layers for one in PRECISIONS.values() if one.layers is not None)

@@ -21,7 +21,7 @@ class EncoderDefaults:
 
 def encoder_recipes() -> dict[str, EncoderDefaults]:
     """The recipes of every encoder that can be baked, by its name."""
-    paths = sorted((files("configs") / _FOLDER).iterdir(), key=lambda path: path.name)
+    paths = sorted((files("hearthd.configs") / _FOLDER).iterdir(), key=lambda path: path.name)
     return {
         path.name.removesuffix(_SUFFIX): _recipe(tomllib.loads(path.read_text("utf-8")))
         for path in paths

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from baker.reference.golden_values import STEPS, golden_rows, golden_values
-from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
-from models.bundle import PARAMETERS
-from models.program import ProgramOptions
+from hearthd.baker.reference.golden_values import STEPS, golden_rows, golden_values
+from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
+from hearthd.models.bundle import PARAMETERS
+from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:
-    from baker.pipeline.shared_stages import Workspace
-    from models.bundle import Activations, Golden, GoldenRow
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
+    from hearthd.baker.pipeline.shared_stages import Workspace
+    from hearthd.models.bundle import Activations, Golden, GoldenRow
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
 
 
 def golden_stage(

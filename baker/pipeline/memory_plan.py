@@ -13,23 +13,23 @@ from dataclasses import fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from baker.atomic_folder import BakeError
-from baker.pipeline.recipe import MIN_CONTEXT
-from models.bundle import Footprint, language_memory, megabytes
-from models.dsl.composite import Fused
-from models.dsl.graph import Apply
-from models.dsl.ops import Reads
-from models.dsl.types import DType, TypeRuleError
-from models.precision import NAMED_PRECISIONS
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.pipeline.recipe import MIN_CONTEXT
+from hearthd.models.bundle import Footprint, language_memory, megabytes
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.graph import Apply
+from hearthd.models.dsl.ops import Reads
+from hearthd.models.dsl.types import DType, TypeRuleError
+from hearthd.models.precision import NAMED_PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from baker.pipeline.recipe import Defaults
-    from models.bundle import Memory
-    from models.dsl.graph import Graph, Tensor
-    from models.dsl.types import TensorType
-    from models.program import Program
+    from hearthd.baker.pipeline.recipe import Defaults
+    from hearthd.models.bundle import Memory
+    from hearthd.models.dsl.graph import Graph, Tensor
+    from hearthd.models.dsl.types import TensorType
+    from hearthd.models.program import Program
 
 
 def check_fits(

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from baker.parameters import native
-from baker.parameters.parameter_writer import locate
-from baker.pipeline import recipe
-from baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokenizer
-from models.program import ProgramOptions
+from hearthd.baker.parameters import native
+from hearthd.baker.parameters.parameter_writer import locate
+from hearthd.baker.pipeline import recipe
+from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokenizer
+from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from baker.parameters.parameter_writer import Located
-    from baker.pipeline.recipe import Defaults
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.program import Program
+    from hearthd.baker.parameters.parameter_writer import Located
+    from hearthd.baker.pipeline.recipe import Defaults
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.program import Program
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.compiler.kernel_objects import PACKAGE
-from models.bundle import Hearth, SourceRecord, record_file
+from hearthd.baker.compiler.kernel_objects import PACKAGE
+from hearthd.models.bundle import Hearth, SourceRecord, record_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from models.bundle import KernelBuild
+    from hearthd.models.bundle import KernelBuild
 
-_PACKAGE = "hearth"
-_ROOT = Path(__file__).parents[2]
+_PACKAGE = "hearthd"
+_ROOT = Path(__file__).resolve().parents[2]
 # Folders of a checkout that decide the bytes of a bundle.
-_CODE = ("baker", "configs", "hearth", "models", "runtime", "server")
+_CODE = ("baker", "configs", "hearthd", "models", "runtime", "server")
 # Packages that read weights, write files or compute golden values.
 _TOOLS = ("gguf", "iree-base-runtime", "ml_dtypes", "numpy", "safetensors", "tokenizers")
 

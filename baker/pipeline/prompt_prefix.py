@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runtime.kv_blocks import block_keys, write_blocks
+from hearthd.runtime.kv_blocks import block_keys, write_blocks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tokenizers import Tokenizer
 
-    from runtime.interface import Runtime
+    from hearthd.runtime.interface import Runtime
 
 
 class PrefixError(Exception):

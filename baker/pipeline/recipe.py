@@ -12,20 +12,20 @@ from dataclasses import MISSING, dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from baker.precision.auto_precision import AUTO, MAX_KL
-from baker.weights.open_weights import PackagedWeights
-from models.catalog import ARCHITECTURES
-from models.dsl.functions import DECODE_ROWS
-from models.precision import ACTIVATION_BITS, KV_CACHES, NAMED_PRECISIONS, PRECISIONS
+from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
+from hearthd.baker.weights.open_weights import PackagedWeights
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.functions import DECODE_ROWS
+from hearthd.models.precision import ACTIVATION_BITS, KV_CACHES, NAMED_PRECISIONS, PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from models.bundle import Activations
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.precision import KvCache
+    from hearthd.models.bundle import Activations
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.precision import KvCache
 
 # The golden prompts and their continuations must fit.
 MIN_CONTEXT = 64
@@ -111,7 +111,7 @@ def recipes() -> Mapping[str, tuple[Recipe, ...]]:
     """The recipes of every model that can be baked, by its name, the smallest size first."""
     models = sorted(
         entry.name.removesuffix(_SUFFIX)
-        for entry in files("configs").iterdir()
+        for entry in files("hearthd.configs").iterdir()
         if entry.name.endswith(_SUFFIX)
     )
     return {model: tuple(_read(model)) for model in models}
@@ -244,7 +244,7 @@ def _requested(request: BakeRequest) -> Iterator[tuple[str, Any]]:
 
 def _read(model: str) -> Iterator[Recipe]:
     """The recipes of a model: one for each of its sizes."""
-    data = tomllib.loads(files("configs").joinpath(model + _SUFFIX).read_text("utf-8"))
+    data = tomllib.loads(files("hearthd.configs").joinpath(model + _SUFFIX).read_text("utf-8"))
     weights = data.pop("weights", {})
     required = (one.name for one in dataclasses.fields(Defaults) if one.default is MISSING)
     expected = {"architecture", "sizes", *required}

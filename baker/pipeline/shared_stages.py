@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from baker.atomic_folder import BakeError
-from baker.compiler.compilation import Compilation
-from baker.compiler.targets import check_program
-from baker.parameters.parameter_writer import write_parameters
-from baker.pipeline.origin import hearth, source_records, tools
-from models.bundle import (
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.compiler.compilation import Compilation
+from hearthd.baker.compiler.targets import check_program
+from hearthd.baker.parameters.parameter_writer import write_parameters
+from hearthd.baker.pipeline.origin import hearth, source_records, tools
+from hearthd.models.bundle import (
     PARAMETER_SCOPE,
     PARAMETERS,
     VMFB,
@@ -21,19 +21,19 @@ from models.bundle import (
     Provenance,
     record_file,
 )
-from models.dsl.mlir.stablehlo import chains, kernels, module_text
+from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from baker.parameters.parameter_writer import Located, StoredRows
-    from baker.progress import Progress
-    from baker.weights.source import WeightSource
-    from models.bundle import Compiler, FileRecord, KernelBuild, Target, TriedPrecision
-    from models.dsl.graph import Graph
-    from models.dsl.stored_weights import Weight
-    from runtime.self_test import Verdict
+    from hearthd.baker.parameters.parameter_writer import Located, StoredRows
+    from hearthd.baker.progress import Progress
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.bundle import Compiler, FileRecord, KernelBuild, Target, TriedPrecision
+    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.dsl.stored_weights import Weight
+    from hearthd.runtime.self_test import Verdict
 
 _MODULE = "hearth"
 

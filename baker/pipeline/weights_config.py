@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.pipeline.encoder_recipe import encoder_recipes
-from baker.pipeline.recipe import RecipeError, recipes
-from baker.weights.safetensors import CONFIG
-from baker.weights.source import BadFile
-from models.catalog import ENCODERS
-from models.config import ConfigError
-from models.decoder.config.decoder_config import DecoderConfig
-from models.decoder.tensor_names import EMBEDDING, HEAD
+from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.recipe import RecipeError, recipes
+from hearthd.baker.weights.safetensors import CONFIG
+from hearthd.baker.weights.source import BadFile
+from hearthd.models.catalog import ENCODERS
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture, ArchitectureFiles
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture, ArchitectureFiles
 
 
 def check_architecture(model: str, source: WeightSource) -> None:

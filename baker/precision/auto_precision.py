@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from baker.atomic_folder import BakeError
-from models.bundle import TriedPrecision
-from models.precision import PRECISIONS
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.models.bundle import TriedPrecision
+from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from baker.precision.kl_from_f32 import Divergence
+    from hearthd.baker.precision.kl_from_f32 import Divergence
 
 AUTO = "auto"
 # The default limit of the mean KL divergence from F32, in nats: about that of llama.cpp's Q8_0.

@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from baker.compare.measurement.passages import shipped_texts
-from baker.compare.measurement.position_metrics import kl_divergence
-from baker.compare.sides.prediction import FullPrediction
-from baker.parameters.native import storages
-from baker.parameters.parameter_writer import locate, write_parameters
-from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
-from baker.temporary_folder import temporary_folder
-from models.dsl.functions import DECODE_ROWS
-from models.program import ProgramOptions
+from hearthd.baker.compare.measurement.passages import shipped_texts
+from hearthd.baker.compare.measurement.position_metrics import kl_divergence
+from hearthd.baker.compare.sides.prediction import FullPrediction
+from hearthd.baker.parameters.native import storages
+from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
+from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.models.dsl.functions import DECODE_ROWS
+from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from baker.parameters.parameter_writer import StoredRows
-    from baker.tokenizer.tokenizer_files import SourceTokenizer
-    from baker.weights.source import WeightSource
-    from models.bundle import Activations
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
+    from hearthd.baker.parameters.parameter_writer import StoredRows
+    from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.bundle import Activations
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
 
 # Tokens of each text: whole calls of DECODE_ROWS, since a call unpacks all weights.
 TOKENS = 4 * DECODE_ROWS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from baker.presentation.console import open_console
+from hearthd.baker.presentation.console import open_console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

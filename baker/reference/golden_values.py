@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.bundle import Golden, GoldenRow, GoldenStep
-from runtime.interface import prefill_all_but_last
+from hearthd.models.bundle import Golden, GoldenRow, GoldenStep
+from hearthd.runtime.interface import prefill_all_but_last
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-    from baker.reference.numpy_runtime import NumpyRuntime
-    from models.bundle import Activations, CacheSpec
-    from runtime.interface import Reader
+    from hearthd.baker.reference.numpy_runtime import NumpyRuntime
+    from hearthd.models.bundle import Activations, CacheSpec
+    from hearthd.runtime.interface import Reader
 
 PROMPTS = (
     "The capital of France is",

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.parameters.irpa import BadArchive, open_archive
-from models.bundle import MANIFEST, PARAMETERS, NotABundle
-from models.catalog import ARCHITECTURES
-from models.dsl.evaluate import evaluate
-from models.dsl.types import DType
-from models.precision import kv_cache_of
-from models.program import ProgramOptions
+from hearthd.baker.parameters.irpa import BadArchive, open_archive
+from hearthd.models.bundle import MANIFEST, PARAMETERS, NotABundle
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.types import DType
+from hearthd.models.precision import kv_cache_of
+from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import EntryPoint, LanguageManifest
-    from models.config import ModelConfig
-    from models.dsl.graph import Graph
-    from models.dsl.types import TensorType
-    from models.program import Program
+    from hearthd.models.bundle import EntryPoint, LanguageManifest
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.dsl.types import TensorType
+    from hearthd.models.program import Program
 
 
 class NumpyRuntime:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from baker.signing.signers import verify_certificate, verify_identity
-from models.bundle import (
+from hearthd.baker.signing.signers import verify_certificate, verify_identity
+from hearthd.models.bundle import (
     SIGNATURE,
     read_public_key,
     require_signed_files,
@@ -16,7 +16,7 @@ from models.bundle import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from models.bundle import Manifest, PublicKey
+    from hearthd.models.bundle import Manifest, PublicKey
 
 
 @dataclass(frozen=True, kw_only=True)

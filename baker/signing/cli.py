@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from baker.signing.signers import Signer, sign
-from models.bundle import SIGNATURE, BundleError, bundle_home
+from hearthd.baker.signing.signers import Signer, sign
+from hearthd.models.bundle import SIGNATURE, BundleError, bundle_home
 
-# Exceptions that end the command, and its exit code: see hearth/cli.py.
+# Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1}
 
 _Folder = Annotated[
@@ -77,7 +77,7 @@ def _sign(
     """Sign a bundle or a LoRA adapter.
 
     Writes model.sig, in the format of OpenSSF Model Signing, into FOLDER. It covers every file of
-    the folder. Needs hearth[sign]. `hearth verify` and `hearth serve --require-signature` check it
+    the folder. Needs hearthd[sign]. `hearth verify` and `hearth serve --require-signature` check it
     with the public key:
 
     \b

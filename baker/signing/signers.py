@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.request import getproxies
 
-from baker.atomic_file import write_atomically
-from baker.temporary_folder import temporary_folder
-from models.bundle import (
+from hearthd.baker.atomic_file import write_atomically
+from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.models.bundle import (
     MANIFEST,
     SIGNATURE,
     BadSignature,
@@ -24,7 +24,7 @@ from models.bundle import (
     signed_files,
     verify_files,
 )
-from models.peft.adapter_settings import CONFIG
+from hearthd.models.peft.adapter_settings import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -189,7 +189,7 @@ def _library(error_type: type[BundleError], problem: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise SigningError(
             f"the package {error.name!r} is not installed: install it, as in "
-            "pip install 'hearth[sign]'"
+            "pip install 'hearthd[sign]'"
         ) from error
     except Exception as error:
         raise error_type(f"{problem}: {_reason(error)}") from error

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE, Unigram, WordPiece
 
-from baker.tokenizer.unused_merges import used_merges
-from baker.tokenizer.word_rules import WORD_RULES
-from baker.weights.source import TokenizerError
-from server.text.tokenizer_json import no_panic
+from hearthd.baker.tokenizer.unused_merges import used_merges
+from hearthd.baker.tokenizer.word_rules import WORD_RULES
+from hearthd.baker.weights.source import TokenizerError
+from hearthd.server.text.tokenizer_json import no_panic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,15 +11,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from baker.reference.golden_values import prompt_ids
-from baker.tokenizer.gguf_vocabulary import convert, gguf_specials
-from baker.tokenizer.unused_merges import drop_unused_merges
-from baker.weights.safetensors import read_json
-from baker.weights.source import TokenizerError, read_text
-from models.bundle import TOKENIZER, SpecialTokens
-from server.text import tokenizer_json as reader
-from server.text.templates.chat_template import BadChatTemplate, ChatTemplate
-from server.text.tokenizer import Tokenizer
+from hearthd.baker.reference.golden_values import prompt_ids
+from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials
+from hearthd.baker.tokenizer.unused_merges import drop_unused_merges
+from hearthd.baker.weights.safetensors import read_json
+from hearthd.baker.weights.source import TokenizerError, read_text
+from hearthd.models.bundle import TOKENIZER, SpecialTokens
+from hearthd.server.text import tokenizer_json as reader
+from hearthd.server.text.templates.chat_template import BadChatTemplate, ChatTemplate
+from hearthd.server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tokenizers import Tokenizer as Library
 
-    from baker.weights.source import WeightSource
+    from hearthd.baker.weights.source import WeightSource
 
 # Instruct models end a turn with one of these, even if the file does not list it as eos.
 _TURN_ENDS = ("<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|end|>")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.tuning.examples import Example
+    from hearthd.baker.tuning.examples import Example
 
     Array = NDArray[Any]
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from baker.reference.numpy_runtime import stored_parameters, traced
-from baker.weights.source import BLOCK_BYTES, ROW_GROUP, BadFile, WeightSource, stamp
-from models.bundle import MANIFEST, PARAMETERS, LanguageManifest, read_manifest_of
-from models.catalog import ARCHITECTURES
-from models.dsl.evaluate import evaluate
-from models.dsl.fused.grouped_products import dequantized
-from models.dsl.fused.halved_products import whole
-from models.dsl.fused.small_products import dequantized_small
-from models.dsl.storage import INT8_G32, INT8_G32_HALVES, Storage
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
+from hearthd.baker.weights.source import BLOCK_BYTES, ROW_GROUP, BadFile, WeightSource, stamp
+from hearthd.models.bundle import MANIFEST, PARAMETERS, LanguageManifest, read_manifest_of
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.fused.grouped_products import dequantized
+from hearthd.models.dsl.fused.halved_products import whole
+from hearthd.models.dsl.fused.small_products import dequantized_small
+from hearthd.models.dsl.storage import INT8_G32, INT8_G32_HALVES, Storage
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.dsl.graph import Tensor
-    from models.dsl.stored_weights import Weight
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.stored_weights import Weight
 
     Array = NDArray[Any]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from baker.atomic_file import write_atomically
+from hearthd.baker.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

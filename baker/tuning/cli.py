@@ -8,21 +8,21 @@ from typing import Annotated
 
 import typer
 
-from baker.pipeline.bake_errors import BAKE_ERRORS
-from baker.pipeline.recipe import RecipeError, recipes
-from baker.presentation.byte_size import byte_size
-from baker.presentation.console import open_console
-from baker.progress import TerminalProgress
-from baker.tuning.checkpoint import CheckpointError
-from baker.tuning.examples import BadExample
-from baker.tuning.training_program import DivergedError
-from baker.tuning.tuning import TuneError, TuneRequest, tune
-from baker.tuning.tuning_report import TuningReport
-from models.bundle import bundle_home
-from models.lora import PROJECTIONS
-from runtime.interrupts import at_interrupt
+from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
+from hearthd.baker.pipeline.recipe import RecipeError, recipes
+from hearthd.baker.presentation.byte_size import byte_size
+from hearthd.baker.presentation.console import open_console
+from hearthd.baker.progress import TerminalProgress
+from hearthd.baker.tuning.checkpoint import CheckpointError
+from hearthd.baker.tuning.examples import BadExample
+from hearthd.baker.tuning.training_program import DivergedError
+from hearthd.baker.tuning.tuning import TuneError, TuneRequest, tune
+from hearthd.baker.tuning.tuning_report import TuningReport
+from hearthd.models.bundle import bundle_home
+from hearthd.models.lora import PROJECTIONS
+from hearthd.runtime.interrupts import at_interrupt
 
-# Exceptions that end the command, and its exit code: see hearth/cli.py.
+# Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(
     (*BAKE_ERRORS, BadExample, CheckpointError, DivergedError, TuneError), 1
 )

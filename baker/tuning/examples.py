@@ -10,15 +10,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models import strict_json, text_files
-from server.errors import InvalidRequest
+from hearthd.models import strict_json, text_files
+from hearthd.server.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from server.text.templates.chat_template import ChatTemplate
-    from server.text.tokenizer import Tokenizer
+    from hearthd.server.text.templates.chat_template import ChatTemplate
+    from hearthd.server.text.tokenizer import Tokenizer
 
 
 class BadExample(Exception):

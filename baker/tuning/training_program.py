@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import iree.runtime as rt
 import numpy as np
 
-from baker.compiler.compilation import Compilation
-from baker.compiler.targets import find_target
-from baker.parameters.parameter_writer import locate, write_parameters
-from baker.pipeline.memory_plan import footprint
-from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
-from models.decoder.next_token_loss import answer_loss_graph
-from models.dsl.fuse import optimized
-from models.dsl.mlir.stablehlo import module_text
-from models.lora import adapted, sum_graph, update_graph
-from models.precision import PRECISIONS
-from models.program import ArraysProgram
-from runtime.device import Device, result
+from hearthd.baker.compiler.compilation import Compilation
+from hearthd.baker.compiler.targets import find_target
+from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.pipeline.memory_plan import footprint
+from hearthd.models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
+from hearthd.models.decoder.next_token_loss import answer_loss_graph
+from hearthd.models.dsl.fuse import optimized
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.lora import adapted, sum_graph, update_graph
+from hearthd.models.precision import PRECISIONS
+from hearthd.models.program import ArraysProgram
+from hearthd.runtime.device import Device, result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.progress import Progress
-    from baker.tuning.batches import Bucket
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.decoder.entry_points import Decoder
-    from models.dsl.graph import Graph
-    from models.dsl.optimizers import Optimizer
-    from models.dsl.types import TensorType
-    from models.lora import Lora
+    from hearthd.baker.progress import Progress
+    from hearthd.baker.tuning.batches import Bucket
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.decoder.entry_points import Decoder
+    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.dsl.optimizers import Optimizer
+    from hearthd.models.dsl.types import TensorType
+    from hearthd.models.lora import Lora
 
     Array = NDArray[Any]
 

@@ -19,24 +19,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.adapters.adapter import write_adapter
-from baker.pipeline.recipe import packaged_weights, recipes
-from baker.pipeline.weights_config import check_architecture, model_config
-from baker.temporary_folder import temporary_folder
-from baker.tokenizer.tokenizer_files import answer_tokenizer, chat_template, special_tokens
-from baker.tuning import batches
-from baker.tuning.bundle_weights import BundleWeights
-from baker.tuning.checkpoint import Checkpoint, History, read_checkpoint, write_checkpoint
-from baker.tuning.examples import ExampleReader
-from baker.tuning.training_program import Trainer, compile_program, traced
-from baker.weights.open_weights import open_weights
-from models.bundle import MANIFEST, megabytes, record_file
-from models.dsl.optimizers import Adam, WarmupCosine
-from models.lora import Lora
-from models.peft.adapter_settings import AdapterSettings
-from server.process.free_memory import free_memory
-from server.text.templates.chat_template import ChatTemplate
-from server.text.tokenizer import Tokenizer
+from hearthd.baker.adapters.adapter import write_adapter
+from hearthd.baker.pipeline.recipe import packaged_weights, recipes
+from hearthd.baker.pipeline.weights_config import check_architecture, model_config
+from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.baker.tokenizer.tokenizer_files import answer_tokenizer, chat_template, special_tokens
+from hearthd.baker.tuning import batches
+from hearthd.baker.tuning.bundle_weights import BundleWeights
+from hearthd.baker.tuning.checkpoint import Checkpoint, History, read_checkpoint, write_checkpoint
+from hearthd.baker.tuning.examples import ExampleReader
+from hearthd.baker.tuning.training_program import Trainer, compile_program, traced
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.bundle import MANIFEST, megabytes, record_file
+from hearthd.models.dsl.optimizers import Adam, WarmupCosine
+from hearthd.models.lora import Lora
+from hearthd.models.peft.adapter_settings import AdapterSettings
+from hearthd.server.process.free_memory import free_memory
+from hearthd.server.text.templates.chat_template import ChatTemplate
+from hearthd.server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.progress import Progress
-    from baker.tuning.batches import Batch, Bucket
-    from baker.tuning.examples import Example
-    from baker.tuning.training_program import TrainingProgram
-    from baker.tuning.tuning_report import TuningReport
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
+    from hearthd.baker.progress import Progress
+    from hearthd.baker.tuning.batches import Batch, Bucket
+    from hearthd.baker.tuning.examples import Example
+    from hearthd.baker.tuning.training_program import TrainingProgram
+    from hearthd.baker.tuning.tuning_report import TuningReport
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
 
     Array = NDArray[Any]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from baker.atomic_file import write_atomically
-from baker.presentation.svg_plot import Plot, decade_axis, linear_axis, standalone
-from models.bundle import megabytes
+from hearthd.baker.atomic_file import write_atomically
+from hearthd.baker.presentation.svg_plot import Plot, decade_axis, linear_axis, standalone
+from hearthd.models.bundle import megabytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from baker.tuning.batches import Bucket
-    from baker.tuning.checkpoint import History
-    from baker.tuning.training_program import TrainingProgram
+    from hearthd.baker.tuning.batches import Bucket
+    from hearthd.baker.tuning.checkpoint import History
+    from hearthd.baker.tuning.training_program import TrainingProgram
 
 LOSS_PLOT = "loss.svg"
 # Without a terminal, a line is printed at most this often, in seconds.

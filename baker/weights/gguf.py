@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 import gguf
 import numpy as np
 
-from baker.weights import gguf_integers
-from baker.weights.source import (
+from hearthd.baker.weights import gguf_integers
+from hearthd.baker.weights.source import (
     MAX_AXES,
     BadFile,
     NoSuchTensor,
@@ -28,7 +28,7 @@ from baker.weights.source import (
     require_unchanged,
     stamp,
 )
-from models.file_formats import HEAD_BYTES, other_format
+from hearthd.models.file_formats import HEAD_BYTES, other_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import IntegerBlock
+    from hearthd.baker.weights.source import IntegerBlock
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baker.weights.source import IntegerBlock
+from hearthd.baker.weights.source import IntegerBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.temporary_folder import temporary_folder
-from baker.weights.gguf import GgufSource
-from baker.weights.safetensors import CONFIG, SafetensorsSource
-from baker.weights.source import BadFile, NoWeights
-from models.bundle import MANIFEST
-from models.peft.adapter_settings import CONFIG as ADAPTER_CONFIG
+from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.safetensors import CONFIG, SafetensorsSource
+from hearthd.baker.weights.source import BadFile, NoWeights
+from hearthd.models.bundle import MANIFEST
+from hearthd.models.peft.adapter_settings import CONFIG as ADAPTER_CONFIG
 
 if TYPE_CHECKING:
-    from baker.weights.source import WeightSource
+    from hearthd.baker.weights.source import WeightSource
 
 
 @dataclass(frozen=True, kw_only=True)

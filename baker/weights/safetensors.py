@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from baker.weights.source import (
+from hearthd.baker.weights.source import (
     MAX_AXES,
     BadFile,
     NoSuchTensor,
@@ -32,9 +32,9 @@ from baker.weights.source import (
     require_unchanged,
     stamp,
 )
-from models import strict_json
-from models.decoder.config.config_json import POOLING
-from models.file_formats import HEAD_BYTES, other_format
+from hearthd.models import strict_json
+from hearthd.models.decoder.config.config_json import POOLING
+from hearthd.models.file_formats import HEAD_BYTES, other_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import Stamp
+    from hearthd.baker.weights.source import Stamp
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.compare.sides.llama_cpp import FASTEST, LlamaCpp, LlamaError
+from hearthd.baker.compare.sides.llama_cpp import FASTEST, LlamaCpp, LlamaError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from baker.compare.sides.llama_cpp import FASTEST, LlamaCpp
-from runtime.interface import read_prompt
+from hearthd.baker.compare.sides.llama_cpp import FASTEST, LlamaCpp
+from hearthd.runtime.interface import read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from runtime.interface import Reader
+    from hearthd.runtime.interface import Reader
 
 PROMPTS = (128, 512)  # tokens; measured until the logits after the last one
 DEPTHS = (128, 1024, 1900)  # tokens in the context when decoding is measured
@@ -53,8 +53,8 @@ def open_hearth(
 ) -> tuple[Reader, EngineDescription]:
     """Hearth, with the checks of `hearth serve`; `context` must be that of the bundle."""
     from benchmarks.engines.step_bytes import step_bytes
-    from runtime.open_bundle import open_bundle
-    from server.version import version
+    from hearthd.runtime.open_bundle import open_bundle
+    from hearthd.server.version import version
 
     manifest, runtime = open_bundle(bundle, threads=threads, mapped=mapped)
     assert manifest.context == context, f"context {manifest.context}, expected {context}"

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 from benchmarks.serving.load_client import Prompts
 from benchmarks.serving.load_scenarios import SHORT, TOKENS
 from benchmarks.serving.server_commands import CACHE_MB
-from server.engine.generation import Request, Token
-from server.sampling.options import SamplingOptions
-from server.services.language_service import EngineOptions, open_language_service
+from hearthd.server.engine.generation import Request, Token
+from hearthd.server.sampling.options import SamplingOptions
+from hearthd.server.services.language_service import EngineOptions, open_language_service
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from server.services.language_service import LocalLanguageService
+    from hearthd.server.services.language_service import LocalLanguageService
 
 # What load_client.body_of asks for.
 _SAMPLING = SamplingOptions(temperature=0, ignore_eos=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runtime.device import Device, result
+from hearthd.runtime.device import Device, result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

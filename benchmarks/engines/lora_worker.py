@@ -15,31 +15,31 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import iree.runtime as rt
 import numpy as np
 
-from baker.compiler.compilation import Compilation
-from baker.compiler.targets import find_target
-from baker.parameters.parameter_writer import locate, write_parameters
-from baker.reference.numpy_runtime import stored_parameters
-from baker.weights.open_weights import open_weights
-from models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
-from models.catalog import ARCHITECTURES
-from models.decoder.next_token_loss import loss_graph
-from models.dsl.evaluate import evaluate
-from models.dsl.fuse import optimized
-from models.dsl.mlir.stablehlo import module_text
-from models.lora import Lora, adapted, gradient_graph
-from models.precision import PRECISIONS
-from models.program import ArraysProgram
-from runtime.device import Device
+from hearthd.baker.compiler.compilation import Compilation
+from hearthd.baker.compiler.targets import find_target
+from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.reference.numpy_runtime import stored_parameters
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.next_token_loss import loss_graph
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.fuse import optimized
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.lora import Lora, adapted, gradient_graph
+from hearthd.models.precision import PRECISIONS
+from hearthd.models.program import ArraysProgram
+from hearthd.runtime.device import Device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.decoder.architecture import Architecture
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.dsl.graph import Graph, Tensor
 
     Array = NDArray[Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from models.bundle import LanguageManifest
+    from hearthd.models.bundle import LanguageManifest
 
 
 def step_bytes(manifest: LanguageManifest, *, exact: bool) -> int:

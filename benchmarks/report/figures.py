@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from baker.presentation.table import Table, markdown_table, print_table
+from hearthd.baker.presentation.table import Table, markdown_table, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

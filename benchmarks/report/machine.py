@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.pipeline.origin import hearth
+from hearthd.baker.pipeline.origin import hearth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from baker.presentation.svg_plot import Axis, Plot, decade_axis, linear_axis, standalone
+from hearthd.baker.presentation.svg_plot import Axis, Plot, decade_axis, linear_axis, standalone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

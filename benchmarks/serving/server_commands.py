@@ -7,9 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import models
-import server
 from benchmarks.serving.server_process import Server
+from hearthd import models, server
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +26,7 @@ def hearth(bundle: Path, threads: int, *, exact: bool = False, mapped: bool = Tr
     if not mapped:
         options.append("--no-mmap")
     return Server(
-        name="hearth", command=(sys.executable, "-m", "hearth", "serve", str(bundle), *options)
+        name="hearth", command=(sys.executable, "-m", "hearthd", "serve", str(bundle), *options)
     )
 
 

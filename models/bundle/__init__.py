@@ -16,14 +16,14 @@ This package imports the standard library only, and `cryptography` when a signat
 arrays, no runtime, no compiler. It exports the names in the `__all__` of its modules.
 """
 
-from models.bundle.adapter_places import *
-from models.bundle.array_manifest import *
-from models.bundle.bundle_errors import *
-from models.bundle.encoder_manifest import *
-from models.bundle.file_records import *
-from models.bundle.language_manifest import *
-from models.bundle.manifest import *
-from models.bundle.memory_sum import *
-from models.bundle.provenance import *
-from models.bundle.read_manifest import *
-from models.bundle.signature import *
+from hearthd.models.bundle.adapter_places import *
+from hearthd.models.bundle.array_manifest import *
+from hearthd.models.bundle.bundle_errors import *
+from hearthd.models.bundle.encoder_manifest import *
+from hearthd.models.bundle.file_records import *
+from hearthd.models.bundle.language_manifest import *
+from hearthd.models.bundle.manifest import *
+from hearthd.models.bundle.memory_sum import *
+from hearthd.models.bundle.provenance import *
+from hearthd.models.bundle.read_manifest import *
+from hearthd.models.bundle.signature import *

@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from models.bundle.bundle_errors import NotABundle
-from models.bundle.file_records import MANIFEST
+from hearthd.models.bundle.bundle_errors import NotABundle
+from hearthd.models.bundle.file_records import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

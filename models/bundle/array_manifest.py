@@ -15,8 +15,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from models.bundle.manifest import Manifest
-from models.bundle.memory_sum import REQUEST_MEMORY
+from hearthd.models.bundle.manifest import Manifest
+from hearthd.models.bundle.memory_sum import REQUEST_MEMORY
 
 __all__ = [
     "GOLDEN",

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.bundle.bundle_errors import NotABundle
-from models.bundle.file_records import MANIFEST
+from hearthd.models.bundle.bundle_errors import NotABundle
+from hearthd.models.bundle.file_records import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

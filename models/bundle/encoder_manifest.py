@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from models.bundle.array_manifest import ArraysManifest, FunctionSpec
-from models.bundle.bundle_errors import NotABundle
-from models.bundle.file_records import MANIFEST
-from models.bundle.memory_sum import Footprint, Memory
+from hearthd.models.bundle.array_manifest import ArraysManifest, FunctionSpec
+from hearthd.models.bundle.bundle_errors import NotABundle
+from hearthd.models.bundle.file_records import MANIFEST
+from hearthd.models.bundle.memory_sum import Footprint, Memory
 
 __all__ = ["ENCODER_INPUTS", "ENCODER_OUTPUT", "EncoderManifest"]
 

@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.bundle.bundle_errors import Corrupt
+from hearthd.models.bundle.bundle_errors import Corrupt
 
 __all__ = [
     "MANIFEST",

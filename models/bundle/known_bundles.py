@@ -10,14 +10,14 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from models.bundle import bundle_home
-from models.bundle.bundle_errors import NotABundle
-from models.bundle.manifest import digest
+from hearthd.models.bundle import bundle_home
+from hearthd.models.bundle.bundle_errors import NotABundle
+from hearthd.models.bundle.manifest import digest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from models.bundle.manifest import Manifest
+    from hearthd.models.bundle.manifest import Manifest
 
 log = logging.getLogger(__name__)
 

@@ -42,12 +42,12 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from models.bundle.adapter_places import NO_PLACES, AdapterPlaces
-from models.bundle.bundle_errors import NotABundle
-from models.bundle.file_records import MANIFEST
-from models.bundle.manifest import Manifest
-from models.bundle.memory_sum import SHARED_MEMORY, Footprint, Memory
-from models.bundle.provenance import OMITTED, Activations
+from hearthd.models.bundle.adapter_places import NO_PLACES, AdapterPlaces
+from hearthd.models.bundle.bundle_errors import NotABundle
+from hearthd.models.bundle.file_records import MANIFEST
+from hearthd.models.bundle.manifest import Manifest
+from hearthd.models.bundle.memory_sum import SHARED_MEMORY, Footprint, Memory
+from hearthd.models.bundle.provenance import OMITTED, Activations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,9 +15,9 @@ import typing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from models.bundle.bundle_errors import NotABundle
-from models.bundle.file_records import MANIFEST, VMFB, FileRecord, verify_file
-from models.bundle.provenance import OMITTED, Provenance
+from hearthd.models.bundle.bundle_errors import NotABundle
+from hearthd.models.bundle.file_records import MANIFEST, VMFB, FileRecord, verify_file
+from hearthd.models.bundle.provenance import OMITTED, Provenance
 
 if TYPE_CHECKING:
     from pathlib import Path

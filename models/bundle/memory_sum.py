@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.bundle.bundle_errors import BundleError, NotABundle
+from hearthd.models.bundle.bundle_errors import BundleError, NotABundle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from models.bundle.file_records import FileRecord
+from hearthd.models.bundle.file_records import FileRecord
 
 __all__ = [
     "Activations",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from models import strict_json
-from models.bundle.array_manifest import ArraysManifest
-from models.bundle.bundle_errors import Corrupt, NotABundle, WrongFormat, WrongKind
-from models.bundle.encoder_manifest import EncoderManifest
-from models.bundle.file_records import MANIFEST, file_type
-from models.bundle.language_manifest import LanguageManifest
-from models.bundle.manifest import FORMAT, SEAL, typed
+from hearthd.models import strict_json
+from hearthd.models.bundle.array_manifest import ArraysManifest
+from hearthd.models.bundle.bundle_errors import Corrupt, NotABundle, WrongFormat, WrongKind
+from hearthd.models.bundle.encoder_manifest import EncoderManifest
+from hearthd.models.bundle.file_records import MANIFEST, file_type
+from hearthd.models.bundle.language_manifest import LanguageManifest
+from hearthd.models.bundle.manifest import FORMAT, SEAL, typed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from models import strict_json
-from models.bundle.bundle_errors import BundleError
-from models.bundle.file_records import MANIFEST, record_file
+from hearthd.models import strict_json
+from hearthd.models.bundle.bundle_errors import BundleError
+from hearthd.models.bundle.file_records import MANIFEST, record_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
-    from models.bundle.manifest import Manifest
+    from hearthd.models.bundle.manifest import Manifest
 
 __all__ = [
     "SIGNATURE",
@@ -91,7 +91,7 @@ def read_public_key(path: Path) -> PublicKey:
     except ModuleNotFoundError as error:
         raise BadKey(
             f"the package {error.name!r} is not installed, which checks signatures: install it, as "
-            "in pip install 'hearth[verify]'"
+            "in pip install 'hearthd[verify]'"
         ) from error
     except OSError as error:
         raise BadKey(f"{path}: cannot be read: {error.strerror}") from error

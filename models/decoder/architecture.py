@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from models.config import ConfigError, ModelConfig
-from models.decoder.config.config_json import ConfigJson
-from models.decoder.config.gguf_metadata import GgufMetadata
-from models.decoder.entry_points import program
+from hearthd.models.config import ConfigError, ModelConfig
+from hearthd.models.decoder.config.config_json import ConfigJson
+from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+from hearthd.models.decoder.entry_points import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from models.decoder.entry_points import Decoder
-    from models.decoder.tensor_names import TensorNames
-    from models.program import Program, ProgramOptions
+    from hearthd.models.decoder.entry_points import Decoder
+    from hearthd.models.decoder.tensor_names import TensorNames
+    from hearthd.models.program import Program, ProgramOptions
 
 C = TypeVar("C", bound=ModelConfig)
 

@@ -9,26 +9,26 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
-from models.bundle import CacheSpec
-from models.decoder.kv_cache import LayerCache, cache_rows
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.adapter_rewrite import Places
-from models.dsl.fuse import optimized
-from models.dsl.fused.adapter_products import MAX_SMALL_RANK, TERMS
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
-from models.precision import ACTIVATION_BITS, PRECISIONS
-from models.program import Program
+from hearthd.models.bundle import CacheSpec
+from hearthd.models.decoder.kv_cache import LayerCache, cache_rows
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.adapter_rewrite import Places
+from hearthd.models.dsl.fuse import optimized
+from hearthd.models.dsl.fused.adapter_products import MAX_SMALL_RANK, TERMS
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.precision import ACTIVATION_BITS, PRECISIONS
+from hearthd.models.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from models.bundle import CacheDType, EntryPoint
-    from models.config import ModelConfig
-    from models.dsl.graph import Graph, Tensor
-    from models.precision import KvCache
-    from models.program import ProgramOptions
+    from hearthd.models.bundle import CacheDType, EntryPoint
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.dsl.graph import Graph, Tensor
+    from hearthd.models.precision import KvCache
+    from hearthd.models.program import ProgramOptions
 
 
 class Decoder(Protocol):

@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models.config import ConfigError
-from models.decoder.config.decoder_config import DecoderConfig
-from models.decoder.tensor_names import GGUF_NAMES, TensorNames
-from models.dsl import functions as f
-from models.dsl import nn, ops
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn, ops
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.decoder.config.config_json import ConfigJson
-    from models.decoder.config.gguf_metadata import GgufMetadata
-    from models.dsl.graph import Tensor
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.dsl.graph import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.types import DType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 
 def cache_rows(window: int | None, *, context: int, chunk: int) -> int:

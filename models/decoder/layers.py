@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from models.dsl import functions as f
-from models.dsl import nn, ops
-from models.dsl.types import DType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from models.decoder.config.decoder_config import DecoderConfig
-    from models.decoder.kv_cache import LayerCache
-    from models.dsl.graph import Tensor
+    from hearthd.models.decoder.config.decoder_config import DecoderConfig
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.dsl.graph import Tensor
 
     # Cosine and sine of the angles at every position, each f32 (N, D / 2).
     RopeTable: TypeAlias = tuple[Tensor, Tensor]

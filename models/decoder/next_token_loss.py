@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.decoder.whole_sequences import WholeSequences
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.models.decoder.whole_sequences import WholeSequences
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.decoder.entry_points import Decoder
-    from models.decoder.kv_cache import LayerCache
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.models.decoder.entry_points import Decoder
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.dsl.graph import Graph, Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

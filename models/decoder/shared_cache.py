@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.config import ConfigError
-from models.decoder.config.decoder_config import DecoderConfig
-from models.decoder.layers import HeadLinear, rotated
-from models.dsl import nn
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.layers import HeadLinear, rotated
+from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
-    from models.decoder.kv_cache import LayerCache
-    from models.decoder.layers import RopeTable
-    from models.dsl.graph import Tensor
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.dsl.graph import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

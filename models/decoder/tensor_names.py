@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from typing import TYPE_CHECKING
 
-from models.decoder.config.gguf_metadata import ROPE_TABLES
-from models.program import StoredTensor, gguf_name
+from hearthd.models.decoder.config.gguf_metadata import ROPE_TABLES
+from hearthd.models.program import StoredTensor, gguf_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.config import ModelConfig
+    from hearthd.models.config import ModelConfig
 
 GGUF_NAMES: Mapping[str, str] = {
     "input_layernorm": "attn_norm",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.decoder.kv_cache import LayerCache
-from models.dsl import functions as f
-from models.dsl import ops
+from hearthd.models.decoder.kv_cache import LayerCache
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 
 class WholeSequences(LayerCache):

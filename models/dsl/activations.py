@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl import functions as f
-from models.dsl import ops, packing
-from models.dsl.ops.record import require
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops, packing
+from hearthd.models.dsl.ops.record import require
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-    from models.dsl.ops.record import Attrs
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Attrs
 
 _BITS = (16, 8)
 # The steps of a second int8 that are one of the first: both have sixteen bits.

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.fused.adapted_products import linear_adapted
-from models.dsl.fused.adapter_products import lora_down, lora_up
-from models.dsl.fused.grouped_products import linear_grouped
-from models.dsl.fused.small_products import linear_small
-from models.dsl.graph import Apply, Graph, Tensor, op_of, rebuilt
-from models.dsl.types import DType, TypeRuleError
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.fused.adapted_products import linear_adapted
+from hearthd.models.dsl.fused.adapter_products import lora_down, lora_up
+from hearthd.models.dsl.fused.grouped_products import linear_grouped
+from hearthd.models.dsl.fused.small_products import linear_small
+from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, rebuilt
+from hearthd.models.dsl.types import DType, TypeRuleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from models.dsl.ops.record import Attrs
+    from hearthd.models.dsl.ops.record import Attrs
 
 __all__ = ["with_adapted_products"]
 

@@ -14,17 +14,23 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from models.bundle import AdapterArray, AdapterMatrix, AdapterPlaces
-from models.dsl import functions as f
-from models.dsl.fused.adapter_products import LANES, TERMS, adapter_blocks, lora_down, lora_up
-from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, rebuilt
-from models.dsl.types import DType, TensorType
+from hearthd.models.bundle import AdapterArray, AdapterMatrix, AdapterPlaces
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.fused.adapter_products import (
+    LANES,
+    TERMS,
+    adapter_blocks,
+    lora_down,
+    lora_up,
+)
+from hearthd.models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, rebuilt
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from models.bundle import AdapterDType
-    from models.dsl.stored_weights import Weights
+    from hearthd.models.bundle import AdapterDType
+    from hearthd.models.dsl.stored_weights import Weights
 
 # Only matrices of layers have places: tables and output heads do not.
 _LAYERS = "layers."

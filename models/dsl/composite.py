@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
 import numpy as np
 
-from models.dsl.evaluate import evaluate
-from models.dsl.gradient import pull_back
-from models.dsl.graph import Apply, Graph, Tensor, attrs_key, instantiated, rebuilt
-from models.dsl.ops.record import Array, Attrs, NoGradient, Op, Reads, Types, Vjp, require
-from models.dsl.trace import trace
-from models.dsl.types import DslError, DType, NoGradientError, TensorType
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.gradient import pull_back
+from hearthd.models.dsl.graph import Apply, Graph, Tensor, attrs_key, instantiated, rebuilt
+from hearthd.models.dsl.ops.record import Array, Attrs, NoGradient, Op, Reads, Types, Vjp, require
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DslError, DType, NoGradientError, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.dsl.ops.record import Kernel, Sample
+    from hearthd.models.dsl.ops.record import Kernel, Sample
 
 __all__ = ["Composite", "Fused", "body_of", "composite", "inlined"]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.graph import Apply, Tensor
-from models.dsl.types import DslError, DType, TensorType
+from hearthd.models.dsl.graph import Apply, Tensor
+from hearthd.models.dsl.types import DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from models.dsl.graph import Graph
-    from models.dsl.ops.record import Array
+    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.dsl.ops.record import Array
 
 _MIN_NORMAL = 2.0**-126
 _MANTISSA_BITS = {DType.F32: 23, DType.BF16: 7}

@@ -11,22 +11,22 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.bundle import NO_PLACES, AdapterPlaces
-from models.dsl import functions as f
-from models.dsl import fused, ops
-from models.dsl.adapter_fusion import with_adapted_products
-from models.dsl.adapter_rewrite import PlaceRewriter, Places
-from models.dsl.composite import inlined
-from models.dsl.graph import Apply, Graph, Parameter, Tensor, deduplicated, rebuilt
-from models.dsl.merged_slices import with_merged_slices
-from models.dsl.rewrite import Node, Part, Rule, node, rewritten, variables
-from models.dsl.stored_weights import Weight, Weights, store_matrices, stored_graph
+from hearthd.models.bundle import NO_PLACES, AdapterPlaces
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import fused, ops
+from hearthd.models.dsl.adapter_fusion import with_adapted_products
+from hearthd.models.dsl.adapter_rewrite import PlaceRewriter, Places
+from hearthd.models.dsl.composite import inlined
+from hearthd.models.dsl.graph import Apply, Graph, Parameter, Tensor, deduplicated, rebuilt
+from hearthd.models.dsl.merged_slices import with_merged_slices
+from hearthd.models.dsl.rewrite import Node, Part, Rule, node, rewritten, variables
+from hearthd.models.dsl.stored_weights import Weight, Weights, store_matrices, stored_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from models.dsl.rewrite import Pattern
-    from models.dsl.storage import Storage
+    from hearthd.models.dsl.rewrite import Pattern
+    from hearthd.models.dsl.storage import Storage
 
 
 def norm(x: Pattern, weight: Pattern) -> Node:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl.graph import Apply, Graph, Tensor, in_order
-from models.dsl.ops import add, convert, full_like
-from models.dsl.ops.elementwise import unrounded
-from models.dsl.ops.record import NoGradient
-from models.dsl.types import DslError, NoGradientError
+from hearthd.models.dsl.graph import Apply, Graph, Tensor, in_order
+from hearthd.models.dsl.ops import add, convert, full_like
+from hearthd.models.dsl.ops.elementwise import unrounded
+from hearthd.models.dsl.ops.record import NoGradient
+from hearthd.models.dsl.types import DslError, NoGradientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,12 +11,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from models.dsl.types import DslError, DType, TensorType, TypeRuleError, VoidError
+from hearthd.models.dsl.types import DslError, DType, TensorType, TypeRuleError, VoidError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from models.dsl.ops.record import Op
+    from hearthd.models.dsl.ops.record import Op
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.graph import Apply, Graph, Tensor, op_of, rebuilt
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, rebuilt
 
 if TYPE_CHECKING:
     from collections.abc import Callable

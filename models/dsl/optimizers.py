@@ -11,13 +11,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from models.dsl import ops
-from models.dsl.types import NARROW, DslError, DType, TensorType
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.types import NARROW, DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 
 class Optimizer(Protocol):

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.dsl.types import TypeRuleError
+from hearthd.models.dsl.types import TypeRuleError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.graph import Apply, Input, Tensor, in_order, reapplied
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.graph import Apply, Input, Tensor, in_order, reapplied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,13 +9,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from models.dsl.graph import Apply, Graph, Tensor, readers_of, rebuilt
-from models.dsl.types import DslError, TypeRuleError
+from hearthd.models.dsl.graph import Apply, Graph, Tensor, readers_of, rebuilt
+from hearthd.models.dsl.types import DslError, TypeRuleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from models.dsl.ops.record import Op
+    from hearthd.models.dsl.ops.record import Op
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,23 +6,29 @@ import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from models.dsl import functions as f
-from models.dsl import ops, packing
-from models.dsl.fused.grouped_products import linear_grouped
-from models.dsl.fused.halved_products import embedding_halved, two_part_head
-from models.dsl.fused.routed_products import (
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops, packing
+from hearthd.models.dsl.fused.grouped_products import linear_grouped
+from hearthd.models.dsl.fused.halved_products import embedding_halved, two_part_head
+from hearthd.models.dsl.fused.routed_products import (
     linear_routed,
     linear_routed_grouped,
     linear_routed_small,
 )
-from models.dsl.fused.small_products import FORMS, INT6, INT12, embedding_small, linear_small
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.fused.small_products import (
+    FORMS,
+    INT6,
+    INT12,
+    embedding_small,
+    linear_small,
+)
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from models.dsl.graph import Tensor
-    from models.dsl.packing import SmallForm
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.packing import SmallForm
 
 _WEIGHT = "weight"
 

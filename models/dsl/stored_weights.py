@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from models.dsl import functions as f
-from models.dsl.graph import Apply, Graph, Parameter, Tensor
-from models.dsl.rewrite import Rule, node, rewritten, variables
-from models.dsl.storage import F32, Storage
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.graph import Apply, Graph, Parameter, Tensor
+from hearthd.models.dsl.rewrite import Rule, node, rewritten, variables
+from hearthd.models.dsl.storage import F32, Storage
 
 if TYPE_CHECKING:
     from collections import Counter

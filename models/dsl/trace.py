@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl.graph import Graph, Input, Tensor, make_graph
+from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from models.dsl.types import TensorType
+    from hearthd.models.dsl.types import TensorType
 
 _NO_PARAMETERS: Mapping[str, Tensor] = {}
 _NOTHING_IN_PLACE: Mapping[int, int] = {}

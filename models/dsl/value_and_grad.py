@@ -6,13 +6,13 @@ import functools
 import operator
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.composite import body_of
-from models.dsl.gradient import vector_jacobian_product
-from models.dsl.graph import Apply, Tensor, in_order, reapplied
-from models.dsl.ops.record import Reads
-from models.dsl.recomputation import with_recomputation
-from models.dsl.types import DslError
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import body_of
+from hearthd.models.dsl.gradient import vector_jacobian_product
+from hearthd.models.dsl.graph import Apply, Tensor, in_order, reapplied
+from hearthd.models.dsl.ops.record import Reads
+from hearthd.models.dsl.recomputation import with_recomputation
+from hearthd.models.dsl.types import DslError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence, Set

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.decoder.architecture import ArchitectureFiles, C
-from models.encoder.encoder_entry_points import program
+from hearthd.models.decoder.architecture import ArchitectureFiles, C
+from hearthd.models.encoder.encoder_entry_points import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.encoder.encoder_entry_points import Encoder, EncoderOptions
-    from models.program import ArraysProgram
+    from hearthd.models.encoder.encoder_entry_points import Encoder, EncoderOptions
+    from hearthd.models.program import ArraysProgram
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from models.bundle import ENCODER_INPUTS, ENCODER_OUTPUT
-from models.dsl import functions as f
-from models.dsl.fuse import optimized
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
-from models.encoder.texts import Texts
-from models.precision import PRECISIONS
-from models.program import ArraysProgram, StorageOptions
+from hearthd.models.bundle import ENCODER_INPUTS, ENCODER_OUTPUT
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.fuse import optimized
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.encoder.texts import Texts
+from hearthd.models.precision import PRECISIONS
+from hearthd.models.program import ArraysProgram, StorageOptions
 
 if TYPE_CHECKING:
-    from models.config import ModelConfig
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.dsl.graph import Graph, Tensor
 
 
 class Encoder(Protocol):

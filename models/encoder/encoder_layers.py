@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.decoder.layers import HeadLinear
-from models.dsl import functions as f
-from models.dsl import nn, ops
-from models.dsl.types import DType
+from hearthd.models.decoder.layers import HeadLinear
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from models.config import ModelConfig
-    from models.decoder.kv_cache import LayerCache
-    from models.dsl.graph import Tensor
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.dsl.graph import Tensor
 
 
 class SelfAttention(nn.Module):

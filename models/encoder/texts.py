@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.decoder.whole_sequences import WholeSequences
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.types import DType
+from hearthd.models.decoder.whole_sequences import WholeSequences
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from models.decoder.kv_cache import LayerCache
-    from models.dsl.graph import Tensor
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.dsl.graph import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

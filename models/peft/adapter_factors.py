@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.bundle import OUTPUTS_TOGETHER, BadSignature, require_signed_files
-from models.peft.adapter_folder import adapter_files, files_digest, read_peft_adapter
-from models.peft.adapter_settings import BadAdapter
+from hearthd.models.bundle import OUTPUTS_TOGETHER, BadSignature, require_signed_files
+from hearthd.models.peft.adapter_folder import adapter_files, files_digest, read_peft_adapter
+from hearthd.models.peft.adapter_settings import BadAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import AdapterMatrix, AdapterPlaces, PublicKey
-    from models.peft.adapter_folder import PeftAdapter
+    from hearthd.models.bundle import AdapterMatrix, AdapterPlaces, PublicKey
+    from hearthd.models.peft.adapter_folder import PeftAdapter
 
     Array = NDArray[Any]
 

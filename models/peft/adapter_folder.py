@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models import strict_json
-from models.file_formats import HEAD_BYTES, other_format
-from models.peft.adapter_settings import CONFIG, BadAdapter, parse_settings
+from hearthd.models import strict_json
+from hearthd.models.file_formats import HEAD_BYTES, other_format
+from hearthd.models.peft.adapter_settings import CONFIG, BadAdapter, parse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.peft.adapter_settings import AdapterSettings
+    from hearthd.models.peft.adapter_settings import AdapterSettings
 
     Matrix = NDArray[np.float32]
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models import strict_json, text_files
+from hearthd.models import strict_json, text_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 from fastapi import Depends, Query, Request
 
-from server.api.disconnect import unless_disconnected, whole_body
-from server.errors import InvalidRequest
-from server.logs import current_request
-from server.services.adapters import require_one
-from server.services.array_service import ArrayService
-from server.services.deployment import Deployment
-from server.services.encoder_service import EncoderService
-from server.services.language_service import LanguageService
-from server.services.model_pool import ModelPool
+from hearthd.server.api.disconnect import unless_disconnected, whole_body
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.logs import current_request
+from hearthd.server.services.adapters import require_one
+from hearthd.server.services.array_service import ArrayService
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.encoder_service import EncoderService
+from hearthd.server.services.language_service import LanguageService
+from hearthd.server.services.model_pool import ModelPool
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from server.services.adapters import Adapter, Adapters
-    from server.services.model_kind import Kind
-    from server.services.service import Service
+    from hearthd.server.services.adapters import Adapter, Adapters
+    from hearthd.server.services.model_kind import Kind
+    from hearthd.server.services.service import Service
 
 
 Embedder: TypeAlias = LanguageService | EncoderService

@@ -7,7 +7,7 @@ from typing import TypeVar
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from server.errors import ClientDisconnected
+from hearthd.server.errors import ClientDisconnected
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from server.api.inert_fields import without_inert
+from hearthd.server.api.inert_fields import without_inert
 
 MAX_NAMES = 1024  # members of an object with free names
 _MAX_DEPTH = 64  # of nested JSON

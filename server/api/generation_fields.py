@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from server.api.fields import (
+from hearthd.server.api.fields import (
     MAX_NAMES,
     Fields,
     ModelFields,
@@ -17,8 +17,8 @@ from server.api.fields import (
     encodable_json,
     limit_members,
 )
-from server.api.grammar_fields import GrammarFields
-from server.text.text_request import (
+from hearthd.server.api.grammar_fields import GrammarFields
+from hearthd.server.text.text_request import (
     DRY_SEQUENCE_BREAKERS,
     SEED_COUNT,
     SamplingParameters,

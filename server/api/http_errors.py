@@ -23,8 +23,8 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from server.api import inert_fields
-from server.errors import (
+from hearthd.server.api import inert_fields
+from hearthd.server.errors import (
     ClientDisconnected,
     ContextExceeded,
     GenerationFailed,
@@ -39,8 +39,8 @@ from server.errors import (
     TextTooLong,
     Unavailable,
 )
-from server.logs import request_id
-from server.validation import expected, parts
+from hearthd.server.logs import request_id
+from hearthd.server.validation import expected, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 from fastapi.routing import APIRoute
 
-from models.strict_json import repeated_key
-from server.api import inert_fields
-from server.errors import InvalidRequest
+from hearthd.models.strict_json import repeated_key
+from hearthd.server.api import inert_fields
+from hearthd.server.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -9,17 +9,17 @@ from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import AppStatus
 
-from server.api.http_errors import describe, encode
-from server.errors import ServerError
-from server.fault_isolation import STOPS
+from hearthd.server.api.http_errors import describe, encode
+from hearthd.server.errors import ServerError
+from hearthd.server.fault_isolation import STOPS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from starlette.types import Receive, Scope, Send
 
-    from server.text.choices import Choices
-    from server.text.completion import Completion
+    from hearthd.server.text.choices import Choices
+    from hearthd.server.text.completion import Completion
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Protocol
 
-from server.batch.files import BatchRequest, Reply
+from hearthd.server.batch.files import BatchRequest, Reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message
 
-    from server.services.model_pool import ModelPool
+    from hearthd.server.services.model_pool import ModelPool
 
 _TIMEOUT = 24 * 3600  # seconds: a long answer of a busy server takes long
 
@@ -85,7 +85,7 @@ class AppTarget:
 @contextlib.asynccontextmanager
 async def in_process(pool: ModelPool, parallel: int) -> AsyncIterator[AppTarget]:
     """The application of a pool, while it is started; raises Unavailable, as SelfTestFailed."""
-    from server.app import create_app
+    from hearthd.server.app import create_app
 
     started = asyncio.Event()
     app = create_app(pool, on_start=started.set, webui=False)

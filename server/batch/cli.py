@@ -11,17 +11,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from models.bundle import BundleError, bundle_home
-from runtime.interrupts import at_interrupt
-from server.batch.batch_targets import BatchTarget, CannotReach, UrlTarget, in_process
-from server.batch.files import Answers, BadBatch, Requests
-from server.batch.runner import Counts, run
-from server.errors import ServerError
-from server.services.deployment import Deployment
-from server.services.language_service import open_language_service
-from server.services.model_pool import ModelPool
+from hearthd.models.bundle import BundleError, bundle_home
+from hearthd.runtime.interrupts import at_interrupt
+from hearthd.server.batch.batch_targets import BatchTarget, CannotReach, UrlTarget, in_process
+from hearthd.server.batch.files import Answers, BadBatch, Requests
+from hearthd.server.batch.runner import Counts, run
+from hearthd.server.errors import ServerError
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.language_service import open_language_service
+from hearthd.server.services.model_pool import ModelPool
 
-# Exceptions that end the command, each with its exit code: see hearth/cli.py.
+# Exceptions that end the command, each with its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {
     BadBatch: 2,
     BundleError: 1,
@@ -135,7 +135,7 @@ async def _in_process(
 def _on_ray(
     requests: Requests, answers: Answers, bundle: Path, threads: int, engines: int | None
 ) -> Counts:
-    from server.batch.ray_data import recipe_of, run_on_ray
+    from hearthd.server.batch.ray_data import recipe_of, run_on_ray
 
     recipe = recipe_of(bundle, threads)
     with _progress(requests, answers) as on_answer:

@@ -22,20 +22,20 @@ import ray
 import ray.data
 from ray.exceptions import RayError
 
-from models.bundle import LanguageManifest, read_manifest_of
-from server.batch.batch_targets import AppTarget, CannotReach, in_process
-from server.batch.files import BatchRequest, Reply
-from server.batch.runner import Counts, answer
-from server.services.deployment import Deployment
-from server.services.language_service import EngineOptions, open_language_service
-from server.services.model_pool import ModelPool
+from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.server.batch.batch_targets import AppTarget, CannotReach, in_process
+from hearthd.server.batch.files import BatchRequest, Reply
+from hearthd.server.batch.runner import Counts, answer
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.language_service import EngineOptions, open_language_service
+from hearthd.server.services.model_pool import ModelPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
-    from server.batch.files import Answers, Requests
-    from server.services.language_service import LocalLanguageService
+    from hearthd.server.batch.files import Answers, Requests
+    from hearthd.server.services.language_service import LocalLanguageService
 
 # Blocks that an engine answers at a time, each with a request for every slot: when the last answers
 # of one block are computed, the next one fills the free slots.

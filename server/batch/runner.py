@@ -10,13 +10,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.batch.batch_targets import CannotReach
+from hearthd.server.batch.batch_targets import CannotReach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from server.batch.batch_targets import BatchTarget
-    from server.batch.files import Answers, BatchRequest, Reply, Requests
+    from hearthd.server.batch.batch_targets import BatchTarget
+    from hearthd.server.batch.files import Answers, BatchRequest, Reply, Requests
 
 _BUSY, _UNAVAILABLE = 429, 503
 _ATTEMPTS = 5  # to reach a target that is not available

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 from ray import serve
 from ray.serve.config import AutoscalingConfig, BackpressureConfig, RequestRouterConfig
 
-from models.bundle import ArraysManifest, read_manifest
-from server.cluster.bundles import BundleFolders
-from server.cluster.front import FRONT
-from server.cluster.model_replica import ModelReplica
-from server.cluster.router import REPORT_SECONDS, CachedBlocksRouter
-from server.open_service import bundle_folders
-from server.setting_files import adapter_folders
-from server.settings import BadSettings, Settings, load, reject_language_only
+from hearthd.models.bundle import ArraysManifest, read_manifest
+from hearthd.server.cluster.bundles import BundleFolders
+from hearthd.server.cluster.front import FRONT
+from hearthd.server.cluster.model_replica import ModelReplica
+from hearthd.server.cluster.router import REPORT_SECONDS, CachedBlocksRouter
+from hearthd.server.open_service import bundle_folders
+from hearthd.server.setting_files import adapter_folders
+from hearthd.server.settings import BadSettings, Settings, load, reject_language_only
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ray.serve import Application
 
-    from server.cluster.bundles import Bundle, Bundles
+    from hearthd.server.cluster.bundles import Bundle, Bundles
 
 # What Ray does in the place of `hearth serve`; the Serve config has options for these.
 _RAYS_SETTINGS = ("host", "port", "tls_cert", "tls_key", "client_timeout")

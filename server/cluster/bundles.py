@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from models.bundle import (
+from hearthd.models.bundle import (
     SHARED_MEMORY,
     BundleError,
     EncoderManifest,
@@ -20,21 +20,21 @@ from models.bundle import (
     read_manifest,
     require_signed_files,
 )
-from runtime.cpu_features import best_program
-from server.open_service import open_any
-from server.services.encoder_service import open_encoder_tokenizer
-from server.services.language_service import LanguageService, open_template, open_tokenizer
-from server.services.loaded_adapters import read_adapters
-from server.services.service import fingerprint
-from server.setting_files import adapter_folders, read_signing_keys, read_template
+from hearthd.runtime.cpu_features import best_program
+from hearthd.server.open_service import open_any
+from hearthd.server.services.encoder_service import open_encoder_tokenizer
+from hearthd.server.services.language_service import LanguageService, open_template, open_tokenizer
+from hearthd.server.services.loaded_adapters import read_adapters
+from hearthd.server.services.service import fingerprint
+from hearthd.server.setting_files import adapter_folders, read_signing_keys, read_template
 
 if TYPE_CHECKING:
-    from models.bundle import Manifest, ProgramFile
-    from server.services.adapters import Adapter
-    from server.services.service import Service
-    from server.settings import Settings
-    from server.text.templates.chat_template import ChatTemplate
-    from server.text.tokenizer import Tokenizer
+    from hearthd.models.bundle import Manifest, ProgramFile
+    from hearthd.server.services.adapters import Adapter
+    from hearthd.server.services.service import Service
+    from hearthd.server.settings import Settings
+    from hearthd.server.text.templates.chat_template import ChatTemplate
+    from hearthd.server.text.tokenizer import Tokenizer
 
 # Array functions run one at a time. Ray sends a replica one call more, which then waits for no
 # message.

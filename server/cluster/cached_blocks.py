@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from server.engine.state import CallsState, EngineState
+    from hearthd.server.engine.state import CallsState, EngineState
 
 # A block that was sent counts as cached for this long without being reported: the prompt waits for
 # its slot and is read, and then a report is due.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server.engine.generation import Embedded, Failed, Finished, Prefilled, Started, Token
+from hearthd.server.engine.generation import Embedded, Failed, Finished, Prefilled, Started, Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from server.engine.generation import Event
+    from hearthd.server.engine.generation import Event
 
 
 class Delivery:

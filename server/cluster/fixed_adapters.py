@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server.errors import NotSupported
-from server.services.adapters import Adapter, Adapters
+from hearthd.server.errors import NotSupported
+from hearthd.server.services.adapters import Adapter, Adapters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

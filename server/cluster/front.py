@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from ray import serve
 
-from models.bundle import ArraysManifest, EncoderManifest, LanguageManifest
-from server import logs
-from server.cluster.fixed_adapters import FixedAdapters
-from server.cluster.remote_calls import RemoteCalls
-from server.cluster.remote_engine import RemoteEngine
-from server.errors import NotReloaded
-from server.process.lazy_imports import build_models_lazily
-from server.services.array_service import ArrayService
-from server.services.deployment import Deployment
-from server.services.encoder_service import EncoderService
-from server.services.language_service import LanguageService
-from server.services.model_pool import ModelPool
-from server.setting_files import read_keys
-from server.text.tokenizer import Tokenizer
+from hearthd.models.bundle import ArraysManifest, EncoderManifest, LanguageManifest
+from hearthd.server import logs
+from hearthd.server.cluster.fixed_adapters import FixedAdapters
+from hearthd.server.cluster.remote_calls import RemoteCalls
+from hearthd.server.cluster.remote_engine import RemoteEngine
+from hearthd.server.errors import NotReloaded
+from hearthd.server.process.lazy_imports import build_models_lazily
+from hearthd.server.services.array_service import ArrayService
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.encoder_service import EncoderService
+from hearthd.server.services.language_service import LanguageService
+from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.setting_files import read_keys
+from hearthd.server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
     from starlette.types import ASGIApp
 
-    from server.cluster.bundles import Bundle, Bundles, TextParts
-    from server.services.service import Service
-    from server.settings import Settings
+    from hearthd.server.cluster.bundles import Bundle, Bundles, TextParts
+    from hearthd.server.services.service import Service
+    from hearthd.server.settings import Settings
 
 _VERDICT_INTERVAL = 0.05  # seconds between checks whether the self-test is known
 
@@ -55,7 +55,7 @@ class Front:
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray."""
         build_models_lazily()
-        from server.app import Guards, create_app
+        from hearthd.server.app import Guards, create_app
 
         settings = self._settings
         guards = Guards(

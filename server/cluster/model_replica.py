@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING
 
 from ray import serve
 
-from server import logs
-from server.cluster.cached_blocks import BundleStats
-from server.cluster.work import shortened, with_age
-from server.engine.generation import Failed
-from server.errors import GenerationFailed, QueueFull, Unavailable
-from server.fault_isolation import contained
-from server.services.array_service import ArrayService
-from server.services.language_service import LocalLanguageService
-from server.text.grammars.answer_constraint import Constraints
+from hearthd.server import logs
+from hearthd.server.cluster.cached_blocks import BundleStats
+from hearthd.server.cluster.work import shortened, with_age
+from hearthd.server.engine.generation import Failed
+from hearthd.server.errors import GenerationFailed, QueueFull, Unavailable
+from hearthd.server.fault_isolation import contained
+from hearthd.server.services.array_service import ArrayService
+from hearthd.server.services.language_service import LocalLanguageService
+from hearthd.server.text.grammars.answer_constraint import Constraints
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from runtime.self_test import Verdict
-    from server.cluster.bundles import Bundle, Bundles
-    from server.cluster.work import FunctionCall, Work
-    from server.engine.array_calls import Called
-    from server.engine.generation import Event
-    from server.services.service import Service
-    from server.settings import Settings
+    from hearthd.runtime.self_test import Verdict
+    from hearthd.server.cluster.bundles import Bundle, Bundles
+    from hearthd.server.cluster.work import FunctionCall, Work
+    from hearthd.server.engine.array_calls import Called
+    from hearthd.server.engine.generation import Event
+    from hearthd.server.services.service import Service
+    from hearthd.server.settings import Settings
 
 _UNLOAD_INTERVAL = 0.05  # seconds between checks whether a bundle still has requests
 

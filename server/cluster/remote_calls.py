@@ -11,20 +11,20 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from server.cluster.remote_worker import MAX_LOSSES, RemoteWorker, problem_of
-from server.cluster.work import FunctionCall
-from server.engine.generation import Failed
-from server.engine.state import CallsState
-from server.errors import Draining, GenerationFailed
-from server.fault_isolation import STOPS
+from hearthd.server.cluster.remote_worker import MAX_LOSSES, RemoteWorker, problem_of
+from hearthd.server.cluster.work import FunctionCall
+from hearthd.server.engine.generation import Failed
+from hearthd.server.engine.state import CallsState
+from hearthd.server.errors import Draining, GenerationFailed
+from hearthd.server.fault_isolation import STOPS
 
 if TYPE_CHECKING:
     from typing import Any
 
     from ray.serve.handle import DeploymentResponse
 
-    from runtime.array_bytes import Arrays
-    from server.engine.array_calls import Called
+    from hearthd.runtime.array_bytes import Arrays
+    from hearthd.server.engine.array_calls import Called
 
 log = logging.getLogger(__name__)
 

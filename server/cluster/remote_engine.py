@@ -12,21 +12,21 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from server.cluster.delivery import Delivery
-from server.cluster.model_replica import TryAgain
-from server.cluster.remote_worker import MAX_LOSSES, RemoteWorker, problem_of
-from server.cluster.work import with_age, work_of
-from server.engine.generation import Failed, Finished, Generation
-from server.engine.state import CacheState, EngineState, merged_slots
-from server.fault_isolation import STOPS
+from hearthd.server.cluster.delivery import Delivery
+from hearthd.server.cluster.model_replica import TryAgain
+from hearthd.server.cluster.remote_worker import MAX_LOSSES, RemoteWorker, problem_of
+from hearthd.server.cluster.work import with_age, work_of
+from hearthd.server.engine.generation import Failed, Finished, Generation
+from hearthd.server.engine.state import CacheState, EngineState, merged_slots
+from hearthd.server.fault_isolation import STOPS
 
 if TYPE_CHECKING:
     from typing import Any
 
     from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
-    from server.cluster.work import Work
-    from server.engine.generation import EmbedRequest, Request
+    from hearthd.server.cluster.work import Work
+    from hearthd.server.engine.generation import EmbedRequest, Request
 
 log = logging.getLogger(__name__)
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-from server.cluster.model_replica import TryAgain
-from server.cluster.routers import router_of
-from server.engine.admission import Admission
+from hearthd.server.cluster.model_replica import TryAgain
+from hearthd.server.cluster.routers import router_of
+from hearthd.server.engine.admission import Admission
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from ray.serve.handle import DeploymentHandle, DeploymentResponse, DeploymentResponseGenerator
 
-    from runtime.self_test import Verdict
-    from server.cluster.bundles import Bundle
-    from server.cluster.cached_blocks import BundleStats
-    from server.errors import Draining, EngineStopped
+    from hearthd.runtime.self_test import Verdict
+    from hearthd.server.cluster.bundles import Bundle
+    from hearthd.server.cluster.cached_blocks import BundleStats
+    from hearthd.server.errors import Draining, EngineStopped
 
 log = logging.getLogger(__name__)
 

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 
 from ray.serve.request_router import MultiplexMixin, RequestRouter
 
-from server.cluster.cached_blocks import SentBlocks, matching_blocks
-from server.cluster.routers import register
-from server.cluster.work import Work
+from hearthd.server.cluster.cached_blocks import SentBlocks, matching_blocks
+from hearthd.server.cluster.routers import register
+from hearthd.server.cluster.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 
-    from server.cluster.cached_blocks import BundleStats
+    from hearthd.server.cluster.cached_blocks import BundleStats
 
 REPORT_SECONDS = 1.0  # between two reports of a replica
 # A request that found no free replica with its bundle for this long has the bundle loaded in

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from server.cluster.cached_blocks import BundleStats
+    from hearthd.server.cluster.cached_blocks import BundleStats
 
 
 class KnownReplicas(Protocol):

@@ -10,13 +10,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
-from server.text.grammars.answer_constraint import AnswerConstraint
+from hearthd.server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
+from hearthd.server.text.grammars.answer_constraint import AnswerConstraint
 
 if TYPE_CHECKING:
-    from runtime.array_bytes import Arrays
-    from server.engine.generation import Event
-    from server.text.grammars.answer_constraint import AnswerRules, Constraints
+    from hearthd.runtime.array_bytes import Arrays
+    from hearthd.server.engine.generation import Event
+    from hearthd.server.text.grammars.answer_constraint import AnswerRules, Constraints
 
 # A part of a block's key is enough to choose a replica: a wrong match costs time, not correctness.
 KEY_BYTES = 8

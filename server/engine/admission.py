@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from server.errors import Draining, EngineStopped, QueueFull
+from hearthd.server.errors import Draining, EngineStopped, QueueFull
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

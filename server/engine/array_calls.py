@@ -12,17 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.engine.admission import Admission
-from server.engine.state import CallsState
-from server.errors import Draining, GenerationFailed
-from server.fault_isolation import STOPS
+from hearthd.server.engine.admission import Admission
+from hearthd.server.engine.state import CallsState
+from hearthd.server.errors import Draining, GenerationFailed
+from hearthd.server.fault_isolation import STOPS
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from runtime.array_bytes import Arrays
-    from runtime.array_functions import Functions
-    from server.errors import EngineStopped
+    from hearthd.runtime.array_bytes import Arrays
+    from hearthd.runtime.array_functions import Functions
+    from hearthd.server.errors import EngineStopped
 
 log = logging.getLogger(__name__)
 

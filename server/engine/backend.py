@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from server.engine.generation import EmbedRequest, Generation, Request
-    from server.engine.state import EngineState
+    from hearthd.server.engine.generation import EmbedRequest, Generation, Request
+    from hearthd.server.engine.state import EngineState
 
 
 class Backend(Protocol):

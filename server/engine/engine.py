@@ -15,14 +15,14 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from server.engine.admission import Admission
-from server.engine.generation import EmbedRequest, Failed, Finished, Generation, Request
-from server.engine.inbox import Cancel, Inbox, Message, Stop, Submit, WriteAdapter
-from server.engine.scheduler import Scheduler
-from server.engine.sequence import new_sequence
-from server.engine.state import CacheState, EngineState, slot_states
-from server.engine.step import StepRunner
-from server.fault_isolation import contained
+from hearthd.server.engine.admission import Admission
+from hearthd.server.engine.generation import EmbedRequest, Failed, Finished, Generation, Request
+from hearthd.server.engine.inbox import Cancel, Inbox, Message, Stop, Submit, WriteAdapter
+from hearthd.server.engine.scheduler import Scheduler
+from hearthd.server.engine.sequence import new_sequence
+from hearthd.server.engine.state import CacheState, EngineState, slot_states
+from hearthd.server.engine.step import StepRunner
+from hearthd.server.fault_isolation import contained
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runtime.interface import Runtime
-    from server.engine.prefix_cache import PrefixCache
-    from server.engine.prompt_lookup import Costs
-    from server.engine.sequence import Sequence
-    from server.errors import Draining, EngineStopped
+    from hearthd.runtime.interface import Runtime
+    from hearthd.server.engine.prefix_cache import PrefixCache
+    from hearthd.server.engine.prompt_lookup import Costs
+    from hearthd.server.engine.sequence import Sequence
+    from hearthd.server.errors import Draining, EngineStopped
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from runtime.kv_blocks import block_keys
+from hearthd.runtime.kv_blocks import block_keys
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from server.sampling.constraint import Constraint
-    from server.sampling.options import SamplingOptions
-    from server.sampling.sampler import Logprobs
+    from hearthd.server.sampling.constraint import Constraint
+    from hearthd.server.sampling.options import SamplingOptions
+    from hearthd.server.sampling.sampler import Logprobs
 
 
 @dataclass(frozen=True, kw_only=True)

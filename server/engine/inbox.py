@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from server.engine.sequence import Sequence
+    from hearthd.server.engine.sequence import Sequence
 
 
 @dataclass(frozen=True)

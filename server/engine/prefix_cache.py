@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
-from server.engine.state import CacheState
-from server.fault_isolation import contained
+from hearthd.server.engine.state import CacheState
+from hearthd.server.fault_isolation import contained
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from runtime.interface import Rows
+    from hearthd.runtime.interface import Rows
 
 
 class Store(Protocol):

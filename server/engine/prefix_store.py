@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server.fault_isolation import contained
+from hearthd.server.fault_isolation import contained
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runtime.interface import Rows
+    from hearthd.runtime.interface import Rows
 
 log = logging.getLogger(__name__)
 

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from server.engine.sequence import NO_SLOT
+from hearthd.server.engine.sequence import NO_SLOT
 
 if TYPE_CHECKING:
-    from server.engine.sequence import Sequence
+    from hearthd.server.engine.sequence import Sequence
 
 _by_slot = attrgetter("slot")
 

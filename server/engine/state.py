@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from server.engine.sequence import Sequence
+    from hearthd.server.engine.sequence import Sequence
 
 
 @dataclass(frozen=True, kw_only=True)

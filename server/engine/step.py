@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server.engine.generation import Embedded, Failed, Finished
-from server.engine.prompt_lookup import PromptLookup, best_draft
-from server.fault_isolation import STOPS, contained
-from server.sampling.constraint import ConstraintFailed
+from hearthd.server.engine.generation import Embedded, Failed, Finished
+from hearthd.server.engine.prompt_lookup import PromptLookup, best_draft
+from hearthd.server.fault_isolation import STOPS, contained
+from hearthd.server.sampling.constraint import ConstraintFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from runtime.interface import Runtime
-    from server.engine.prefix_cache import PrefixCache
-    from server.engine.prompt_lookup import Costs
-    from server.engine.scheduler import Scheduler
-    from server.engine.sequence import Sequence
+    from hearthd.runtime.interface import Runtime
+    from hearthd.server.engine.prefix_cache import PrefixCache
+    from hearthd.server.engine.prompt_lookup import Costs
+    from hearthd.server.engine.scheduler import Scheduler
+    from hearthd.server.engine.sequence import Sequence
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ import h11
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from server.process.request_target import use_origin_form
+from hearthd.server.process.request_target import use_origin_form
 
 if TYPE_CHECKING:
     import asyncio

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import uvicorn
 
-from server.fault_isolation import BackgroundTasks, contained
-from server.process.client_timeouts import TimedConnection
-from server.process.free_memory import free_memory
-from server.process.listening import max_connections
-from server.process.tls_connection import TlsConnection
+from hearthd.server.fault_isolation import BackgroundTasks, contained
+from hearthd.server.process.client_timeouts import TimedConnection
+from hearthd.server.process.free_memory import free_memory
+from hearthd.server.process.listening import max_connections
+from hearthd.server.process.tls_connection import TlsConnection
 
 if TYPE_CHECKING:
     import socket
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from server.process.listening import Tls
+    from hearthd.server.process.listening import Tls
 
 
 # Seconds for cancelled requests to send their last bytes: more than one step on a slow device.

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.bundle import Admitted, NotEnoughMemory, megabytes
+from hearthd.models.bundle import Admitted, NotEnoughMemory, megabytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from models.bundle import LanguageManifest
+    from hearthd.models.bundle import LanguageManifest
 
 log = logging.getLogger(__name__)
 

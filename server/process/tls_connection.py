@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import ssl
 
-    from server.process.client_timeouts import TimedConnection
+    from hearthd.server.process.client_timeouts import TimedConnection
 
 
 class TlsConnection(SSLProtocol):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server.sampling.constraint import ConstraintFailed
+from hearthd.server.sampling.constraint import ConstraintFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

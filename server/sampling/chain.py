@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server.sampling.candidates import Candidates, fewest
+from hearthd.server.sampling.candidates import Candidates, fewest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from server.sampling.options import SamplingOptions
+    from hearthd.server.sampling.options import SamplingOptions
 
 _FLOAT_MAX = float(np.finfo(np.float32).max)
 _FLOAT_MAX_LOG = 88.7228391  # bound of DRY's penalty, as in llama.cpp

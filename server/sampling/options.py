@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
-from server.sampling.chain import SAMPLERS
+from hearthd.server.sampling.chain import SAMPLERS
 
 # DRY's sequence breakers: the first token id, to the ids that must follow it.
 Breakers = Mapping[int, tuple[tuple[int, ...], ...]]

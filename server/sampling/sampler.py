@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server.sampling.candidates import Candidates, draw, total
-from server.sampling.chain import SAMPLERS, View
+from hearthd.server.sampling.candidates import Candidates, draw, total
+from hearthd.server.sampling.chain import SAMPLERS, View
 
 if TYPE_CHECKING:
     from array import array
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from server.sampling.constraint import Constraint
-    from server.sampling.options import SamplingOptions
+    from hearthd.server.sampling.constraint import Constraint
+    from hearthd.server.sampling.options import SamplingOptions
 
 # By a byte of eight bits, lowest first, each of which bans a token: what is added to the eight
 # logits, f32 (256, 8).

@@ -12,14 +12,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.engine.generation import AdapterUse
-from server.errors import InvalidRequest
+from hearthd.server.engine.generation import AdapterUse
+from hearthd.server.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from models.peft.adapter_factors import AdapterFactors
+    from hearthd.models.peft.adapter_factors import AdapterFactors
 
 
 @dataclass(eq=False, kw_only=True)

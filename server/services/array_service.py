@@ -5,26 +5,26 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Protocol
 
-from runtime.golden_arrays import read_examples
-from runtime.open_bundle import open_arrays
-from runtime.self_test import self_test_arrays
-from server.engine.array_calls import Calls
-from server.errors import ServerError
-from server.metrics import ArraysMetrics
-from server.services.service import Service, Worker
+from hearthd.runtime.golden_arrays import read_examples
+from hearthd.runtime.open_bundle import open_arrays
+from hearthd.runtime.self_test import self_test_arrays
+from hearthd.server.engine.array_calls import Calls
+from hearthd.server.errors import ServerError
+from hearthd.server.metrics import ArraysMetrics
+from hearthd.server.services.service import Service, Worker
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from models.bundle import ArraysManifest, ProgramFile, PublicKey
-    from runtime.array_bytes import Arrays
-    from runtime.array_functions import Functions
-    from runtime.golden_arrays import GoldenExample
-    from runtime.self_test import Level, Verdict
-    from server.engine.array_calls import Called
-    from server.engine.state import CallsState
+    from hearthd.models.bundle import ArraysManifest, ProgramFile, PublicKey
+    from hearthd.runtime.array_bytes import Arrays
+    from hearthd.runtime.array_functions import Functions
+    from hearthd.runtime.golden_arrays import GoldenExample
+    from hearthd.runtime.self_test import Level, Verdict
+    from hearthd.server.engine.array_calls import Called
+    from hearthd.server.engine.state import CallsState
 
 QUEUE_LIMIT = 64
 

@@ -23,22 +23,22 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from models.bundle import CHAT_TEMPLATE
-from runtime.cpu_features import UnsupportedCpu, best_program
-from server.errors import Draining, NotLoaded, NotReloaded, SelfTestFailed
-from server.fault_isolation import STOPS, BackgroundTasks
-from server.process.free_memory import free_memory
-from server.services.file_watch import FileWatch
-from server.services.service import fingerprint
+from hearthd.models.bundle import CHAT_TEMPLATE
+from hearthd.runtime.cpu_features import UnsupportedCpu, best_program
+from hearthd.server.errors import Draining, NotLoaded, NotReloaded, SelfTestFailed
+from hearthd.server.fault_isolation import STOPS, BackgroundTasks
+from hearthd.server.process.free_memory import free_memory
+from hearthd.server.services.file_watch import FileWatch
+from hearthd.server.services.service import fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from models.bundle import Manifest, ProgramFile
-    from runtime.self_test import Verdict
-    from server.metrics import Metrics
-    from server.services.service import Description, Service
+    from hearthd.models.bundle import Manifest, ProgramFile
+    from hearthd.runtime.self_test import Verdict
+    from hearthd.server.metrics import Metrics
+    from hearthd.server.services.service import Description, Service
 
 log = logging.getLogger(__name__)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from models.bundle import ENCODER_INPUTS, ENCODER_OUTPUT, TOKENIZER, EncoderManifest
-from runtime.golden_arrays import read_examples
-from runtime.open_bundle import open_encoder
-from server.errors import ContextExceeded, InvalidRequest
-from server.services.array_service import ArrayService, local_calls
-from server.text.answer import EmbeddedText
-from server.text.completer import unit
-from server.text.tokenizer import Tokenizer
+from hearthd.models.bundle import ENCODER_INPUTS, ENCODER_OUTPUT, TOKENIZER, EncoderManifest
+from hearthd.runtime.golden_arrays import read_examples
+from hearthd.runtime.open_bundle import open_encoder
+from hearthd.server.errors import ContextExceeded, InvalidRequest
+from hearthd.server.services.array_service import ArrayService, local_calls
+from hearthd.server.text.answer import EmbeddedText
+from hearthd.server.text.completer import unit
+from hearthd.server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.bundle import FunctionSpec, ProgramFile, PublicKey
-    from runtime.self_test import Level, Verdict
-    from server.services.array_service import CallsBackend
+    from hearthd.models.bundle import FunctionSpec, ProgramFile, PublicKey
+    from hearthd.runtime.self_test import Level, Verdict
+    from hearthd.server.services.array_service import CallsBackend
 
     # The field of a request, and the text or the token ids that it has.
     NamedText: TypeAlias = tuple[str, str | tuple[int, ...]]

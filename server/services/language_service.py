@@ -14,7 +14,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from models.bundle import (
+from hearthd.models.bundle import (
     CHAT_TEMPLATE,
     DEFAULT_PREFIX_CACHE,
     PREFIX,
@@ -25,41 +25,41 @@ from models.bundle import (
     digest,
     read_manifest_of,
 )
-from runtime.device import start_threads
-from runtime.kv_blocks import read_blocks
-from runtime.language_model import IreeRuntime
-from runtime.open_bundle import check_and_load
-from runtime.self_test import self_test
-from server.engine.backend import Backend
-from server.engine.engine import Engine
-from server.engine.prefix_cache import PrefixCache
-from server.engine.prefix_store import PrefixStore
-from server.engine.prompt_lookup import Costs
-from server.errors import InvalidRequest
-from server.logs import count_tokens
-from server.metrics import LanguageMetrics
-from server.process.free_memory import free_memory
-from server.process.memory_limit import admit
-from server.services.loaded_adapters import LoadedAdapters
-from server.services.service import Description, Service, Worker, fingerprint
-from server.text.choices import Choices
-from server.text.completer import Completer
-from server.text.tokenizer import Tokenizer
+from hearthd.runtime.device import start_threads
+from hearthd.runtime.kv_blocks import read_blocks
+from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.open_bundle import check_and_load
+from hearthd.runtime.self_test import self_test
+from hearthd.server.engine.backend import Backend
+from hearthd.server.engine.engine import Engine
+from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.engine.prompt_lookup import Costs
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.logs import count_tokens
+from hearthd.server.metrics import LanguageMetrics
+from hearthd.server.process.free_memory import free_memory
+from hearthd.server.process.memory_limit import admit
+from hearthd.server.services.loaded_adapters import LoadedAdapters
+from hearthd.server.services.service import Description, Service, Worker, fingerprint
+from hearthd.server.text.choices import Choices
+from hearthd.server.text.completer import Completer
+from hearthd.server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from models.bundle import ProgramFile, PublicKey
-    from runtime.interface import Rows, Runtime
-    from runtime.self_test import Level, Verdict
-    from server.engine.generation import AdapterUse
-    from server.engine.state import EngineState
-    from server.services.adapters import Adapter, Adapters
-    from server.text.answer import EmbeddedText, Ended
-    from server.text.completion import Completion
-    from server.text.templates.chat_template import ChatTemplate
-    from server.text.text_request import TextRequest
+    from hearthd.models.bundle import ProgramFile, PublicKey
+    from hearthd.runtime.interface import Rows, Runtime
+    from hearthd.runtime.self_test import Level, Verdict
+    from hearthd.server.engine.generation import AdapterUse
+    from hearthd.server.engine.state import EngineState
+    from hearthd.server.services.adapters import Adapter, Adapters
+    from hearthd.server.text.answer import EmbeddedText, Ended
+    from hearthd.server.text.completion import Completion
+    from hearthd.server.text.templates.chat_template import ChatTemplate
+    from hearthd.server.text.text_request import TextRequest
 
 Speculation: TypeAlias = Literal["lookup", "off"]
 
@@ -358,7 +358,7 @@ def open_template(
     """
     if instead is None and CHAT_TEMPLATE not in {record.name for record in manifest.files}:
         return None  # a template that was added to the folder later does not count
-    from server.text.templates.chat_template import ChatTemplate  # imports Jinja
+    from hearthd.server.text.templates.chat_template import ChatTemplate  # imports Jinja
 
     return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens, instead=instead)
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from models.peft.adapter_factors import read_factors
-from models.peft.adapter_settings import BadAdapter
-from runtime.device import CannotLoad
-from server.errors import InvalidRequest
-from server.services.adapters import Adapter, Adapters, require_one
+from hearthd.models.peft.adapter_factors import read_factors
+from hearthd.models.peft.adapter_settings import BadAdapter
+from hearthd.runtime.device import CannotLoad
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.services.adapters import Adapter, Adapters, require_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from models.bundle import AdapterPlaces, PublicKey
-    from models.peft.adapter_factors import AdapterFactors
-    from runtime.interface import Runtime
-    from server.engine.engine import Engine
+    from hearthd.models.bundle import AdapterPlaces, PublicKey
+    from hearthd.models.peft.adapter_factors import AdapterFactors
+    from hearthd.runtime.interface import Runtime
+    from hearthd.server.engine.engine import Engine
 
 _IDLE_INTERVAL = 0.05  # seconds between checks whether an adapter still has requests
 

@@ -19,8 +19,8 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from models.bundle import REQUEST_MEMORY, SHARED_MEMORY, ArraysManifest
-from server.errors import (
+from hearthd.models.bundle import REQUEST_MEMORY, SHARED_MEMORY, ArraysManifest
+from hearthd.server.errors import (
     Draining,
     InvalidRequest,
     ModelNotFound,
@@ -29,16 +29,16 @@ from server.errors import (
     QueueFull,
     Unavailable,
 )
-from server.fault_isolation import STOPS, BackgroundTasks, contained
-from server.metrics import MeasuredModel, ServerMetrics
-from server.services.model_kind import WORDS, kind_of
-from server.services.pending_load import PendingLoad
+from hearthd.server.fault_isolation import STOPS, BackgroundTasks, contained
+from hearthd.server.metrics import MeasuredModel, ServerMetrics
+from hearthd.server.services.model_kind import WORDS, kind_of
+from hearthd.server.services.pending_load import PendingLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from server.services.deployment import Deployment, Lease, Reload
-    from server.services.model_kind import Kind
+    from hearthd.server.services.deployment import Deployment, Lease, Reload
+    from hearthd.server.services.model_kind import Kind
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-    from server.errors import ServerError
-    from server.services.deployment import Deployment, Lease
+    from hearthd.server.errors import ServerError
+    from hearthd.server.services.deployment import Deployment, Lease
 
 
 @dataclass

@@ -18,20 +18,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from models.bundle import MANIFEST, digest
-from runtime.open_bundle import hashed_files
-from runtime.self_test import Level
-from server.errors import SelfTestFailed, Starting
-from server.version import version
+from hearthd.models.bundle import MANIFEST, digest
+from hearthd.runtime.open_bundle import hashed_files
+from hearthd.runtime.self_test import Level
+from hearthd.server.errors import SelfTestFailed, Starting
+from hearthd.server.version import version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from models.bundle import Manifest, ProgramFile
-    from runtime.self_test import Verdict
-    from server.errors import Unavailable
-    from server.metrics import Metrics
+    from hearthd.models.bundle import Manifest, ProgramFile
+    from hearthd.runtime.self_test import Verdict
+    from hearthd.server.errors import Unavailable
+    from hearthd.server.metrics import Metrics
 
 # Level is exported for the API layer, which does not import the runtime.
 __all__ = ["Description", "Level", "Service", "Worker", "fingerprint"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from models.bundle import (
+from hearthd.models.bundle import (
     MANIFEST,
     BundleError,
     LanguageManifest,
@@ -18,14 +18,14 @@ from models.bundle import (
     bundle_home,
     read_manifest,
 )
-from runtime.interrupts import at_interrupt
+from hearthd.runtime.interrupts import at_interrupt
 
 
 class NoServer(Exception):
     """No server of Hearth answers at the URL."""
 
 
-# Exceptions that end the commands, each with its exit code: see hearth/cli.py.
+# Exceptions that end the commands, each with its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1, NoServer: 1}
 
 Home = Annotated[

@@ -12,15 +12,15 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from models.bundle import BundleError, bundle_home
-from runtime.interrupts import keyboard_interrupts
-from server import flags
-from server.api.generation_fields import GenerationFields
-from server.errors import InvalidRequest, ServerError
-from server.services.language_service import LanguageService, open_language_service
-from server.terminal.conversation import converse
-from server.terminal.session import Session, usage_line
-from server.validation import expected
+from hearthd.models.bundle import BundleError, bundle_home
+from hearthd.runtime.interrupts import keyboard_interrupts
+from hearthd.server import flags
+from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.errors import InvalidRequest, ServerError
+from hearthd.server.services.language_service import LanguageService, open_language_service
+from hearthd.server.terminal.conversation import converse
+from hearthd.server.terminal.session import Session, usage_line
+from hearthd.server.validation import expected
 
 # Fields of an API request that have no use in a terminal.
 NOT_HERE = frozenset(
@@ -37,7 +37,7 @@ NOT_HERE = frozenset(
     }
 )
 
-# Exceptions that end the commands, each with its exit code: see hearth/cli.py.
+# Exceptions that end the commands, each with its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, ServerError: 1}
 
 Bundle = Annotated[

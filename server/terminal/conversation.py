@@ -10,17 +10,17 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from server.errors import InvalidRequest, ServerError
-from server.fault_isolation import STOPS
-from server.terminal.session import usage_line
+from hearthd.server.errors import InvalidRequest, ServerError
+from hearthd.server.fault_isolation import STOPS
+from hearthd.server.terminal.session import usage_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from server.api.generation_fields import GenerationFields
-    from server.terminal.session import Session
-    from server.text.templates.chat_template import Message
-    from server.text.text_request import TextRequest
+    from hearthd.server.api.generation_fields import GenerationFields
+    from hearthd.server.terminal.session import Session
+    from hearthd.server.text.templates.chat_template import Message
+    from hearthd.server.text.text_request import TextRequest
 
 log = logging.getLogger(__name__)
 

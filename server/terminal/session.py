@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from server.errors import SelfTestFailed
-from server.text.answer import AnswerSummary
+from hearthd.server.errors import SelfTestFailed
+from hearthd.server.text.answer import AnswerSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from server.services.language_service import LanguageService
-    from server.text.text_request import TextRequest
+    from hearthd.server.services.language_service import LanguageService
+    from hearthd.server.text.text_request import TextRequest
 
 
 class Session:

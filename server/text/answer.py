@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from server.text.tool_calls.call_format import ToolCall
+    from hearthd.server.text.tool_calls.call_format import ToolCall
 
 FinishReason: TypeAlias = Literal["stop", "length", "timeout", "tool_calls"]
 

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from server.fault_isolation import STOPS
-from server.text.answer import AnswerSummary, Piece
+from hearthd.server.fault_isolation import STOPS
+from hearthd.server.text.answer import AnswerSummary, Piece
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from types import TracebackType
 
-    from server.text.completion import Completion
+    from hearthd.server.text.completion import Completion
 
 
 class Choices:

@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from server.engine.generation import Embedded, EmbedRequest, Failed, Request
-from server.errors import ContextExceeded, Draining, GenerationFailed, InvalidRequest
-from server.text.answer import EmbeddedText
-from server.text.completion import Completion
-from server.text.grammars.answer_constraint import AnswerRules, Constraints
-from server.text.grammars.call_grammar import CallGrammars
-from server.text.sampling_text import SamplingText
+from hearthd.server.engine.generation import Embedded, EmbedRequest, Failed, Request
+from hearthd.server.errors import ContextExceeded, Draining, GenerationFailed, InvalidRequest
+from hearthd.server.text.answer import EmbeddedText
+from hearthd.server.text.completion import Completion
+from hearthd.server.text.grammars.answer_constraint import AnswerRules, Constraints
+from hearthd.server.text.grammars.call_grammar import CallGrammars
+from hearthd.server.text.sampling_text import SamplingText
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from numpy.typing import NDArray
 
-    from server.engine.backend import Backend
-    from server.engine.generation import AdapterUse
-    from server.sampling.constraint import Constraint
-    from server.sampling.options import SamplingOptions
-    from server.text.answer import Ended
-    from server.text.text_request import TextRequest
-    from server.text.tokenizer import Tokenizer
+    from hearthd.server.engine.backend import Backend
+    from hearthd.server.engine.generation import AdapterUse
+    from hearthd.server.sampling.constraint import Constraint
+    from hearthd.server.sampling.options import SamplingOptions
+    from hearthd.server.text.answer import Ended
+    from hearthd.server.text.text_request import TextRequest
+    from hearthd.server.text.tokenizer import Tokenizer
 
 
 # As short as llama-server's seeds, so that every client can send one back.

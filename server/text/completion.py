@@ -8,9 +8,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal
 
-from server.engine.generation import Event, Failed, Finished, Generation, Prefilled, Started, Token
-from server.errors import Draining, GenerationFailed, RulesFailed
-from server.text.answer import (
+from hearthd.server.engine.generation import (
+    Event,
+    Failed,
+    Finished,
+    Generation,
+    Prefilled,
+    Started,
+    Token,
+)
+from hearthd.server.errors import Draining, GenerationFailed, RulesFailed
+from hearthd.server.text.answer import (
     AnswerSummary,
     Ended,
     Piece,
@@ -19,17 +27,17 @@ from server.text.answer import (
     TokenCandidate,
     TokenLogprobs,
 )
-from server.text.detokenize import Detokenizer, StopFilter
-from server.text.reasoning import ReasoningFilter
-from server.text.tool_calls.call_filter import CallFilter
+from hearthd.server.text.detokenize import Detokenizer, StopFilter
+from hearthd.server.text.reasoning import ReasoningFilter
+from hearthd.server.text.tool_calls.call_filter import CallFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from types import TracebackType
 
-    from server.text.answer import FinishReason
-    from server.text.text_request import TextRequest
-    from server.text.tokenizer import Tokenizer
+    from hearthd.server.text.answer import FinishReason
+    from hearthd.server.text.text_request import TextRequest
+    from hearthd.server.text.tokenizer import Tokenizer
 
 
 class Completion:

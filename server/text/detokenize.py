@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server.text.text_overlap import overlap
+from hearthd.server.text.text_overlap import overlap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from server.text.tokenizer import Tokenizer
+    from hearthd.server.text.tokenizer import Tokenizer
 
 
 class Detokenizer:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.errors import NotSupported
+from hearthd.server.errors import NotSupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from server.text.tokenizer import Tokenizer
+    from hearthd.server.text.tokenizer import Tokenizer
 
 _PREFIX = (
     "<|fim_prefix|>",

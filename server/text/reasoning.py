@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from server.text.text_overlap import overlap
+from hearthd.server.text.text_overlap import overlap
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,14 @@ from collections import defaultdict
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from server.errors import InvalidRequest
-from server.sampling.options import SamplingOptions, SamplingParameters
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.sampling.options import SamplingOptions, SamplingParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from server.sampling.options import Breakers
-    from server.text.tokenizer import Tokenizer
+    from hearthd.server.sampling.options import Breakers
+    from hearthd.server.text.tokenizer import Tokenizer
 
 _MAX_BREAKER_BYTES = 40
 _MAX_TAIL_TOKENS = 20

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.sampling.options import SamplingParameters
+from hearthd.server.sampling.options import SamplingParameters
 
 if TYPE_CHECKING:
-    from server.text.grammars.grammar import Grammar
-    from server.text.reasoning import Reasoning
-    from server.text.tool_calls.tools import ToolUse
+    from hearthd.server.text.grammars.grammar import Grammar
+    from hearthd.server.text.reasoning import Reasoning
+    from hearthd.server.text.tool_calls.tools import ToolUse
 
 # SamplingParameters is exported for the API layer, which does not import the sampling package.
 __all__ = ["DRY_SEQUENCE_BREAKERS", "SEED_COUNT", "SamplingParameters", "TextRequest"]

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Literal
 
 from tokenizers import decoders, pre_tokenizers
 
-from models.bundle import CONTEXTS_PER_TEXT, TEXT_BYTES_PER_TOKEN, BundleError
-from server.errors import TextTooLong
-from server.process.free_memory import no_other_thread
-from server.text.space_prefix import after_special, inside
-from server.text.tokenizer_json import (
+from hearthd.models.bundle import CONTEXTS_PER_TEXT, TEXT_BYTES_PER_TOKEN, BundleError
+from hearthd.server.errors import TextTooLong
+from hearthd.server.process.free_memory import no_other_thread
+from hearthd.server.text.space_prefix import after_special, inside
+from hearthd.server.text.tokenizer_json import (
     MAX_IDS,
     InvalidTokenizer,
     build,
@@ -31,7 +31,7 @@ from server.text.tokenizer_json import (
     no_panic,
     parse,
 )
-from server.text.words import Words
+from hearthd.server.text.words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 from tokenizers import models, normalizers
 
-from server.text.answer_decoder import InvalidDecoder, answer_decoder
+from hearthd.server.text.answer_decoder import InvalidDecoder, answer_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

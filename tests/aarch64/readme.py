@@ -61,7 +61,7 @@ def follow_here(root: Root) -> None:
     checkout = root.folder.with_name("checkout")
     for name in tracked():
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CHECKOUT / name, checkout / name)
+        shutil.copy(CHECKOUT / name, checkout / name, follow_symlinks=False)
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

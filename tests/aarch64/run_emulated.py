@@ -32,7 +32,7 @@ _FOLLOWED = ("aarch64", "int8-g32")
 _SOURCES = (
     "baker",
     "configs",
-    "hearth",
+    "hearthd",
     "models",
     "runtime",
     "server",
@@ -55,12 +55,12 @@ as the sources stay the same; what is finished leaves only its downloads (250 MB
 """
 # `hearth serve` without its check of the CPU.
 _UNCHECKED = """\
-import runtime.open_bundle
-runtime.open_bundle.best_program = lambda manifest: manifest.programs[0]
-from hearth.cli import main
+from hearthd.runtime import open_bundle
+open_bundle.best_program = lambda manifest: manifest.programs[0]
+from hearthd.cli import main
 main()
 """
-_HERE = (sys.executable, "-m", "hearth", "serve")
+_HERE = (sys.executable, "-m", "hearthd", "serve")
 
 
 def main() -> None:
@@ -100,7 +100,8 @@ def _folder(cache: Path) -> Path:
     """Where a run of these sources keeps what it made; what was made of others goes."""
     digest = hashlib.sha256()
     for name in readme.tracked(*_SOURCES):
-        digest.update(name.encode() + b"\0" + (readme.CHECKOUT / name).read_bytes())
+        file = readme.CHECKOUT / name
+        digest.update(name.encode() + b"\0" + (b"" if file.is_dir() else file.read_bytes()))
     folder = cache / f"run-{digest.hexdigest()[:12]}"
     for other in cache.glob("run-*"):
         if other != folder:
@@ -184,7 +185,7 @@ class Run:
 def _bake(bundle: Path, target: str, precision: str) -> None:
     """Bake a bundle of one slot."""
     options = ("--target", target, "--precision", precision, "--slots", "1", "--out", str(bundle))
-    command = (sys.executable, "-m", "hearth", "bake", "gemma3", *options)
+    command = (sys.executable, "-m", "hearthd", "bake", "gemma3", *options)
     with session(command, stdout=subprocess.DEVNULL) as process:
         if process.wait():
             raise ServeError(f"bake gemma3 {' '.join(options)}: {process.returncode}")

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from baker import atomic_folder as staging
-from baker.atomic_folder import BakeError, check_destination, folder_beside
-from baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
-from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
-from baker.pipeline.bake_language_model import bake
-from models.bundle import MANIFEST, NotABundle, WrongFormat, read_manifest
+from hearthd.baker import atomic_folder as staging
+from hearthd.baker.atomic_folder import BakeError, check_destination, folder_beside
+from hearthd.baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
+from hearthd.baker.pipeline.bake_gru import GruBakeRequest, bake_gru
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.models.bundle import MANIFEST, NotABundle, WrongFormat, read_manifest
 from tests.conftest import Silent, bake_request
 
 # A manifest of a version that is not read: enough to be a bundle that may be replaced.
@@ -102,7 +102,7 @@ def test_the_target_of_a_symbolic_link_is_replaced(tmp_path: Path) -> None:
 _HANG = """
 import sys, time
 from pathlib import Path
-from baker.atomic_folder import folder_beside
+from hearthd.baker.atomic_folder import folder_beside
 with folder_beside(Path(sys.argv[1]), size=0) as folder:
     (folder / "manifest.json").write_text("{}")
     print("made", flush=True)

@@ -20,18 +20,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baker.atomic_folder import BakeError
-from baker.compiler.targets import embedded_elfs
-from baker.parameters.parameter_writer import locate, write_parameters
-from baker.pipeline.bake_language_model import bake
-from baker.pipeline.opened_model import OpenedModel
-from baker.pipeline.recipe import RecipeError
-from baker.pipeline.shared_stages import program_text
-from baker.reference.numpy_runtime import program_options, stored_parameters
-from baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
-from baker.weights.open_weights import open_weights
 from examples.train_tiny_gemma import CONFIG as SMALL
-from models.bundle import (
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.compiler.targets import embedded_elfs
+from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.opened_model import OpenedModel
+from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.baker.pipeline.shared_stages import program_text
+from hearthd.baker.reference.numpy_runtime import program_options, stored_parameters
+from hearthd.baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.bundle import (
     MANIFEST,
     TOKENIZER,
     VMFB,
@@ -40,13 +40,13 @@ from models.bundle import (
     verify_files,
     write_manifest,
 )
-from models.catalog import ARCHITECTURES
-from models.config import ConfigError
-from models.gemma3 import Gemma3
-from models.precision import KV_TOLERANCE
-from models.program import ProgramOptions, parameter_types
-from runtime.cpu_features import UnsupportedCpu
-from runtime.open_bundle import open_bundle
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ConfigError
+from hearthd.models.gemma3 import Gemma3
+from hearthd.models.precision import KV_TOLERANCE
+from hearthd.models.program import ProgramOptions, parameter_types
+from hearthd.runtime.cpu_features import UnsupportedCpu
+from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import (
     OTHER_TARGET,
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.pipeline.recipe import BakeRequest
-    from baker.weights.source import WeightSource
-    from models.program import Program
+    from hearthd.baker.pipeline.recipe import BakeRequest
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.program import Program
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow
@@ -92,7 +92,7 @@ CONFIG = {
     "vocab_size": 262144,
 }
 TABLE = "embed_tokens.weight"
-_HEARTH = [sys.executable, "-m", "hearth"]
+_HEARTH = [sys.executable, "-m", "hearthd"]
 _COMMAND = [*_HEARTH, "bake"]
 _EXECUTABLES = {"x86_64": 62, "aarch64": 183}
 

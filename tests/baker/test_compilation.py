@@ -11,8 +11,8 @@ from pathlib import Path
 _HANG = """
 import sys, time
 from pathlib import Path
-from baker.compiler import compilation as compile
-from baker.compiler.targets import find_target
+from hearthd.baker.compiler import compilation as compile
+from hearthd.baker.compiler.targets import find_target
 compile.find_tool = lambda name: sys.argv[1]
 with compile.Compilation(Path("in"), Path("out"), find_target("host")) as compilation:
     print(compilation._process.pid, flush=True)

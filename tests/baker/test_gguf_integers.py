@@ -8,11 +8,11 @@ import gguf
 import numpy as np
 import pytest
 
-from baker.parameters.native import NATIVE
-from baker.parameters.quantization import NotFiniteError, encoded_integers
-from baker.weights import gguf_integers
-from baker.weights.source import IntegerBlock
-from models.dsl.storage import INT8_G32, INT8_G32_HALVES, STORAGES
+from hearthd.baker.parameters.native import NATIVE
+from hearthd.baker.parameters.quantization import NotFiniteError, encoded_integers
+from hearthd.baker.weights import gguf_integers
+from hearthd.baker.weights.source import IntegerBlock
+from hearthd.models.dsl.storage import INT8_G32, INT8_G32_HALVES, STORAGES
 from tests.models.unpacked import real_weights, small_weights, whole
 
 if TYPE_CHECKING:

@@ -17,7 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from baker.parameters.irpa import ArchiveWriter, BadArchive, UnknownEntry, WrongLength, open_archive
+from hearthd.baker.parameters.irpa import (
+    ArchiveWriter,
+    BadArchive,
+    UnknownEntry,
+    WrongLength,
+    open_archive,
+)
 
 Arrays = dict[str, NDArray[np.uint8]]
 
@@ -143,8 +149,8 @@ STREAM_A_TABLE = """
 import re, sys
 from pathlib import Path
 import numpy as np
-from baker.parameters.irpa import ArchiveWriter
-from baker.parameters.quantization import to_bf16
+from hearthd.baker.parameters.irpa import ArchiveWriter
+from hearthd.baker.parameters.quantization import to_bf16
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) << 10

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.compiler.compilation import Compilation
-from baker.compiler.kernel_objects import KernelError, build, instructions
-from baker.compiler.targets import TARGET_NAMES, find_target
-from baker.pipeline.origin import tools
-from hearth import cli
-from models.bundle import KernelBuild
-from runtime.cpu_features import cpu_features
+from hearthd import cli
+from hearthd.baker.compiler.compilation import Compilation
+from hearthd.baker.compiler.kernel_objects import KernelError, build, instructions
+from hearthd.baker.compiler.targets import TARGET_NAMES, find_target
+from hearthd.baker.pipeline.origin import tools
+from hearthd.models.bundle import KernelBuild
+from hearthd.runtime.cpu_features import cpu_features
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +102,7 @@ def test_a_kernel_that_does_not_compile_is_one_line_of_error(
     def fail(*_: object) -> None:
         raise KernelError("x.c does not compile: why")
 
-    monkeypatch.setattr("baker.cli.bake", fail)
+    monkeypatch.setattr("hearthd.baker.cli.bake", fail)
     monkeypatch.setattr(sys, "argv", ["bake", "gemma3"])
     with pytest.raises(SystemExit, match="1"):
         cli.bake()

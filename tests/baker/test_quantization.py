@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from baker.parameters.quantization import (
+from hearthd.baker.parameters.quantization import (
     NotFiniteError,
     encoded,
     int8_groups,
     int12_groups,
     to_bf16,
 )
-from models.dsl.storage import INT6_G16_TABLE, INT8_G32_HALVES, INT12_G32_TABLE, Storage
+from hearthd.models.dsl.storage import INT6_G16_TABLE, INT8_G32_HALVES, INT12_G32_TABLE, Storage
 from tests.models.unpacked import real_weights, small_weights
 
 if TYPE_CHECKING:

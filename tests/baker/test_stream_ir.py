@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.compiler.compilation import Compilation
-from baker.compiler.targets import find_target
-from baker.pipeline.memory_plan import footprint
-from models.decoder import entry_points
-from models.dsl.mlir.stablehlo import module_text
-from models.gemma3 import Gemma3
-from models.program import ProgramOptions
+from hearthd.baker.compiler.compilation import Compilation
+from hearthd.baker.compiler.targets import find_target
+from hearthd.baker.pipeline.memory_plan import footprint
+from hearthd.models.decoder import entry_points
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.gemma3 import Gemma3
+from hearthd.models.program import ProgramOptions
 from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
-    from models.program import Program
+    from hearthd.models.program import Program
 
 OPTIONS = ProgramOptions(
     context=2048,

@@ -12,19 +12,19 @@ import gguf
 import numpy as np
 import pytest
 
-from baker.compare.measurement.passages import Passage
-from baker.compare.measurement.position_metrics import measure
-from baker.compare.sides.side import LlamaSide, ReaderSide, SideDescription, SideError
-from baker.weights.gguf import GgufSource
 from benchmarks import kl_by_bytes
 from benchmarks.engines.step_bytes import step_bytes
 from benchmarks.kl_by_bytes import Quality, Reference, main, quality, read_some, table_of
+from hearthd.baker.compare.measurement.passages import Passage
+from hearthd.baker.compare.measurement.position_metrics import measure
+from hearthd.baker.compare.sides.side import LlamaSide, ReaderSide, SideDescription, SideError
+from hearthd.baker.weights.gguf import GgufSource
 from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from models.bundle import LanguageManifest
+    from hearthd.models.bundle import LanguageManifest
 
 VOCAB = 40
 ABOUT = SideDescription(side_type="bundle", name="fake", gives="", details={})

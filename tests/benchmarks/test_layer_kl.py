@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baker.parameters.quantization import encoded
 from benchmarks.layer_kl import Layers
-from models.catalog import ARCHITECTURES
-from models.dsl.storage import STORAGES
+from hearthd.baker.parameters.quantization import encoded
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.storage import STORAGES
 from tests.baker.pipeline.test_auto_precision import RandomWeights, log_probabilities
 from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
 from tests.models.unpacked import small_weights

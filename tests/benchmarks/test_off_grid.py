@@ -8,8 +8,8 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
-from baker.weights.gguf import GgufSource
 from benchmarks.off_grid import write_off_grid
+from hearthd.baker.weights.gguf import GgufSource
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,6 @@ import gguf
 import numpy as np
 import pytest
 
-from baker.weights.gguf import GgufSource
-from baker.weights.source import BLOCK_BYTES
 from benchmarks.synthetic_weights import (
     SIZES,
     main,
@@ -21,9 +19,11 @@ from benchmarks.synthetic_weights import (
     write_header,
     write_tensors,
 )
-from models.catalog import ARCHITECTURES
-from models.decoder.config.decoder_config import every_nth_layer_sees_all
-from models.gemma3 import Config
+from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.source import BLOCK_BYTES
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
+from hearthd.models.gemma3 import Config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
     python -m tests.cluster [--json FILE] [SCENARIO ...]
 
-Needs hearth[ray]. Starts two nodes of Ray on this machine; the replicas have a fake runtime with a
+Needs hearthd[ray]. Starts two nodes of Ray on this machine; the replicas have a fake runtime with a
 fixed step time, so that the figures are those of the cluster and not of a model.
 """
 

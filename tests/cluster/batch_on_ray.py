@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from server.batch.files import Answers, Requests
-from server.batch.ray_data import EngineRecipe, run_on_ray
+from hearthd.server.batch.files import Answers, Requests
+from hearthd.server.batch.ray_data import EngineRecipe, run_on_ray
 from tests.cluster.fake_bundles import FakeBundles
 
 SLOTS = 16

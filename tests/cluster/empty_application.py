@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from server.process.listening import bind, url
+from hearthd.server.process.listening import bind, url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

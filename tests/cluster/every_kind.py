@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.cluster.bundles import Bundle, TextParts
-from server.services.encoder_service import EncoderService
-from server.services.language_service import LanguageService
-from server.services.loaded_adapters import read_adapters
-from server.services.service import fingerprint
+from hearthd.server.cluster.bundles import Bundle, TextParts
+from hearthd.server.services.encoder_service import EncoderService
+from hearthd.server.services.language_service import LanguageService
+from hearthd.server.services.loaded_adapters import read_adapters
+from hearthd.server.services.service import fingerprint
 from tests.server import adapter_folders, encoders, fakes, functions, templates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from server.services.language_service import LocalLanguageService
-    from server.services.service import Service
+    from hearthd.server.services.language_service import LocalLanguageService
+    from hearthd.server.services.service import Service
 
 LIBRARY = fakes.gemma_like(special=templates.GEMMA_SPECIAL)
 CHUNK = 8

@@ -7,13 +7,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from server.cluster.bundles import Bundle, TextParts
-from server.engine.generation import Request
-from server.sampling.options import SamplingOptions
-from server.services.language_service import EngineOptions, LocalLanguageService
-from server.services.service import fingerprint
-from server.text.templates.chat_template import ChatTemplate
-from server.text.tokenizer import Tokenizer
+from hearthd.server.cluster.bundles import Bundle, TextParts
+from hearthd.server.engine.generation import Request
+from hearthd.server.sampling.options import SamplingOptions
+from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
+from hearthd.server.services.service import fingerprint
+from hearthd.server.text.templates.chat_template import ChatTemplate
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes, templates
 

@@ -17,16 +17,16 @@ import ray
 from ray import serve
 from ray.cluster_utils import Cluster
 
-from server.cluster.application import Scale, application
-from server.cluster.bundles import Bundles
-from server.settings import Settings
+from hearthd.server.cluster.application import Scale, application
+from hearthd.server.cluster.bundles import Bundles
+from hearthd.server.settings import Settings
 from tests.cluster.empty_application import empty_application
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from server.cluster.bundles import Bundle
+    from hearthd.server.cluster.bundles import Bundle
 
 APP = "hearth"
 _HEAD = "head"  # a resource of the head node, which keeps the front there

@@ -15,14 +15,14 @@ import httpx
 import pytest
 from ray import serve
 
-from server.cluster import application
-from server.cluster.bundles import Bundle, TextParts
-from server.cluster.front import Front
-from server.services.language_service import EngineOptions, LocalLanguageService
-from server.services.service import fingerprint
-from server.settings import Settings
-from server.text.templates.chat_template import ChatTemplate
-from server.text.tokenizer import Tokenizer
+from hearthd.server.cluster import application
+from hearthd.server.cluster.bundles import Bundle, TextParts
+from hearthd.server.cluster.front import Front
+from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
+from hearthd.server.services.service import fingerprint
+from hearthd.server.settings import Settings
+from hearthd.server.text.templates.chat_template import ChatTemplate
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.cluster.local_cluster import local_cluster
 from tests.server import fakes
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import tokenizers
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from models.bundle import LanguageManifest
+    from hearthd.models.bundle import LanguageManifest
     from tests.cluster.local_cluster import LocalCluster
     from tests.fake_runtime import FakeRuntime
 

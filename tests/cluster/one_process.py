@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server.app import create_app
-from server.process.draining_server import DrainingServer
-from server.process.listening import bind, url
+from hearthd.server.app import create_app
+from hearthd.server.process.draining_server import DrainingServer
+from hearthd.server.process.listening import bind, url
 from tests.server import fakes
 
 if TYPE_CHECKING:

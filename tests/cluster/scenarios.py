@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from server.cluster.application import Scale
+from hearthd.server.cluster.application import Scale
 from tests.cluster.batch_on_ray import answers_in, run_and_kill, write_requests
 from tests.cluster.fake_bundles import FakeBundles
 from tests.cluster.load import Answer, client_of, reference, stream, stream_all

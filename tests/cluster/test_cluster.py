@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.local_cluster import LocalCluster
 
-pytest.importorskip("ray", reason="needs Ray: pip install 'hearth[ray]'")
+pytest.importorskip("ray", reason="needs Ray: pip install 'hearthd[ray]'")
 # Ray leaves sockets and files to the garbage collector.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -32,7 +32,7 @@ BUNDLES = FakeBundles({"slots": SLOTS, "batch": SLOTS, "delay": 0.05, "chunk": 1
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    from server.cluster.application import Scale
+    from hearthd.server.cluster.application import Scale
     from tests.cluster.local_cluster import local_cluster
 
     with local_cluster() as running:
@@ -73,8 +73,8 @@ def test_the_openai_client_gets_the_same_answer_with_and_without_a_stream(
 def test_settings_that_a_cluster_cannot_honour_are_rejected(
     setting: str, value: Any, reason: str
 ) -> None:
-    from server.cluster.application import hearth_app
-    from server.settings import BadSettings
+    from hearthd.server.cluster.application import hearth_app
+    from hearthd.server.settings import BadSettings
 
     with pytest.raises(BadSettings, match=reason):
         hearth_app({"bundle": "/nowhere", "threads": 1, setting: value})

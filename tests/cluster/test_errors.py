@@ -9,15 +9,15 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from server.engine.generation import Failed
-from server.errors import GenerationFailed
-from server.settings import Settings
+from hearthd.server.engine.generation import Failed
+from hearthd.server.errors import GenerationFailed
+from hearthd.server.settings import Settings
 from tests.cluster.fake_bundles import FakeBundles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytest.importorskip("ray", reason="needs Ray: pip install 'hearth[ray]'")
+pytest.importorskip("ray", reason="needs Ray: pip install 'hearthd[ray]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the import of Ray
 
 PANIC = BaseException("injected")  # as a panic of a library in another language: no Exception
@@ -25,8 +25,8 @@ PANIC = BaseException("injected")  # as a panic of a library in another language
 
 def with_front(test: Callable[[Any], Any], kind: str) -> Any:
     """Run a coroutine with a front's worker, whose replicas cannot be reached."""
-    from server.cluster.remote_calls import RemoteCalls
-    from server.cluster.remote_engine import RemoteEngine
+    from hearthd.server.cluster.remote_calls import RemoteCalls
+    from hearthd.server.cluster.remote_engine import RemoteEngine
 
     async def run() -> Any:
         handle = mock.MagicMock()
@@ -62,7 +62,7 @@ def test_a_call_whose_front_panics_gets_an_error() -> None:
 
 
 def test_an_error_of_an_unload_does_not_fail_the_load_of_another_bundle() -> None:
-    from server.cluster.model_replica import LoadedBundle
+    from hearthd.server.cluster.model_replica import LoadedBundle
 
     service = FakeBundles().open_model(FakeBundles().describe())
     loaded = LoadedBundle(service, mock.Mock())
@@ -73,7 +73,7 @@ def test_an_error_of_an_unload_does_not_fail_the_load_of_another_bundle() -> Non
 
 
 def test_a_replica_that_ends_stops_every_engine() -> None:
-    from server.cluster.model_replica import ModelReplica
+    from hearthd.server.cluster.model_replica import ModelReplica
 
     settings = Settings.model_validate({"bundle": "/nowhere"})
     replica: Any = ModelReplica(FakeBundles(), settings, [], max_bundles=2)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.local_cluster import LocalCluster
 
-pytest.importorskip("ray", reason="needs Ray: pip install 'hearth[ray]'")
+pytest.importorskip("ray", reason="needs Ray: pip install 'hearthd[ray]'")
 # Ray leaves sockets and files to the garbage collector.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -44,7 +44,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> EveryKind:
 
 @pytest.fixture(scope="module")
 def cluster(models: EveryKind) -> Iterator[LocalCluster]:
-    from server.cluster.application import Scale
+    from hearthd.server.cluster.application import Scale
     from tests.cluster.local_cluster import local_cluster
 
     with local_cluster() as running:
@@ -61,7 +61,7 @@ def client(cluster: LocalCluster) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="module")
 def one_machine(models: EveryKind) -> Iterator[httpx.Client]:
-    from server.services.model_pool import ModelPool
+    from hearthd.server.services.model_pool import ModelPool
 
     services = [models.service(name) for name in NAMES]
     pool = ModelPool([deployed(service) for service in services], pinned=NAMES)

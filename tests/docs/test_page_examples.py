@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from models.bundle import FORMAT, ArraysManifest, FunctionSpec, InputSpec, OutputSpec, Target
-from runtime.golden_arrays import GoldenExample
-from server.services.array_service import ArrayService, local_calls
+from hearthd.models.bundle import (
+    FORMAT,
+    ArraysManifest,
+    FunctionSpec,
+    InputSpec,
+    OutputSpec,
+    Target,
+)
+from hearthd.runtime.golden_arrays import GoldenExample
+from hearthd.server.services.array_service import ArrayService, local_calls
 from tests.docs.pages import ROOT, Example, examples
 from tests.server import fakes, templates
 from tests.server.fake_models import FakeModel, pool
@@ -25,9 +32,9 @@ from tests.server.openai_servers import scripted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from runtime.array_bytes import Arrays
-    from server.services.model_pool import ModelPool
-    from server.services.service import Service
+    from hearthd.runtime.array_bytes import Arrays
+    from hearthd.server.services.model_pool import ModelPool
+    from hearthd.server.services.service import Service
 
 _PATH = re.compile(r"/[a-z_0-9/-]+")
 ADDRESS = "http://127.0.0.1:8080"

@@ -20,7 +20,7 @@ def test_generate_writes_llama_cpps_text(bundles: Bundles) -> None:
     case = CASES["story"]
     result = subprocess.run(
         [
-            *(sys.executable, "-m", "hearth", "generate"),
+            *(sys.executable, "-m", "hearthd", "generate"),
             *(str(bundles["int8-g32"]), case["prompt"], "--temperature", "0", "--max-tokens", "16"),
         ],
         capture_output=True,

@@ -12,14 +12,14 @@ import httpx
 import pytest
 
 from benchmarks.memory_contract import resident
-from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
+from hearthd.models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow
 
-_SERVE = (sys.executable, "-m", "hearth", "serve")
+_SERVE = (sys.executable, "-m", "hearthd", "serve")
 
 
 async def _ask_twice(url: str) -> list[httpx.Response]:

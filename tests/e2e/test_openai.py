@@ -10,7 +10,7 @@ import numpy as np
 import openai
 import pytest
 
-from server.services.language_service import open_language_service
+from hearthd.server.services.language_service import open_language_service
 from tests.server.openai_servers import client_of
 
 if TYPE_CHECKING:

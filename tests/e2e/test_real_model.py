@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.pipeline.bake_language_model import bake
-from baker.reference.numpy_runtime import program_options
-from models.bundle import LanguageManifest, read_manifest_of
-from models.decoder import entry_points
-from models.dsl import ops
-from models.dsl.evaluate import evaluate
-from models.dsl.fused import LOGIT_MARGIN
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
-from models.gemma3 import ARCHITECTURE, Gemma3
-from runtime.interface import read_prompt
-from runtime.open_bundle import open_bundle
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.reference.numpy_runtime import program_options
+from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.models.decoder import entry_points
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.fused import LOGIT_MARGIN
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.gemma3 import ARCHITECTURE, Gemma3
+from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request, few_entry_points, weights_in
 from tests.models.presets import GEMMA3
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Tensor
-    from runtime.language_model import IreeRuntime
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.runtime.language_model import IreeRuntime
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runtime.open_bundle import open_bundle
-from server.engine.engine import Engine
-from server.engine.generation import Event, Finished, Generation, Request, Started, Token
-from server.engine.prefix_cache import PrefixCache
-from server.engine.prefix_store import PrefixStore
-from server.sampling.options import SamplingOptions
+from hearthd.runtime.open_bundle import open_bundle
+from hearthd.server.engine.engine import Engine
+from hearthd.server.engine.generation import Event, Finished, Generation, Request, Started, Token
+from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.sampling.options import SamplingOptions
 
 if TYPE_CHECKING:
-    from runtime.language_model import IreeRuntime
+    from hearthd.runtime.language_model import IreeRuntime
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from models.bundle import VMFB
+from hearthd.models.bundle import VMFB
 from tests.server.process.test_signals import wait_for_reload
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_reload_serves_gemma_after_smollm2_and_rejects_a_broken_bundle(
     link, good = tmp_path / "current", bundles["int8-g32"]
     put(link, bundles["smollm2"])
     process = subprocess.Popen(
-        [sys.executable, "-m", "hearth", "serve", str(link), "--port", "0"],
+        [sys.executable, "-m", "hearthd", "serve", str(link), "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "HEARTH_LOG_LEVEL": "error"},

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 GOLDEN = Path(__file__).parent.parent / "golden" / "gemma3_270m_llamacpp_f32.json"
 CASES: dict[str, dict[str, Any]] = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]
 # The server's environment holds the compiler, as this one does: it must not be touched.
-_SERVE = "import sys; sys.modules['iree.compiler'] = None; from hearth.cli import main; main()"
+_SERVE = "import sys; sys.modules['iree.compiler'] = None; from hearthd.cli import main; main()"
 
 
 @pytest.fixture(scope="module")

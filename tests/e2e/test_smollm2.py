@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from baker.compare.report.summary import summarize
-from baker.compare.sides.recording import read_recording
-from baker.reference.numpy_runtime import open_reference
-from models.bundle import CHAT_TEMPLATE, TOKENIZER, LanguageManifest, read_manifest_of
-from runtime.interface import read_prompt
-from runtime.open_bundle import open_bundle
-from server.services.language_service import open_language_service
+from hearthd.baker.compare.report.summary import summarize
+from hearthd.baker.compare.sides.recording import read_recording
+from hearthd.baker.reference.numpy_runtime import open_reference
+from hearthd.models.bundle import CHAT_TEMPLATE, TOKENIZER, LanguageManifest, read_manifest_of
+from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.open_bundle import open_bundle
+from hearthd.server.services.language_service import open_language_service
 from tests.baker.compare.test_compare_real_model import TOKENS, against
 from tests.server.openai_servers import client_of
 
 if TYPE_CHECKING:
-    from runtime.language_model import IreeRuntime
+    from hearthd.runtime.language_model import IreeRuntime
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow

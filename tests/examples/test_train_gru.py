@@ -8,11 +8,11 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from examples import training
 from examples.train_gru import STEPS, main, signals
-from models.bundle import ArraysManifest, read_manifest_of
-from runtime.array_functions import ArraysRuntime
+from hearthd.baker.pipeline.bake_gru import GruBakeRequest, bake_gru
+from hearthd.models.bundle import ArraysManifest, read_manifest_of
+from hearthd.runtime.array_functions import ArraysRuntime
 from tests.conftest import Silent
 
 if TYPE_CHECKING:

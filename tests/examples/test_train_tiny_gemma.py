@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from baker.pipeline.bake_language_model import bake
 from examples import training
 from examples.train_tiny_gemma import (
     CONFIG,
@@ -20,9 +19,10 @@ from examples.train_tiny_gemma import (
     main,
     tokenizer,
 )
-from models.gemma3 import ARCHITECTURE
-from runtime.interface import read_prompt
-from runtime.open_bundle import open_bundle
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.models.gemma3 import ARCHITECTURE
+from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.open_bundle import open_bundle
 from tests.conftest import Silent, bake_request, few_entry_points
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ import pytest
 
 from examples import training
 from examples.training import Task, Trained, WrongLoss, draw_losses, train, train_step
-from models.dsl import functions as f
-from models.dsl.nn import Linear
-from models.dsl.optimizers import Sgd
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.nn import Linear
+from hearthd.models.dsl.optimizers import Sgd
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 SVG = "{http://www.w3.org/2000/svg}"
 X = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]], np.float32)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 # Its life begins here: before, Python itself starts.
 _COMMAND = """
 import os, sys
-from runtime.interrupts import end_on_signals
+from hearthd.runtime.interrupts import end_on_signals
 end_on_signals(f"hearth {sys.argv[2]}")
 os.write(int(sys.argv.pop(1)), b".")
-from hearth.cli import main
+from hearthd.cli import main
 main()
 """
 _FAKE = _COMMAND.replace(
@@ -57,7 +57,7 @@ def cases(folder: Path, bundle: Path | None) -> list[Case]:
     save_file({**tensors, "bias_hh_l0": tensors["bias_ih_l0"]}, weights)
     bake = ("bake", "gru", "--steps", "2", "--weights", str(weights), "--out")
     subprocess.run(
-        [sys.executable, "-m", "hearth", *bake, str(gru)], check=True, capture_output=True
+        [sys.executable, "-m", "hearthd", *bake, str(gru)], check=True, capture_output=True
     )
     found = [
         Case((*bake, str(folder / "home" / "other"))),

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from models.bundle import ArraysManifest, digest, read_manifest_of, verify_files
+from hearthd.models.bundle import ArraysManifest, digest, read_manifest_of, verify_files
 
-_BAKE = (sys.executable, "-u", "-m", "hearth", "bake", "gru", "--steps", "2")
+_BAKE = (sys.executable, "-u", "-m", "hearthd", "bake", "gru", "--steps", "2")
 
 
 def kill_bakes(folder: Path, *, rounds: int, seed: int) -> None:

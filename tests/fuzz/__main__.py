@@ -16,7 +16,7 @@ architecture are compiled and compared with NumPy. Both write how far they came 
 another run with the same --seed and --keep continues there.
 
 With --coverage, libFuzzer changes the files of a group of readers and keeps those that reach new
-code in --keep, where another run continues; it needs `hearth[fuzz]`. `all` is every group. The
+code in --keep, where another run continues; it needs `hearthd[fuzz]`. `all` is every group. The
 group `kernels` are the C kernels under ASan and UBSan, which needs clang (the variable CLANG).
 --minutes and the limit of 60 s for an input are CPU time, without that of compiling the kernels.
 """
@@ -37,7 +37,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from server.text.templates import template_budget
+from hearthd.server.text.templates import template_budget
 from tests.fuzz.bundle_readers import BUNDLES
 from tests.fuzz.reader import Reader, attempt, group_of, read
 from tests.fuzz.request_readers import REQUESTS

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 
-from baker.checks import inspection
-from baker.compare.sides.recording import RecordingError, read_recording, write_recording
-from baker.parameters.irpa import ArchiveWriter, BadArchive, open_archive
-from models.bundle import (
+from hearthd.baker.checks import inspection
+from hearthd.baker.compare.sides.recording import RecordingError, read_recording, write_recording
+from hearthd.baker.parameters.irpa import ArchiveWriter, BadArchive, open_archive
+from hearthd.models.bundle import (
     MANIFEST,
     BundleError,
     Corrupt,
@@ -25,13 +25,13 @@ from models.bundle import (
     verify_files,
     write_manifest,
 )
-from runtime.kv_blocks import read_blocks, write_blocks
-from server.engine.prefix_store import PrefixStore
-from server.errors import InvalidRequest
-from server.setting_files import read_keys
-from server.settings import BadSettings, as_toml, load
-from server.text.templates.chat_template import ChatTemplate
-from server.text.tokenizer import Tokenizer
+from hearthd.runtime.kv_blocks import read_blocks, write_blocks
+from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.setting_files import read_keys
+from hearthd.server.settings import BadSettings, as_toml, load
+from hearthd.server.text.templates.chat_template import ChatTemplate
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.baker.compare.test_compare_recording import small
 from tests.fuzz.mutations import damaged_bytes, damaged_json, damaged_toml, hostile_template
 from tests.fuzz.reader import Reader, in_json, written
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from models.bundle import Manifest
+    from hearthd.models.bundle import Manifest
     from tests.fuzz.reader import Files
 
 KEY, BUNDLE = hashlib.sha256(b"key").digest(), hashlib.sha256(b"bundle").digest()

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from safetensors.numpy import save
 
-from models import strict_json
-from models.peft.adapter_factors import read_factors
-from models.peft.adapter_folder import TENSORS
-from models.peft.adapter_settings import CONFIG, BadAdapter
-from server.batch.files import Answers, BadBatch, Requests
-from server.errors import InvalidRequest
-from server.sampling.constraint import ConstraintFailed
-from server.text.grammars.grammar import Grammar, Grammars, GrammarType
-from server.text.tokenizer import Tokenizer
+from hearthd.models import strict_json
+from hearthd.models.peft.adapter_factors import read_factors
+from hearthd.models.peft.adapter_folder import TENSORS
+from hearthd.models.peft.adapter_settings import CONFIG, BadAdapter
+from hearthd.server.batch.files import Answers, BadBatch, Requests
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.sampling.constraint import ConstraintFailed
+from hearthd.server.text.grammars.grammar import Grammar, Grammars, GrammarType
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.fuzz.guided.asgi_client import Request, answer
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 from tests.fuzz.reader import Reader, in_json

@@ -16,17 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baker.compare.sides.recording import RecordingError, read_recording
-from baker.parameters.irpa import ArchiveWriter, BadArchive, open_archive
-from baker.reference.numpy_runtime import open_reference, stored_parameters
-from baker.weights.safetensors import read_json
-from baker.weights.source import BadFile
-from models.bundle import Corrupt, FileRecord, NotABundle, read_manifest, verify_files
-from models.config import ConfigError
-from models.dsl.types import DType, TensorType
-from models.peft.adapter_settings import CONFIG
-from server.engine.prefix_store import PrefixStore
-from server.text.templates import template_budget
+from hearthd.baker.compare.sides.recording import RecordingError, read_recording
+from hearthd.baker.parameters.irpa import ArchiveWriter, BadArchive, open_archive
+from hearthd.baker.reference.numpy_runtime import open_reference, stored_parameters
+from hearthd.baker.weights.safetensors import read_json
+from hearthd.baker.weights.source import BadFile
+from hearthd.models.bundle import Corrupt, FileRecord, NotABundle, read_manifest, verify_files
+from hearthd.models.config import ConfigError
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.peft.adapter_settings import CONFIG
+from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.text.templates import template_budget
 from tests.fuzz.bundle_readers import BUNDLE, BUNDLES, KEY, stored_block
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.request_readers import REQUESTS

@@ -11,13 +11,13 @@ import gguf
 import numpy as np
 from safetensors.numpy import save
 
-from baker.tokenizer.gguf_vocabulary import convert, gguf_specials
-from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
-from baker.weights.gguf import GgufSource
-from baker.weights.safetensors import SafetensorsFile, SafetensorsSource, read_json
-from baker.weights.source import WeightsError
-from models.catalog import ARCHITECTURES
-from models.config import ConfigError
+from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials
+from hearthd.baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
+from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.safetensors import SafetensorsFile, SafetensorsSource, read_json
+from hearthd.baker.weights.source import WeightsError
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ConfigError
 from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
 from tests.fuzz.mutations import damaged_bytes, damaged_json
 from tests.fuzz.reader import Reader, in_json, written
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import WeightSource
+    from hearthd.baker.weights.source import WeightSource
     from tests.fuzz.reader import Files
 
 

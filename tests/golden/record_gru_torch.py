@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from models.dsl.types import DType
+from hearthd.models.dsl.types import DType
 from tests.models.dsl.nn.gru_cases import CASES, GOLDEN, HIDDEN
 
 if TYPE_CHECKING:

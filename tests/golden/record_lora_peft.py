@@ -16,8 +16,8 @@ import peft
 import torch
 import transformers
 
-from models.catalog import ARCHITECTURES
-from models.gemma3 import Config as Gemma3Config
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.gemma3 import Config as Gemma3Config
 from tests.models.lora_cases import CASES, GOLDEN, OPTIMIZER, SCHEDULE, STEPS
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import numpy as np
 import peft
 import torch
 
-from baker.adapters.adapter import write_adapter
-from models.catalog import ARCHITECTURES
+from hearthd.baker.adapters.adapter import write_adapter
+from hearthd.models.catalog import ARCHITECTURES
 from tests.baker.adapters import places_case
 from tests.baker.adapters.peft_case import CASE, FOLDER, MERGED, settings
 from tests.golden.record_lora_peft import PREFIX, base_model

@@ -14,11 +14,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from baker.compiler.compilation import Compilation
-from baker.compiler.targets import find_target
-from models.bundle import PARAMETER_SCOPE
-from models.dsl.mlir.stablehlo import chains, kernels, module_text
-from runtime.loaded_program import LoadedProgram
+from hearthd.baker.compiler.compilation import Compilation
+from hearthd.baker.compiler.targets import find_target
+from hearthd.models.bundle import PARAMETER_SCOPE
+from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
+from hearthd.runtime.loaded_program import LoadedProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph
 
     Array = NDArray[Any]
 

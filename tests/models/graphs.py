@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.dsl.evaluate import evaluate
-from models.dsl.gradient import gradients
-from models.dsl.graph import Graph, Input, Tensor, make_graph
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.gradient import gradients
+from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.catalog import ARCHITECTURES
-from models.decoder.config.decoder_config import DecoderConfig
-from models.decoder.next_token_loss import loss_graph
-from models.dsl.optimizers import Adam, WarmupCosine
-from models.gemma3 import Config as Gemma3Config
-from models.lora import Lora, adapted
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.next_token_loss import loss_graph
+from hearthd.models.dsl.optimizers import Adam, WarmupCosine
+from hearthd.models.gemma3 import Config as Gemma3Config
+from hearthd.models.lora import Lora, adapted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.models.dsl.graph import Graph, Tensor
 
     Array = NDArray[Any]
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.dsl.evaluate import evaluate
-from models.dsl.types import DType
-from models.program import model_weights
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.types import DType
+from hearthd.models.program import model_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from models.dsl.types import TensorType
-    from models.program import Program
+    from hearthd.models.dsl.types import TensorType
+    from hearthd.models.program import Program
 
     Array = NDArray[Any]
 

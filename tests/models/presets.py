@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.synthetic_weights import SIZES as GEMMA3
-from models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
 
 __all__ = ["GEMMA3", "SMOLLM2"]
 

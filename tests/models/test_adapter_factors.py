@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from models.bundle import AdapterArray, AdapterPlaces, NotABundle
-from models.peft.adapter_factors import AdapterFactors, read_factors
-from models.peft.adapter_folder import TENSORS
+from hearthd.models.bundle import AdapterArray, AdapterPlaces, NotABundle
+from hearthd.models.peft.adapter_factors import AdapterFactors, read_factors
+from hearthd.models.peft.adapter_folder import TENSORS
 from tests.server import adapter_folders as folders
 
 if TYPE_CHECKING:

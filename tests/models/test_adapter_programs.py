@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from models.catalog import ARCHITECTURES
-from models.dsl.graph import Apply
-from models.dsl.mlir.stablehlo import module_text
-from models.program import ProgramOptions
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.graph import Apply
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.program import ProgramOptions
 from tests.models.families.gemma3.gemma3_cases import GROUPED
 
 if TYPE_CHECKING:
-    from models.program import Program
+    from hearthd.models.program import Program
 
 
 def program(precision: str, adapters: int) -> Program:

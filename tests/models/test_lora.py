@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.catalog import ARCHITECTURES
-from models.decoder.next_token_loss import loss_graph
-from models.dsl.evaluate import evaluate
-from models.dsl.types import DslError
-from models.lora import Lora, adapted, gradient_graph, train_step
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.next_token_loss import loss_graph
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.types import DslError
+from hearthd.models.lora import Lora, adapted, gradient_graph, train_step
 from tests.models.lora_cases import CASES, GOLDEN, OPTIMIZER, STEPS, TOKENS
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from models.dsl.trace import trace
-from models.dsl.types import DslError, DType, TensorType
-from models.program import ArraysProgram, ProgramOptions
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DslError, DType, TensorType
+from hearthd.models.program import ArraysProgram, ProgramOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

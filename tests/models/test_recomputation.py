@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from baker.pipeline.memory_plan import call_bytes
-from models.catalog import ARCHITECTURES
-from models.decoder.config.decoder_config import DecoderConfig
-from models.decoder.next_token_loss import loss_graph
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import Graph, make_graph
-from models.lora import Lora, adapted, gradient_graph
+from hearthd.baker.pipeline.memory_plan import call_bytes
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.next_token_loss import loss_graph
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Graph, make_graph
+from hearthd.models.lora import Lora, adapted, gradient_graph
 from tests.models.compiled import compiled_fixture
 from tests.models.lora_cases import CASES
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.compiler.targets import find_target, find_targets
-from models.bundle import ProgramFile, Target
-from runtime.cpu_features import (
+from hearthd.baker.compiler.targets import find_target, find_targets
+from hearthd.models.bundle import ProgramFile, Target
+from hearthd.runtime.cpu_features import (
     UnsupportedCpu,
     check_features,
     cpu_features,
@@ -205,8 +205,8 @@ def test_tiles_need_the_permission_of_the_system(
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("flags\t\t: avx512_vnni amx_bf16 avx2 amx_tile amx_int8\n")
     system = SimpleNamespace(syscall=lambda *_: status)
-    monkeypatch.setattr("runtime.cpu_features.CPUINFO", cpuinfo)
-    monkeypatch.setattr("runtime.cpu_features.this_machine", lambda: "x86_64")
-    monkeypatch.setattr("runtime.cpu_features.ctypes.CDLL", lambda *_, **__: system)
+    monkeypatch.setattr("hearthd.runtime.cpu_features.CPUINFO", cpuinfo)
+    monkeypatch.setattr("hearthd.runtime.cpu_features.this_machine", lambda: "x86_64")
+    monkeypatch.setattr("hearthd.runtime.cpu_features.ctypes.CDLL", lambda *_, **__: system)
     tiles = {"amx-bf16", "amx-tile", "amx-int8"} if status == 0 else set()
     assert cpu_features() == {"avx512vnni", "avx2"} | tiles

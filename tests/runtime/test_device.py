@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
-from runtime.device import Device
-from runtime.interface import read_prompt
-from runtime.language_model import IreeRuntime
-from runtime.mapped_pages import MappedFile, move_to_memory, release_pages
+from hearthd.models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
+from hearthd.runtime.device import Device
+from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.mapped_pages import MappedFile, move_to_memory, release_pages
 from tests.server import tiny
 
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -34,7 +34,7 @@ def test_pages_of_rearranged_weights_are_returned_to_the_system(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, laid_out: int
 ) -> None:
     released: list[MappedFile] = []
-    monkeypatch.setattr("runtime.device.release_pages", released.append)
+    monkeypatch.setattr("hearthd.runtime.device.release_pages", released.append)
     manifest = read_manifest_of(bundle, LanguageManifest)
     footprint = replace(manifest.footprint, laid_out=laid_out)
     runtime = IreeRuntime(bundle, replace(manifest, footprint=footprint), threads=1)

@@ -10,7 +10,7 @@ import pytest
 from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
-    from runtime.interface import Rows
+    from hearthd.runtime.interface import Rows
 
 
 def test_an_embedding_is_a_sum_whatever_the_chunks() -> None:

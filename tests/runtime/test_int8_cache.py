@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from baker.checks.inspection import show
-from baker.pipeline.bake_language_model import bake
-from baker.reference.numpy_runtime import program_options
 from examples.train_tiny_gemma import CONFIG
-from models.bundle import LanguageManifest, read_manifest_of
-from models.precision import ACTIVATION_BITS, ACTIVATION_TOLERANCE
-from runtime.open_bundle import open_bundle
+from hearthd.baker.checks.inspection import show
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.reference.numpy_runtime import program_options
+from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.models.precision import ACTIVATION_BITS, ACTIVATION_TOLERANCE
+from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runtime.language_model import IreeRuntime
+    from hearthd.runtime.language_model import IreeRuntime
 
 pytestmark = pytest.mark.slow
 

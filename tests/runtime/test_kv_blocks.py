@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kv_blocks import block_keys, read_blocks, write_blocks
+from hearthd.runtime.kv_blocks import block_keys, read_blocks, write_blocks
 
 if TYPE_CHECKING:
     from pathlib import Path

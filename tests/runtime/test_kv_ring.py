@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from runtime.kv_ring import restore_rows, save_rows
+from hearthd.runtime.kv_ring import restore_rows, save_rows
 
 CHUNK = 4
 Caches = list[NDArray[np.float32]]

@@ -12,12 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.bundle import PARAMETERS, VMFB, Corrupt, LanguageManifest, NotABundle, write_manifest
-from runtime.cpu_features import UnsupportedCpu
-from runtime.device import CannotLoad
-from runtime.interface import read_prompt
-from runtime.language_model import IreeRuntime
-from runtime.open_bundle import open_bundle
+from hearthd.models.bundle import (
+    PARAMETERS,
+    VMFB,
+    Corrupt,
+    LanguageManifest,
+    NotABundle,
+    write_manifest,
+)
+from hearthd.runtime.cpu_features import UnsupportedCpu
+from hearthd.runtime.device import CannotLoad
+from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.open_bundle import open_bundle
 from tests.server import tiny
 
 if TYPE_CHECKING:
@@ -233,7 +240,7 @@ def test_a_slot_cannot_be_decoded_twice_at_once(runtime: IreeRuntime) -> None:
 READING_ONLY = """
 import os, sys
 from pathlib import Path
-from runtime.open_bundle import open_bundle
+from hearthd.runtime.open_bundle import open_bundle
 
 def refuse(event, arguments):
     if event == "open" and str(arguments[0]).startswith(sys.argv[1]):

@@ -18,13 +18,13 @@ import atexit, sys, threading, time
 
 @atexit.register
 def last():
-    from runtime import loaded_program
+    from hearthd.runtime import loaded_program
     print(len(loaded_program._modules), "modules")
 
-import runtime.loaded_program
+from hearthd.runtime import loaded_program
 from pathlib import Path
-from models.bundle import LanguageManifest, read_manifest_of
-from runtime.language_model import IreeRuntime
+from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.runtime.language_model import IreeRuntime
 
 bundle = Path(sys.argv[1])
 model = IreeRuntime(bundle, read_manifest_of(bundle, LanguageManifest), threads=1)
@@ -45,20 +45,20 @@ threading.Thread(target=run, daemon=True).start()
 time.sleep(0.05)
 """,
     "a worker releases it later": """
-modules = runtime.loaded_program._modules
+modules = loaded_program._modules
 modules.add(-1)
 call()
 atexit.register(lambda: threading.Timer(0.2, modules.discard, [-1]).start())
 """,
     "the main thread calls it later": """
-atexit.unregister(runtime.loaded_program._end)
+atexit.unregister(loaded_program._end)
 @atexit.register
 def late():
     try:
         call()
     except RuntimeError as error:
         print(error)
-atexit.register(runtime.loaded_program._end)
+atexit.register(loaded_program._end)
 """,
 }
 

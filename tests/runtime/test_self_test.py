@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.bundle import GoldenRow
-from models.dsl.fused import LOGIT_MARGIN
-from runtime.self_test import MARGIN, ROW_TOLERANCE, Level, Verdict, self_test
+from hearthd.models.bundle import GoldenRow
+from hearthd.models.dsl.fused import LOGIT_MARGIN
+from hearthd.runtime.self_test import MARGIN, ROW_TOLERANCE, Level, Verdict, self_test
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runtime.interface import Reader
+    from hearthd.runtime.interface import Reader
 
 RUNTIME = FakeRuntime(vocab_size=40, context=64, chunk=8)
 CASE = fakes.golden_of(RUNTIME, prompt=(2, 5, 6, 7, 8), steps=4)[0]

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from server.process.listening import Tls
+from hearthd.server.process.listening import Tls
 
 # A key of an elliptic curve takes milliseconds to make.
 _COMMAND = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"

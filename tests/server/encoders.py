@@ -13,7 +13,7 @@ import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 
-from models.bundle import (
+from hearthd.models.bundle import (
     FORMAT,
     EncoderManifest,
     Footprint,
@@ -22,16 +22,16 @@ from models.bundle import (
     OutputSpec,
     Target,
 )
-from runtime.golden_arrays import GoldenExample
-from server.services.array_service import local_calls
-from server.services.encoder_service import EncoderService
-from server.text.tokenizer import Tokenizer
+from hearthd.runtime.golden_arrays import GoldenExample
+from hearthd.server.services.array_service import local_calls
+from hearthd.server.services.encoder_service import EncoderService
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from runtime.array_bytes import Arrays
+    from hearthd.runtime.array_bytes import Arrays
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "dog", "fox", "runs", "sleeps", "fast"]
 UNKNOWN, CLS, SEP = 1, 2, 3

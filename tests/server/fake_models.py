@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from models.bundle import CHAT_TEMPLATE, SHARED_MEMORY, FileRecord
-from server.services.deployment import Deployment
-from server.services.model_pool import ModelPool
-from server.services.service import fingerprint
+from hearthd.models.bundle import CHAT_TEMPLATE, SHARED_MEMORY, FileRecord
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.services.service import fingerprint
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import httpx
     import tokenizers
 
-    from server.services.language_service import LocalLanguageService
+    from hearthd.server.services.language_service import LocalLanguageService
 
 OWN = 100_000_000  # bytes that each model takes
 

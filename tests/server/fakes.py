@@ -13,7 +13,7 @@ import httpx
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from models.bundle import (
+from hearthd.models.bundle import (
     FORMAT,
     Compiler,
     Footprint,
@@ -26,15 +26,15 @@ from models.bundle import (
     SpecialTokens,
     Target,
 )
-from runtime.interface import read_prompt
-from server.app import Guards, create_app
-from server.process.draining_server import DrainingServer
-from server.process.listening import bind, url
-from server.services.deployment import Deployment
-from server.services.language_service import EngineOptions, LocalLanguageService
-from server.services.model_pool import ModelPool
-from server.text.templates.chat_template import ChatTemplate
-from server.text.tokenizer import Tokenizer
+from hearthd.runtime.interface import read_prompt
+from hearthd.server.app import Guards, create_app
+from hearthd.server.process.draining_server import DrainingServer
+from hearthd.server.process.listening import bind, url
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
+from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.text.templates.chat_template import ChatTemplate
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server.tls import trusting
 
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.types import ASGIApp
 
-    from models.bundle import PublicKey
-    from server.process.listening import Tls
-    from server.services.language_service import Speculation
-    from server.services.service import Service
+    from hearthd.models.bundle import PublicKey
+    from hearthd.server.process.listening import Tls
+    from hearthd.server.services.language_service import Speculation
+    from hearthd.server.services.service import Service
 
 # The provenance of bundles without weights.
 NOWHERE = Provenance(

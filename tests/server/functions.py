@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.bundle import (
+from hearthd.models.bundle import (
     FORMAT,
     ArraysManifest,
     FunctionSpec,
@@ -16,14 +16,14 @@ from models.bundle import (
     OutputSpec,
     Target,
 )
-from runtime.golden_arrays import GoldenExample
-from server.services.array_service import ArrayService, local_calls
+from hearthd.runtime.golden_arrays import GoldenExample
+from hearthd.server.services.array_service import ArrayService, local_calls
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from runtime.array_bytes import Arrays
+    from hearthd.runtime.array_bytes import Arrays
 
     Array = NDArray[np.float32]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from server.sampling.options import SamplingOptions
-from server.sampling.sampler import Sampler
-from server.text.grammars.answer_constraint import AnswerConstraint, Constraints
-from server.text.grammars.call_grammar import CallGrammars
-from server.text.grammars.grammar import Grammar, GrammarType
-from server.text.tokenizer import Tokenizer
+from hearthd.server.sampling.options import SamplingOptions
+from hearthd.server.sampling.sampler import Sampler
+from hearthd.server.text.grammars.answer_constraint import AnswerConstraint, Constraints
+from hearthd.server.text.grammars.call_grammar import CallGrammars
+from hearthd.server.text.grammars.grammar import Grammar, GrammarType
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server.fakes import BOS, EOS, byte_level, gemma_like
 
 if TYPE_CHECKING:
-    from server.sampling.constraint import Constraint
-    from server.text.grammars.grammar import Rules
-    from server.text.tool_calls.tools import ToolUse
+    from hearthd.server.sampling.constraint import Constraint
+    from hearthd.server.text.grammars.grammar import Rules
+    from hearthd.server.text.tool_calls.tools import ToolUse
 
 UNCHOSEN = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)
 # Two ids more than the tokenizer has, as models have them that pad their vocabulary.

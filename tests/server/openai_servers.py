@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import openai
 
-from server.text.tokenizer import Tokenizer
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server import fakes, templates
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import tokenizers
 
-    from server.services.language_service import LanguageService
+    from hearthd.server.services.language_service import LanguageService
 
 LIBRARY = fakes.gemma_like(special=(*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL))
 TOKENIZER = Tokenizer(LIBRARY, bos=fakes.BOS)

@@ -11,9 +11,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from server.app import create_app
-from server.process.draining_server import DrainingServer
-from server.process.listening import Tls, bind, url
+from hearthd.server.app import create_app
+from hearthd.server.process.draining_server import DrainingServer
+from hearthd.server.process.listening import Tls, bind, url
 from tests.server import fakes
 
 

@@ -12,10 +12,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from server import flags
-from server.cli import app
-from server.setting_files import adapter_folders, read_keys
-from server.settings import PREFIX, BadSettings, Settings, as_toml, load
+from hearthd.server import flags
+from hearthd.server.cli import app
+from hearthd.server.setting_files import adapter_folders, read_keys
+from hearthd.server.settings import PREFIX, BadSettings, Settings, as_toml, load
 
 # For every setting, a value that is not its default: as a flag, and what it is read as.
 GIVEN: dict[str, tuple[str, Any]] = {

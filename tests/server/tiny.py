@@ -16,7 +16,7 @@ import iree.compiler
 import iree.runtime as rt
 import numpy as np
 
-from models.bundle import (
+from hearthd.models.bundle import (
     FORMAT,
     PARAMETER_SCOPE,
     PARAMETERS,
@@ -30,7 +30,7 @@ from models.bundle import (
     record_file,
     write_manifest,
 )
-from runtime.cpu_features import this_machine
+from hearthd.runtime.cpu_features import this_machine
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from baker.presentation.table import Table, print_table
-from models.bundle import CHAT_TEMPLATE, LanguageManifest, read_manifest_of
+from hearthd.baker.presentation.table import Table, print_table
+from hearthd.models.bundle import CHAT_TEMPLATE, LanguageManifest, read_manifest_of
 from tests.server.certificates import certificate
 from tests.server.tls import trusting
 from tests.soak.memory import Growth, Sample, growths, sample
@@ -183,7 +183,7 @@ def serve(arguments: argparse.Namespace, folder: Path, log: Path) -> subprocess.
     bundles = [str(arguments.base), str(arguments.other)]
     with log.open("wb") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", "hearth", "serve", *bundles, *flags],
+            [sys.executable, "-m", "hearthd", "serve", *bundles, *flags],
             stdout=file,
             stderr=subprocess.STDOUT,
         )

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from models.text_files import read_text
+from hearthd.models.text_files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from baker.compare.sides.recording import Recording
-    from baker.compare.sides.vocabulary import Vocabulary
+    from hearthd.baker.compare.sides.recording import Recording
+    from hearthd.baker.compare.sides.vocabulary import Vocabulary
 
 # Tokens per answer.
 STEPS = 64

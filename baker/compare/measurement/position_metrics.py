@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baker.compare.sides.prediction import FullPrediction, common_tokens
+from hearthd.baker.compare.sides.prediction import FullPrediction, common_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from baker.compare.sides.prediction import Prediction
+    from hearthd.baker.compare.sides.prediction import Prediction
 
 # The number of A's most probable tokens whose log-probabilities are compared.
 TOP_TOKENS = 5

@@ -6,17 +6,17 @@ import bisect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from baker.compare.measurement.position_metrics import TOP_TOKENS, measure
-from baker.compare.sides.prediction import NotFinitePrediction
-from baker.compare.sides.side import SideError
+from hearthd.baker.compare.measurement.position_metrics import TOP_TOKENS, measure
+from hearthd.baker.compare.sides.prediction import NotFinitePrediction
+from hearthd.baker.compare.sides.side import SideError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from baker.compare.measurement.passages import Passage
-    from baker.compare.measurement.position_metrics import PositionResult
-    from baker.compare.sides.prediction import Prediction
-    from baker.compare.sides.side import Side
+    from hearthd.baker.compare.measurement.passages import Passage
+    from hearthd.baker.compare.measurement.position_metrics import PositionResult
+    from hearthd.baker.compare.sides.prediction import Prediction
+    from hearthd.baker.compare.sides.side import Side
 
 # The number of positions of the largest KL divergence that are kept with their candidates.
 WORST = 20

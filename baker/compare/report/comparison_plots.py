@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baker.presentation.svg_plot import (
+from hearthd.baker.presentation.svg_plot import (
     Axis,
     Plot,
     decade_axis,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from xml.etree import ElementTree as ET
 
-    from baker.compare.report.summary import PassageReport
+    from hearthd.baker.compare.report.summary import PassageReport
 
 _BINS = 24
 _MIN_KL = 1e-9  # smaller values, such as 0, are drawn here

@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import jinja2
 from markupsafe import Markup
 
-from baker.compare.report import comparison_plots as plots
-from baker.compare.report.summary_tables import (
+from hearthd.baker.compare.report import comparison_plots as plots
+from hearthd.baker.compare.report.summary_tables import (
     candidates_table,
     passages_table,
     summary_table,
@@ -20,7 +20,7 @@ from baker.compare.report.summary_tables import (
 )
 
 if TYPE_CHECKING:
-    from baker.compare.report.summary import Report
+    from hearthd.baker.compare.report.summary import Report
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 

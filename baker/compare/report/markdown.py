@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baker.compare.report.summary_tables import (
+from hearthd.baker.compare.report.summary_tables import (
     candidates_table,
     one_line,
     passages_table,
@@ -12,10 +12,10 @@ from baker.compare.report.summary_tables import (
     verdict,
     visible,
 )
-from baker.presentation.table import escape_markdown, markdown_table
+from hearthd.baker.presentation.table import escape_markdown, markdown_table
 
 if TYPE_CHECKING:
-    from baker.compare.report.summary import Report, SideInfo
+    from hearthd.baker.compare.report.summary import Report, SideInfo
 
 
 def markdown(report: Report) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baker.atomic_file import write_atomically
-from baker.compare.report.html_page import page
-from baker.compare.report.markdown import markdown
+from hearthd.baker.atomic_file import write_atomically
+from hearthd.baker.compare.report.html_page import page
+from hearthd.baker.compare.report.markdown import markdown
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from baker.compare.report.summary import Report
+    from hearthd.baker.compare.report.summary import Report
 
 
 def publish(report: Report, folder: Path) -> tuple[Path, ...]:

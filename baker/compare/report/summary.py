@@ -10,10 +10,14 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from baker.compare.measurement.position_metrics import PositionResult
-from baker.compare.measurement.side_by_side import ComparisonResult, NotablePosition, PassageResult
-from baker.compare.sides.side import Side, SideDescription, SideType
-from baker.compare.sides.vocabulary import Vocabulary, tokens_text
+from hearthd.baker.compare.measurement.position_metrics import PositionResult
+from hearthd.baker.compare.measurement.side_by_side import (
+    ComparisonResult,
+    NotablePosition,
+    PassageResult,
+)
+from hearthd.baker.compare.sides.side import Side, SideDescription, SideType
+from hearthd.baker.compare.sides.vocabulary import Vocabulary, tokens_text
 
 _DIGITS = 6  # significant digits of every number
 _BEFORE, _AFTER = 24, 6  # tokens of context around a position

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from baker.presentation.table import Table
+from hearthd.baker.presentation.table import Table
 
 if TYPE_CHECKING:
-    from baker.compare.report.summary import PassageReport, Report, ReportedPosition, Summary
+    from hearthd.baker.compare.report.summary import (
+        PassageReport,
+        Report,
+        ReportedPosition,
+        Summary,
+    )
 
 
 def verdict(report: Report) -> str:

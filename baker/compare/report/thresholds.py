@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from baker.compare.report.summary import Report
+    from hearthd.baker.compare.report.summary import Report
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,14 +14,14 @@ from urllib.parse import urldefrag
 
 import httpx
 
-from baker.compare.sides.prediction import TopPrediction
-from baker.compare.sides.side import SideDescription, SideError
-from baker.compare.sides.vocabulary import ids_by_text
+from hearthd.baker.compare.sides.prediction import TopPrediction
+from hearthd.baker.compare.sides.side import SideDescription, SideError
+from hearthd.baker.compare.sides.vocabulary import ids_by_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from baker.compare.sides.vocabulary import Vocabulary
+    from hearthd.baker.compare.sides.vocabulary import Vocabulary
 
 _TIMEOUT = 300  # seconds per request
 _ROUNDING = 1e-3  # a log-probability may exceed 0 by this

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INSTALL = (
-    "pip install 'hearth[compare]' (llama-cpp-python, which is built from source: a few minutes)"
+    "pip install 'hearthd[compare]' (llama-cpp-python, which is built from source: a few minutes)"
 )
 # Tokens per call. A longer batch would also enlarge the cache of the sliding-window layers.
 _CHUNK = 512

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urldefrag
 
-from baker.compare.sides.endpoint import Endpoint, client_of
-from baker.compare.sides.llama_cpp import EXACT, LlamaCpp
-from baker.compare.sides.recording import read_recording
-from baker.compare.sides.side import (
+from hearthd.baker.compare.sides.endpoint import Endpoint, client_of
+from hearthd.baker.compare.sides.llama_cpp import EXACT, LlamaCpp
+from hearthd.baker.compare.sides.recording import read_recording
+from hearthd.baker.compare.sides.side import (
     ALL,
     SLOT,
     BundleSide,
@@ -20,17 +20,17 @@ from baker.compare.sides.side import (
     SideDescription,
     SideError,
 )
-from baker.compare.sides.vocabulary import BundleVocabulary
-from baker.reference.numpy_runtime import open_reference
-from models.bundle import LanguageManifest, bundle_home, digest, read_manifest_of
-from models.peft.adapter_factors import read_factors
-from runtime.open_bundle import open_bundle
+from hearthd.baker.compare.sides.vocabulary import BundleVocabulary
+from hearthd.baker.reference.numpy_runtime import open_reference
+from hearthd.models.bundle import LanguageManifest, bundle_home, digest, read_manifest_of
+from hearthd.models.peft.adapter_factors import read_factors
+from hearthd.runtime.open_bundle import open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from baker.compare.sides.side import Side
-    from baker.compare.sides.vocabulary import Vocabulary
+    from hearthd.baker.compare.sides.side import Side
+    from hearthd.baker.compare.sides.vocabulary import Vocabulary
 
 NUMPY = "numpy:"
 EXACT_LOGITS = "exact:"

@@ -13,9 +13,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from baker.atomic_file import write_atomically
-from baker.weights.source import read_text
-from models import strict_json
+from hearthd.baker.atomic_file import write_atomically
+from hearthd.baker.weights.source import read_text
+from hearthd.models import strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

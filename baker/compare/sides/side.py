@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from baker.compare.sides.prediction import FullPrediction, TopPrediction
-from runtime.interface import prefill_all_but_last, read_prompt
+from hearthd.baker.compare.sides.prediction import FullPrediction, TopPrediction
+from hearthd.runtime.interface import prefill_all_but_last, read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from baker.compare.sides.llama_cpp import LlamaCpp
-    from baker.compare.sides.prediction import Prediction
-    from baker.compare.sides.recording import Recording
-    from baker.compare.sides.vocabulary import Vocabulary
-    from runtime.interface import Reader, Verifier
+    from hearthd.baker.compare.sides.llama_cpp import LlamaCpp
+    from hearthd.baker.compare.sides.prediction import Prediction
+    from hearthd.baker.compare.sides.recording import Recording
+    from hearthd.baker.compare.sides.vocabulary import Vocabulary
+    from hearthd.runtime.interface import Reader, Verifier
 
 SideType: TypeAlias = Literal["bundle", "numpy", "llama.cpp", "recording", "endpoint"]
 SLOT = 0  # of a bundle, for all that a side reads

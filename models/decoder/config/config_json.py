@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from models.config import ConfigError
-from models.decoder.config import rope_scaling
-from models.decoder.config.typed_keys import TypedKeys
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config import rope_scaling
+from hearthd.models.decoder.config.typed_keys import TypedKeys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from models.decoder.config.rope_scaling import Rope
+    from hearthd.models.decoder.config.rope_scaling import Rope
 
 _NAME = "config.json"
 # Not of config.json: what the folder's 1_Pooling/config.json says.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from models.config import MAX_LAYERS, ConfigError, ModelConfig
-from models.decoder.config.config_json import POOLING, ConfigJson
+from hearthd.models.config import MAX_LAYERS, ConfigError, ModelConfig
+from hearthd.models.decoder.config.config_json import POOLING, ConfigJson
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from models.decoder.config.gguf_metadata import GgufMetadata
-    from models.decoder.config.rope_scaling import Rope
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.config.rope_scaling import Rope
 
 SLIDING, FULL = "sliding_attention", "full_attention"  # values in `layer_types`
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from models.config import ConfigError
-from models.decoder.config.config_json import ConfigJson
-from models.decoder.config.decoder_config import (
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.config_json import ConfigJson
+from hearthd.models.decoder.config.decoder_config import (
     SLIDING,
     every_nth_layer_sees_all,
     from_config_json,
@@ -14,13 +14,13 @@ from models.decoder.config.decoder_config import (
     not_every_nth,
     windows_by_type,
 )
-from models.decoder.config.rope_scaling import Rope
+from hearthd.models.decoder.config.rope_scaling import Rope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.decoder.config.gguf_metadata import GgufMetadata
-    from models.decoder.config.typed_keys import TypedKeys
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.config.typed_keys import TypedKeys
 
 
 def gemma_keys(data: ConfigJson, *, bidirectional: bool = False) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from models.config import ConfigError, require
-from models.decoder.config.rope_scaling import Rope, yarn_divisors, yarn_magnitude
-from models.decoder.config.typed_keys import TypedKeys
+from hearthd.models.config import ConfigError, require
+from hearthd.models.decoder.config.rope_scaling import Rope, yarn_divisors, yarn_magnitude
+from hearthd.models.decoder.config.typed_keys import TypedKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

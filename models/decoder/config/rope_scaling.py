@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.config import ConfigError
+from hearthd.models.config import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.config_json import ConfigJson
 
 
 _STILL = 1e30  # divides the frequency of columns that do not turn

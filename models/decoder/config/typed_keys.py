@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from models.config import MAX_SIZE, ConfigError, require
+from hearthd.models.config import MAX_SIZE, ConfigError, require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

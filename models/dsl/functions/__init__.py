@@ -4,17 +4,17 @@ They have no shape rule, value or gradient of their own, so there is nothing to 
 The names that a file has in its `__all__` are the names of this package.
 """
 
-from models.dsl.functions.activations import *
-from models.dsl.functions.attention import *
-from models.dsl.functions.conv import *
-from models.dsl.functions.dropout import *
-from models.dsl.functions.f16_cache import *
-from models.dsl.functions.int8_cache import *
-from models.dsl.functions.losses import *
-from models.dsl.functions.norms import *
-from models.dsl.functions.pooling import *
-from models.dsl.functions.products import *
-from models.dsl.functions.recurrent import *
-from models.dsl.functions.selection import *
-from models.dsl.functions.shapes import *
-from models.dsl.functions.statistics import *
+from hearthd.models.dsl.functions.activations import *
+from hearthd.models.dsl.functions.attention import *
+from hearthd.models.dsl.functions.conv import *
+from hearthd.models.dsl.functions.dropout import *
+from hearthd.models.dsl.functions.f16_cache import *
+from hearthd.models.dsl.functions.int8_cache import *
+from hearthd.models.dsl.functions.losses import *
+from hearthd.models.dsl.functions.norms import *
+from hearthd.models.dsl.functions.pooling import *
+from hearthd.models.dsl.functions.products import *
+from hearthd.models.dsl.functions.recurrent import *
+from hearthd.models.dsl.functions.selection import *
+from hearthd.models.dsl.functions.shapes import *
+from hearthd.models.dsl.functions.statistics import *

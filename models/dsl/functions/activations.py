@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.composite import composite
-from models.dsl.functions.shapes import along_axes, axis_of
-from models.dsl.functions.wide import in_f32
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import composite
+from hearthd.models.dsl.functions.shapes import along_axes, axis_of
+from hearthd.models.dsl.functions.wide import in_f32
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = [
     "clamp",

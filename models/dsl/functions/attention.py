@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl import ops
-from models.dsl.composite import composite
-from models.dsl.functions.activations import soft_cap, softmax
-from models.dsl.functions.shapes import narrow, trailing
-from models.dsl.functions.wide import in_f32
-from models.dsl.types import DType, TypeRuleError
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import composite
+from hearthd.models.dsl.functions.activations import soft_cap, softmax
+from hearthd.models.dsl.functions.shapes import narrow, trailing
+from hearthd.models.dsl.functions.wide import in_f32
+from hearthd.models.dsl.types import DType, TypeRuleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = [
     "cached_attention",

@@ -10,11 +10,11 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from models.dsl import ops
-from models.dsl.functions.shapes import along_channels, narrow
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.functions.shapes import along_channels, narrow
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["convolution", "transposed_convolution"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.ops.record import require
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.ops.record import require
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["dropout"]
 

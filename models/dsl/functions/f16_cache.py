@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl import ops
-from models.dsl.composite import composite
-from models.dsl.functions.activations import clamp
-from models.dsl.types import DType
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import composite
+from hearthd.models.dsl.functions.activations import clamp
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["write_f16_rows"]
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.composite import composite
-from models.dsl.functions.attention import attend_ring, split_heads
-from models.dsl.functions.shapes import along_axes, narrow
-from models.dsl.types import DType
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import composite
+from hearthd.models.dsl.functions.attention import attend_ring, split_heads
+from hearthd.models.dsl.functions.shapes import along_axes, narrow
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["int8_cache_attention", "write_int8_rows", "write_row_scales"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.functions.shapes import along_axes
-from models.dsl.functions.wide import in_f32
-from models.dsl.types import DType
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.functions.shapes import along_axes
+from hearthd.models.dsl.functions.wide import in_f32
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["cross_entropy", "cross_entropy_per_row", "mean_squared_error"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.composite import composite
-from models.dsl.functions.products import DECODE_ROWS
-from models.dsl.functions.shapes import along_axes, along_channels, along_last
-from models.dsl.functions.statistics import mean, variance
-from models.dsl.functions.wide import in_f32
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import composite
+from hearthd.models.dsl.functions.products import DECODE_ROWS
+from hearthd.models.dsl.functions.shapes import along_axes, along_channels, along_last
+from hearthd.models.dsl.functions.statistics import mean, variance
+from hearthd.models.dsl.functions.wide import in_f32
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["batch_norm", "batch_norm_training", "group_norm", "layer_norm", "rms_norm"]
 

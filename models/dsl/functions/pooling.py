@@ -9,14 +9,14 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.functions.shapes import every, flatten, narrow, pad2d, stack
-from models.dsl.functions.wide import in_f32
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.functions.shapes import every, flatten, narrow, pad2d, stack
+from hearthd.models.dsl.functions.wide import in_f32
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["avg_pool2d", "max_pool2d", "upsample2d_bilinear", "upsample2d_nearest"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.composite import composite
-from models.dsl.functions.shapes import along_last, at, flatten_rows, narrow
-from models.dsl.ops.matmul import fills_tiles
-from models.dsl.types import NARROW, DType, TensorType
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import composite
+from hearthd.models.dsl.functions.shapes import along_last, at, flatten_rows, narrow
+from hearthd.models.dsl.ops.matmul import fills_tiles
+from hearthd.models.dsl.types import NARROW, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = [
     "DECODE_ROWS",

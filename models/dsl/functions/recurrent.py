@@ -14,16 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.functions.activations import sigmoid
-from models.dsl.functions.shapes import along_last, at, flatten_rows, narrow, stack
-from models.dsl.types import DType, TypeRuleError
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.functions.activations import sigmoid
+from hearthd.models.dsl.functions.shapes import along_last, at, flatten_rows, narrow, stack
+from hearthd.models.dsl.types import DType, TypeRuleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.dsl.graph import Tensor
-    from models.dsl.types import TensorType
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.types import TensorType
 
 __all__ = ["GRU_FORMS", "GruForm", "choose_gru_form", "gru", "gru_cell"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from models.dsl import ops
-from models.dsl.functions.shapes import axis_of
-from models.dsl.graph import Tensor
-from models.dsl.types import DType
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.functions.shapes import axis_of
+from hearthd.models.dsl.graph import Tensor
+from hearthd.models.dsl.types import DType
 
 __all__ = ["eq", "gather", "ne", "top_k", "tril"]
 

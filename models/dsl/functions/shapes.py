@@ -9,13 +9,13 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from models.dsl import ops
-from models.dsl.types import TypeRuleError
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.types import TypeRuleError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = [
     "along_axes",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from models.dsl import ops
-from models.dsl.graph import Tensor
-from models.dsl.types import NARROW, DType, TypeRuleError
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.graph import Tensor
+from hearthd.models.dsl.types import NARROW, DType, TypeRuleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.activations import bits_of
-from models.dsl.composite import Fused
-from models.dsl.fused.adapter_products import LANES, TERMS, adapter_sizes, lora_up, rank_of
-from models.dsl.fused.grouped_products import (
+from hearthd.models.dsl.activations import bits_of
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.fused.adapter_products import LANES, TERMS, adapter_sizes, lora_up, rank_of
+from hearthd.models.dsl.fused.grouped_products import (
     MIN_WORKGROUPS,
     linear_grouped,
     product_kernel,
     sample_matrix,
 )
-from models.dsl.fused.small_products import form_of, linear_small, sample_small
-from models.dsl.ops.record import Kernel, Sample, require
-from models.dsl.ops.samples import normal
-from models.dsl.packing import SmallForm
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.fused.small_products import form_of, linear_small, sample_small
+from hearthd.models.dsl.ops.record import Kernel, Sample, require
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.packing import SmallForm
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-    from models.dsl.ops.record import Array, Attrs, Types
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
 __all__ = ["linear_adapted"]
 

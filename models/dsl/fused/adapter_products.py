@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.bundle import OUTPUTS_TOGETHER, TERMS_TOGETHER
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.activations import STEPS, require_rows, rounded
-from models.dsl.composite import Fused
-from models.dsl.ops.record import Kernel, Sample, require
-from models.dsl.ops.samples import normal
-from models.dsl.types import DType, TensorType
+from hearthd.models.bundle import OUTPUTS_TOGETHER, TERMS_TOGETHER
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.activations import STEPS, require_rows, rounded
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.ops.record import Kernel, Sample, require
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-    from models.dsl.ops.record import Array, Attrs, Types
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
 __all__ = [
     "LANES",

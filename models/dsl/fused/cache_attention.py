@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl import functions as f
-from models.dsl.composite import Fused
-from models.dsl.ops.record import Kernel, Sample, Scratch, require
-from models.dsl.ops.samples import normal
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.ops.record import Kernel, Sample, Scratch, require
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-    from models.dsl.ops.record import Array, Attrs, Types
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
 __all__ = [
     "attention_cached",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl import functions as f
-from models.dsl.composite import Fused
-from models.dsl.ops.record import Kernel, Sample, require
-from models.dsl.ops.samples import normal
-from models.dsl.types import DType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.ops.record import Kernel, Sample, require
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.dsl.graph import Tensor
-    from models.dsl.ops.record import Attrs, Types
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Attrs, Types
 
 __all__ = ["gated_gelu_tanh", "gated_silu"]
 

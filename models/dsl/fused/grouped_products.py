@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl import functions as f
-from models.dsl import ops, packing
-from models.dsl.activations import (
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops, packing
+from hearthd.models.dsl.activations import (
     bits_of,
     kernel_name,
     require_bits,
@@ -20,14 +20,14 @@ from models.dsl.activations import (
     rounded,
     steps,
 )
-from models.dsl.composite import Fused, composite
-from models.dsl.ops.record import Kernel, Sample, require
-from models.dsl.ops.samples import normal
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.composite import Fused, composite
+from hearthd.models.dsl.ops.record import Kernel, Sample, require
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-    from models.dsl.ops.record import Array, Attrs, Types
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
 __all__ = ["linear_grouped"]
 

@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl import functions as f
-from models.dsl import ops, packing
-from models.dsl.activations import STEPS, require_rows, rounded, steps
-from models.dsl.composite import Fused, composite
-from models.dsl.fused.grouped_products import (
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops, packing
+from hearthd.models.dsl.activations import STEPS, require_rows, rounded, steps
+from hearthd.models.dsl.composite import Fused, composite
+from hearthd.models.dsl.fused.grouped_products import (
     dequantized,
     product_kernel,
     require_matrix,
     sample_matrix,
     times_transposed,
 )
-from models.dsl.fused.small_products import INT6, INT12, dequantized_small, sample_small
-from models.dsl.ops.record import Kernel, Reads, Sample, require
-from models.dsl.ops.samples import normal
-from models.dsl.packing import SmallForm
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.fused.small_products import INT6, INT12, dequantized_small, sample_small
+from hearthd.models.dsl.ops.record import Kernel, Reads, Sample, require
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.packing import SmallForm
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.dsl.graph import Tensor
-    from models.dsl.ops.record import Array, Attrs, Types
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
     # (generator, N, K) -> upper part, lower part, scale
     _Parts = Callable[[np.random.Generator, int, int], tuple[Array, Array, Array]]

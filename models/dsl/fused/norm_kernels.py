@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl import functions as f
-from models.dsl.composite import Fused
-from models.dsl.ops.record import Kernel, Sample, require
-from models.dsl.ops.samples import normal, positive
-from models.dsl.types import DType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.ops.record import Kernel, Sample, require
+from hearthd.models.dsl.ops.samples import normal, positive
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-    from models.dsl.ops.record import Array, Attrs, Types
-    from models.dsl.types import TensorType
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Array, Attrs, Types
+    from hearthd.models.dsl.types import TensorType
 
 __all__ = ["add_norm", "residual_norm", "rotated", "rotated_norm"]
 

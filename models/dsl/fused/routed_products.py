@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl import functions as f
-from models.dsl import packing
-from models.dsl.activations import (
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import packing
+from hearthd.models.dsl.activations import (
     bits_of,
     kernel_name,
     require_bits,
@@ -19,17 +19,17 @@ from models.dsl.activations import (
     rounded,
     steps,
 )
-from models.dsl.composite import Fused
-from models.dsl.functions.products import routed_product
-from models.dsl.fused.grouped_products import dequantized, require_matrix, sample_matrix
-from models.dsl.fused.small_products import FORMS, dequantized_small, form_of, sample_small
-from models.dsl.ops.record import Kernel, Sample, require
-from models.dsl.ops.samples import normal
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.functions.products import routed_product
+from hearthd.models.dsl.fused.grouped_products import dequantized, require_matrix, sample_matrix
+from hearthd.models.dsl.fused.small_products import FORMS, dequantized_small, form_of, sample_small
+from hearthd.models.dsl.ops.record import Kernel, Sample, require
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-    from models.dsl.ops.record import Array, Attrs, Types
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
 __all__ = ["linear_routed", "linear_routed_grouped", "linear_routed_small"]
 

@@ -9,24 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.dsl import functions as f
-from models.dsl import ops, packing
-from models.dsl.activations import (
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops, packing
+from hearthd.models.dsl.activations import (
     require_bits,
     require_rows,
     rounded,
     steps,
 )
-from models.dsl.composite import Fused, composite
-from models.dsl.fused.grouped_products import by_rows, product_kernel, scaled, times_transposed
-from models.dsl.ops.record import Kernel, Reads, Sample, require
-from models.dsl.ops.samples import normal
-from models.dsl.packing import SmallForm
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.composite import Fused, composite
+from hearthd.models.dsl.fused.grouped_products import (
+    by_rows,
+    product_kernel,
+    scaled,
+    times_transposed,
+)
+from hearthd.models.dsl.ops.record import Kernel, Reads, Sample, require
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.packing import SmallForm
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-    from models.dsl.ops.record import Array, Attrs, Types
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
 __all__ = ["FORMS", "INT6", "INT12", "embedding_small", "linear_small"]
 

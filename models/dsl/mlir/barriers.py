@@ -8,19 +8,27 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from models.dsl.functions.products import DECODE_ROWS
-from models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, op_of, readers_of
-from models.dsl.ops.convolution import convolution
-from models.dsl.ops.creation import full
-from models.dsl.ops.elementwise import barrier, convert, multiply
-from models.dsl.ops.indexing import gather, scatter
-from models.dsl.ops.matmul import project, vector_sides
-from models.dsl.ops.record import Reads
-from models.dsl.ops.reduction import reduce_max, reduce_sum
-from models.dsl.ops.shape import broadcast, concatenate, pad, reshape, reverse, slice_, transpose
+from hearthd.models.dsl.functions.products import DECODE_ROWS
+from hearthd.models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, op_of, readers_of
+from hearthd.models.dsl.ops.convolution import convolution
+from hearthd.models.dsl.ops.creation import full
+from hearthd.models.dsl.ops.elementwise import barrier, convert, multiply
+from hearthd.models.dsl.ops.indexing import gather, scatter
+from hearthd.models.dsl.ops.matmul import project, vector_sides
+from hearthd.models.dsl.ops.record import Reads
+from hearthd.models.dsl.ops.reduction import reduce_max, reduce_sum
+from hearthd.models.dsl.ops.shape import (
+    broadcast,
+    concatenate,
+    pad,
+    reshape,
+    reverse,
+    slice_,
+    transpose,
+)
 
 if TYPE_CHECKING:
-    from models.dsl.ops.record import Op
+    from hearthd.models.dsl.ops.record import Op
 
 # Ops that the compiler may leave out where extents are 1.
 MOVES = (reshape, transpose, slice_, reverse, broadcast, concatenate, pad, gather, barrier)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.mlir.executables import CLOSED, loaded, opened, passed, stored, view
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.mlir.executables import CLOSED, loaded, opened, passed, stored, view
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from models.dsl.ops.record import Kernel
+    from hearthd.models.dsl.ops.record import Kernel
 
 # The workgroups of a chain, and so the largest number of threads that run it.
 WORKGROUPS = 16

@@ -13,17 +13,17 @@ from itertools import zip_longest
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from models.dsl.graph import Apply, op_of, readers_of
-from models.dsl.mlir.chain import Call, Chain, Place
-from models.dsl.mlir.executables import flat
-from models.dsl.ops.record import Kernel
-from models.dsl.ops.shape import concatenate, reshape, slice_
-from models.dsl.types import DType
+from hearthd.models.dsl.graph import Apply, op_of, readers_of
+from hearthd.models.dsl.mlir.chain import Call, Chain, Place
+from hearthd.models.dsl.mlir.executables import flat
+from hearthd.models.dsl.ops.record import Kernel
+from hearthd.models.dsl.ops.shape import concatenate, reshape, slice_
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.models.dsl.graph import Graph, Tensor
 
 # The largest chain: bytes of results, and tensors that it reads. A kernel whose result is larger
 # runs so long that waiting does not matter. IREE passes 32 tensors to a dispatch, among them the

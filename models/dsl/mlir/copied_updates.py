@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, op_of
-from models.dsl.mlir.barriers import MOVES
-from models.dsl.ops.indexing import scatter
-from models.dsl.ops.shape import pad, slice_
+from hearthd.models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, op_of
+from hearthd.models.dsl.mlir.barriers import MOVES
+from hearthd.models.dsl.ops.indexing import scatter
+from hearthd.models.dsl.ops.shape import pad, slice_
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from models.dsl.ops.creation import literal
-from models.dsl.types import DType
+from hearthd.models.dsl.ops.creation import literal
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from models.dsl.ops.record import Kernel
-    from models.dsl.types import TensorType
+    from hearthd.models.dsl.ops.record import Kernel
+    from hearthd.models.dsl.types import TensorType
 
 
 @dataclass(frozen=True, kw_only=True)

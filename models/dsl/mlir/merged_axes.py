@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, op_of
-from models.dsl.ops.elementwise import barrier
-from models.dsl.ops.matmul import dot_general, fills_tiles, free_axes
-from models.dsl.ops.shape import reshape, transpose
+from hearthd.models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, op_of
+from hearthd.models.dsl.ops.elementwise import barrier
+from hearthd.models.dsl.ops.matmul import dot_general, fills_tiles, free_axes
+from hearthd.models.dsl.ops.shape import reshape, transpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from models.dsl.types import TensorType
+    from hearthd.models.dsl.types import TensorType
 
 
 def product_of_matrices(node: Tensor) -> Graph | None:

@@ -10,25 +10,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from models.dsl.composite import inlined
-from models.dsl.graph import Apply, Graph, Tensor, op_of, readers_of
-from models.dsl.mlir.barriers import Barriers, may_be_overwritten
-from models.dsl.mlir.chain import STATE, Chain
-from models.dsl.mlir.chains import Segment, units
-from models.dsl.mlir.copied_updates import update_of_copy
-from models.dsl.mlir.executables import Executable, flat, passed
-from models.dsl.mlir.merged_axes import product_of_matrices
-from models.dsl.ops.control import scan
-from models.dsl.ops.creation import full, literal
-from models.dsl.ops.elementwise import COMPUTE_BARRIER
-from models.dsl.ops.indexing import scatter
-from models.dsl.ops.record import Kernel, Loop, Lowering, integers
-from models.dsl.types import COMPILED, DslError, DType, TensorType
+from hearthd.models.dsl.composite import inlined
+from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, readers_of
+from hearthd.models.dsl.mlir.barriers import Barriers, may_be_overwritten
+from hearthd.models.dsl.mlir.chain import STATE, Chain
+from hearthd.models.dsl.mlir.chains import Segment, units
+from hearthd.models.dsl.mlir.copied_updates import update_of_copy
+from hearthd.models.dsl.mlir.executables import Executable, flat, passed
+from hearthd.models.dsl.mlir.merged_axes import product_of_matrices
+from hearthd.models.dsl.ops.control import scan
+from hearthd.models.dsl.ops.creation import full, literal
+from hearthd.models.dsl.ops.elementwise import COMPUTE_BARRIER
+from hearthd.models.dsl.ops.indexing import scatter
+from hearthd.models.dsl.ops.record import Kernel, Loop, Lowering, integers
+from hearthd.models.dsl.types import COMPILED, DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from models.dsl.mlir.chains import Unit
+    from hearthd.models.dsl.mlir.chains import Unit
 
 _INDEX = TensorType((), DType.I32)
 

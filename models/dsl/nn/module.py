@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl.graph import Parameter, Tensor
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.graph import Parameter, Tensor
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl import functions as f
-from models.dsl.nn.module import Module, parameter
-from models.dsl.types import DType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.nn.module import Module, parameter
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
 

@@ -5,13 +5,13 @@ promotion: `broadcast` and `convert` are ops, so most shape rules read "all the 
 The names that a file has in its `__all__` are the names of this package.
 """
 
-from models.dsl.ops.control import *
-from models.dsl.ops.convolution import *
-from models.dsl.ops.creation import *
-from models.dsl.ops.elementwise import *
-from models.dsl.ops.indexing import *
-from models.dsl.ops.matmul import *
-from models.dsl.ops.record import *
-from models.dsl.ops.reduction import *
-from models.dsl.ops.shape import *
-from models.dsl.ops.subscript import *
+from hearthd.models.dsl.ops.control import *
+from hearthd.models.dsl.ops.convolution import *
+from hearthd.models.dsl.ops.creation import *
+from hearthd.models.dsl.ops.elementwise import *
+from hearthd.models.dsl.ops.indexing import *
+from hearthd.models.dsl.ops.matmul import *
+from hearthd.models.dsl.ops.record import *
+from hearthd.models.dsl.ops.reduction import *
+from hearthd.models.dsl.ops.shape import *
+from hearthd.models.dsl.ops.subscript import *

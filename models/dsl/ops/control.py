@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import Graph, make_graph
-from models.dsl.ops.creation import full, full_like
-from models.dsl.ops.elementwise import add, convert, multiply, tanh
-from models.dsl.ops.record import Array, Attrs, Loop, Op, Reads, Sample, Types, require
-from models.dsl.ops.samples import normal
-from models.dsl.ops.shape import concatenate, reshape, slice_
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Graph, make_graph
+from hearthd.models.dsl.ops.creation import full, full_like
+from hearthd.models.dsl.ops.elementwise import add, convert, multiply, tanh
+from hearthd.models.dsl.ops.record import Array, Attrs, Loop, Op, Reads, Sample, Types, require
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.ops.shape import concatenate, reshape, slice_
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["scan"]
 
@@ -148,7 +148,7 @@ def _pulled(
     body: Callable[..., Tensor], arrived: Tensor, inputs: tuple[Tensor, ...], place: int
 ) -> Tensor:
     """The gradient of one of a body's inputs, for the gradient of its result."""
-    from models.dsl.gradient import gradients  # it is made of ops: a cycle
+    from hearthd.models.dsl.gradient import gradients  # it is made of ops: a cycle
 
     graph = make_graph("the body of scan", inputs, (body(*inputs),), {}, {})
     return gradients(graph, (arrived,), (inputs[place],))[0]

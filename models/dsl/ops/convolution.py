@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.ops.record import (
+from hearthd.models.dsl.ops.record import (
     Array,
     Attrs,
     Lowering,
@@ -26,13 +26,13 @@ from models.dsl.ops.record import (
     operands,
     require,
 )
-from models.dsl.ops.samples import normal
-from models.dsl.ops.shape import pad, reshape, reverse, transpose
-from models.dsl.types import NARROW
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.ops.shape import pad, reshape, reverse, transpose
+from hearthd.models.dsl.types import NARROW
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-    from models.dsl.types import TensorType
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.types import TensorType
 
 __all__ = ["convolution", "spread"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.graph import OPERATORS
-from models.dsl.ops.record import (
+from hearthd.models.dsl.graph import OPERATORS
+from hearthd.models.dsl.ops.record import (
     Array,
     Attrs,
     Lowering,
@@ -20,10 +20,10 @@ from models.dsl.ops.record import (
     operands,
     require,
 )
-from models.dsl.types import NUMBERS, DType, TensorType
+from hearthd.models.dsl.types import NUMBERS, DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["constant", "full", "full_like", "iota"]
 

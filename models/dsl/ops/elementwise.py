@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.dsl.graph import OPERATORS, Apply
-from models.dsl.ops.creation import full_like
-from models.dsl.ops.power import lower_power
-from models.dsl.ops.record import (
+from hearthd.models.dsl.graph import OPERATORS, Apply
+from hearthd.models.dsl.ops.creation import full_like
+from hearthd.models.dsl.ops.power import lower_power
+from hearthd.models.dsl.ops.record import (
     Array,
     Attrs,
     Lowering,
@@ -23,13 +23,13 @@ from models.dsl.ops.record import (
     require,
     zero_gradient,
 )
-from models.dsl.ops.samples import distinct, integers, normal, positive
-from models.dsl.types import FLOATS, NUMBERS, DType, NoGradientError, TensorType
+from hearthd.models.dsl.ops.samples import distinct, integers, normal, positive
+from hearthd.models.dsl.types import FLOATS, NUMBERS, DType, NoGradientError, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = [
     "absolute",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.ops.creation import full, full_like
-from models.dsl.ops.record import (
+from hearthd.models.dsl.ops.creation import full, full_like
+from hearthd.models.dsl.ops.record import (
     Array,
     Attrs,
     Lowering,
@@ -23,12 +23,12 @@ from models.dsl.ops.record import (
     operands,
     require,
 )
-from models.dsl.ops.samples import normal
-from models.dsl.ops.shape import reshape, transpose
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.ops.shape import reshape, transpose
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["gather", "scatter"]
 

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from models.dsl.graph import OPERATORS, Apply, Tensor
-from models.dsl.ops.elementwise import convert
-from models.dsl.ops.record import (
+from hearthd.models.dsl.graph import OPERATORS, Apply, Tensor
+from hearthd.models.dsl.ops.elementwise import convert
+from hearthd.models.dsl.ops.record import (
     Array,
     Attrs,
     Lowering,
@@ -19,9 +19,9 @@ from models.dsl.ops.record import (
     operands,
     require,
 )
-from models.dsl.ops.samples import normal
-from models.dsl.ops.shape import reshape, transpose
-from models.dsl.types import NARROW, NUMBERS, DType, TensorType
+from hearthd.models.dsl.ops.samples import normal
+from hearthd.models.dsl.ops.shape import reshape, transpose
+from hearthd.models.dsl.types import NARROW, NUMBERS, DType, TensorType
 
 __all__ = ["dot_general", "matmul", "project"]
 

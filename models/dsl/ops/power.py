@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.dsl.ops.record import Lowering
-from models.dsl.types import DType
+from hearthd.models.dsl.ops.record import Lowering
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from models.dsl.types import TensorType
+    from hearthd.models.dsl.types import TensorType
 
 __all__: list[str] = []  # no op: `power` is in elementwise.py
 

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from models.dsl.graph import Apply, Graph, Tensor
-from models.dsl.types import DslError, DType, TensorType, TypeRuleError
+from hearthd.models.dsl.graph import Apply, Graph, Tensor
+from hearthd.models.dsl.types import DslError, DType, TensorType, TypeRuleError
 
 __all__ = [
     "REGISTRY",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.ops.elementwise import compare, convert, divide, multiply
-from models.dsl.ops.record import (
+from hearthd.models.dsl.ops.elementwise import compare, convert, divide, multiply
+from hearthd.models.dsl.ops.record import (
     Array,
     Attrs,
     Lowering,
@@ -21,14 +21,14 @@ from models.dsl.ops.record import (
     operands,
     require,
 )
-from models.dsl.ops.samples import distinct
-from models.dsl.ops.shape import broadcast
-from models.dsl.types import NARROW, DType, TensorType
+from hearthd.models.dsl.ops.samples import distinct
+from hearthd.models.dsl.ops.shape import broadcast
+from hearthd.models.dsl.types import NARROW, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 __all__ = [
     "reduce_max",

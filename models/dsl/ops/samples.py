@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from models.dsl.ops.record import Array
+    from hearthd.models.dsl.ops.record import Array
 
 __all__ = ["distinct", "integers", "normal", "positive"]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl.ops.record import (
+from hearthd.models.dsl.ops.record import (
     Array,
     Attrs,
     Lowering,
@@ -18,11 +18,11 @@ from models.dsl.ops.record import (
     operands,
     require,
 )
-from models.dsl.ops.samples import normal
+from hearthd.models.dsl.ops.samples import normal
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
-    from models.dsl.types import TensorType
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.types import TensorType
 
 __all__ = ["broadcast", "concatenate", "pad", "reshape", "reverse", "slice_", "transpose"]
 
@@ -139,7 +139,7 @@ def _evaluate_broadcast(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
 def _vjp_broadcast(
     upstream: Tensor, inputs: tuple[Tensor, ...], output: Tensor, attrs: Attrs
 ) -> tuple[Tensor | None, ...]:
-    from models.dsl.ops.reduction import reduce_sum  # its gradient is this op: a cycle
+    from hearthd.models.dsl.ops.reduction import reduce_sum  # its gradient is this op: a cycle
 
     (x,), axes = inputs, attrs["axes"]
     extents = dict(zip(axes, x.shape, strict=True))

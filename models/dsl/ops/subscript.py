@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from models.dsl.graph import OPERATORS, Tensor
-from models.dsl.ops.shape import reshape, slice_
-from models.dsl.types import TypeRuleError
+from hearthd.models.dsl.graph import OPERATORS, Tensor
+from hearthd.models.dsl.ops.shape import reshape, slice_
+from hearthd.models.dsl.types import TypeRuleError
 
 __all__ = ["subscript"]
 

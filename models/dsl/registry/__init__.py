@@ -1,4 +1,4 @@
-"""Documents of the ops and functions of the DSL: `python -m models.dsl.registry`.
+"""Documents of the ops and functions of the DSL: `python -m hearthd.models.dsl.registry`.
 
 signature  the dtypes that an op takes, gives and has as attributes, by probing its shape rule
 facts      all that a document says of an op, found out from its declaration

@@ -1,4 +1,4 @@
-"""`python -m models.dsl.registry [--check]`: write the generated documents, or look at them.
+"""`python -m hearthd.models.dsl.registry [--check]`: write the generated documents, or check them.
 
 With `--check` nothing is written: the exit code is 1, and a line says what to run, when a document
 is missing or is not what would be written now.
@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from models.dsl.registry.documents import COMMAND, documents
+from hearthd.models.dsl.registry.documents import COMMAND, documents
 
 
 def main(arguments: list[str], root: Path) -> str | None:
@@ -29,4 +29,4 @@ def main(arguments: list[str], root: Path) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(__file__).parents[3]))
+    sys.exit(main(sys.argv[1:], Path(__file__).resolve().parents[3]))

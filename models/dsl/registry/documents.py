@@ -7,18 +7,18 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.dsl.graph import OPERATORS
-from models.dsl.ops import NoGradient, Op
-from models.dsl.registry.definitions import File, first_sentence, read
-from models.dsl.registry.facts import all_facts
-from models.dsl.types import COMPILED, FLOATS, NUMBERS, DType
+from hearthd.models.dsl.graph import OPERATORS
+from hearthd.models.dsl.ops import NoGradient, Op
+from hearthd.models.dsl.registry.definitions import File, first_sentence, read
+from hearthd.models.dsl.registry.facts import all_facts
+from hearthd.models.dsl.types import COMPILED, FLOATS, NUMBERS, DType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from models.dsl.registry.facts import Facts
+    from hearthd.models.dsl.registry.facts import Facts
 
-COMMAND = "python -m models.dsl.registry"
+COMMAND = "python -m hearthd.models.dsl.registry"
 _DSL = Path(__file__).parent.parent
 _GROUPS: dict[str, Collection[DType]] = {
     "any": frozenset(DType),
@@ -52,7 +52,7 @@ def _operator(facts: Facts) -> dict[str, Any]:
     return {
         "name": facts.op.name,
         "doc": facts.op.doc,
-        "source": f"{facts.module.replace('.', '/')}.py",
+        "source": f"{facts.module.removeprefix('hearthd.').replace('.', '/')}.py",
         "signature": {
             "inputs": signature.inputs,
             "isOpenEnded": signature.open_ended,
@@ -122,7 +122,7 @@ def _operator_rows() -> list[tuple[str, str]]:
 
 
 def _path(module: str) -> Path:
-    return _DSL.parent.parent / f"{module.replace('.', '/')}.py"
+    return _DSL.parents[2] / f"{module.replace('.', '/')}.py"
 
 
 def _package(module: str) -> str:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.dsl import fused, ops
-from models.dsl.gradient import gradients
-from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
-from models.dsl.mlir.stablehlo import module_text
-from models.dsl.ops import REGISTRY, NoGradient, Op, Sample
-from models.dsl.registry.op_signature import OpSignature, signature
-from models.dsl.trace import trace
-from models.dsl.types import DslError, DType, TensorType
+from hearthd.models.dsl import fused, ops
+from hearthd.models.dsl.gradient import gradients
+from hearthd.models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.dsl.ops import REGISTRY, NoGradient, Op, Sample
+from hearthd.models.dsl.registry.op_signature import OpSignature, signature
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.dsl.ops import Sample
-from models.dsl.types import DslError, DType, TensorType
+from hearthd.models.dsl.ops import Sample
+from hearthd.models.dsl.types import DslError, DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from models.dsl.ops import Op
+    from hearthd.models.dsl.ops import Op
 
 # What stands for a dtype that an op leaves open, in the order of its inputs.
 _VARIABLES = "TUVW"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
 
-from server.api.http_errors import describe, encode
+from hearthd.server.api.http_errors import describe, encode
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.openai.shared_fields import new_id
-from server.api.sse import NamedEvent
-from server.text.answer import AnswerSummary, Piece
-from server.text.choices import Choices
-from server.text.tool_calls.call_format import ToolCall
+from hearthd.server.api.openai.shared_fields import new_id
+from hearthd.server.api.sse import NamedEvent
+from hearthd.server.text.answer import AnswerSummary, Piece
+from hearthd.server.text.choices import Choices
+from hearthd.server.text.tool_calls.call_format import ToolCall
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 

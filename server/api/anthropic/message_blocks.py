@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from server.api.fields import Fields, JsonObject, Text
-from server.api.openai.chat_messages import (
+from hearthd.server.api.fields import Fields, JsonObject, Text
+from hearthd.server.api.openai.chat_messages import (
     AssistantMessage,
     CalledFunction,
     ChatMessage,
@@ -16,9 +16,9 @@ from server.api.openai.chat_messages import (
     ToolCallItem,
     ToolMessage,
 )
-from server.api.openai.tool_fields import FlatNamedChoice, Name, tool_choice
-from server.errors import InvalidRequest
-from server.text.tool_calls.tools import Tool, ToolChoice
+from hearthd.server.api.openai.tool_fields import FlatNamedChoice, Name, tool_choice
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.tool_calls.tools import Tool, ToolChoice
 
 
 class ThinkingBlock(Fields):

@@ -7,23 +7,23 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from server.api.anthropic import message_blocks
-from server.api.anthropic.error_bodies import ERRORS, stream_error
-from server.api.anthropic.events import Message, MessageEvent, MessageWriter
-from server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
-from server.api.current_service import CurrentLanguageService
-from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, JsonObject, MaxTokens, Text
-from server.api.generation_fields import StopString, without_empty
-from server.api.inert_fields import without_unknown_types
-from server.api.json_body import JsonRoute
-from server.api.openai.chat_messages import TextPart
-from server.api.openai.turn import Turn, begin, rendered
-from server.api.openai.turn_fields import TurnFields
-from server.api.openapi import streams
-from server.api.sse import CompletionStream
-from server.errors import InvalidRequest
-from server.text.grammars.grammar import Grammar
+from hearthd.server.api.anthropic import message_blocks
+from hearthd.server.api.anthropic.error_bodies import ERRORS, stream_error
+from hearthd.server.api.anthropic.events import Message, MessageEvent, MessageWriter
+from hearthd.server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
+from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.fields import Fields, JsonObject, MaxTokens, Text
+from hearthd.server.api.generation_fields import StopString, without_empty
+from hearthd.server.api.inert_fields import without_unknown_types
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.openai.chat_messages import TextPart
+from hearthd.server.api.openai.turn import Turn, begin, rendered
+from hearthd.server.api.openai.turn_fields import TurnFields
+from hearthd.server.api.openapi import streams
+from hearthd.server.api.sse import CompletionStream
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.grammars.grammar import Grammar
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Anthropic"])
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from server.api.usage import reports
-from server.text.answer import (
+from hearthd.server.api.usage import reports
+from hearthd.server.text.answer import (
     AnswerSummary,
     Piece,
     PromptProgress,
@@ -15,7 +15,7 @@ from server.text.answer import (
     TokenCandidate,
     TokenLogprobs,
 )
-from server.text.choices import Choices
+from hearthd.server.text.choices import Choices
 
 
 class TokenProbability(BaseModel):

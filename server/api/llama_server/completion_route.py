@@ -8,20 +8,20 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.current_service import CurrentLanguageService
-from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, Logprobs, Text
-from server.api.generation_fields import GenerationFields
-from server.api.http_errors import ERRORS
-from server.api.json_body import JsonRoute
-from server.api.llama_server.answers import AnswerWriter, CompletionAnswer, CompletionEvent
-from server.api.openai.embedding_inputs import TextObject
-from server.api.openapi import streams
-from server.api.sse import CompletionStream
-from server.errors import InvalidRequest
-from server.services.language_service import LanguageService
-from server.text.infill import SourceFile, infill_prompt
-from server.text.tokenizer import Tokenizer
+from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.fields import Fields, Logprobs, Text
+from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.llama_server.answers import AnswerWriter, CompletionAnswer, CompletionEvent
+from hearthd.server.api.openai.embedding_inputs import TextObject
+from hearthd.server.api.openapi import streams
+from hearthd.server.api.sse import CompletionStream
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.services.language_service import LanguageService
+from hearthd.server.text.infill import SourceFile, infill_prompt
+from hearthd.server.text.tokenizer import Tokenizer
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
 

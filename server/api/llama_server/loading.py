@@ -3,11 +3,11 @@
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from server.api.current_service import Pool
-from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, Text
-from server.api.http_errors import ERRORS
-from server.api.json_body import JsonRoute
+from hearthd.server.api.current_service import Pool
+from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.fields import Fields, Text
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.json_body import JsonRoute
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
 

@@ -5,16 +5,16 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from server.api.current_service import NamedModel, lease
-from server.api.fields import MAX_NAMES, Fields, Text
-from server.api.generation_fields import LoraScale
-from server.api.http_errors import ERRORS
-from server.api.json_body import JsonRoute
-from server.api.llama_server.loading import Done
-from server.errors import InvalidRequest
-from server.services.adapters import Adapter, Adapters, require_one
-from server.services.deployment import Deployment
-from server.services.language_service import LanguageService
+from hearthd.server.api.current_service import NamedModel, lease
+from hearthd.server.api.fields import MAX_NAMES, Fields, Text
+from hearthd.server.api.generation_fields import LoraScale
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.llama_server.loading import Done
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.services.adapters import Adapter, Adapters, require_one
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.language_service import LanguageService
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
 

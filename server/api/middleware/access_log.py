@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 
-from server.api.http_errors import describe, respond
-from server.fault_isolation import STOPS
-from server.logs import RequestRecord, current_request
+from hearthd.server.api.http_errors import describe, respond
+from hearthd.server.fault_isolation import STOPS
+from hearthd.server.logs import RequestRecord, current_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

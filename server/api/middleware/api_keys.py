@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
-from server.api.http_errors import fault, respond
+from hearthd.server.api.http_errors import fault, respond
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

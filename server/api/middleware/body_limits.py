@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
-from server.api.http_errors import fault, respond
+from hearthd.server.api.http_errors import fault, respond
 
 if TYPE_CHECKING:
     from collections.abc import Callable

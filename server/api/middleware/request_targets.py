@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
-from server.api.http_errors import fault, respond
+from hearthd.server.api.http_errors import fault, respond
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

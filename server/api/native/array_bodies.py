@@ -22,18 +22,18 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
-from runtime.array_bytes import from_bytes, to_bytes
-from server.api.http_errors import shown
-from server.api.json_body import parse_json
-from server.errors import InvalidRequest
+from hearthd.runtime.array_bytes import from_bytes, to_bytes
+from hearthd.server.api.http_errors import shown
+from hearthd.server.api.json_body import parse_json
+from hearthd.server.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from models.bundle import ArraySpec, FunctionSpec
-    from runtime.array_bytes import Arrays
+    from hearthd.models.bundle import ArraySpec, FunctionSpec
+    from hearthd.runtime.array_bytes import Arrays
 
 RAW = "application/octet-stream"
 FUNCTION = "X-Hearth-Function"

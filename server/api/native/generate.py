@@ -6,16 +6,16 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.current_service import CurrentLanguageService
-from server.api.disconnect import unless_disconnected
-from server.api.fields import Logprobs, MaxTokens, Text
-from server.api.generation_fields import GenerationFields
-from server.api.http_errors import ERRORS
-from server.api.json_body import JsonRoute
-from server.api.openapi import streams
-from server.api.sse import CompletionStream
-from server.api.usage import Usage, reports
-from server.text.answer import (
+from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.fields import Logprobs, MaxTokens, Text
+from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.openapi import streams
+from hearthd.server.api.sse import CompletionStream
+from hearthd.server.api.usage import Usage, reports
+from hearthd.server.text.answer import (
     AnswerSummary,
     FinishReason,
     Piece,
@@ -23,7 +23,7 @@ from server.text.answer import (
     Timings,
     TokenCandidate,
 )
-from server.text.completion import Completion
+from hearthd.server.text.completion import Completion
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Generate"])
 

@@ -9,12 +9,12 @@ from typing import Annotated, Literal, Self
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from server.api.current_service import CurrentEncoder
-from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, ModelFields, Text
-from server.api.http_errors import ERRORS
-from server.api.json_body import JsonRoute
-from server.logs import count_tokens
+from hearthd.server.api.current_service import CurrentEncoder
+from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.fields import Fields, ModelFields, Text
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.logs import count_tokens
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Rerank"])
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from server.api.current_service import CurrentArrayService
-from server.api.disconnect import unless_disconnected, whole_body
-from server.api.http_errors import ERRORS
-from server.api.native.array_bodies import (
+from hearthd.server.api.current_service import CurrentArrayService
+from hearthd.server.api.disconnect import unless_disconnected, whole_body
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.native.array_bodies import (
     FUNCTION,
     INPUTS,
     OUTPUTS,
@@ -21,7 +21,7 @@ from server.api.native.array_bodies import (
     write_json,
     write_raw,
 )
-from server.errors import InvalidRequest
+from hearthd.server.errors import InvalidRequest
 
 router = APIRouter(responses=ERRORS, tags=["Arrays"])
 

@@ -9,15 +9,15 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.bundle import CONTEXTS_PER_TEXT
-from server.api.current_service import CurrentLanguageService
-from server.api.fields import JsonObject, ModelFields, Text
-from server.api.http_errors import ERRORS
-from server.api.json_body import JsonRoute
-from server.api.openai.chat_messages import ChatMessage, conversation
-from server.api.openai.turn_fields import TemplateFields
-from server.errors import InvalidRequest
-from server.text.tokenizer import Tokenizer
+from hearthd.models.bundle import CONTEXTS_PER_TEXT
+from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.fields import JsonObject, ModelFields, Text
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.openai.chat_messages import ChatMessage, conversation
+from hearthd.server.api.openai.turn_fields import TemplateFields
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.tokenizer import Tokenizer
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Tokens"])
 

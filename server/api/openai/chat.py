@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from server.api.current_service import CurrentLanguageService
-from server.api.disconnect import unless_disconnected
-from server.api.fields import MaxTokens
-from server.api.http_errors import ERRORS
-from server.api.inert_fields import without_unknown_types
-from server.api.json_body import JsonRoute
-from server.api.openai.chat_messages import ChatMessage
-from server.api.openai.shared_fields import (
+from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.fields import MaxTokens
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.inert_fields import without_unknown_types
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.openai.chat_messages import ChatMessage
+from hearthd.server.api.openai.shared_fields import (
     FINISH_REASONS,
     ChosenLogprob,
     FinishWord,
@@ -28,15 +28,15 @@ from server.api.openai.shared_fields import (
     new_id,
     usage,
 )
-from server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
-from server.api.openai.turn import Turn, begin, rendered
-from server.api.openai.turn_fields import EFFORT, Effort, TurnFields
-from server.api.openapi import streams
-from server.api.sse import CompletionStream
-from server.api.usage import reports
-from server.errors import InvalidRequest
-from server.text.answer import AnswerSummary, Piece
-from server.text.choices import Choices
+from hearthd.server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
+from hearthd.server.api.openai.turn import Turn, begin, rendered
+from hearthd.server.api.openai.turn_fields import EFFORT, Effort, TurnFields
+from hearthd.server.api.openapi import streams
+from hearthd.server.api.sse import CompletionStream
+from hearthd.server.api.usage import reports
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.answer import AnswerSummary, Piece
+from hearthd.server.text.choices import Choices
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from server.api.fields import Fields, Text, encodable_json
-from server.api.openai.tool_fields import Name
-from server.errors import InvalidRequest
+from hearthd.server.api.fields import Fields, Text, encodable_json
+from hearthd.server.api.openai.tool_fields import Name
+from hearthd.server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from server.text.templates.chat_template import Message
+    from hearthd.server.text.templates.chat_template import Message
 
 
 class TextPart(Fields):

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.current_service import CurrentLanguageService
-from server.api.disconnect import unless_disconnected
-from server.api.fields import MaxTokens, Text, prompts
-from server.api.generation_fields import GenerationFields
-from server.api.http_errors import ERRORS
-from server.api.json_body import JsonRoute
-from server.api.openai.shared_fields import (
+from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.fields import MaxTokens, Text, prompts
+from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.openai.shared_fields import (
     FINISH_REASONS,
     FinishWord,
     Identity,
@@ -24,13 +24,13 @@ from server.api.openai.shared_fields import (
     head,
     usage,
 )
-from server.api.openapi import streams
-from server.api.sse import CompletionStream
-from server.api.usage import reports
-from server.errors import InvalidRequest
-from server.services.language_service import LanguageService
-from server.text.answer import AnswerSummary, TokenCandidate, TokenLogprobs
-from server.text.choices import Choices
+from hearthd.server.api.openapi import streams
+from hearthd.server.api.sse import CompletionStream
+from hearthd.server.api.usage import reports
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.services.language_service import LanguageService
+from hearthd.server.text.answer import AnswerSummary, TokenCandidate, TokenLogprobs
+from hearthd.server.text.choices import Choices
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 

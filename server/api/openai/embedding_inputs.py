@@ -10,12 +10,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from server.api.current_service import Embedder
-from server.api.fields import Fields, Text
-from server.api.openai.chat_messages import TextPart
-from server.errors import InvalidRequest
-from server.logs import count_tokens
-from server.text.answer import EmbeddedText
+from hearthd.server.api.current_service import Embedder
+from hearthd.server.api.fields import Fields, Text
+from hearthd.server.api.openai.chat_messages import TextPart
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.logs import count_tokens
+from hearthd.server.text.answer import EmbeddedText
 
 MAX_INPUTS = 2048
 

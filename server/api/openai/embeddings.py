@@ -11,15 +11,15 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.current_service import CurrentEmbedder
-from server.api.disconnect import unless_disconnected
-from server.api.fields import ModelFields
-from server.api.http_errors import ERRORS
-from server.api.json_body import JsonRoute
-from server.api.openai.embedding_inputs import INPUTS, Inputs, embed_all
-from server.errors import InvalidRequest
-from server.text.answer import EmbeddedText
-from server.text.completer import unit
+from hearthd.server.api.current_service import CurrentEmbedder
+from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.fields import ModelFields
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.openai.embedding_inputs import INPUTS, Inputs, embed_all
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.answer import EmbeddedText
+from hearthd.server.text.completer import unit
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 

@@ -5,13 +5,13 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from server.api.current_service import CurrentLanguageService
-from server.api.http_errors import ERRORS
-from server.api.json_body import JsonRoute
-from server.api.openai.chat import ChatRequest
-from server.api.openai.responses import ResponsesRequest
-from server.api.openai.turn import rendered
-from server.services.language_service import LanguageService
+from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.openai.chat import ChatRequest
+from hearthd.server.api.openai.responses import ResponsesRequest
+from hearthd.server.api.openai.turn import rendered
+from hearthd.server.services.language_service import LanguageService
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 

@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.openai.response_tools import OfferedTool, OutputCall, OutputCustomCall
-from server.api.openai.shared_fields import ChosenLogprob, chosen_logprob, new_id
-from server.api.sse import NamedEvent
-from server.api.usage import reports
-from server.text.answer import AnswerSummary, Piece, Timings
-from server.text.choices import Choices
-from server.text.tool_calls.call_format import ToolCall
+from hearthd.server.api.openai.response_tools import OfferedTool, OutputCall, OutputCustomCall
+from hearthd.server.api.openai.shared_fields import ChosenLogprob, chosen_logprob, new_id
+from hearthd.server.api.sse import NamedEvent
+from hearthd.server.api.usage import reports
+from hearthd.server.text.answer import AnswerSummary, Piece, Timings
+from hearthd.server.text.choices import Choices
+from hearthd.server.text.tool_calls.call_format import ToolCall
 
 
 class OutputText(BaseModel):

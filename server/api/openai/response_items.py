@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from server.api.fields import Fields, JsonObject, Text
-from server.api.inert_fields import without_unknown_types
-from server.api.openai.chat_messages import (
+from hearthd.server.api.fields import Fields, JsonObject, Text
+from hearthd.server.api.inert_fields import without_unknown_types
+from hearthd.server.api.openai.chat_messages import (
     AssistantMessage,
     CalledFunction,
     ChatMessage,
@@ -17,8 +17,8 @@ from server.api.openai.chat_messages import (
     ToolCallItem,
     ToolMessage,
 )
-from server.api.openai.response_tools import qualified
-from server.api.openai.tool_fields import Name
+from hearthd.server.api.openai.response_tools import qualified
+from hearthd.server.api.openai.tool_fields import Name
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from server.api.fields import Fields, JsonObject, Text
-from server.api.inert_fields import without_unknown_types
-from server.api.openai.shared_fields import new_id
-from server.api.openai.tool_fields import FlatTool, Name
-from server.text.tool_calls.call_format import ToolCall
-from server.text.tool_calls.tools import Tool
+from hearthd.server.api.fields import Fields, JsonObject, Text
+from hearthd.server.api.inert_fields import without_unknown_types
+from hearthd.server.api.openai.shared_fields import new_id
+from hearthd.server.api.openai.tool_fields import FlatTool, Name
+from hearthd.server.text.tool_calls.call_format import ToolCall
+from hearthd.server.text.tool_calls.tools import Tool
 
 _INPUT_SCHEMA = json.dumps(
     {

@@ -7,25 +7,25 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, model_validator
 
-from server.api.current_service import CurrentLanguageService
-from server.api.disconnect import unless_disconnected
-from server.api.fields import Fields, JsonObject, MaxTokens, Metadata, Text
-from server.api.http_errors import ERRORS
-from server.api.json_body import JsonRoute
-from server.api.openai import response_items
-from server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
-from server.api.openai.response_items import Items, MessageItem
-from server.api.openai.response_tools import ResponseTools, offered
-from server.api.openai.shared_fields import new_id
-from server.api.openai.tool_fields import MODES, FlatToolChoice, tool_choice
-from server.api.openai.turn import Turn, begin, rendered
-from server.api.openai.turn_fields import EFFORT, Effort, TurnFields
-from server.api.openapi import streams
-from server.api.sse import CompletionStream
-from server.errors import InvalidRequest
-from server.services.language_service import LanguageService
-from server.text.choices import Choices
-from server.text.grammars.grammar import Grammar
+from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.fields import Fields, JsonObject, MaxTokens, Metadata, Text
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.openai import response_items
+from hearthd.server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
+from hearthd.server.api.openai.response_items import Items, MessageItem
+from hearthd.server.api.openai.response_tools import ResponseTools, offered
+from hearthd.server.api.openai.shared_fields import new_id
+from hearthd.server.api.openai.tool_fields import MODES, FlatToolChoice, tool_choice
+from hearthd.server.api.openai.turn import Turn, begin, rendered
+from hearthd.server.api.openai.turn_fields import EFFORT, Effort, TurnFields
+from hearthd.server.api.openapi import streams
+from hearthd.server.api.sse import CompletionStream
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.services.language_service import LanguageService
+from hearthd.server.text.choices import Choices
+from hearthd.server.text.grammars.grammar import Grammar
 
 LOGPROBS = "message.output_text.logprobs"
 Include = Literal[

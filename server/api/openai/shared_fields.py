@@ -6,10 +6,10 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
-from server.api.fields import Fields
-from server.api.usage import Usage
-from server.services.language_service import LanguageService
-from server.text.answer import (
+from hearthd.server.api.fields import Fields
+from hearthd.server.api.usage import Usage
+from hearthd.server.services.language_service import LanguageService
+from hearthd.server.text.answer import (
     AnswerSummary,
     FinishReason,
     PromptProgress,

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from server.api.fields import Fields, JsonObject, Text
-from server.errors import InvalidRequest
-from server.text.tool_calls.tools import Tool, ToolChoice
+from hearthd.server.api.fields import Fields, JsonObject, Text
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.tool_calls.tools import Tool, ToolChoice
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Mode = Literal["auto", "none", "required"]

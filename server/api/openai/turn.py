@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from server.api.openai.chat_messages import ChatMessage, conversation
-from server.api.openai.turn_fields import TurnFields
-from server.errors import InvalidRequest
-from server.services.language_service import LanguageService
-from server.text.choices import Choices
-from server.text.tool_calls.tools import Tool, ToolChoice
+from hearthd.server.api.openai.chat_messages import ChatMessage, conversation
+from hearthd.server.api.openai.turn_fields import TurnFields
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.services.language_service import LanguageService
+from hearthd.server.text.choices import Choices
+from hearthd.server.text.tool_calls.tools import Tool, ToolChoice
 
 if TYPE_CHECKING:
-    from server.text.templates.chat_template import Prompt
+    from hearthd.server.text.templates.chat_template import Prompt
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from server.api.fields import Fields, JsonObject, limit_members
-from server.api.generation_fields import GenerationFields
-from server.errors import InvalidRequest
+from hearthd.server.api.fields import Fields, JsonObject, limit_members
+from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from server.text.templates.chat_template import Message
+    from hearthd.server.text.templates.chat_template import Message
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT = (

@@ -4,9 +4,9 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from server.api.current_service import NamedModel, Pool
-from server.api.http_errors import ERRORS
-from server.services.deployment import Reload
+from hearthd.server.api.current_service import NamedModel, Pool
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.services.deployment import Reload
 
 router = APIRouter(responses=ERRORS, tags=["Server"])
 

@@ -12,16 +12,16 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from models.bundle import ArraysManifest, LanguageManifest, Manifest, ProgramFile
-from server.api.current_service import NamedModel, Pool
-from server.api.http_errors import ERRORS
-from server.api.operator.reload import Reloaded, shown
-from server.errors import NotLoaded
-from server.metrics import CONTENT_TYPE
-from server.services.deployment import Deployment
-from server.services.model_pool import ModelPool
-from server.services.service import Level
-from server.version import version
+from hearthd.models.bundle import ArraysManifest, LanguageManifest, Manifest, ProgramFile
+from hearthd.server.api.current_service import NamedModel, Pool
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.operator.reload import Reloaded, shown
+from hearthd.server.errors import NotLoaded
+from hearthd.server.metrics import CONTENT_TYPE
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.services.service import Level
+from hearthd.server.version import version
 
 router = APIRouter(responses=ERRORS, tags=["Server"])
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from server.sampling.constraint import ConstraintFailed
-from server.text.grammars.grammar import Grammars, Rules
+from hearthd.server.sampling.constraint import ConstraintFailed
+from hearthd.server.text.grammars.grammar import Grammars, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
-    from server.text.grammars.grammar import Grammar
-    from server.text.reasoning import Reasoning
-    from server.text.tokenizer import Tokenizer
+    from hearthd.server.text.grammars.grammar import Grammar
+    from hearthd.server.text.reasoning import Reasoning
+    from hearthd.server.text.tokenizer import Tokenizer
 
 _MAX_WINDOW = 256  # bytes in which a trigger occurs
 

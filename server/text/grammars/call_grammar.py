@@ -10,15 +10,15 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from server.errors import InvalidRequest
-from server.text.grammars.answer_constraint import AnswerRules, Trigger
-from server.text.grammars.grammar import Grammar, side_grammar
-from server.text.tool_calls.call_format import Signature, UnsupportedSchema
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.grammars.answer_constraint import AnswerRules, Trigger
+from hearthd.server.text.grammars.grammar import Grammar, side_grammar
+from hearthd.server.text.tool_calls.call_format import Signature, UnsupportedSchema
 
 if TYPE_CHECKING:
-    from server.text.grammars.grammar import Grammars
-    from server.text.tokenizer import Tokenizer
-    from server.text.tool_calls.tools import Tool, ToolUse
+    from hearthd.server.text.grammars.grammar import Grammars
+    from hearthd.server.text.tokenizer import Tokenizer
+    from hearthd.server.text.tool_calls.tools import Tool, ToolUse
 
 _ANY_OBJECT = '{"type": "object"}'
 _NO_ARGUMENTS = '{"type": "object", "properties": {}}'

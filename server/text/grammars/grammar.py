@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Literal
 import llguidance
 import numpy as np
 
-from server.errors import InvalidRequest
-from server.sampling.constraint import ConstraintFailed
-from server.text.grammars.gbnf import gbnf_to_lark, is_gbnf
-from server.text.grammars.schema_dialect import (
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.sampling.constraint import ConstraintFailed
+from hearthd.server.text.grammars.gbnf import gbnf_to_lark, is_gbnf
+from hearthd.server.text.grammars.schema_dialect import (
     InexactSchema,
     translated_schema,
     with_translated_schemas,
 )
-from server.text.grammars.schema_rewrites import rewritten
-from server.text.grammars.unique_keys import JsonTokens, UniqueKeys
+from hearthd.server.text.grammars.schema_rewrites import rewritten
+from hearthd.server.text.grammars.unique_keys import JsonTokens, UniqueKeys
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
-    from server.text.tokenizer import Tokenizer
-    from server.text.words import Words
+    from hearthd.server.text.tokenizer import Tokenizer
+    from hearthd.server.text.words import Words
 
 # A partial_schema is a JSON Schema whose unsupported keywords are ignored; calls are a grammar in
 # llguidance's own format, and json_calls one of calls whose objects are JSON.

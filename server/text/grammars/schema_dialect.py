@@ -13,9 +13,9 @@ import re
 from decimal import Decimal
 from typing import Any, TypeGuard
 
-from server.text.grammars.closed_objects import close_objects
-from server.text.grammars.ecma_regex import UnsupportedRegex, translated
-from server.text.grammars.schema_parts import Schema, parts_of, target
+from hearthd.server.text.grammars.closed_objects import close_objects
+from hearthd.server.text.grammars.ecma_regex import UnsupportedRegex, translated
+from hearthd.server.text.grammars.schema_parts import Schema, parts_of, target
 
 _SCHEMA_START = re.compile(r"%json\s*")  # in a Lark grammar
 _LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")

@@ -18,14 +18,14 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from server.text.grammars.schema_negation import (
+from hearthd.server.text.grammars.schema_negation import (
     TYPES,
     NoComplement,
     complement,
     listed_values,
     types_of,
 )
-from server.text.grammars.schema_parts import LISTS, MAPS, PARTS, Schema
+from hearthd.server.text.grammars.schema_parts import LISTS, MAPS, PARTS, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

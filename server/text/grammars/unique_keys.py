@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import llguidance
     from numpy.typing import NDArray
 
-    from server.text.words import Words
+    from hearthd.server.text.words import Words
 
 # The parts of a text: what can change its state, and what cannot.
 _PARTS = re.compile(rb'["\\{}\[\],]|[^"\\{}\[\],]+')

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from server.errors import InvalidRequest
+from hearthd.server.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

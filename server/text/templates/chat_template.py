@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
 
-from models.bundle import CHAT_TEMPLATE, BundleError
-from server.errors import InvalidRequest
-from server.text.reasoning import Reasoning, reasoning_tags
-from server.text.templates import argument_form
-from server.text.templates import special_token_guard as guard
-from server.text.templates.template_sandbox import LimitedEnvironment
-from server.text.tool_calls.call_formats import call_format
-from server.text.tool_calls.tools import ToolUse
+from hearthd.models.bundle import CHAT_TEMPLATE, BundleError
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.reasoning import Reasoning, reasoning_tags
+from hearthd.server.text.templates import argument_form
+from hearthd.server.text.templates import special_token_guard as guard
+from hearthd.server.text.templates.template_sandbox import LimitedEnvironment
+from hearthd.server.text.tool_calls.call_formats import call_format
+from hearthd.server.text.tool_calls.tools import ToolUse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from models.bundle import SpecialTokens
-    from server.text.tokenizer import Tokenizer
-    from server.text.tool_calls.tools import Tool, ToolChoice
+    from hearthd.models.bundle import SpecialTokens
+    from hearthd.server.text.tokenizer import Tokenizer
+    from hearthd.server.text.tool_calls.tools import Tool, ToolChoice
 
 Message = dict[str, Any]
 ToolDefinition = dict[str, Any]  # in OpenAI's form

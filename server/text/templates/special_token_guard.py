@@ -13,7 +13,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from server.text.tokenizer import Position, SpecialName, Tokenizer
+    from hearthd.server.text.tokenizer import Position, SpecialName, Tokenizer
 
 # Unicode's private use area, which texts rarely use.
 _MARKS = range(0xE000, 0xF900)

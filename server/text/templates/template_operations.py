@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from server.text.templates.template_budget import ITEM_BYTES, MAX_BITS, LimitExceeded, size_of
+from hearthd.server.text.templates.template_budget import (
+    ITEM_BYTES,
+    MAX_BITS,
+    LimitExceeded,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from server.text.templates.template_budget import Budget
+    from hearthd.server.text.templates.template_budget import Budget
 
 # Filters that no chat template needs, whose results cannot be estimated.
 REMOVED_FILTERS = frozenset("center pprint urlize wordwrap xmlattr".split())

@@ -23,8 +23,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-from server.text.templates.template_budget import Budget, LimitExceeded
-from server.text.templates.template_operations import (
+from hearthd.server.text.templates.template_budget import Budget, LimitExceeded
+from hearthd.server.text.templates.template_operations import (
     METHODS,
     REMOVED_FILTERS,
     check_filter,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server.text.text_overlap import overlap
+from hearthd.server.text.text_overlap import overlap
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from server.text.tool_calls.call_format import CallFormat, ToolCall
+    from hearthd.server.text.tool_calls.call_format import CallFormat, ToolCall
 
 
 class CallFilter:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server.text.tool_calls.function_gemma import FUNCTION_GEMMA
-from server.text.tool_calls.json_calls import (
+from hearthd.server.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from hearthd.server.text.tool_calls.json_calls import (
     GRANITE,
     HERMES,
     LLAMA_3,
@@ -15,7 +15,7 @@ from server.text.tool_calls.json_calls import (
 )
 
 if TYPE_CHECKING:
-    from server.text.tool_calls.call_format import CallFormat
+    from hearthd.server.text.tool_calls.call_format import CallFormat
 
 # Texts of a template, all of which show a format. The first row that matches counts. None stands
 # for forms that are not supported: the XML of Qwen3-Coder and of GLM.

@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from server.text.tool_calls.call_format import (
+from hearthd.server.text.tool_calls.call_format import (
     CallFormat,
     Parsed,
     ToolCall,
@@ -22,7 +22,7 @@ from server.text.tool_calls.call_format import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from server.text.tool_calls.call_format import Signature
+    from hearthd.server.text.tool_calls.call_format import Signature
 
 _START, _END = "<start_function_call>", "<end_function_call>"
 _ESCAPE, _RESPONSE = "<escape>", "<start_function_response>"

@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from server.text.tool_calls.call_format import (
+from hearthd.server.text.tool_calls.call_format import (
     CallFormat,
     Parsed,
     ToolCall,
@@ -26,7 +26,7 @@ from server.text.tool_calls.call_format import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from server.text.tool_calls.call_format import Signature
+    from hearthd.server.text.tool_calls.call_format import Signature
 
 _SPACE_RULE = r"SPACE: /[ \t\n]{1,8}/"
 

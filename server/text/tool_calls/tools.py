@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from server.text.tool_calls.call_format import CallFormat
+    from hearthd.server.text.tool_calls.call_format import CallFormat
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from models.peft.adapter_settings import AdapterSettings
+from hearthd.models.peft.adapter_settings import AdapterSettings
 from tests.models.lora_cases import CASES
 
 FOLDER = Path(__file__).parents[2] / "golden" / "peft_adapter"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 
-from baker.adapters.adapter import write_adapter
-from models.gemma3 import ARCHITECTURE, Config
-from models.lora import PROJECTIONS, Lora
-from models.peft.adapter_settings import AdapterSettings
+from hearthd.baker.adapters.adapter import write_adapter
+from hearthd.models.gemma3 import ARCHITECTURE, Config
+from hearthd.models.lora import PROJECTIONS, Lora
+from hearthd.models.peft.adapter_settings import AdapterSettings
 from tests.baker.adapters.peft_case import FOLDER
 from tests.baker.tokenizer.test_tokenizer_files import TOKENS, write_gguf
 from tests.models.families.gguf_files import add_config

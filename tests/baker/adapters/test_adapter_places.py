@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from baker.compare.sides import open_side
-from baker.compare.sides.open_side import SideOptions
-from baker.compare.sides.prediction import FullPrediction
-from baker.pipeline.bake_language_model import bake
-from baker.pipeline.recipe import BakeRequest
-from baker.progress import TerminalProgress
-from baker.tuning import tuning
-from baker.tuning.tuning import TuneRequest
-from models.catalog import ARCHITECTURES
-from models.peft.adapter_factors import read_factors
-from models.peft.adapter_settings import BadAdapter
-from runtime.interface import prefill_all_but_last, read_prompt
-from runtime.open_bundle import open_bundle
+from hearthd.baker.compare.sides import open_side
+from hearthd.baker.compare.sides.open_side import SideOptions
+from hearthd.baker.compare.sides.prediction import FullPrediction
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.recipe import BakeRequest
+from hearthd.baker.progress import TerminalProgress
+from hearthd.baker.tuning import tuning
+from hearthd.baker.tuning.tuning import TuneRequest
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.peft.adapter_factors import read_factors
+from hearthd.models.peft.adapter_settings import BadAdapter
+from hearthd.runtime.interface import prefill_all_but_last, read_prompt
+from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.adapters.places_case import (
     ADAPTERS,
     CASE,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runtime.language_model import IreeRuntime
+    from hearthd.runtime.language_model import IreeRuntime
 
     Logits = NDArray[np.float32]
 

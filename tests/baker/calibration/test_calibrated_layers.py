@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.atomic_folder import BakeError
-from baker.calibration.calibrated_layers import (
+from examples.train_tiny_gemma import tokenizer
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.calibration.calibrated_layers import (
     CalibratedLayers,
     calibrated_layers,
     divergence,
     hessian,
 )
-from baker.calibration.calibration_text import LENGTH, calibration_text, sequences
-from baker.calibration.token_weights import token_weights
-from baker.checks.reproduction import reproduce
-from baker.parameters.quantization import encoded
-from baker.pipeline.bake_language_model import bake
-from baker.pipeline.recipe import RecipeError
-from baker.reference.numpy_runtime import traced
-from examples.train_tiny_gemma import tokenizer
-from models.bundle import CALIBRATION, LanguageManifest, read_manifest_of
-from models.catalog import ARCHITECTURES
-from models.dsl.storage import INT8_G32_HALVES, STORAGES
+from hearthd.baker.calibration.calibration_text import LENGTH, calibration_text, sequences
+from hearthd.baker.calibration.token_weights import token_weights
+from hearthd.baker.checks.reproduction import reproduce
+from hearthd.baker.parameters.quantization import encoded
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.baker.reference.numpy_runtime import traced
+from hearthd.models.bundle import CALIBRATION, LanguageManifest, read_manifest_of
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.storage import INT8_G32_HALVES, STORAGES
 from tests.baker.pipeline.test_auto_precision import RandomWeights, log_probabilities
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request, few_entry_points

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.calibration.compensated_rounding import (
+from hearthd.baker.calibration.compensated_rounding import (
     DAMPING,
     compensated,
     rounding_order,
     upper_factors,
 )
-from baker.parameters.group_scales import best_scales
-from baker.parameters.quantization import small_groups
-from models.dsl.packing import SmallForm
+from hearthd.baker.parameters.group_scales import best_scales
+from hearthd.baker.parameters.quantization import small_groups
+from hearthd.models.dsl.packing import SmallForm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from baker.weights.source import IntegerBlock
+    from hearthd.baker.weights.source import IntegerBlock
 
     Array = NDArray[Any]
 

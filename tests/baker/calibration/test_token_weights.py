@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from baker.calibration.calibrated_layers import hessian
-from baker.calibration.token_weights import STRIDE, Gradients, random_gradient, token_weights
-from baker.parameters.quantization import NotFiniteError
-from baker.weights.open_weights import open_weights
-from models.catalog import ARCHITECTURES
-from models.dsl import functions as f
-from models.dsl.graph import op_of
+from hearthd.baker.calibration.calibrated_layers import hessian
+from hearthd.baker.calibration.token_weights import (
+    STRIDE,
+    Gradients,
+    random_gradient,
+    token_weights,
+)
+from hearthd.baker.parameters.quantization import NotFiniteError
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.graph import op_of
 from tests.baker.pipeline.test_auto_precision import RandomWeights
 from tests.models.families import ours
 from tests.models.families.cases import CASES

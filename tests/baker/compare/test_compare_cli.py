@@ -15,12 +15,18 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from baker.compare.report.summary import Report
-from baker.compare.sides.llama_cpp import EXACT, LlamaCpp, LlamaError
-from baker.compare.sides.recording import Best, Case, Recording, read_recording, write_recording
-from hearth import cli
-from models.bundle import TOKENIZER
-from server.app import Guards
+from hearthd import cli
+from hearthd.baker.compare.report.summary import Report
+from hearthd.baker.compare.sides.llama_cpp import EXACT, LlamaCpp, LlamaError
+from hearthd.baker.compare.sides.recording import (
+    Best,
+    Case,
+    Recording,
+    read_recording,
+    write_recording,
+)
+from hearthd.models.bundle import TOKENIZER
+from hearthd.server.app import Guards
 from tests.server import fakes, tiny
 from tests.server.openai_servers import chatty
 
@@ -140,7 +146,7 @@ def test_a_recording_can_be_compared(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "baker.compare.comparison.default_prompts", lambda: {"short": "cfb", "x": "a" * 9}
+        "hearthd.baker.compare.comparison.default_prompts", lambda: {"short": "cfb", "x": "a" * 9}
     )
     golden = tmp_path / "golden.json"
     assert exit_code(monkeypatch, str(bundle), "--record", str(golden), "--answers", "5") == 0
@@ -223,7 +229,7 @@ def test_an_interrupt_while_waiting_for_a_server_leaves_no_report(tmp_path: Path
         silent.settimeout(60)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1#m"
         with subprocess.Popen(
-            [sys.executable, "-m", "hearth", "compare", golden, url, "--out", str(out)],
+            [sys.executable, "-m", "hearthd", "compare", golden, url, "--out", str(out)],
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
@@ -242,7 +248,7 @@ def test_without_llama_cpp_the_error_says_what_to_install(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(monkeypatch, str(bundle), "model.gguf") == 2
-    assert "pip install 'hearth[compare]'" in capsys.readouterr().err
+    assert "pip install 'hearthd[compare]'" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(WITHOUT_LLAMA, reason="llama-cpp-python (extra `compare`) is not installed")

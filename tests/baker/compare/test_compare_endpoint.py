@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from baker.compare.sides.endpoint import Endpoint, client_of
-from baker.compare.sides.prediction import FullPrediction
-from baker.compare.sides.side import SideError
-from baker.compare.sides.vocabulary import BundleVocabulary, ids_by_text
-from runtime.interface import read_prompt
+from hearthd.baker.compare.sides.endpoint import Endpoint, client_of
+from hearthd.baker.compare.sides.prediction import FullPrediction
+from hearthd.baker.compare.sides.side import SideError
+from hearthd.baker.compare.sides.vocabulary import BundleVocabulary, ids_by_text
+from hearthd.runtime.interface import read_prompt
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty

@@ -8,28 +8,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.compare.comparison import CompareOptions, compare_sides
-from baker.compare.measurement.passages import recorded_passages, shipped_texts, text_passage
-from baker.compare.measurement.side_by_side import compare
-from baker.compare.report.summary import summarize
-from baker.compare.sides.recording import read_recording
-from baker.compare.sides.side import ALL, BundleSide, RecordedSide, SideDescription
-from baker.compare.sides.vocabulary import BundleVocabulary
-from baker.parameters.parameter_writer import locate, write_parameters
-from baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
-from models.bundle import PARAMETERS
-from models.gemma3 import ARCHITECTURE
-from models.program import ProgramOptions
-from runtime.open_bundle import open_bundle
+from hearthd.baker.compare.comparison import CompareOptions, compare_sides
+from hearthd.baker.compare.measurement.passages import (
+    recorded_passages,
+    shipped_texts,
+    text_passage,
+)
+from hearthd.baker.compare.measurement.side_by_side import compare
+from hearthd.baker.compare.report.summary import summarize
+from hearthd.baker.compare.sides.recording import read_recording
+from hearthd.baker.compare.sides.side import ALL, BundleSide, RecordedSide, SideDescription
+from hearthd.baker.compare.sides.vocabulary import BundleVocabulary
+from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
+from hearthd.models.bundle import PARAMETERS
+from hearthd.models.gemma3 import ARCHITECTURE
+from hearthd.models.program import ProgramOptions
+from hearthd.runtime.open_bundle import open_bundle
 from tests.conftest import Silent, packaged
 from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from baker.compare.measurement.side_by_side import PassageResult
-    from baker.compare.sides.recording import Recording
-    from runtime.interface import Verifier
+    from hearthd.baker.compare.measurement.side_by_side import PassageResult
+    from hearthd.baker.compare.sides.recording import Recording
+    from hearthd.runtime.interface import Verifier
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "gemma3_270m_llamacpp_f32.json"
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from baker.compare.measurement.passages import STEPS, default_prompts, recorded_passages
-from baker.compare.sides.recording import RecordingError, read_recording, write_recording
+from hearthd.baker.compare.measurement.passages import STEPS, default_prompts, recorded_passages
+from hearthd.baker.compare.sides.recording import RecordingError, read_recording, write_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,23 +13,27 @@ import jsonschema
 import numpy as np
 import pytest
 
-from baker.compare.measurement.passages import Passage
-from baker.compare.measurement.position_metrics import measure
-from baker.compare.measurement.side_by_side import ComparisonResult, NotablePosition, PassageResult
-from baker.compare.report.html_page import page
-from baker.compare.report.markdown import markdown
-from baker.compare.report.publish import publish
-from baker.compare.report.summary import Report, build_report
-from baker.compare.report.summary_tables import passages_table, summary_table
-from baker.compare.report.thresholds import Limits, failures
-from baker.compare.sides.prediction import FullPrediction, TopPrediction
-from baker.compare.sides.side import ALL, SideDescription
+from hearthd.baker.compare.measurement.passages import Passage
+from hearthd.baker.compare.measurement.position_metrics import measure
+from hearthd.baker.compare.measurement.side_by_side import (
+    ComparisonResult,
+    NotablePosition,
+    PassageResult,
+)
+from hearthd.baker.compare.report.html_page import page
+from hearthd.baker.compare.report.markdown import markdown
+from hearthd.baker.compare.report.publish import publish
+from hearthd.baker.compare.report.summary import Report, build_report
+from hearthd.baker.compare.report.summary_tables import passages_table, summary_table
+from hearthd.baker.compare.report.thresholds import Limits, failures
+from hearthd.baker.compare.sides.prediction import FullPrediction, TopPrediction
+from hearthd.baker.compare.sides.side import ALL, SideDescription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from baker.compare.sides.prediction import Prediction
+    from hearthd.baker.compare.sides.prediction import Prediction
 
 HOSTILE = "<script>alert('x')</script> | **bold** `code` <img src=http://evil.example/x>"
 VOCAB = 12

@@ -13,9 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from baker.compare.measurement.position_metrics import PositionResult, measure
-from baker.compare.report.summary import summarize
-from baker.compare.sides.prediction import FullPrediction, NotFinitePrediction, TopPrediction
+from hearthd.baker.compare.measurement.position_metrics import PositionResult, measure
+from hearthd.baker.compare.report.summary import summarize
+from hearthd.baker.compare.sides.prediction import (
+    FullPrediction,
+    NotFinitePrediction,
+    TopPrediction,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baker.compare.measurement.passages import Passage, answer_passage, recorded_passages
-from baker.compare.measurement.side_by_side import WORST, compare
-from baker.compare.sides.prediction import FullPrediction, TopPrediction
-from baker.compare.sides.recording import Best, Case, Recording
-from baker.compare.sides.side import (
+from hearthd.baker.compare.measurement.passages import Passage, answer_passage, recorded_passages
+from hearthd.baker.compare.measurement.side_by_side import WORST, compare
+from hearthd.baker.compare.sides.prediction import FullPrediction, TopPrediction
+from hearthd.baker.compare.sides.recording import Best, Case, Recording
+from hearthd.baker.compare.sides.side import (
     ALL,
     BundleSide,
     LlamaSide,
@@ -24,13 +24,13 @@ from baker.compare.sides.side import (
     SideError,
     greedy_answer,
 )
-from runtime.interface import read_prompt
+from hearthd.runtime.interface import read_prompt
 from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from baker.compare.measurement.side_by_side import ComparisonResult
+    from hearthd.baker.compare.measurement.side_by_side import ComparisonResult
 
 VOCAB = 40
 ABOUT = SideDescription(side_type="bundle", name="fake", gives=ALL, details={})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baker.pipeline.bake_gru import bake_gru
+from hearthd.baker.pipeline.bake_gru import bake_gru
 from tests.baker.gru.gru_example import (
     LAYERS,
     B,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.pipeline.bake_gru import GruBakeRequest
+from hearthd.baker.pipeline.bake_gru import GruBakeRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,18 +14,18 @@ import torch
 from rich.console import Console
 from safetensors.numpy import save_file
 
-from baker.atomic_folder import BakeError
-from baker.checks import inspection as inspect
-from baker.checks.reproduction import changes, compare, reproduce
-from baker.checks.verification import verify
-from baker.cli import app
-from baker.compiler.targets import embedded_elfs
-from baker.parameters.quantization import NotFiniteError
-from baker.pipeline.bake_arrays import TOLERANCE
-from baker.pipeline.bake_gru import bake_gru
-from baker.pipeline.origin import source_records
-from baker.weights.source import BadFile, NoWeights, UnsupportedType
-from models.bundle import (
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.checks import inspection as inspect
+from hearthd.baker.checks.reproduction import changes, compare, reproduce
+from hearthd.baker.checks.verification import verify
+from hearthd.baker.cli import app
+from hearthd.baker.compiler.targets import embedded_elfs
+from hearthd.baker.parameters.quantization import NotFiniteError
+from hearthd.baker.pipeline.bake_arrays import TOLERANCE
+from hearthd.baker.pipeline.bake_gru import bake_gru
+from hearthd.baker.pipeline.origin import source_records
+from hearthd.baker.weights.source import BadFile, NoWeights, UnsupportedType
+from hearthd.models.bundle import (
     GOLDEN,
     PARAMETERS,
     VMFB,
@@ -36,10 +36,10 @@ from models.bundle import (
     verify_files,
     write_manifest,
 )
-from models.config import ConfigError
-from runtime.array_functions import ArraysRuntime
-from runtime.cpu_features import UnsupportedCpu
-from runtime.open_bundle import open_arrays
+from hearthd.models.config import ConfigError
+from hearthd.runtime.array_functions import ArraysRuntime
+from hearthd.runtime.cpu_features import UnsupportedCpu
+from hearthd.runtime.open_bundle import open_arrays
 from tests.baker.gru.gru_example import (
     LAYERS,
     B,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runtime.array_bytes import Arrays
+    from hearthd.runtime.array_bytes import Arrays
 
     Array = NDArray[np.float32]
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from baker.checks import inspection
-from baker.checks.reproduction import changes, compare
-from baker.checks.verification import verify
-from baker.compiler import targets
-from baker.compiler.targets import embedded_elfs, runnable
-from baker.pipeline.bake_gru import bake_gru
-from models.bundle import ArraysManifest, Corrupt, read_manifest_of
-from runtime.array_functions import ArraysRuntime
-from runtime.cpu_features import UnsupportedCpu, best_program
-from runtime.open_bundle import open_arrays
-from server.services.array_service import open_array_service
+from hearthd.baker.checks import inspection
+from hearthd.baker.checks.reproduction import changes, compare
+from hearthd.baker.checks.verification import verify
+from hearthd.baker.compiler import targets
+from hearthd.baker.compiler.targets import embedded_elfs, runnable
+from hearthd.baker.pipeline.bake_gru import bake_gru
+from hearthd.models.bundle import ArraysManifest, Corrupt, read_manifest_of
+from hearthd.runtime.array_functions import ArraysRuntime
+from hearthd.runtime.cpu_features import UnsupportedCpu, best_program
+from hearthd.runtime.open_bundle import open_arrays
+from hearthd.server.services.array_service import open_array_service
 from tests.baker.gru.gru_example import expected, gru_request
 from tests.conftest import Silent
 

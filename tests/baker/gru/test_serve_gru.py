@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def command(name: str, *arguments: object, env: dict[str, str] | None = None) -> list[Any]:
     environment = {"PATH": "", "PYTHONPATH": ".", "NO_COLOR": "1", "COLUMNS": "200", **(env or {})}
-    return [[sys.executable, "-m", "hearth", name, *map(str, arguments)], environment]
+    return [[sys.executable, "-m", "hearthd", name, *map(str, arguments)], environment]
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.pipeline.bake_language_model import bake
-from models.bundle import LanguageManifest, read_manifest_of
-from models.precision import ACTIVATION_TOLERANCE, activation_tolerance
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.models.precision import ACTIVATION_TOLERANCE, activation_tolerance
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request, few_entry_points
 

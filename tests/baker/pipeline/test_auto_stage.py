@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.atomic_folder import BakeError
-from baker.calibration.calibration_text import calibration_text, sequences
-from baker.checks.reproduction import reproduce
-from baker.compare.measurement.position_metrics import kl_divergence
-from baker.compare.sides.prediction import FullPrediction
-from baker.compiler.targets import find_target
-from baker.pipeline import auto_stage
-from baker.pipeline.auto_stage import AutoStage, Chosen
-from baker.pipeline.bake_language_model import bake
-from baker.pipeline.calibration_stage import Calibration
-from baker.pipeline.opened_model import OpenedModel
-from baker.pipeline.recipe import RecipeError, defaults_for
-from baker.pipeline.shared_stages import weights_bytes
-from baker.precision.kl_from_f32 import beginnings
-from baker.reference.numpy_runtime import traced
-from baker.tokenizer.tokenizer_files import read_tokenizer
-from baker.weights.open_weights import open_weights
 from examples.train_tiny_gemma import CONFIG, END, initial
-from models.bundle import LanguageManifest, read_manifest_of
-from models.catalog import ARCHITECTURES
-from models.gemma3 import Gemma3
-from runtime.language_model import IreeRuntime
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.calibration.calibration_text import calibration_text, sequences
+from hearthd.baker.checks.reproduction import reproduce
+from hearthd.baker.compare.measurement.position_metrics import kl_divergence
+from hearthd.baker.compare.sides.prediction import FullPrediction
+from hearthd.baker.compiler.targets import find_target
+from hearthd.baker.pipeline import auto_stage
+from hearthd.baker.pipeline.auto_stage import AutoStage, Chosen
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.calibration_stage import Calibration
+from hearthd.baker.pipeline.opened_model import OpenedModel
+from hearthd.baker.pipeline.recipe import RecipeError, defaults_for
+from hearthd.baker.pipeline.shared_stages import weights_bytes
+from hearthd.baker.precision.kl_from_f32 import beginnings
+from hearthd.baker.reference.numpy_runtime import traced
+from hearthd.baker.tokenizer.tokenizer_files import read_tokenizer
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.gemma3 import Gemma3
+from hearthd.runtime.language_model import IreeRuntime
 from tests.baker.pipeline.test_native import QuantizedWeights
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request, few_entry_points
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.calibration.calibrated_layers import CalibratedLayers
-    from models.dsl.storage import Storage
+    from hearthd.baker.calibration.calibrated_layers import CalibratedLayers
+    from hearthd.models.dsl.storage import Storage
 
 PARTS = 2 * 5  # of two layers: query, key and value; output; gate; up; down
 

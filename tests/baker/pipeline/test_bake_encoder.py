@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from baker.checks.verification import verify
-from baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
-from baker.pipeline.recipe import RecipeError
-from baker.presentation.console import open_console
-from baker.progress import TerminalProgress
-from models.bundle import EncoderManifest, read_manifest
-from server.services.encoder_service import open_encoder_service
+from hearthd.baker.checks.verification import verify
+from hearthd.baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
+from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.baker.presentation.console import open_console
+from hearthd.baker.progress import TerminalProgress
+from hearthd.models.bundle import EncoderManifest, read_manifest
+from hearthd.server.services.encoder_service import open_encoder_service
 from tests.models.families.encoders.encoder_cases import TEXTS, recorded_encoder
 from tests.server.encoders import word_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from server.text.answer import EmbeddedText
+    from hearthd.server.text.answer import EmbeddedText
 
 CASE = "roberta"  # with tokens of one type
 PROGRESS = TerminalProgress(open_console(stderr=True))

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from baker.calibration import calibration_text
-from baker.pipeline.bill_of_materials import (
+from hearthd.baker.calibration import calibration_text
+from hearthd.baker.pipeline.bill_of_materials import (
     BILL,
     licence_of,
     read_licence,
     write_manifest_and_bill,
 )
-from models.bundle import CALIBRATION, FileRecord, SourceRecord, read_manifest, record_file
+from hearthd.models.bundle import CALIBRATION, FileRecord, SourceRecord, read_manifest, record_file
 from tests.models.bundle.example_manifests import EXAMPLE, EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.bundle import Manifest
+    from hearthd.models.bundle import Manifest
 
 SOURCE = SourceRecord(
     name="model.gguf", bytes=1, sha256="ab" * 32, package="Some_Weights", version="1.2"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baker.precision.bit_assignment import Choice, fewest_bytes, hull, least_error
+from hearthd.baker.precision.bit_assignment import Choice, fewest_bytes, hull, least_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.reference.golden_values import (
+from examples.train_tiny_gemma import tokenizer
+from hearthd.baker.reference.golden_values import (
     PROMPTS,
     STEPS,
     TOP_COUNT,
@@ -16,12 +17,11 @@ from baker.reference.golden_values import (
     golden_values,
     prompt_ids,
 )
-from baker.reference.numpy_runtime import NumpyRuntime
-from examples.train_tiny_gemma import tokenizer
-from models.bundle import Golden
-from models.decoder import entry_points
-from models.gemma3 import Gemma3
-from models.program import model_weights
+from hearthd.baker.reference.numpy_runtime import NumpyRuntime
+from hearthd.models.bundle import Golden
+from hearthd.models.decoder import entry_points
+from hearthd.models.gemma3 import Gemma3
+from hearthd.models.program import model_weights
 from tests.models.families.gemma3.gemma3_cases import OPTIONS, TINY
 from tests.models.families.gemma3.gemma3_reference import forward
 from tests.models.numpy_device import random_weights
@@ -29,8 +29,8 @@ from tests.models.numpy_device import random_weights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.bundle import Activations, GoldenRow
-    from models.precision import KvCache
+    from hearthd.models.bundle import Activations, GoldenRow
+    from hearthd.models.precision import KvCache
 
 CONFIG = replace(TINY, vocab_size=tokenizer().get_vocab_size())
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.atomic_folder import BakeError
-from baker.pipeline.bake_language_model import bake
-from baker.pipeline.memory_plan import call_bytes, check_fits, footprint, program_memory
-from baker.pipeline.recipe import Defaults, decode_batches
-from models.decoder import entry_points
-from models.dsl import functions as f
-from models.dsl import fused, ops
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
-from models.gemma3 import Config, Gemma3
-from models.program import ProgramOptions
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.memory_plan import call_bytes, check_fits, footprint, program_memory
+from hearthd.baker.pipeline.recipe import Defaults, decode_batches
+from hearthd.models.decoder import entry_points
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import fused, ops
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.gemma3 import Config, Gemma3
+from hearthd.models.program import ProgramOptions
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request
 from tests.models.families.gemma3.gemma3_cases import TINY
@@ -27,8 +27,8 @@ from tests.models.presets import GEMMA3
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from models.dsl.graph import Graph, Tensor
-    from models.program import Program
+    from hearthd.models.dsl.graph import Graph, Tensor
+    from hearthd.models.program import Program
 
 CONFIG = replace(TINY, layers=3, windows=(4, 4, None))
 CHOICE = Defaults(context=256, slots=4, precision="f32", prefill_tokens=(16,))

@@ -9,17 +9,17 @@ import gguf
 import numpy as np
 import pytest
 
-from baker.parameters import native
-from baker.parameters.parameter_writer import half_after_half, locate, write_parameters
-from baker.precision.kl_from_f32 import Meter
-from baker.reference.numpy_runtime import stored_parameters
-from baker.weights import gguf_integers
-from models import gemma3
-from models.catalog import ARCHITECTURES
-from models.dsl.storage import F32, STORAGES
-from models.dsl.stored_weights import Weight
-from models.dsl.types import DType, TensorType
-from models.program import ProgramOptions, StoredTensor
+from hearthd.baker.parameters import native
+from hearthd.baker.parameters.parameter_writer import half_after_half, locate, write_parameters
+from hearthd.baker.precision.kl_from_f32 import Meter
+from hearthd.baker.reference.numpy_runtime import stored_parameters
+from hearthd.baker.weights import gguf_integers
+from hearthd.models import gemma3
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.storage import F32, STORAGES
+from hearthd.models.dsl.stored_weights import Weight
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.program import ProgramOptions, StoredTensor
 from tests.baker.pipeline.test_auto_precision import RandomWeights
 from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
 from tests.models.unpacked import small_weights
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import IntegerBlock
+    from hearthd.baker.weights.source import IntegerBlock
 
     Array = NDArray[Any]
 

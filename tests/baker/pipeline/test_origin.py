@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from baker.pipeline.origin import hearth
+from hearthd.baker.pipeline.origin import hearth
 
 ROOT = Path(__file__).parents[3]
 

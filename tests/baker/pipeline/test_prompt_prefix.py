@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.atomic_folder import BakeError
-from baker.pipeline.bake_language_model import bake
-from baker.pipeline.prompt_prefix import PrefixError, prefix_ids, write_prefix
-from models.bundle import PREFIX, read_manifest, verify_files
-from runtime.kv_blocks import block_keys, read_blocks
-from server.sampling.options import SamplingOptions
-from server.services.language_service import EngineOptions, open_language_service
-from server.text.answer import AnswerSummary
-from server.text.text_request import TextRequest
-from server.text.tokenizer import Tokenizer
+from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.prompt_prefix import PrefixError, prefix_ids, write_prefix
+from hearthd.models.bundle import PREFIX, read_manifest, verify_files
+from hearthd.runtime.kv_blocks import block_keys, read_blocks
+from hearthd.server.sampling.options import SamplingOptions
+from hearthd.server.services.language_service import EngineOptions, open_language_service
+from hearthd.server.text.answer import AnswerSummary
+from hearthd.server.text.text_request import TextRequest
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.conftest import OPENING, OTHER_TARGET, Silent, bake_request
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
@@ -24,7 +24,7 @@ from tests.server import fakes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from server.services.language_service import LanguageService
+    from hearthd.server.services.language_service import LanguageService
     from tests.conftest import Bundles
 
 LIBRARY = fakes.gemma_like(special=["<turn>"])

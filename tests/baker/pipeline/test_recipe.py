@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from baker.pipeline import recipe
-from baker.pipeline.bake_language_model import bake
-from baker.pipeline.recipe import RecipeError
-from baker.weights.open_weights import PackagedWeights
-from models.catalog import ARCHITECTURES
+from hearthd.baker.pipeline import recipe
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.baker.weights.open_weights import PackagedWeights
+from hearthd.models.catalog import ARCHITECTURES
 from tests.conftest import Silent, bake_request
 from tests.models.presets import GEMMA3, SMOLLM2
 

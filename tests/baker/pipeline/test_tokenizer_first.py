@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from baker.pipeline.bake_encoder import bake_encoder
-from baker.pipeline.bake_language_model import bake
-from baker.pipeline.prompt_prefix import PrefixError
-from baker.weights.source import TokenizerError
+from hearthd.baker.pipeline.bake_encoder import bake_encoder
+from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.prompt_prefix import PrefixError
+from hearthd.baker.weights.source import TokenizerError
 from tests.baker.pipeline.test_bake_encoder import request, write_model
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request

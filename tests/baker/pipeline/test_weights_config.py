@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from baker.parameters.parameter_writer import locate
-from baker.pipeline.recipe import RecipeError
-from baker.pipeline.weights_config import check_architecture, model_config
-from baker.weights.safetensors import SafetensorsSource
-from baker.weights.source import BadFile
-from models.catalog import ARCHITECTURES
-from models.config import ConfigError
+from hearthd.baker.parameters.parameter_writer import locate
+from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.baker.pipeline.weights_config import check_architecture, model_config
+from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.source import BadFile
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ConfigError
 from tests.models.families.cases import CASES
 from tests.models.families.family_recording import recorded, write_folder
 from tests.models.families.ours import OPTIONS
 
 if TYPE_CHECKING:
-    from models.config import ModelConfig
+    from hearthd.models.config import ModelConfig
 
 TIED = ("llama-tied", "gemma3-gemma3", "gemma4-unshared", "granite-granite", "lfm2-lfm2")
 

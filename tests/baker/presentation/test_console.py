@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from baker.presentation.console import open_console
-from baker.progress import TerminalProgress
+from hearthd.baker.presentation.console import open_console
+from hearthd.baker.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

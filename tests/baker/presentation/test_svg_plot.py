@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baker.presentation.svg_plot import (
+from hearthd.baker.presentation.svg_plot import (
     SERIES,
     WIDTH,
     Box,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from baker.presentation.table import Table, escape_markdown, markdown_table, terminal_table
+from hearthd.baker.presentation.table import Table, escape_markdown, markdown_table, terminal_table
 
 TABLE = Table(
     title="Costs [bold]",

@@ -16,8 +16,8 @@ pytest.importorskip("PyKCS11", reason="signs with a token: pip install 'model-si
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from baker.signing.signers import Signer, SigningError, sign, verify_certificate
-from models.bundle import SIGNATURE, BadSignature, read_public_key, require_signed_files
+from hearthd.baker.signing.signers import Signer, SigningError, sign, verify_certificate
+from hearthd.models.bundle import SIGNATURE, BadSignature, read_public_key, require_signed_files
 from tests.baker.signing.test_signers import certificate
 from tests.models.bundle.signed_folders import SigningKey
 from tests.server import adapter_folders
@@ -154,7 +154,7 @@ def test_what_to_install_for_tokens_is_said(
 
 
 def test_the_command_signs_with_a_token(token: Token, adapter: Path) -> None:
-    command = [sys.executable, "-m", "hearth", "sign", str(adapter), "--pkcs11"]
+    command = [sys.executable, "-m", "hearthd", "sign", str(adapter), "--pkcs11"]
     command.append(token.uri("p384"))
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (result.returncode, result.stderr) == (0, "")

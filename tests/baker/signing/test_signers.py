@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("model_signing", reason="signs: pip install 'hearth[sign]'")
+pytest.importorskip("model_signing", reason="signs: pip install 'hearthd[sign]'")
 
 from click.testing import CliRunner
 from cryptography import x509
@@ -22,11 +22,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from model_signing import hashing, signing
 from model_signing._cli import main as reference
 
-from baker.checks.reproduction import compare
-from baker.signing import signers
-from baker.signing.signers import Signer, SigningError, sign, verify_certificate
-from hearth import cli
-from models.bundle import (
+from hearthd import cli
+from hearthd.baker.checks.reproduction import compare
+from hearthd.baker.signing import signers
+from hearthd.baker.signing.signers import Signer, SigningError, sign, verify_certificate
+from hearthd.models.bundle import (
     SIGNATURE,
     BadSignature,
     Corrupt,
@@ -168,7 +168,7 @@ def test_what_to_install_is_said(
     assert (code, stderr) == (
         1,
         "hearth sign: the package 'model_signing' is not installed: install it, as in pip install "
-        "'hearth[sign]'\n",
+        "'hearthd[sign]'\n",
     )
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
     code, _, stderr = run(["verify", bundle, "--key", key.public], monkeypatch, capsys)

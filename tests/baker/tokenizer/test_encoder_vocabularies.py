@@ -16,10 +16,10 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import Unigram
 
-from baker.tokenizer.gguf_vocabulary import convert
-from baker.tokenizer.tokenizer_files import text_tokenizer_json
-from baker.weights.open_weights import open_weights
-from baker.weights.source import TokenizerError
+from hearthd.baker.tokenizer.gguf_vocabulary import convert
+from hearthd.baker.tokenizer.tokenizer_files import text_tokenizer_json
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.source import TokenizerError
 from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
 
 if TYPE_CHECKING:

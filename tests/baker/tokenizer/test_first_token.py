@@ -15,15 +15,15 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import processors
 
-from baker.tokenizer.tokenizer_files import answer_tokenizer, read_tokenizer, special_tokens
-from baker.weights.safetensors import SafetensorsSource
-from baker.weights.source import TokenizerError
-from models.bundle import SpecialTokens
-from models.config import ConfigError
-from models.decoder.config.config_json import ConfigJson
-from models.peft.adapter_settings import BadAdapter, parse_settings
-from server.text.templates.chat_template import ChatTemplate
-from server.text.tokenizer import Tokenizer
+from hearthd.baker.tokenizer.tokenizer_files import answer_tokenizer, read_tokenizer, special_tokens
+from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.source import TokenizerError
+from hearthd.models.bundle import SpecialTokens
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.config_json import ConfigJson
+from hearthd.models.peft.adapter_settings import BadAdapter, parse_settings
+from hearthd.server.text.templates.chat_template import ChatTemplate
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:

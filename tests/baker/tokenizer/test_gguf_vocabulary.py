@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
-from baker.tokenizer.gguf_vocabulary import convert, gguf_specials
-from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
-from baker.weights.source import TokenizerError
-from models.bundle import SpecialTokens
+from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials
+from hearthd.baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
+from hearthd.baker.weights.source import TokenizerError
+from hearthd.models.bundle import SpecialTokens
 from tests.conftest import packaged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from baker.weights.source import WeightSource
+    from hearthd.baker.weights.source import WeightSource
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "tokenizer_smollm2.json"
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from baker.tokenizer.gguf_vocabulary import merges_of
-from baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
-from baker.weights.gguf import GgufSource
-from baker.weights.safetensors import SafetensorsSource
-from baker.weights.source import TokenizerError
-from models.bundle import TOKENIZER, SpecialTokens
+from hearthd.baker.tokenizer.gguf_vocabulary import merges_of
+from hearthd.baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
+from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.source import TokenizerError
+from hearthd.models.bundle import TOKENIZER, SpecialTokens
 from tests.conftest import packaged
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from baker.tokenizer.unused_merges import drop_unused_merges, used_merges
+from hearthd.baker.tokenizer.unused_merges import drop_unused_merges, used_merges
 
 LETTERS = "abc"
 WORDS = st.text(LETTERS, min_size=2, max_size=6)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baker.tuning import batches
-from baker.tuning.batches import Batch, Bucket
-from baker.tuning.examples import Example
+from hearthd.baker.tuning import batches
+from hearthd.baker.tuning.batches import Batch, Bucket
+from hearthd.baker.tuning.examples import Example
 
 
 def example(length: int, learned: int) -> Example:

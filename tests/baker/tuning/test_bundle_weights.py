@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from baker.tuning.bundle_weights import _dequantized
-from models.dsl import storage
-from models.dsl.fused.small_products import sample_small
-from models.dsl.types import DType
+from hearthd.baker.tuning.bundle_weights import _dequantized
+from hearthd.models.dsl import storage
+from hearthd.models.dsl.fused.small_products import sample_small
+from hearthd.models.dsl.types import DType
 from tests.models.unpacked import real_weights, small_weights, whole
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from baker.tuning.examples import BadExample, Example, ExampleReader
 from examples.train_tiny_gemma import END, tokenizer
-from server.text.templates.chat_template import ChatTemplate
-from server.text.tokenizer import Tokenizer
+from hearthd.baker.tuning.examples import BadExample, Example, ExampleReader
+from hearthd.server.text.templates.chat_template import ChatTemplate
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.baker.tuning.tiny_model import TEMPLATE, write_lines
 
 if TYPE_CHECKING:

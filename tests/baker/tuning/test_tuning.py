@@ -17,18 +17,18 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from baker.adapters.adapter import read_adapter
-from baker.tuning import batches, tuning
-from baker.tuning.checkpoint import CHECKPOINT, CheckpointError, read_checkpoint
-from baker.tuning.training_program import compile_program
-from baker.tuning.tuning import TuneError, TuneRequest
-from baker.tuning.tuning_report import LOSS_PLOT, TuningReport
-from models.bundle import PARAMETERS, VMFB
-from models.decoder.next_token_loss import loss_graph
-from models.dsl.evaluate import evaluate
-from models.gemma3 import ARCHITECTURE
-from models.peft.adapter_folder import TENSORS
-from models.peft.adapter_settings import CONFIG
+from hearthd.baker.adapters.adapter import read_adapter
+from hearthd.baker.tuning import batches, tuning
+from hearthd.baker.tuning.checkpoint import CHECKPOINT, CheckpointError, read_checkpoint
+from hearthd.baker.tuning.training_program import compile_program
+from hearthd.baker.tuning.tuning import TuneError, TuneRequest
+from hearthd.baker.tuning.tuning_report import LOSS_PLOT, TuningReport
+from hearthd.models.bundle import PARAMETERS, VMFB
+from hearthd.models.decoder.next_token_loss import loss_graph
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.gemma3 import ARCHITECTURE
+from hearthd.models.peft.adapter_folder import TENSORS
+from hearthd.models.peft.adapter_settings import CONFIG
 from tests.baker.tuning.tiny_model import CONFIG as TINY
 from tests.baker.tuning.tiny_model import request, write_lines, write_model
 from tests.conftest import Silent
@@ -36,8 +36,8 @@ from tests.conftest import Silent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from baker.tuning.checkpoint import History
-    from baker.tuning.examples import Example
+    from hearthd.baker.tuning.checkpoint import History
+    from hearthd.baker.tuning.examples import Example
 
 BF16 = ml_dtypes.bfloat16
 ROOT = Path(__file__).parents[3]
@@ -70,7 +70,7 @@ def use_program(place: Path, patch: pytest.MonkeyPatch) -> None:
         for name in (PARAMETERS, VMFB):
             shutil.copy(place / name, folder / name)
 
-    patch.setattr("baker.tuning.tuning.compile_program", copy_program)
+    patch.setattr("hearthd.baker.tuning.tuning.compile_program", copy_program)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_killed_run_continues_with_the_same_bits(
 import os, signal
 import pytest
 from pathlib import Path
-from baker.tuning.tuning_report import TuningReport
+from hearthd.baker.tuning.tuning_report import TuningReport
 from rich.console import Console
 from tests.baker.tuning import test_tuning
 from tests.baker.tuning.tiny_model import request

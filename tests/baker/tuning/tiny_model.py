@@ -9,13 +9,13 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from examples.train_tiny_gemma import END, hugging_face_config, tokenizer
-from models.gemma3 import ARCHITECTURE, Config
+from hearthd.models.gemma3 import ARCHITECTURE, Config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from baker.tuning.tuning import TuneRequest
+    from hearthd.baker.tuning.tuning import TuneRequest
 
 CONFIG = Config(
     layers=1, hidden=16, ffn=16, heads=1, kv_heads=1, head_dim=16, max_context=256,
@@ -63,7 +63,7 @@ def write_lines(path: Path, lines: Sequence[object]) -> Path:
 
 def request(folder: Path, out: str = "adapter", **options: Any) -> TuneRequest:
     """Tune the model in `folder` on the examples beside it, one short matrix."""
-    from baker.tuning.tuning import TuneRequest
+    from hearthd.baker.tuning.tuning import TuneRequest
 
     usual = {"rank": 2, "targets": ("q_proj",), "batch": 2, "accumulate": 2, "learning_rate": 0.05}
     return TuneRequest(

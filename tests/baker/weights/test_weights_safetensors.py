@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baker.weights import source as weights_source
-from baker.weights.safetensors import SafetensorsSource
-from baker.weights.source import BadFile, NoSuchTensor, NoWeights, UnsupportedType
+from hearthd.baker.weights import source as weights_source
+from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.source import BadFile, NoSuchTensor, NoWeights, UnsupportedType
 
 if TYPE_CHECKING:
     from pathlib import Path

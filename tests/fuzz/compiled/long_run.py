@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from baker.atomic_file import write_atomically
+from hearthd.baker.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable

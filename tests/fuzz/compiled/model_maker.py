@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models import gru
-from models.catalog import ARCHITECTURES, ENCODERS
-from models.config import ConfigError, ModelConfig
-from models.dsl.graph import Input
-from models.dsl.storage import STORAGES
-from models.dsl.types import DType, TypeRuleError
-from models.encoder.encoder_entry_points import EncoderOptions
-from models.gru import GruConfig
-from models.precision import PRECISIONS
-from models.program import ArraysProgram, ProgramOptions
+from hearthd.models import gru
+from hearthd.models.catalog import ARCHITECTURES, ENCODERS
+from hearthd.models.config import ConfigError, ModelConfig
+from hearthd.models.dsl.graph import Input
+from hearthd.models.dsl.storage import STORAGES
+from hearthd.models.dsl.types import DType, TypeRuleError
+from hearthd.models.encoder.encoder_entry_points import EncoderOptions
+from hearthd.models.gru import GruConfig
+from hearthd.models.precision import PRECISIONS
+from hearthd.models.program import ArraysProgram, ProgramOptions
 from tests.models.numpy_device import random_arrays, random_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph
-    from models.program import Program
+    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.program import Program
 
     Array = NDArray[Any]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.parameters.irpa import ArchiveWriter
-from models.dsl.evaluate import evaluate
+from hearthd.baker.parameters.irpa import ArchiveWriter
+from hearthd.models.dsl.evaluate import evaluate
 from tests.fuzz.compiled import long_run
 from tests.fuzz.compiled.long_run import FindingFile
 from tests.fuzz.compiled.model_maker import make_model
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph
     from tests.fuzz.compiled.long_run import State
     from tests.fuzz.compiled.model_maker import Model
     from tests.models.compiled import Loaded

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from models.dsl.composite import inlined
-from models.dsl.graph import Apply, Graph, Tensor
-from models.dsl.ops import REGISTRY
-from models.dsl.ops.record import Loop
-from models.dsl.types import DType
+from hearthd.models.dsl.composite import inlined
+from hearthd.models.dsl.graph import Apply, Graph, Tensor
+from hearthd.models.dsl.ops import REGISTRY
+from hearthd.models.dsl.ops.record import Loop
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

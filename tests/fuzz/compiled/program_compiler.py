@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from iree.compiler.tools.binaries import find_tool
 
-from baker.compiler.compilation import compiler_for
-from baker.compiler.kernel_objects import build
-from baker.compiler.targets import find_target
-from models.bundle import PARAMETER_SCOPE
-from models.dsl.composite import inlined
-from models.dsl.graph import Apply, Graph
-from models.dsl.mlir.stablehlo import chains, kernels, module_text
-from models.dsl.ops.control import scan
-from models.dsl.ops.indexing import scatter
+from hearthd.baker.compiler.compilation import compiler_for
+from hearthd.baker.compiler.kernel_objects import build
+from hearthd.baker.compiler.targets import find_target
+from hearthd.models.bundle import PARAMETER_SCOPE
+from hearthd.models.dsl.composite import inlined
+from hearthd.models.dsl.graph import Apply, Graph
+from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
+from hearthd.models.dsl.ops.control import scan
+from hearthd.models.dsl.ops.indexing import scatter
 from tests.models.compiled import Loaded
 
 if TYPE_CHECKING:

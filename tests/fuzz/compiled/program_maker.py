@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from models.dsl.graph import Input, Tensor
-from models.dsl.types import DslError, DType, TensorType
+from hearthd.models.dsl.graph import Input, Tensor
+from hearthd.models.dsl.types import DslError, DType, TensorType
 from tests.fuzz.compiled.programs import Step, apply, attribute_value
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.types import DType, TensorType
 from tests.fuzz.compiled.program_maker import MAX_STEPS, Maker
 from tests.fuzz.compiled.programs import Program
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.dsl.evaluate import evaluate
-from models.dsl.mlir.stablehlo import module_text
-from models.dsl.types import DslError
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.dsl.types import DslError
 from tests.fuzz.compiled import long_run
 from tests.fuzz.compiled.long_run import FindingFile
 from tests.fuzz.compiled.program_bounds import exact, tiny, unit
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
     from tests.fuzz.compiled.long_run import State
     from tests.fuzz.compiled.program_bounds import Bounded
     from tests.fuzz.compiled.programs import Case

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.graph import Graph, Input, Tensor, make_graph
-from models.dsl.types import DType, TensorType
-from models.dsl.value_and_grad import value_and_grad
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.dsl.value_and_grad import value_and_grad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from models.dsl.evaluate import evaluate
+from hearthd.models.dsl.evaluate import evaluate
 from tests.fuzz.compiled import model_runs
 from tests.fuzz.compiled.model_maker import KINDS, make_model
 from tests.fuzz.compiled.model_runs import check_model

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from models.catalog import ARCHITECTURES
-from models.dsl import ops
-from models.dsl.mlir.stablehlo import module_text
-from models.dsl.ops.elementwise import COMPUTE_BARRIER
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
-from models.precision import PRECISIONS
-from models.program import ProgramOptions
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.dsl.ops.elementwise import COMPUTE_BARRIER
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.precision import PRECISIONS
+from hearthd.models.program import ProgramOptions
 from tests.fuzz.compiled.model_maker import KINDS, make_config, make_model
 from tests.models.presets import GEMMA3, SMOLLM2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.models.dsl.graph import Graph, Tensor
 
 _PRODUCT = re.compile(
     r'"stablehlo\.dot_general"\((%\S+), (%\S+)\).*lhs_batching_dimensions = \[(.*?)\], '

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.dsl.evaluate import evaluate
+from hearthd.models.dsl.evaluate import evaluate
 from tests.fuzz.compiled import program_runs
 from tests.fuzz.compiled.program_bounds import exact
 from tests.fuzz.compiled.program_compiler import CHECKED, FASTER, compile_all

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.batch.batch_targets import in_process
+from hearthd.server.batch.batch_targets import in_process
 from tests.fuzz.guided.cpu_limits import within_ticks
 from tests.server import adapter_folders, fakes, templates
 

@@ -22,8 +22,8 @@ import atheris
 
 from tests.fuzz.guided.coverage import KERNELS
 
-with atheris.instrument_imports(include=["baker", "models", "runtime", "server"]):
-    from server.text.templates import template_budget
+with atheris.instrument_imports(include=["hearthd"]):
+    from hearthd.server.text.templates import template_budget
     from tests.fuzz.guided import coverage_inputs
     from tests.fuzz.guided.cpu_limits import CpuTimeExceeded, cpu_limit
 

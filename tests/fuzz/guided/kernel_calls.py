@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import ml_dtypes
 import numpy as np
 
-from models.dsl import packing
-from models.dsl.composite import Fused
-from models.dsl.fused.adapter_products import LANES, MAX_SMALL_RANK, TERMS, adapter_blocks
-from models.dsl.fused.small_products import FORMS
-from models.dsl.ops import REGISTRY
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import packing
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.fused.adapter_products import LANES, MAX_SMALL_RANK, TERMS, adapter_blocks
+from hearthd.models.dsl.fused.small_products import FORMS
+from hearthd.models.dsl.ops import REGISTRY
+from hearthd.models.dsl.types import DType, TensorType
 from tests.fuzz.guided.guarded_memory import GuardedMemory
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.ops.record import Kernel
+    from hearthd.models.dsl.ops.record import Kernel
 
     Array = NDArray[Any]
 

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runtime.cpu_features import cpu_features
+from hearthd.runtime.cpu_features import cpu_features
 from tests.fuzz.guided.kernel_calls import run
 from tests.fuzz.reader import Reader
 from tests.models.kernels.kernel_library import INSTRUCTION_SETS, write_sources

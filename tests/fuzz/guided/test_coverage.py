@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from server.text.templates import template_budget
+from hearthd.server.text.templates import template_budget
 from tests.fuzz.guided import coverage_inputs
 from tests.fuzz.guided.coverage_inputs import corpus, groups, mutated, seeds, victim_of, written
 

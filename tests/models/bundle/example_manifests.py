@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from models.bundle import (
+from hearthd.models.bundle import (
     ENCODER_INPUTS,
     FORMAT,
     AdapterArray,

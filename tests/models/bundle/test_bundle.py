@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.bundle import (
+from hearthd.models.bundle import (
     FORMAT,
     MANIFEST,
     NO_PLACES,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from models.bundle import Corrupt, FileRecord, LanguageManifest, record_file, verify_files
+from hearthd.models.bundle import Corrupt, FileRecord, LanguageManifest, record_file, verify_files
 from tests.models.bundle.example_manifests import EXAMPLE
 
 if TYPE_CHECKING:

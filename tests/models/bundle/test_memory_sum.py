@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.bundle import Footprint, Memory, NotABundle, NotEnoughMemory, megabytes
+from hearthd.models.bundle import Footprint, Memory, NotABundle, NotEnoughMemory, megabytes
 
 SIZES = st.integers(0, 10**10)
 MEMORIES = st.builds(

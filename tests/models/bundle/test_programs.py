@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from models.bundle import FileRecord, NotABundle, ProgramFile, Target, parse_manifest
+from hearthd.models.bundle import FileRecord, NotABundle, ProgramFile, Target, parse_manifest
 from tests.models.bundle.example_manifests import ARRAYS, EXAMPLE, EXAMPLES
 
 OTHER = ProgramFile(

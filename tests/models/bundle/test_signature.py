@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from models.bundle import (
+from hearthd.models.bundle import (
     MANIFEST,
     SIGNATURE,
     BadKey,
@@ -28,7 +28,7 @@ from tests.models.bundle.example_manifests import EXAMPLE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytest.importorskip("cryptography", reason="checks signatures: pip install 'hearth[verify]'")
+pytest.importorskip("cryptography", reason="checks signatures: pip install 'hearthd[verify]'")
 
 from cryptography.hazmat.primitives.asymmetric import ec
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from models.dsl.graph import Apply
+from hearthd.models.dsl.graph import Apply
 from tests.models.dsl.test_fuse import OPTIONS, program_of
 
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from models.catalog import ARCHITECTURES
-from models.dsl.composite import inlined
-from models.dsl.fused import attention_cached
-from models.dsl.mlir.chains import Segment, units
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.composite import inlined
+from hearthd.models.dsl.fused import attention_cached
+from hearthd.models.dsl.mlir.chains import Segment, units
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 from tests.models.dsl.test_fuse import OPTIONS, tiny
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Graph
-    from models.dsl.mlir.chains import Unit
-    from models.program import Program
+    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.dsl.mlir.chains import Unit
+    from hearthd.models.program import Program
 
 # Architectures whose layers have nothing between their products but kernels.
 DENSE = ("gemma3", "llama", "qwen3")

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import functions as f
-from models.dsl import fused, ops
-from models.dsl.evaluate import evaluate
-from models.dsl.mlir.chains import Segment, units
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import fused, ops
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.mlir.chains import Segment, units
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 from tests.models.compiled import compiled_fixture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.models.dsl.graph import Graph, Tensor
     from tests.models.compiled import Compiled
 
 WIDTH = 64

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import composite as composites
-from models.dsl import functions as f
-from models.dsl import fused, ops
-from models.dsl.composite import Fused, composite, inlined
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import Apply, Graph, deduplicated
-from models.dsl.types import DslError, TypeRuleError
+from hearthd.models.dsl import composite as composites
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import fused, ops
+from hearthd.models.dsl.composite import Fused, composite, inlined
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Apply, Graph, deduplicated
+from hearthd.models.dsl.types import DslError, TypeRuleError
 from tests.models.graphs import check_gradient, run, traced
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
     Array = NDArray[Any]
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.catalog import ARCHITECTURES
-from models.dsl import functions as f
-from models.dsl import fuse, ops
-from models.dsl.composite import inlined
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
-from models.dsl.rewrite import Node, Part, Rule, Variable, rewritten
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
-from models.program import ProgramOptions
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import fuse, ops
+from hearthd.models.dsl.composite import inlined
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
+from hearthd.models.dsl.rewrite import Node, Part, Rule, Variable, rewritten
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.program import ProgramOptions
 from tests.models.numpy_device import Device
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.config import ModelConfig
-    from models.dsl.rewrite import Pattern
-    from models.precision import KvCache
-    from models.program import Program
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.dsl.rewrite import Pattern
+    from hearthd.models.precision import KvCache
+    from hearthd.models.program import Program
 
     Array = NDArray[Any]
 

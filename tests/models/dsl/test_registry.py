@@ -14,14 +14,14 @@ import jsonschema
 import numpy as np
 import pytest
 
-from models.dsl.evaluate import evaluate
-from models.dsl.ops import REGISTRY, NoGradient, Op, Sample, elementwise
-from models.dsl.registry.__main__ import main
-from models.dsl.registry.definitions import read
-from models.dsl.registry.documents import documents
-from models.dsl.registry.facts import all_facts
-from models.dsl.registry.op_signature import slots, variants
-from models.dsl.types import DslError, DType, NoGradientError
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.ops import REGISTRY, NoGradient, Op, Sample, elementwise
+from hearthd.models.dsl.registry.__main__ import main
+from hearthd.models.dsl.registry.definitions import read
+from hearthd.models.dsl.registry.documents import COMMAND, documents
+from hearthd.models.dsl.registry.facts import all_facts
+from hearthd.models.dsl.registry.op_signature import slots, variants
+from hearthd.models.dsl.types import DslError, DType, NoGradientError
 from tests.models.dsl.ops.op_checks import samples_of
 from tests.models.graphs import gradient_graph, traced, type_of
 
@@ -63,10 +63,10 @@ def test_a_document_that_was_edited_or_deleted_is_seen(written: Path, name: str)
     path = written / name
     changed = path.read_text(encoding="utf-8").replace("multiply", "multiplied", 1)
     path.write_text(changed, encoding="utf-8")
-    assert main(["--check"], written) == f"{name} is stale: run python -m models.dsl.registry"
+    assert main(["--check"], written) == f"{name} is stale: run {COMMAND}"
     assert path.read_text(encoding="utf-8") == changed
     path.unlink()
-    assert main(["--check"], written) == f"{name} is missing: run python -m models.dsl.registry"
+    assert main(["--check"], written) == f"{name} is missing: run {COMMAND}"
     assert not path.exists()
     assert main([], written) is None
     assert main(["--check"], written) is None
@@ -113,9 +113,7 @@ def test_an_op_that_differs_from_its_document_is_seen(
 ) -> None:
     declare(**changes)
     assert main(["--check"], ROOT) == (
-        "operators.json is stale, docs/operators.md is stale: run python -m models.dsl.registry"
-        if changes
-        else None
+        f"operators.json is stale, docs/operators.md is stale: run {COMMAND}" if changes else None
     )
 
 

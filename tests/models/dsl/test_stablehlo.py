@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from iree.compiler import ir
 
-from models.decoder import entry_points
-from models.dsl import nn, ops
-from models.dsl.composite import inlined
-from models.dsl.graph import Apply, Tensor
-from models.dsl.mlir.stablehlo import module_text
-from models.dsl.ops import REGISTRY, Lowering
-from models.dsl.ops.creation import MAX_CONSTANT_SIZE, literal
-from models.dsl.trace import trace
-from models.dsl.types import DslError, DType, TensorType, TypeRuleError
-from models.gemma3 import Config, Gemma3
-from models.program import ProgramOptions
+from hearthd.models.decoder import entry_points
+from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.composite import inlined
+from hearthd.models.dsl.graph import Apply, Tensor
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.dsl.ops import REGISTRY, Lowering
+from hearthd.models.dsl.ops.creation import MAX_CONSTANT_SIZE, literal
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DslError, DType, TensorType, TypeRuleError
+from hearthd.models.gemma3 import Config, Gemma3
+from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:
-    from models.program import Program
+    from hearthd.models.program import Program
 
 TINY = Config(
     layers=3, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, max_context=64,

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import nn, ops
-from models.dsl.evaluate import evaluate
-from models.dsl.gradient import gradients
-from models.dsl.graph import Graph, Input, Tensor, make_graph
-from models.dsl.trace import trace
-from models.dsl.types import DslError, DType, NoGradientError, TensorType, TypeRuleError, VoidError
+from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.gradient import gradients
+from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import (
+    DslError,
+    DType,
+    NoGradientError,
+    TensorType,
+    TypeRuleError,
+    VoidError,
+)
 from tests.models.graphs import run, traced
 
 if TYPE_CHECKING:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import Input, Tensor, make_graph
-from models.dsl.nn import Linear
-from models.dsl.optimizers import Adam, Optimizer, Sgd, WarmupCosine, clipped
-from models.dsl.trace import trace
-from models.dsl.types import DslError, DType, NoGradientError, TensorType
-from models.dsl.value_and_grad import value_and_grad
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Input, Tensor, make_graph
+from hearthd.models.dsl.nn import Linear
+from hearthd.models.dsl.optimizers import Adam, Optimizer, Sgd, WarmupCosine, clipped
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DslError, DType, NoGradientError, TensorType
+from hearthd.models.dsl.value_and_grad import value_and_grad
 from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.graphs import check_gradient, run, traced, type_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph
 
     Array = NDArray[Any]
 

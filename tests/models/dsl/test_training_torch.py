@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.dsl import functions as f
-from models.dsl.evaluate import evaluate
-from models.dsl.optimizers import Adam, Sgd, WarmupCosine
-from models.dsl.trace import trace
-from models.dsl.types import DType
-from models.dsl.value_and_grad import value_and_grad
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.optimizers import Adam, Sgd, WarmupCosine
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType
+from hearthd.models.dsl.value_and_grad import value_and_grad
 from tests.models.dsl.test_training import OPTIMIZERS, update_graph
 from tests.models.graphs import type_of
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

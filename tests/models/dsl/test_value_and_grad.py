@@ -9,14 +9,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.composite import inlined
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import Tensor, op_of
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
-from models.dsl.value_and_grad import value_and_grad
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import inlined
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Tensor, op_of
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.dsl.value_and_grad import value_and_grad
 from tests.models.compiled import Compiled
 from tests.models.graphs import traced, type_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph
 
     Array = NDArray[Any]
 

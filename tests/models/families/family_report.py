@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from baker.tokenizer.gguf_vocabulary import SUPPORTED_TYPES
-from baker.weights.open_weights import open_weights
-from models.dsl.evaluate import evaluate
+from hearthd.baker.tokenizer.gguf_vocabulary import SUPPORTED_TYPES
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.dsl.evaluate import evaluate
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS
 from tests.models.families.encoders.encoder_cases import (

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 
-from baker.weights.safetensors import SafetensorsSource
-from models.gemma4 import Config as Gemma4Config
-from models.lfm2 import Config as Lfm2Config
-from models.phi3 import Config as Phi3Config
+from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.models.gemma4 import Config as Gemma4Config
+from hearthd.models.lfm2 import Config as Lfm2Config
+from hearthd.models.phi3 import Config as Phi3Config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.decoder.config.decoder_config import DecoderConfig
+    from hearthd.models.decoder.config.decoder_config import DecoderConfig
 
     Array = NDArray[Any]
 

@@ -11,7 +11,7 @@ import transformers
 from safetensors.numpy import save_file
 from torch.overrides import TorchFunctionMode
 
-from baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.safetensors import SafetensorsSource
 from tests.models.families.cases import SMALL, random_tensors
 
 if TYPE_CHECKING:

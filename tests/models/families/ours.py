@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.parameters.parameter_writer import locate, write_parameters
-from baker.reference.numpy_runtime import stored_parameters
-from models.catalog import ARCHITECTURES
-from models.decoder.entry_points import read
-from models.dsl.evaluate import evaluate
-from models.dsl.fuse import optimized
-from models.dsl.storage import F32
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
-from models.program import ProgramOptions
+from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.reference.numpy_runtime import stored_parameters
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.entry_points import read
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.fuse import optimized
+from hearthd.models.dsl.storage import F32
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from baker.weights.source import WeightSource
-    from models.config import ModelConfig
-    from models.dsl.graph import Tensor
-    from models.program import Program
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.program import Program
 
     Array = NDArray[Any]
 

@@ -18,21 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baker.compiler.compilation import Compilation, CompileError
-from baker.compiler.targets import find_target
-from baker.pipeline.encoder_recipe import encoder_recipes
-from baker.pipeline.recipe import VERIFY_TOKENS, decode_batches, recipes
-from models.catalog import ENCODERS
-from models.dsl.mlir.stablehlo import chains, kernels, module_text
-from models.encoder.encoder_entry_points import EncoderOptions
-from models.precision import PRECISIONS
-from models.program import ProgramOptions
+from hearthd.baker.compiler.compilation import Compilation, CompileError
+from hearthd.baker.compiler.targets import find_target
+from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.recipe import VERIFY_TOKENS, decode_batches, recipes
+from hearthd.models.catalog import ENCODERS
+from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
+from hearthd.models.encoder.encoder_entry_points import EncoderOptions
+from hearthd.models.precision import PRECISIONS
+from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from models.config import ModelConfig
-    from models.dsl.graph import Graph
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.dsl.graph import Graph
 
 # A precision of each way to store and multiply matrices.
 COMPILED_PRECISIONS = ("f32", "bf16", "native")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.safetensors import SafetensorsSource
 from tests.models.families import oracle
 from tests.models.families.cases import CASES, TOKENS, Case
 from tests.models.families.encoders import encoder_oracle

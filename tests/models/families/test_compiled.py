@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 
-from baker.compiler.compilation import Compilation
-from baker.compiler.targets import find_target
-from models.catalog import ARCHITECTURES
-from models.dsl.graph import make_graph
-from models.dsl.mlir.stablehlo import chains, kernels, module_text
-from models.program import ProgramOptions
+from hearthd.baker.compiler.compilation import Compilation
+from hearthd.baker.compiler.targets import find_target
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.graph import make_graph
+from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
+from hearthd.models.program import ProgramOptions
 from tests.models.compiled import Compiled
 from tests.models.dsl.test_fuse import program_of
 from tests.models.numpy_device import Device
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph
 
 OPTIONS = ProgramOptions(context=64, precision="int8-g32", prefill_tokens=(4,), decode_batches=(1,))
 TOKENS = [5, 9, 33, 2, 60, 17, 41, 8]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl.graph import make_graph
-from models.program import ProgramOptions
+from hearthd.models.dsl.graph import make_graph
+from hearthd.models.program import ProgramOptions
 from tests.models.compiled import Compiled
 from tests.models.dsl.test_fuse import program_of
 from tests.models.numpy_device import Device
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.program import Program
+    from hearthd.models.program import Program
 
     Array = NDArray[Any]
 

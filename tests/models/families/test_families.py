@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.weights.open_weights import open_weights
+from hearthd.baker.weights.open_weights import open_weights
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS
 from tests.models.families.family_recording import EXACT, ROWS, recorded, write_folder

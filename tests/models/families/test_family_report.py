@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from models.catalog import ARCHITECTURES, ENCODERS
+from hearthd.models.catalog import ARCHITECTURES, ENCODERS
 from tests.models.families.family_report import (
     FILES,
     HEADER,

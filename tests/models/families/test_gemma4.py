@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.catalog import ARCHITECTURES
-from models.config import ConfigError
-from models.decoder.next_token_loss import loss_graph
-from models.dsl.evaluate import evaluate
-from models.gemma4 import Config
-from models.program import ProgramOptions
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.next_token_loss import loss_graph
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.gemma4 import Config
+from hearthd.models.program import ProgramOptions
 from tests.models.families.family_recording import recorded
 from tests.models.numpy_device import Device
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from models.catalog import ARCHITECTURES
-from models.lfm2 import Config
-from models.program import ProgramOptions
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.lfm2 import Config
+from hearthd.models.program import ProgramOptions
 from tests.models.numpy_device import Device
 
 CONFIG = Config(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baker.pipeline.encoder_recipe import encoder_recipes
-from baker.pipeline.recipe import recipes
-from models.catalog import ARCHITECTURES, ENCODERS
+from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.recipe import recipes
+from hearthd.models.catalog import ARCHITECTURES, ENCODERS
 from tests.models.families.published_sizes import SIZES, compile_program, graphs_of
 
 if TYPE_CHECKING:

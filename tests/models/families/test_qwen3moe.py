@@ -9,14 +9,14 @@ import gguf
 import numpy as np
 import pytest
 
-from baker.parameters import native
-from baker.parameters.parameter_writer import locate, write_parameters
-from baker.reference.numpy_runtime import stored_parameters
-from baker.weights.open_weights import open_weights
-from models.catalog import ARCHITECTURES
-from models.config import ConfigError
-from models.decoder.experts import ExpertsConfig
-from models.program import ProgramOptions
+from hearthd.baker.parameters import native
+from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.reference.numpy_runtime import stored_parameters
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.experts import ExpertsConfig
+from hearthd.models.program import ProgramOptions
 from tests.models.compiled import Compiled
 from tests.models.families import ours
 from tests.models.families.cases import random_tensors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.cpu_features import cpu_features
+from hearthd.runtime.cpu_features import cpu_features
 from tests.models.kernels.kernel_library import INSTRUCTION_SETS, LoadedKernels
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.compiler.kernel_objects import instructions
-from baker.compiler.targets import find_target
+from hearthd.baker.compiler.kernel_objects import instructions
+from hearthd.baker.compiler.targets import find_target
 from tests.models.kernels.kernel_library import Kernels, build_library, kernel_names
 
 if TYPE_CHECKING:

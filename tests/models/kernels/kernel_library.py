@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
-from baker.compiler.targets import find_target
-from models import dsl
-from models.dsl.activations import kernel_name, kernel_source
-from models.dsl.ops import REGISTRY
-from models.dsl.types import DType, TensorType
+from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
+from hearthd.baker.compiler.targets import find_target
+from hearthd.models import dsl
+from hearthd.models.dsl.activations import kernel_name, kernel_source
+from hearthd.models.dsl.ops import REGISTRY
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

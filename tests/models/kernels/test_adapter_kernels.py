@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl.fused.adapter_products import LANES, TERMS, adapter_blocks
-from models.dsl.fused.grouped_products import sample_matrix
-from models.dsl.fused.small_products import FORMS, sample_small
+from hearthd.models.dsl.fused.adapter_products import LANES, TERMS, adapter_blocks
+from hearthd.models.dsl.fused.grouped_products import sample_matrix
+from hearthd.models.dsl.fused.small_products import FORMS, sample_small
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.dsl.packing import SmallForm
+    from hearthd.models.dsl.packing import SmallForm
     from tests.models.kernels.kernel_library import Kernels
 
     Array = NDArray[Any]

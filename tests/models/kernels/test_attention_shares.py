@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl.fused.cache_attention import attention_cached, attention_cached_i8
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl.fused.cache_attention import attention_cached, attention_cached_i8
+from hearthd.models.dsl.types import DType, TensorType
 from tests.models.kernels.attention_cases import SCALE
 from tests.models.kernels.test_cache_kernels import quantized
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.dsl.ops.record import Kernel
+    from hearthd.models.dsl.ops.record import Kernel
     from tests.models.kernels.kernel_library import LoadedKernels
 
     Array = NDArray[Any]

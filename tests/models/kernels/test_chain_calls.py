@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.compiler.kernel_objects import FLAGS, PACKAGE
-from models.dsl import fused, ops
-from models.dsl.fused.grouped_products import sample_matrix as sample
-from models.dsl.mlir.chain import STATE, WORKGROUPS
-from models.dsl.mlir.chains import Segment, units
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE
+from hearthd.models.dsl import fused, ops
+from hearthd.models.dsl.fused.grouped_products import sample_matrix as sample
+from hearthd.models.dsl.mlir.chain import STATE, WORKGROUPS
+from hearthd.models.dsl.mlir.chains import Segment, units
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 from tests.models.dsl.test_chains import attention, decode
 from tests.models.kernels.kernel_library import SOURCES
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph, Tensor
-    from models.dsl.mlir.chain import Call, Chain, Place
+    from hearthd.models.dsl.graph import Graph, Tensor
+    from hearthd.models.dsl.mlir.chain import Call, Chain, Place
 
     Array = NDArray[Any]
 

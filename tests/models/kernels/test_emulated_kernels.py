@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import packing
-from models.dsl.composite import Fused
-from models.dsl.fused.small_products import FORMS
-from models.dsl.ops import REGISTRY
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import packing
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.fused.small_products import FORMS
+from hearthd.models.dsl.ops import REGISTRY
+from hearthd.models.dsl.types import DType, TensorType
 from tests.fuzz.guided.coverage_inputs import kept_calls
 from tests.fuzz.guided.kernel_calls import Call, call_of
 from tests.models.kernels.emulated_kernels import EMULATED, QEMU, build_program, emulated
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.packing import SmallForm
+    from hearthd.models.dsl.packing import SmallForm
     from tests.models.kernels.emulated_kernels import EmulatedKernels
     from tests.models.kernels.kernel_library import Kernels, LoadedKernels
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from baker.compiler.kernel_objects import PACKAGE
-from models.dsl.composite import Fused
-from models.dsl.ops import REGISTRY
+from hearthd.baker.compiler.kernel_objects import PACKAGE
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.ops import REGISTRY
 from tests.fuzz.guided.coverage_inputs import kept_calls
 from tests.fuzz.guided.kernel_calls import MAKERS, call_of, run
 from tests.models.kernels.kernel_library import SOURCES

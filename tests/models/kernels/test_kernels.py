@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.compiler.targets import TARGET_NAMES, find_target
-from models.dsl import packing
-from models.dsl.fused import linear_grouped, linear_upper
-from models.dsl.ops import REGISTRY
-from models.dsl.ops.record import Kernel
-from models.dsl.types import DType, TensorType
+from hearthd.baker.compiler.targets import TARGET_NAMES, find_target
+from hearthd.models.dsl import packing
+from hearthd.models.dsl.fused import linear_grouped, linear_upper
+from hearthd.models.dsl.ops import REGISTRY
+from hearthd.models.dsl.ops.record import Kernel
+from hearthd.models.dsl.types import DType, TensorType
 from tests.models.kernels.attention_cases import FORMS, KEYS, SCALE, attended, cache_of
 from tests.models.kernels.emulated_kernels import EMULATED
 from tests.models.kernels.kernel_library import TARGETS, build_library, kernel_names

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models.dsl.fused.small_products import FORMS
+from hearthd.models.dsl.fused.small_products import FORMS
 from tests.models.kernels import test_kernels, test_small_kernels
 from tests.models.kernels.test_small_kernels import attrs
 

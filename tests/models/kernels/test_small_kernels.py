@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import packing
-from models.dsl.fused import linear_small
-from models.dsl.fused.small_products import FORMS
+from hearthd.models.dsl import packing
+from hearthd.models.dsl.fused import linear_small
+from hearthd.models.dsl.fused.small_products import FORMS
 from tests.models.unpacked import small_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.dsl.packing import SmallForm
+    from hearthd.models.dsl.packing import SmallForm
     from tests.models.kernels.kernel_library import Kernels
 
     Array = NDArray[Any]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl.fused import linear_upper
-from models.dsl.fused.small_products import INT6, INT12
+from hearthd.models.dsl.fused import linear_upper
+from hearthd.models.dsl.fused.small_products import INT6, INT12
 from tests.models.kernels.test_small_kernels import SHAPES, matrix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.dsl.packing import SmallForm
+    from hearthd.models.dsl.packing import SmallForm
     from tests.models.kernels.kernel_library import Kernels
 
     Array = NDArray[Any]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from server.api import inert_fields
-from server.api.fields import Fields
-from server.api.inert_fields import FIELDS
-from server.app import Guards
+from hearthd.server.api import inert_fields
+from hearthd.server.api.fields import Fields
+from hearthd.server.api.inert_fields import FIELDS
+from hearthd.server.app import Guards
 from tests.server import fakes
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty
 

@@ -14,13 +14,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from server.app import create_app
+from hearthd.server.app import create_app
 from tests.server import fakes, templates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.services.language_service import LanguageService
+    from hearthd.server.services.language_service import LanguageService
 
 # With tokens to fill in the middle: without them /infill answers 501.
 LIBRARY = fakes.gemma_like(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from server.app import create_app
+from hearthd.server.app import create_app
 from tests.server import encoders, fakes, functions
 from tests.server.openai_servers import LIBRARY
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from server.services.service import Service
+    from hearthd.server.services.service import Service
 
 SERVICES: dict[str, Callable[[], Service]] = {
     "language": lambda: fakes.fake_service(LIBRARY),

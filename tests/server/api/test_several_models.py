@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from server.services.deployment import Deployment
-from server.services.model_pool import ModelPool
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.model_pool import ModelPool
 from tests.server import fakes, functions, templates
 from tests.server.fake_models import FakeModel, pool
 from tests.server.generate_client import LIBRARY

@@ -16,15 +16,15 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner
 
-from server.batch.batch_targets import CannotReach, UrlTarget, in_process
-from server.batch.cli import app
-from server.batch.files import Answers, BadBatch, BatchRequest, Reply, Requests
-from server.batch.runner import answer as send
-from server.batch.runner import run
-from server.errors import SelfTestFailed
-from server.process.listening import url
-from server.services.language_service import LocalLanguageService
-from server.text.tokenizer import Tokenizer
+from hearthd.server.batch.batch_targets import CannotReach, UrlTarget, in_process
+from hearthd.server.batch.cli import app
+from hearthd.server.batch.files import Answers, BadBatch, BatchRequest, Reply, Requests
+from hearthd.server.batch.runner import answer as send
+from hearthd.server.batch.runner import run
+from hearthd.server.errors import SelfTestFailed
+from hearthd.server.process.listening import url
+from hearthd.server.services.language_service import LocalLanguageService
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.openai_servers import LIBRARY, chatty
@@ -135,7 +135,7 @@ def test_a_batch_that_is_killed_loses_nothing(tmp_path: Path, slow_server: str) 
     count, kills = 120, 3
     requests = written(tmp_path / "requests", count, ("/v1/completions",))
     out = tmp_path / "answers"
-    command = [sys.executable, "-m", "hearth", "batch", str(requests), "--out", str(out)]
+    command = [sys.executable, "-m", "hearthd", "batch", str(requests), "--out", str(out)]
     command += ["--url", slow_server, "--parallel", "5"]
     for kill in range(kills):
         enough = count * (kill + 1) // (kills + 1)
@@ -181,7 +181,7 @@ def test_a_busy_target_is_asked_again(tmp_path: Path, monkeypatch: pytest.Monkey
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr("server.batch.runner.asyncio.sleep", sleep)
+    monkeypatch.setattr("hearthd.server.batch.runner.asyncio.sleep", sleep)
     todo = Requests(written(tmp_path / "requests", 1))
     with Answers(tmp_path / "answers", todo) as answers:
         target = Scripted(reply(429, 7), *[reply(429)] * 9, reply(503), CannotReach(), reply(500))
@@ -217,7 +217,7 @@ def test_a_server_that_ends_within_a_response_is_asked_again(response: bytes) ->
         socket.create_server(("127.0.0.1", 0)) as bound,
         ThreadPoolExecutor() as server,
         UrlTarget(url(bound), api_key=None, parallel=1) as target,
-        mock.patch("server.batch.runner._FIRST_WAIT", 0.0),
+        mock.patch("hearthd.server.batch.runner._FIRST_WAIT", 0.0),
     ):
         bound.settimeout(10)
         served = server.submit(serve)

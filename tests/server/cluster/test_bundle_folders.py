@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from models.bundle import MANIFEST, REQUEST_MEMORY, SHARED_MEMORY, EntryPoint
-from runtime.device import CannotLoad
-from server.cluster import bundles
-from server.cluster.bundles import BundleFolders, OtherProgram, Replaced
-from server.services.service import fingerprint
-from server.settings import Settings
+from hearthd.models.bundle import MANIFEST, REQUEST_MEMORY, SHARED_MEMORY, EntryPoint
+from hearthd.runtime.device import CannotLoad
+from hearthd.server.cluster import bundles
+from hearthd.server.cluster.bundles import BundleFolders, OtherProgram, Replaced
+from hearthd.server.services.service import fingerprint
+from hearthd.server.settings import Settings
 from tests.fake_runtime import FakeRuntime
 from tests.server import adapter_folders, encoders, fakes, functions
 from tests.server.services.test_programs import OTHER, with_other
@@ -21,7 +21,7 @@ from tests.server.services.test_programs import OTHER, with_other
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from models.bundle import Manifest
+    from hearthd.models.bundle import Manifest
 
 
 def write(folder: Path, manifest: Manifest) -> Path:
@@ -88,7 +88,7 @@ def test_a_folder_with_another_bundle_is_rejected(tmp_path: Path) -> None:
 def test_replicas_run_the_program_of_the_node_that_deploys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.cpu_features.this_machine", lambda: "x86_64")
+    monkeypatch.setattr("hearthd.runtime.cpu_features.this_machine", lambda: "x86_64")
     service = functions.service()
     manifest = with_other(service.manifest)
     folders = opener()

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from server.cluster.cached_blocks import SentBlocks, matching_blocks
-from server.cluster.delivery import Delivery
-from server.cluster.work import work_of
-from server.engine.generation import (
+from hearthd.server.cluster.cached_blocks import SentBlocks, matching_blocks
+from hearthd.server.cluster.delivery import Delivery
+from hearthd.server.cluster.work import work_of
+from hearthd.server.engine.generation import (
     AdapterUse,
     EmbedRequest,
     Failed,
@@ -21,14 +21,14 @@ from server.engine.generation import (
     Started,
     Token,
 )
-from server.sampling.options import SamplingOptions
-from server.text.grammars.answer_constraint import AnswerRules, Constraints
-from server.text.grammars.grammar import Grammar
-from server.text.tokenizer import Tokenizer
+from hearthd.server.sampling.options import SamplingOptions
+from hearthd.server.text.grammars.answer_constraint import AnswerRules, Constraints
+from hearthd.server.text.grammars.grammar import Grammar
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:
-    from server.engine.generation import Event
+    from hearthd.server.engine.generation import Event
 
 LIBRARY = fakes.gemma_like()
 SAMPLING = SamplingOptions(temperature=0.5, logit_bias=((3, -1.0),), dry_breakers={4: ((5,),)})

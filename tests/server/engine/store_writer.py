@@ -10,7 +10,7 @@ import itertools
 import sys
 from pathlib import Path
 
-from server.engine.prefix_store import PrefixStore
+from hearthd.server.engine.prefix_store import PrefixStore
 from tests.server.engine.test_prefix_store import BUNDLE, block
 
 

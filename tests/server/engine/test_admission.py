@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from server.engine.admission import Admission, retry_after
-from server.errors import Draining, EngineStopped, QueueFull
+from hearthd.server.engine.admission import Admission, retry_after
+from hearthd.server.errors import Draining, EngineStopped, QueueFull
 
 
 def accept(admission: Admission) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runtime.interface import read_prompt
-from server.engine.engine import Engine
-from server.engine.generation import (
+from hearthd.runtime.interface import read_prompt
+from hearthd.server.engine.engine import Engine
+from hearthd.server.engine.generation import (
     Embedded,
     EmbedRequest,
     Event,
@@ -22,8 +22,8 @@ from server.engine.generation import (
     Started,
     Token,
 )
-from server.engine.prefix_cache import PrefixCache
-from server.sampling.options import SamplingOptions
+from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.sampling.options import SamplingOptions
 from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from server.engine.prompt_lookup import Costs
+    from hearthd.server.engine.prompt_lookup import Costs
 
 
 GREEDY = SamplingOptions(temperature=0, top_k=0, top_p=1, min_p=0, repeat_penalty=1, logprobs=None)

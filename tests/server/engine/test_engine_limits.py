@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from server.engine.engine import Engine
-from server.engine.generation import EmbedRequest, Failed, Finished, Started
-from server.engine.inbox import Cancel, Message, Stop, Submit
-from server.engine.prompt_lookup import Costs
-from server.errors import Draining, EngineStopped, QueueFull
+from hearthd.server.engine.engine import Engine
+from hearthd.server.engine.generation import EmbedRequest, Failed, Finished, Started
+from hearthd.server.engine.inbox import Cancel, Message, Stop, Submit
+from hearthd.server.engine.prompt_lookup import Costs
+from hearthd.server.errors import Draining, EngineStopped, QueueFull
 from tests.server.engine.test_engine import (
     events_of,
     fake,
@@ -140,7 +140,7 @@ def test_an_internal_error_ends_every_request(
         raise ZeroDivisionError("our own bug")
 
     async def test(engine: Engine) -> None:
-        monkeypatch.setattr("server.engine.scheduler.Scheduler.ready", broken)
+        monkeypatch.setattr("hearthd.server.engine.scheduler.Scheduler.ready", broken)
         generations = [engine.submit(request_of(n)) for n in range(3)]
         results = await asyncio.gather(*(events_of(g) for g in generations))
         assert {type(events[-1]) for events in results} == {Failed}
@@ -178,9 +178,9 @@ def panic(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        "server.engine.sequence.Sequence.append",
-        "server.engine.step.PromptLookup",
-        "server.sampling.sampler.Sampler.sample",
+        "hearthd.server.engine.sequence.Sequence.append",
+        "hearthd.server.engine.step.PromptLookup",
+        "hearthd.server.sampling.sampler.Sampler.sample",
         "tests.fake_runtime.FakeRuntime.decode",
         "tests.fake_runtime.FakeRuntime.prefill",
         "tests.fake_runtime.FakeRuntime.set_adapter",
@@ -199,7 +199,7 @@ def test_a_panic_ends_its_request_and_no_other(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_draft_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(engine: Engine) -> None:
-        monkeypatch.setattr("server.engine.step.best_draft", panic)
+        monkeypatch.setattr("hearthd.server.engine.step.best_draft", panic)
         assert (await events_of(engine.submit(request_of(2))))[-1] == Finished("length")
 
     with_engine(fake(), test, costs=Costs((2, 4)))
@@ -207,7 +207,7 @@ def test_a_draft_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_panic_outside_of_a_request_ends_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(engine: Engine) -> None:
-        monkeypatch.setattr("server.engine.scheduler.Scheduler.ready", panic)
+        monkeypatch.setattr("hearthd.server.engine.scheduler.Scheduler.ready", panic)
         generations = [engine.submit(request_of(n)) for n in range(3)]
         results = await asyncio.gather(*(events_of(g) for g in generations))
         assert {type(events[-1]) for events in results} == {Failed}

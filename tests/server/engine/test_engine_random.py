@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.engine.generation import Event, Failed, Finished, Generation, Request, Started
-from server.engine.prefix_cache import PrefixCache
-from server.engine.prompt_lookup import Costs
+from hearthd.server.engine.generation import Event, Failed, Finished, Generation, Request, Started
+from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prompt_lookup import Costs
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import GREEDY, SAMPLED, fake, tokens_in, with_engine
 
 if TYPE_CHECKING:
-    from server.engine.engine import Engine
+    from hearthd.server.engine.engine import Engine
 
 VOCAB, CONTEXT, EOS, POISON = 24, 40, (1, 2), 23
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from server.engine.generation import EmbedRequest, Event, Failed, Finished, Token
-from server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.generation import EmbedRequest, Event, Failed, Finished, Token
+from hearthd.server.engine.prefix_cache import PrefixCache
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import SAMPLED, events_of, request_of, tokens_in, with_engine
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runtime.interface import Rows
-    from server.engine.engine import Engine
-    from server.engine.generation import Request
+    from hearthd.runtime.interface import Rows
+    from hearthd.server.engine.engine import Engine
+    from hearthd.server.engine.generation import Request
 
 LARGE = 13  # allocations fail for a sequence with this token
 LONG = (1, 2, 3, 4, LARGE, 6, 7, 8, 9, 10, 11, 12)

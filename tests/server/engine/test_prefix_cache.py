@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.kv_blocks import block_keys
-from server.engine.prefix_cache import PrefixCache
+from hearthd.runtime.kv_blocks import block_keys
+from hearthd.server.engine.prefix_cache import PrefixCache
 
 if TYPE_CHECKING:
-    from runtime.interface import Rows
+    from hearthd.runtime.interface import Rows
 
 SIZE = 10  # bytes of a block
 

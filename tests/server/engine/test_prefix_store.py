@@ -14,15 +14,15 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from server.engine import prefix_store
-from server.engine.prefix_cache import PrefixCache
-from server.engine.prefix_store import CannotStore, PrefixStore
+from hearthd.server.engine import prefix_store
+from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefix_store import CannotStore, PrefixStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from runtime.interface import Rows
+    from hearthd.runtime.interface import Rows
 
 BUNDLE = hashlib.sha256(b"bundle").digest()
 SIZE = 100_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.engine.prompt_lookup import Costs, PromptLookup, best_draft
+from hearthd.server.engine.prompt_lookup import Costs, PromptLookup, best_draft
 
 tokens_of_few = st.lists(st.integers(0, 3), max_size=40)
 

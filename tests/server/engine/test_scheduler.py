@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from server.engine.generation import EmbedRequest, Request
-from server.engine.scheduler import Scheduler
-from server.engine.sequence import NO_SLOT, Sequence, new_sequence
-from server.sampling.options import SamplingOptions
+from hearthd.server.engine.generation import EmbedRequest, Request
+from hearthd.server.engine.scheduler import Scheduler
+from hearthd.server.engine.sequence import NO_SLOT, Sequence, new_sequence
+from hearthd.server.sampling.options import SamplingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

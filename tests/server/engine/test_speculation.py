@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pytest
 
-from server.engine.engine import Engine
-from server.engine.generation import Event, Failed, Finished, Request, Token
-from server.engine.prompt_lookup import Costs, PromptLookup
+from hearthd.server.engine.engine import Engine
+from hearthd.server.engine.generation import Event, Failed, Finished, Request, Token
+from hearthd.server.engine.prompt_lookup import Costs, PromptLookup
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import GREEDY, SAMPLED, events_of, request_of, with_engine
 from tests.server.engine.test_engine_random import Free
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from server.sampling.options import SamplingOptions
-    from server.services.language_service import Speculation
+    from hearthd.server.sampling.options import SamplingOptions
+    from hearthd.server.services.language_service import Speculation
 
 SIZES = (2, 4, 8)
 VOCAB, CONTEXT = 24, 64
@@ -226,7 +226,7 @@ def test_a_prompt_that_cannot_be_indexed_ends_its_request_only(
         assert "no memory to index" in failed[-1].message
         assert served[-1] == Finished("length")
 
-    monkeypatch.setattr("server.engine.step.PromptLookup", Poor)
+    monkeypatch.setattr("hearthd.server.engine.step.PromptLookup", Poor)
     with_engine(runtime_of(slots=2), test, costs=Free(SIZES))
 
 

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from models.bundle import (
+from hearthd.models.bundle import (
     MANIFEST,
     TOKENIZER,
     VMFB,
@@ -31,7 +31,7 @@ from models.bundle import (
     record_file,
     write_manifest,
 )
-from server.version import version
+from hearthd.server.version import version
 from tests.server import tiny
 from tests.server.certificates import certificate
 
@@ -78,7 +78,7 @@ def copy(bundle: Path, tmp_path: Path) -> Path:
 
 def serve(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "hearth", "serve", *map(str, arguments)],
+        [sys.executable, "-m", "hearthd", "serve", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -160,7 +160,7 @@ def test_the_server_runs_when_logs_cannot_be_written(bundle: Path) -> None:
     port = _free_port()
     with Path("/dev/full").open("w") as full:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hearth", "serve", str(bundle)],
+            [sys.executable, "-m", "hearthd", "serve", str(bundle)],
             stdout=full,
             stderr=full,
             env={

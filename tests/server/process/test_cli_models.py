@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from models.bundle import PARAMETERS, VMFB, LanguageManifest, read_manifest_of, write_manifest
+from hearthd.models.bundle import (
+    PARAMETERS,
+    VMFB,
+    LanguageManifest,
+    read_manifest_of,
+    write_manifest,
+)
 from tests.server.process.test_cli import address_in, bundle, failure, serve
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from server.process import client_timeouts
-from server.process.client_timeouts import TimedConnection
-from server.process.draining_server import DrainingServer
+from hearthd.server.process import client_timeouts
+from hearthd.server.process.client_timeouts import TimedConnection
+from hearthd.server.process.draining_server import DrainingServer
 from tests.server import fakes
 from tests.server.api.middleware.test_abuse import connect, request
 from tests.server.api.operator.test_operator_routes import wait_until_free
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asyncio.trsock import TransportSocket
     from collections.abc import Iterator
 
-    from server.process.listening import Tls
+    from hearthd.server.process.listening import Tls
 
 PATIENCE = 0.5
 # Patience, a second until the next look, and a busy machine.

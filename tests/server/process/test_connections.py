@@ -17,8 +17,8 @@ from unittest import mock
 import pytest
 from fastapi import FastAPI
 
-from server.process.draining_server import DrainingServer
-from server.process.request_target import use_origin_form
+from hearthd.server.process.draining_server import DrainingServer
+from hearthd.server.process.request_target import use_origin_form
 from tests.server.certificates import tls
 from tests.server.generate_client import answer, wait_until
 from tests.server.process.test_fault_isolation import running
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from server.process.client_timeouts import TimedConnection
+    from hearthd.server.process.client_timeouts import TimedConnection
 
 __all__ = ["running"]  # a fixture
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from server.app import create_app
-from server.process import draining_server as serving
-from server.process.client_timeouts import TimedConnection
-from server.process.draining_server import DrainingServer
-from server.process.listening import bind, url
+from hearthd.server.app import create_app
+from hearthd.server.process import draining_server as serving
+from hearthd.server.process.client_timeouts import TimedConnection
+from hearthd.server.process.draining_server import DrainingServer
+from hearthd.server.process.listening import bind, url
 from tests.server import fakes
 from tests.server.certificates import tls
 from tests.server.tls import encrypted, trusting
@@ -26,8 +26,8 @@ from tests.server.tls import encrypted, trusting
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.process.listening import Tls
-    from server.services.language_service import LanguageService
+    from hearthd.server.process.listening import Tls
+    from hearthd.server.services.language_service import LanguageService
 
 LIBRARY = fakes.gemma_like()
 

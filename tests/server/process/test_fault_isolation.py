@@ -15,13 +15,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from server.errors import NotReloaded
-from server.fault_isolation import BackgroundTasks, contained
-from server.process import draining_server
-from server.process.client_timeouts import TimedConnection
-from server.process.draining_server import DrainingServer
-from server.services.deployment import Deployment
-from server.services.model_pool import ModelPool
+from hearthd.server.errors import NotReloaded
+from hearthd.server.fault_isolation import BackgroundTasks, contained
+from hearthd.server.process import draining_server
+from hearthd.server.process.client_timeouts import TimedConnection
+from hearthd.server.process.draining_server import DrainingServer
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.model_pool import ModelPool
 from tests.server import fakes
 from tests.server.certificates import tls
 from tests.server.generate_client import LIBRARY, answer, wait_until
@@ -87,34 +87,34 @@ def ask(client: httpx.Client, **body: Any) -> str:
 
 FAULTS = [
     # uvicorn's hooks, and the ticks of the server and of its models
-    "server.services.model_pool:ModelPool.tick",
-    "server.services.model_pool:ModelPool._is_expired",
-    "server.services.deployment:Deployment.check_files",
-    "server.process.draining_server:free_memory",
-    "server.process.client_timeouts:TimedConnection.close_if_timed_out",
+    "hearthd.server.services.model_pool:ModelPool.tick",
+    "hearthd.server.services.model_pool:ModelPool._is_expired",
+    "hearthd.server.services.deployment:Deployment.check_files",
+    "hearthd.server.process.draining_server:free_memory",
+    "hearthd.server.process.client_timeouts:TimedConnection.close_if_timed_out",
     # methods of the protocol and its factory, called by the event loop
     pytest.param(
-        "server.process.client_timeouts:TimedConnection.__init__",
+        "hearthd.server.process.client_timeouts:TimedConnection.__init__",
         # The event loop leaves the socket to the garbage collector.
         marks=pytest.mark.filterwarnings("ignore:Exception ignored in. <socket"),
     ),
-    "server.process.client_timeouts:TimedConnection.accepted",
-    "server.process.client_timeouts:TimedConnection.data_received",
-    "server.process.client_timeouts:TimedConnection.handle_events",
-    "server.process.client_timeouts:TimedConnection.on_response_complete",
+    "hearthd.server.process.client_timeouts:TimedConnection.accepted",
+    "hearthd.server.process.client_timeouts:TimedConnection.data_received",
+    "hearthd.server.process.client_timeouts:TimedConnection.handle_events",
+    "hearthd.server.process.client_timeouts:TimedConnection.on_response_complete",
     # tasks of requests, and the threads in which they read texts
-    "server.api.middleware.body_limits:_Body.receive",
-    "server.api.middleware.body_limits:_Body.keep",
-    "server.api.middleware.access_log:_write_line",
-    "server.text.tokenizer:Tokenizer.encode",
-    "server.text.completion:Completion.pieces",
-    "server.metrics:LanguageMetrics.completed",
-    "server.services.deployment:Deployment.lease",
+    "hearthd.server.api.middleware.body_limits:_Body.receive",
+    "hearthd.server.api.middleware.body_limits:_Body.keep",
+    "hearthd.server.api.middleware.access_log:_write_line",
+    "hearthd.server.text.tokenizer:Tokenizer.encode",
+    "hearthd.server.text.completion:Completion.pieces",
+    "hearthd.server.metrics:LanguageMetrics.completed",
+    "hearthd.server.services.deployment:Deployment.lease",
     # the engine's thread
-    "server.engine.engine:Engine._handle",
-    "server.engine.step:StepRunner._admit",
-    "server.engine.sequence:Sequence.take",
-    "server.sampling.sampler:Sampler.sample",
+    "hearthd.server.engine.engine:Engine._handle",
+    "hearthd.server.engine.step:StepRunner._admit",
+    "hearthd.server.engine.sequence:Sequence.take",
+    "hearthd.server.sampling.sampler:Sampler.sample",
     "tests.fake_runtime:FakeRuntime.decode",
     "tests.fake_runtime:FakeRuntime.prefill",
 ]
@@ -140,9 +140,9 @@ def test_each_choice_of_a_panic_gets_an_error(
 ) -> None:
     """Otherwise the client would wait for ever."""
     _, client = running
-    fail_once(monkeypatch, "server.text.completion:Completion.pieces")
+    fail_once(monkeypatch, "hearthd.server.text.completion:Completion.pieces")
     assert "internal error" in ask(client, n=2, stream=True, model="first")
-    fail_once(monkeypatch, "server.text.tokenizer:Tokenizer.encode")
+    fail_once(monkeypatch, "hearthd.server.text.tokenizer:Tokenizer.encode")
     assert "internal error" in ask(client, model="first")
 
 
@@ -155,22 +155,22 @@ def test_a_background_task_that_fails_is_logged_and_ends_nothing_else(
 ) -> None:
     server, client = running
     pool: Any = server._pool
-    monkeypatch.setattr("server.fault_isolation._REPEAT_SECONDS", 0)
+    monkeypatch.setattr("hearthd.server.fault_isolation._REPEAT_SECONDS", 0)
     if fault == "reload":
-        failed = fail_once(monkeypatch, "server.services.deployment:Deployment.reload")
+        failed = fail_once(monkeypatch, "hearthd.server.services.deployment:Deployment.reload")
         loop = server._loop
         assert loop is not None
         monkeypatch.setattr(server, "_had_terminal", False, raising=False)
         loop.call_soon_threadsafe(server._on_sighup)
     elif fault == "unload":
-        failed = fail_once(monkeypatch, "server.services.deployment:Deployment.unload")
+        failed = fail_once(monkeypatch, "hearthd.server.services.deployment:Deployment.unload")
         monkeypatch.setattr(
             ModelPool,
             "_is_expired",
             lambda _, model: model.name == "second" and not failed.is_set(),
         )
     else:
-        failed = fail_once(monkeypatch, "server.services.service:Service.stop")
+        failed = fail_once(monkeypatch, "hearthd.server.services.service:Service.stop")
         later = fakes.fake_service(LIBRARY, name="second", context=256)
         second = pool.find("second")
         monkeypatch.setattr(second, "_open_bundle", lambda _reserved: later)
@@ -237,7 +237,7 @@ def test_an_error_does_not_keep_a_server_from_its_end(
     if fault == "idle":
         monkeypatch.setattr(ModelPool, "idle", property(mock.Mock(side_effect=Panic("injected"))))
     elif fault == "cancel all":
-        fail_once(monkeypatch, "server.services.model_pool:ModelPool.cancel")
+        fail_once(monkeypatch, "hearthd.server.services.model_pool:ModelPool.cancel")
     else:
         monkeypatch.setattr(Deployment, fault, mock.Mock(side_effect=Panic("injected")))
     service = fakes.fake_service(LIBRARY)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _BEGIN = """
 import sys, threading
 from pathlib import Path
-from server.process.free_memory import bound_free_memory, free_memory
+from hearthd.server.process.free_memory import bound_free_memory, free_memory
 
 def anonymous():
     status = Path("/proc/self/status").read_text()
@@ -70,7 +70,7 @@ print(anonymous() - before)
 """
 _FILE = """
 import collections, json, random, time
-from server.text.tokenizer import Tokenizer
+from hearthd.server.text.tokenizer import Tokenizer
 
 letters = [chr(0x4E00 + number) for number in range(320)]
 merges = [[first, second] for first in letters for second in letters]

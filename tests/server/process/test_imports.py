@@ -8,17 +8,24 @@ import sys
 
 import pytest
 
-from server.app import create_app
+from hearthd.server.app import create_app
 from tests.server import fakes
 from tests.server.openai_servers import LIBRARY
 
-FORBIDDEN = ("baker", "models.dsl", "models.decoder", "iree.compiler", "safetensors", "gguf")
+FORBIDDEN = (
+    "hearthd.baker",
+    "hearthd.models.dsl",
+    "hearthd.models.decoder",
+    "iree.compiler",
+    "safetensors",
+    "gguf",
+)
 LEAN = """
 import json, sys
-from server.process.lazy_imports import build_models_lazily
+from hearthd.server.process.lazy_imports import build_models_lazily
 build_models_lazily()
 from tests.server.process.test_imports import document
-from server.api.openai.chat import ChatRequest
+from hearthd.server.api.openai.chat import ChatRequest
 print(json.dumps([document(), ChatRequest.__pydantic_complete__, list(sys.modules)]))
 """
 
@@ -35,7 +42,7 @@ def document() -> str:
     return json.dumps(app.openapi(), sort_keys=True)
 
 
-@pytest.mark.parametrize("module", ["server.app", "server.cli"])
+@pytest.mark.parametrize("module", ["hearthd.server.app", "hearthd.server.cli"])
 def test_the_server_imports_neither_baker_nor_compiler_nor_jinja(module: str) -> None:
     loaded = run(f"import sys, {module}; print('\\n'.join(sys.modules))").split()
     assert module in loaded

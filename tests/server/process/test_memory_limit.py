@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.bundle import (
+from hearthd.models.bundle import (
     PARAMETERS,
     SIGNATURE_MEMORY,
     TOKENIZER,
@@ -24,12 +24,12 @@ from models.bundle import (
     read_manifest_of,
     read_public_key,
 )
-from runtime.language_model import IreeRuntime
-from server.open_service import open_model
-from server.process import memory_limit as memory
-from server.process.memory_limit import Limit, admit, memory_limit
-from server.services.language_service import EngineOptions, open_language_service
-from server.settings import Settings
+from hearthd.runtime.language_model import IreeRuntime
+from hearthd.server.open_service import open_model
+from hearthd.server.process import memory_limit as memory
+from hearthd.server.process.memory_limit import Limit, admit, memory_limit
+from hearthd.server.services.language_service import EngineOptions, open_language_service
+from hearthd.server.settings import Settings
 from tests.models.bundle.signed_folders import SigningKey
 from tests.server import fakes, tiny
 
@@ -108,7 +108,8 @@ def test_the_operators_limit_replaces_the_bakers_and_the_lowest_counts(system: P
 def test_ulimit_counts() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_DATA, (2**33, 2**33)); "
-        "from server.process.memory_limit import memory_limit; print(memory_limit(2**40, None))"
+        "from hearthd.server.process.memory_limit import memory_limit; "
+        "print(memory_limit(2**40, None))"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert resource.RLIM_INFINITY in resource.getrlimit(resource.RLIMIT_DATA)

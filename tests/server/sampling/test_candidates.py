@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.sampling.candidates import Candidates, draw, fewest, largest, total
-from server.sampling.constraint import ConstraintFailed
+from hearthd.server.sampling.candidates import Candidates, draw, fewest, largest, total
+from hearthd.server.sampling.constraint import ConstraintFailed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from server.sampling.candidates import Candidates
-from server.sampling.chain import SAMPLERS, View
-from server.sampling.options import SamplingOptions
+from hearthd.server.sampling.candidates import Candidates
+from hearthd.server.sampling.chain import SAMPLERS, View
+from hearthd.server.sampling.options import SamplingOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from server.sampling.options import SamplingOptions
-from server.services.language_service import LocalLanguageService
-from server.text.sampling_text import SamplingText
-from server.text.tokenizer import Tokenizer
+from hearthd.server.sampling.options import SamplingOptions
+from hearthd.server.services.language_service import LocalLanguageService
+from hearthd.server.text.sampling_text import SamplingText
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server.fakes import BOS, EOS, gemma_like, manifest_of, running
 

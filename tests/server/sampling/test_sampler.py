@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.sampling.constraint import ConstraintFailed
-from server.sampling.options import SamplingOptions
-from server.sampling.sampler import SampledToken, Sampler
+from hearthd.server.sampling.constraint import ConstraintFailed
+from hearthd.server.sampling.options import SamplingOptions
+from hearthd.server.sampling.sampler import SampledToken, Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from server.sampling.constraint import Constraint
+    from hearthd.server.sampling.constraint import Constraint
 
 OFF = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)
 GREEDY = replace(OFF, temperature=0)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.bundle import (
+from hearthd.models.bundle import (
     CHAT_TEMPLATE,
     MANIFEST,
     PARAMETERS,
@@ -24,14 +24,14 @@ from models.bundle import (
     record_file,
     write_manifest,
 )
-from runtime.open_bundle import check_and_load
-from server.services.language_service import open_language_service
+from hearthd.runtime.open_bundle import check_and_load
+from hearthd.server.services.language_service import open_language_service
 from tests.server import fakes, templates, tiny
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runtime.self_test import Level
+    from hearthd.runtime.self_test import Level
 
 FILES = (MANIFEST, "model.vmfb", PARAMETERS, TOKENIZER, CHAT_TEMPLATE, PREFIX)
 LARGE = (PARAMETERS, PREFIX)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from models.bundle import Corrupt
-from server.app import Guards
-from server.errors import NotReloaded
-from server.services.file_watch import FileWatch
+from hearthd.models.bundle import Corrupt
+from hearthd.server.app import Guards
+from hearthd.server.errors import NotReloaded
+from hearthd.server.services.file_watch import FileWatch
 from tests.server import fakes, functions
 from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.generate_client import LIBRARY
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from server.services.language_service import LocalLanguageService
+    from hearthd.server.services.language_service import LocalLanguageService
 
 KEY = "a key of the operator"
 KEYS = {"Authorization": f"Bearer {KEY}"}

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from models.bundle import REQUEST_MEMORY, Corrupt
-from server.app import Guards
-from server.errors import NotReloaded
-from server.services import model_pool
-from server.services.deployment import Deployment
+from hearthd.models.bundle import REQUEST_MEMORY, Corrupt
+from hearthd.server.app import Guards
+from hearthd.server.errors import NotReloaded
+from hearthd.server.services import model_pool
+from hearthd.server.services.deployment import Deployment
 from tests.server import fakes, functions
 from tests.server.fake_models import OWN, FakeModel, complete, pool, statuses, words
 from tests.server.generate_client import wait_until

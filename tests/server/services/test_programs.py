@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from models.bundle import FileRecord, LanguageManifest, ProgramFile, Target
-from server.services.deployment import Deployment
-from server.services.language_service import EngineOptions, LocalLanguageService
-from server.services.service import fingerprint
-from server.text.tokenizer import Tokenizer
+from hearthd.models.bundle import FileRecord, LanguageManifest, ProgramFile, Target
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
+from hearthd.server.services.service import fingerprint
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import adapter_folders, fakes
 from tests.server.generate_client import LIBRARY
@@ -93,9 +93,9 @@ def test_an_unloaded_model_has_the_fingerprint_of_the_program_that_a_load_would_
     manifest: LanguageManifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Deployment("fake-model", _never_opened, manifest=manifest)
-    monkeypatch.setattr("runtime.cpu_features.this_machine", lambda: "x86_64")
+    monkeypatch.setattr("hearthd.runtime.cpu_features.this_machine", lambda: "x86_64")
     assert model.fingerprint == fingerprint(manifest, OTHER)
-    monkeypatch.setattr("runtime.cpu_features.this_machine", lambda: "riscv64")
+    monkeypatch.setattr("hearthd.runtime.cpu_features.this_machine", lambda: "riscv64")
     assert model.fingerprint == fingerprint(manifest, manifest.programs[0])
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hearth.cli import main
-from server.terminal import commands
+from hearthd.cli import main
+from hearthd.server.terminal import commands
 from tests.server import fakes
 from tests.server.templates import GEMMA
 

@@ -10,11 +10,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hearth import run
-from models.bundle import Corrupt, NotABundle, bundle_home, write_manifest
-from server.open_service import bundle_folders, open_service
-from server.settings import BadSettings, load
-from server.terminal import bundle_commands, commands
+from hearthd import run
+from hearthd.models.bundle import Corrupt, NotABundle, bundle_home, write_manifest
+from hearthd.server.open_service import bundle_folders, open_service
+from hearthd.server.settings import BadSettings, load
+from hearthd.server.terminal import bundle_commands, commands
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.fake_models import FakeModel, complete, pool
@@ -91,7 +91,7 @@ def test_run_bakes_a_missing_model_and_chats(home: Path, monkeypatch: pytest.Mon
 
         def __init__(self, command: list[str]) -> None:
             super().__init__(self)
-            baked.append(command[3:])
+            baked.append(command[4:])
             (home / "gemma3").mkdir()
             (home / "gemma3" / "manifest.json").write_text("{}")
 

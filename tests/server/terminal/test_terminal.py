@@ -19,11 +19,11 @@ import typer
 from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
-from server import flags
-from server.api.generation_fields import GenerationFields
-from server.terminal.commands import NOT_HERE
-from server.terminal.conversation import converse
-from server.terminal.session import Session
+from hearthd.server import flags
+from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.terminal.commands import NOT_HERE
+from hearthd.server.terminal.conversation import converse
+from hearthd.server.terminal.session import Session
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, answer
 from tests.server.templates import GEMMA

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, decoders
 
-from server.text.answer_decoder import InvalidDecoder, answer_decoder
-from server.text.detokenize import Detokenizer
-from server.text.tokenizer import Tokenizer
+from hearthd.server.text.answer_decoder import InvalidDecoder, answer_decoder
+from hearthd.server.text.detokenize import Detokenizer
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:

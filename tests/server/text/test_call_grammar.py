@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.errors import InvalidRequest
-from server.text.grammars.grammar import Grammar
-from server.text.tool_calls.call_filter import CallFilter
-from server.text.tool_calls.function_gemma import FUNCTION_GEMMA
-from server.text.tool_calls.json_calls import (
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.grammars.grammar import Grammar
+from hearthd.server.text.tool_calls.call_filter import CallFilter
+from hearthd.server.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from hearthd.server.text.tool_calls.json_calls import (
     GRANITE,
     HERMES,
     LLAMA_3,
@@ -22,15 +22,15 @@ from server.text.tool_calls.json_calls import (
     MISTRAL_NAMED,
     PHI,
 )
-from server.text.tool_calls.tools import Tool, ToolUse
+from hearthd.server.text.tool_calls.tools import Tool, ToolUse
 from tests.server.fakes import byte_level, gemma_like
 from tests.server.grammar_world import World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from server.text.grammars.answer_constraint import AnswerConstraint
-    from server.text.tool_calls.call_format import CallFormat, ToolCall
+    from hearthd.server.text.grammars.answer_constraint import AnswerConstraint
+    from hearthd.server.text.tool_calls.call_format import CallFormat, ToolCall
 
 FORMATS = {
     "hermes": HERMES,

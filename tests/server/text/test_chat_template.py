@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from server.errors import InvalidRequest
-from server.text.templates.chat_template import BadChatTemplate, ChatTemplate
-from server.text.tokenizer import Tokenizer
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.templates.chat_template import BadChatTemplate, ChatTemplate
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server import fakes, templates
 from tests.server.text.family_templates import FAMILIES
 from tests.server.text.template_cases import CASES

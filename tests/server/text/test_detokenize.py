@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.text.detokenize import Detokenizer, StopFilter
-from server.text.tokenizer import Tokenizer
+from hearthd.server.text.detokenize import Detokenizer, StopFilter
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:

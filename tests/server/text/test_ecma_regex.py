@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from server.errors import InvalidRequest
-from server.text.grammars.ecma_regex import UnsupportedRegex, translated
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.grammars.ecma_regex import UnsupportedRegex, translated
 from tests.golden.record_ecma_regex import FILE
 from tests.server.grammar_world import accepts
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.errors import InvalidRequest
-from server.text.grammars.grammar import Grammar
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.grammars.grammar import Grammar
 from tests.server.grammar_world import WORLDS, accepts
 
 LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.text.grammars.grammar import Grammar
+from hearthd.server.text.grammars.grammar import Grammar
 from tests.server.grammar_world import WORLDS, spelled
 
 seeds = st.integers(0, 2**32 - 1)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.errors import InvalidRequest
-from server.sampling.constraint import ConstraintFailed
-from server.text.grammars.grammar import Grammar, Grammars, GrammarType
-from server.text.tokenizer import Tokenizer
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.sampling.constraint import ConstraintFailed
+from hearthd.server.text.grammars.grammar import Grammar, Grammars, GrammarType
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server.fakes import BOS, EOS, gemma_like
 from tests.server.grammar_world import WORLDS, World, spelled
 

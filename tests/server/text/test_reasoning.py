@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.text.grammars.answer_constraint import AnswerRules, Trigger
-from server.text.grammars.grammar import Grammar
-from server.text.reasoning import TAGS, Reasoning, ReasoningFilter, reasoning_tags
+from hearthd.server.text.grammars.answer_constraint import AnswerRules, Trigger
+from hearthd.server.text.grammars.grammar import Grammar
+from hearthd.server.text.reasoning import TAGS, Reasoning, ReasoningFilter, reasoning_tags
 from tests.server import templates
 from tests.server.fakes import byte_level, gemma_like
 from tests.server.grammar_world import World

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from server.errors import InvalidRequest
-from server.text.grammars.grammar import Grammar
-from server.text.grammars.schema_negation import NoComplement, complement
-from server.text.grammars.schema_rewrites import rewritten
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.grammars.grammar import Grammar
+from hearthd.server.text.grammars.schema_negation import NoComplement, complement
+from hearthd.server.text.grammars.schema_rewrites import rewritten
 from tests.server.grammar_world import WORLDS
 
 if TYPE_CHECKING:

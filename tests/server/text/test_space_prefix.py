@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.text import tokenizer_json
-from server.text.grammars.grammar import Grammar, Grammars
-from server.text.space_prefix import after_special, inside
-from server.text.templates import special_token_guard as guard
-from server.text.tokenizer import Tokenizer
-from server.text.tool_calls.call_formats import call_format
-from server.text.tool_calls.tools import Tool, ToolUse
+from hearthd.server.text import tokenizer_json
+from hearthd.server.text.grammars.grammar import Grammar, Grammars
+from hearthd.server.text.space_prefix import after_special, inside
+from hearthd.server.text.templates import special_token_guard as guard
+from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.server.text.tool_calls.call_formats import call_format
+from hearthd.server.text.tool_calls.tools import Tool, ToolUse
 from tests.server import fakes
 from tests.server.grammar_world import World
 from tests.server.text.family_templates import FAMILIES

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.text.templates import special_token_guard as guard
-from server.text.tokenizer import Tokenizer
+from hearthd.server.text.templates import special_token_guard as guard
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server import fakes, templates
 
 NAMES = (*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL, *fakes.SPECIAL)

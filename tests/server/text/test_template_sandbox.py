@@ -9,9 +9,9 @@ from typing import Any
 import jinja2
 import pytest
 
-from server.text.templates import template_budget
-from server.text.templates.template_budget import LimitExceeded
-from server.text.templates.template_sandbox import LimitedEnvironment
+from hearthd.server.text.templates import template_budget
+from hearthd.server.text.templates.template_budget import LimitExceeded
+from hearthd.server.text.templates.template_sandbox import LimitedEnvironment
 
 BIG = "{% set s = namespace(x='abcdefgh' * 100000) %}"  # 800 000 characters
 GROWN = (

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, processors
 
-from models.bundle import CONTEXTS_PER_TEXT, TEXT_BYTES_PER_TOKEN
-from server.errors import TextTooLong
-from server.text.tokenizer import BadTokenizer, Tokenizer
+from hearthd.models.bundle import CONTEXTS_PER_TEXT, TEXT_BYTES_PER_TOKEN
+from hearthd.server.errors import TextTooLong
+from hearthd.server.text.tokenizer import BadTokenizer, Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import pytest
 import tokenizers
 from safetensors.numpy import save_file
 
-from baker.tokenizer.tokenizer_files import answer_tokenizer, text_tokenizer_json
-from baker.weights.safetensors import SafetensorsSource
-from baker.weights.source import TokenizerError
-from server.text import tokenizer_json
-from server.text.tokenizer import BadTokenizer, Tokenizer
+from hearthd.baker.tokenizer.tokenizer_files import answer_tokenizer, text_tokenizer_json
+from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.source import TokenizerError
+from hearthd.server.text import tokenizer_json
+from hearthd.server.text.tokenizer import BadTokenizer, Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:

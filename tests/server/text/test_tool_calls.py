@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.text.tool_calls.call_filter import CallFilter
-from server.text.tool_calls.call_formats import call_format
-from server.text.tool_calls.function_gemma import FUNCTION_GEMMA
-from server.text.tool_calls.json_calls import (
+from hearthd.server.text.tool_calls.call_filter import CallFilter
+from hearthd.server.text.tool_calls.call_formats import call_format
+from hearthd.server.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from hearthd.server.text.tool_calls.json_calls import (
     GRANITE,
     HERMES,
     LLAMA_3,
@@ -24,7 +24,7 @@ from server.text.tool_calls.json_calls import (
 from tests.server import templates
 
 if TYPE_CHECKING:
-    from server.text.tool_calls.call_format import CallFormat
+    from hearthd.server.text.tool_calls.call_format import CallFormat
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": [1, "é"]}}\n</tool_call>'
 BAD = "<tool_call>{nonsense}</tool_call>"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as TokenizerFile
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from server.text.grammars.grammar import Grammar
-from server.text.tool_calls.tools import Tool, ToolUse
+from hearthd.server.text.grammars.grammar import Grammar
+from hearthd.server.text.tool_calls.tools import Tool, ToolUse
 from tests.server.fakes import SPECIAL
 from tests.server.grammar_world import WORLDS, World, accepts
 from tests.server.text.test_call_grammar import FORMATS, constraint

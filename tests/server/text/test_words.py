@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.text.words import Words
+from hearthd.server.text.words import Words
 
 
 @given(st.lists(st.binary(max_size=4)), st.integers(0, 12))

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from server.errors import InvalidRequest
-from server.text.templates.chat_template import ChatTemplate
-from server.text.tokenizer import Tokenizer
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.templates.chat_template import ChatTemplate
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server import fakes
 from tests.server.text.family_templates import FAMILIES
 from tests.server.text.template_cases import CASES, DATE

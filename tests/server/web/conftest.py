@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from selenium import webdriver
 
-    from server.services.language_service import LanguageService
+    from hearthd.server.services.language_service import LanguageService
 
 
 @pytest.fixture(scope="package")

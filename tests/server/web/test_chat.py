@@ -15,7 +15,7 @@ from tests.server.web.conftest import noise
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.services.language_service import LanguageService
+    from hearthd.server.services.language_service import LanguageService
     from tests.server.web.browser import Page
     from tests.server.web.doorman import Doorman
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from server.app import Guards
+from hearthd.server.app import Guards
 from tests.server import fakes, functions
 from tests.server.openai_servers import LIBRARY
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from server.services.service import Service
+    from hearthd.server.services.service import Service
     from tests.server.web.browser import Page
 
 SERVICES: dict[str, Callable[[], Service]] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from server import web
+from hearthd.server import web
 from tests.server import fakes
 
 if TYPE_CHECKING:

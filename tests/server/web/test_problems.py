@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from server.app import Guards
+from hearthd.server.app import Guards
 from tests.server import fakes, templates
 from tests.server.fake_models import FakeModel, pool
 from tests.server.openai_servers import LIBRARY

@@ -11,9 +11,9 @@ from zlib import crc32
 
 import numpy as np
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.evaluate import evaluate
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.evaluate import evaluate
 from tests.models.graphs import gradient_graph, traced
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
     Array = NDArray[Any]
     Shape = tuple[int, ...]

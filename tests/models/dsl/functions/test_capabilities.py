@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.evaluate import evaluate
-from models.dsl.gradient import gradients
-from models.dsl.graph import Graph, Input, Tensor
-from models.dsl.mlir.stablehlo import module_text
-from models.dsl.trace import trace
-from models.dsl.types import DType, NoGradientError, TypeRuleError
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.gradient import gradients
+from hearthd.models.dsl.graph import Graph, Input, Tensor
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, NoGradientError, TypeRuleError
 from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.graphs import (
     check_gradient,

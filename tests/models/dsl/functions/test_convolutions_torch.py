@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.dsl import functions as f
+from hearthd.models.dsl import functions as f
 from tests.models.dsl.functions.torch_agreement import (
     F,
     agree,

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import functions as f
-from models.dsl.evaluate import evaluate
-from models.dsl.trace import trace
-from models.dsl.types import DslError, DType, TensorType, TypeRuleError
-from models.dsl.value_and_grad import value_and_grad
-from models.lora import Lora
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DslError, DType, TensorType, TypeRuleError
+from hearthd.models.dsl.value_and_grad import value_and_grad
+from hearthd.models.lora import Lora
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
     Array = NDArray[Any]
 

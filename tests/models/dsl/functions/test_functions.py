@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.dsl import functions as f
-from models.dsl.evaluate import evaluate
-from models.dsl.types import TypeRuleError
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.types import TypeRuleError
 from tests.models.compiled import Compiled
 from tests.models.graphs import check_gradient, gradient_graph, run, traced
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
     Array = NDArray[Any]
     QKV = tuple[Array, Array, Array]

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.dsl import functions as f
-from models.dsl import ops
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
 from tests.models.dsl.functions.torch_agreement import (
     F,
     agree,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Tensor
+    from hearthd.models.dsl.graph import Tensor
 
     Array = NDArray[Any]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from models.dsl.evaluate import evaluate
+from hearthd.models.dsl.evaluate import evaluate
 from tests.models.graphs import gradient_graph, traced
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.functions import recurrent
-from models.dsl.graph import Input, Tensor, make_graph
-from models.dsl.nn import GRU
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.functions import recurrent
+from hearthd.models.dsl.graph import Input, Tensor, make_graph
+from hearthd.models.dsl.nn import GRU
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 from tests.models.graphs import type_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph
 
     Array = NDArray[Any]
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from models.dsl import nn
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import nn
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.models.dsl.graph import Graph, Tensor
 
     Array = NDArray[Any]
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.dsl import functions as f
-from models.dsl.evaluate import evaluate
-from models.dsl.functions import recurrent
-from models.dsl.graph import Apply, Graph
-from models.dsl.ops.record import Loop
-from models.dsl.types import DType, TensorType, TypeRuleError
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.functions import recurrent
+from hearthd.models.dsl.graph import Apply, Graph
+from hearthd.models.dsl.ops.record import Loop
+from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
 from tests.models.dsl.nn.gru_cases import (
     BATCH,
     CASE,

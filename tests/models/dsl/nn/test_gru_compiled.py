@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl.evaluate import evaluate
-from models.dsl.types import DType
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.types import DType
 from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.dsl.nn.gru_cases import (
     CASE,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph
 
     Array = NDArray[Any]
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from models.dsl import functions as f  # noqa: E402
-from models.dsl.evaluate import evaluate  # noqa: E402
-from models.dsl.types import DType  # noqa: E402
-from models.gru import config_from_shapes, program  # noqa: E402
+from hearthd.models.dsl import functions as f  # noqa: E402
+from hearthd.models.dsl.evaluate import evaluate  # noqa: E402
+from hearthd.models.dsl.types import DType  # noqa: E402
+from hearthd.models.gru import config_from_shapes, program  # noqa: E402
 from tests.golden.record_gru_torch import torch_gru  # noqa: E402
 from tests.models.dsl.nn.gru_cases import (  # noqa: E402
     ONE_LAYER,

@@ -8,12 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models.dsl import functions as f
-from models.dsl import nn
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import Apply, Tensor
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType, TypeRuleError
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Apply, Tensor
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
 from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.dsl.nn.layer_cases import LAYERS, layer_arrays, layer_graph
 

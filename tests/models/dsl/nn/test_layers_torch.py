@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.dsl.evaluate import evaluate
-from models.dsl.types import DType
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.types import DType
 from tests.models.dsl.nn.layer_cases import LAYERS, layer_arrays, layer_graph
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

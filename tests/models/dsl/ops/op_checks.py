@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl.evaluate import evaluate
-from models.dsl.fused.norm_kernels import rotated_norm
-from models.dsl.gradient import gradients
-from models.dsl.graph import Graph, Input, Tensor, make_graph
-from models.dsl.ops import REGISTRY, NoGradient, Op, Sample
-from models.dsl.ops.record import zero_gradient
-from models.dsl.types import DType, NoGradientError, TensorType, TypeRuleError
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.fused.norm_kernels import rotated_norm
+from hearthd.models.dsl.gradient import gradients
+from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
+from hearthd.models.dsl.ops import REGISTRY, NoGradient, Op, Sample
+from hearthd.models.dsl.ops.record import zero_gradient
+from hearthd.models.dsl.types import DType, NoGradientError, TensorType, TypeRuleError
 from tests.models.graphs import (
     check_gradient,
     float_inputs,

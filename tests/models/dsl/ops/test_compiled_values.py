@@ -8,11 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models.dsl import functions as f
-from models.dsl import fused, ops
-from models.dsl.evaluate import evaluate
-from models.dsl.trace import trace
-from models.dsl.types import DType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import fused, ops
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType
 from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.dsl.functions.test_functions import exact_rope_table
 from tests.models.graphs import gradient_graph, run, traced, type_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.models.dsl.graph import Graph, Tensor
 
     Array = NDArray[Any]
     Case = tuple[Callable[..., Tensor], tuple[Array, ...]]

@@ -9,12 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.mlir.stablehlo import module_text
-from models.dsl.trace import trace
-from models.dsl.types import DType, TensorType, TypeRuleError
-from models.dsl.value_and_grad import value_and_grad
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
+from hearthd.models.dsl.value_and_grad import value_and_grad
 from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.graphs import run, traced
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.models.dsl.graph import Graph, Tensor
 
     Array = NDArray[Any]
     Case = tuple[Callable[..., Tensor], tuple[Array, ...], Any]

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from models.dsl.evaluate import evaluate
-from models.dsl.ops import REGISTRY, Sample
-from models.dsl.registry.facts import all_facts
-from models.dsl.registry.op_signature import slots, variants
-from models.dsl.types import DType
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.ops import REGISTRY, Sample
+from hearthd.models.dsl.registry.facts import all_facts
+from hearthd.models.dsl.registry.op_signature import slots, variants
+from hearthd.models.dsl.types import DType
 from tests.models.compiled import Compiled, compiled_fixture
 from tests.models.dsl.ops.op_checks import samples_of
 from tests.models.graphs import traced
 
 if TYPE_CHECKING:
-    from models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph
 
 # And the distance of 1 from the next number.
 NARROW = {DType.F16: 2.0**-10, DType.BF16: 2.0**-7}

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.evaluate import evaluate
-from models.dsl.graph import OPERATORS, Input, Tensor
-from models.dsl.types import DType, TensorType
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import OPERATORS, Input, Tensor
+from hearthd.models.dsl.types import DType, TensorType
 from tests.models.graphs import gradient_graph, run, traced
 
 if TYPE_CHECKING:

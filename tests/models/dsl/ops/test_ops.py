@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import fused
-from models.dsl.evaluate import evaluate
-from models.dsl.ops import (
+from hearthd.models.dsl import fused
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.ops import (
     REGISTRY,
     Lowering,
     NoGradient,
@@ -25,7 +25,7 @@ from models.dsl.ops import (
     subtract,
     transpose,
 )
-from models.dsl.types import DslError
+from hearthd.models.dsl.types import DslError
 from tests.models.compiled import compiled_fixture
 from tests.models.dsl.ops.op_checks import broken, check_op, graphs_of
 from tests.models.graphs import gradient_graph, run, traced
@@ -33,7 +33,7 @@ from tests.models.graphs import gradient_graph, run, traced
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from models.dsl.graph import Graph, Tensor
+    from hearthd.models.dsl.graph import Graph, Tensor
     from tests.models.compiled import Compiled
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from models.dsl import functions as f
-from models.dsl import ops
-from models.dsl.graph import Input, Tensor
-from models.dsl.types import DType, TensorType, TypeRuleError
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.graph import Input, Tensor
+from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

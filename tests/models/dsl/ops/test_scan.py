@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from models.dsl import ops
-from models.dsl.evaluate import evaluate
-from models.dsl.gradient import gradients
-from models.dsl.graph import Input, Parameter, Tensor, make_graph
-from models.dsl.mlir.stablehlo import module_text
-from models.dsl.trace import trace
-from models.dsl.types import DslError, DType, TensorType, TypeRuleError
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.gradient import gradients
+from hearthd.models.dsl.graph import Input, Parameter, Tensor, make_graph
+from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DslError, DType, TensorType, TypeRuleError
 from tests.models.compiled import Compiled
 from tests.models.graphs import check_gradient, gradient_graph, run, traced, type_of
 

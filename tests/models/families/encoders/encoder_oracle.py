@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 
-from baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.safetensors import SafetensorsSource
 from tests.models.families.encoders.encoder_cases import (
     TEXTS,
     EncoderRecording,

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.parameters.parameter_writer import locate, write_parameters
-from baker.reference.numpy_runtime import stored_parameters
-from baker.weights.open_weights import open_weights
-from baker.weights.safetensors import SafetensorsSource
-from models.catalog import ARCHITECTURES, ENCODERS
-from models.config import ConfigError
-from models.dsl.evaluate import evaluate
-from models.encoder.encoder_entry_points import EncoderOptions
+from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.reference.numpy_runtime import stored_parameters
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.models.catalog import ARCHITECTURES, ENCODERS
+from hearthd.models.config import ConfigError
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from tests.models.compiled import Compiled
 from tests.models.families.encoders.encoder_cases import (
     COUNTS,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.config import ModelConfig
-    from models.program import ArraysProgram
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.program import ArraysProgram
 
     Array = NDArray[Any]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from baker.weights.open_weights import open_weights
-from models.catalog import ARCHITECTURES
-from models.config import ConfigError
-from models.dsl.evaluate import evaluate
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ConfigError
+from hearthd.models.dsl.evaluate import evaluate
 from tests.models.families import ours
 from tests.models.families.cases import TOKENS, random_tensors
 from tests.models.families.family_recording import ROWS, recorded
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.program import Program
+    from hearthd.models.program import Program
 
     Array = NDArray[Any]
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from models.decoder import entry_points
-from models.gemma3 import Config, Gemma3
-from models.program import ProgramOptions
+from hearthd.models.decoder import entry_points
+from hearthd.models.gemma3 import Config, Gemma3
+from hearthd.models.program import ProgramOptions
 from tests.models.numpy_device import Device
 
 CONTEXT = 48

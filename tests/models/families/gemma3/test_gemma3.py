@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.dsl.functions import DECODE_ROWS
-from models.dsl.types import DslError
+from hearthd.models.dsl.functions import DECODE_ROWS
+from hearthd.models.dsl.types import DslError
 from tests.models.families.gemma3.gemma3_cases import (
     CONTEXT,
     GROUPED,
@@ -30,7 +30,7 @@ from tests.models.unpacked import real_weights, whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from models.precision import KvCache
+    from hearthd.models.precision import KvCache
     from tests.models.numpy_device import Device
 
     Array = NDArray[Any]

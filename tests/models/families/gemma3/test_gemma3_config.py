@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from models.catalog import ARCHITECTURES
-from models.config import ConfigError
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ConfigError
 from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
-    from models.gemma3 import Config
+    from hearthd.models.gemma3 import Config
 
 from_hugging_face = ARCHITECTURES["gemma3"].from_hugging_face
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from models import gemma3
-from models.decoder import entry_points
-from models.dsl.types import DType
-from models.gemma3 import Gemma3
+from hearthd.models import gemma3
+from hearthd.models.decoder import entry_points
+from hearthd.models.dsl.types import DType
+from hearthd.models.gemma3 import Gemma3
 from tests.models.families.gemma3.gemma3_cases import (
     OPTIONS,
     TINY,
@@ -22,7 +22,7 @@ from tests.models.presets import GEMMA3
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from models.program import StoredTensor
+    from hearthd.models.program import StoredTensor
 
 
 # One entry point is enough to show what a program reads.
@@ -64,10 +64,10 @@ def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens() -> None:
 
 _TRACE = """
 import sys
-from models.decoder import entry_points
-from models.gemma3 import Gemma3
+from hearthd.models.decoder import entry_points
+from hearthd.models.gemma3 import Gemma3
 from tests.models.presets import GEMMA3
-from models.program import ProgramOptions
+from hearthd.models.program import ProgramOptions
 options = ProgramOptions(
     context=8192, precision="bf16", prefill_tokens=(16, 128), decode_batches=(1, 2)
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from models.decoder.config.decoder_config import DecoderConfig as Config
+    from hearthd.models.decoder.config.decoder_config import DecoderConfig as Config
 
     Array = NDArray[Any]
 

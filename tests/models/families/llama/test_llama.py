@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from baker.parameters.parameter_writer import half_after_half
-from models import llama
-from models.decoder import entry_points
-from models.decoder.config.decoder_config import DecoderConfig as Config
-from models.dsl.types import DType
-from models.llama import Llama
-from models.program import ProgramOptions, StoredTensor
+from hearthd.baker.parameters.parameter_writer import half_after_half
+from hearthd.models import llama
+from hearthd.models.decoder import entry_points
+from hearthd.models.decoder.config.decoder_config import DecoderConfig as Config
+from hearthd.models.dsl.types import DType
+from hearthd.models.llama import Llama
+from hearthd.models.program import ProgramOptions, StoredTensor
 from tests.models.families.llama.llama_reference import RIGHT, Mistakes, file_order, forward, hidden
 from tests.models.numpy_device import Device
 from tests.models.presets import SMOLLM2

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.catalog import ARCHITECTURES
-from models.config import ConfigError
-from models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from tests.models.presets import SMOLLM2
 
 SMOLLM2 = SMOLLM2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from server.app import Guards
+from hearthd.server.app import Guards
 from tests.server import fakes, templates
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty, scripted
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from server.services.language_service import LanguageService
+    from hearthd.server.services.language_service import LanguageService
 
 HELLO: list[Any] = [{"role": "user", "content": "the dog"}]
 TOOLS = [{"name": "f", "description": "d", "input_schema": {"type": "object"}}]
@@ -279,7 +279,7 @@ def test_a_failed_stream_ends_with_anthropics_error(monkeypatch: pytest.MonkeyPa
         raise ZeroDivisionError("a secret")
 
     with fakes.running(chatty()) as client:
-        monkeypatch.setattr("server.text.detokenize.Detokenizer.push", broken)
+        monkeypatch.setattr("hearthd.server.text.detokenize.Detokenizer.push", broken)
         name, data = events(client)[-1]
     assert (name, data["type"], data["error"]["type"]) == ("error", "error", "api_error")
     assert "secret" not in str(data)

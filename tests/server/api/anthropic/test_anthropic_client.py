@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from server.app import Guards
+from hearthd.server.app import Guards
 from tests.server import fakes, templates
 from tests.server.openai_servers import chatty, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from server.services.language_service import LanguageService
+    from hearthd.server.services.language_service import LanguageService
 
 anthropic = pytest.importorskip(
     "anthropic", reason="anthropic is not installed; test_anthropic.py tests the same without it"

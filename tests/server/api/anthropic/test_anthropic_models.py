@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from server.api.anthropic.error_bodies import converted_bytes
-from server.app import Guards
+from hearthd.server.api.anthropic.error_bodies import converted_bytes
+from hearthd.server.app import Guards
 from tests.server import fake_models, fakes
 from tests.server.api.anthropic.test_anthropic_client import KEY, anthropic, client_of
 from tests.server.openai_servers import chatty

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from models.bundle import SpecialTokens
-from server.app import Guards
-from server.text.templates.chat_template import ChatTemplate
+from hearthd.models.bundle import SpecialTokens
+from hearthd.server.app import Guards
+from hearthd.server.text.templates.chat_template import ChatTemplate
 from tests.server import fakes, templates
 from tests.server.openai_servers import TOKENIZER, chatty, scripted
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import openai
 import pytest
 
-from server.app import Guards
-from server.process.listening import bind_all
-from server.services.deployment import Deployment
-from server.services.model_pool import ModelPool
-from server.setting_files import read_template
-from server.settings import Settings
+from hearthd.server.app import Guards
+from hearthd.server.process.listening import bind_all
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.setting_files import read_template
+from hearthd.server.settings import Settings
 from tests.server import adapter_folders as folders
 from tests.server import fakes
 from tests.server.generate_client import wait_until

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from server.api.native.generate import GenerateRequest
-from server.api.native.tokens import DetokenizeRequest
-from server.api.openai.chat import ChatRequest
-from server.api.openai.completions import CompletionsRequest
-from server.api.openai.embeddings import EmbeddingsRequest
-from server.api.openai.responses import ResponsesRequest
-from server.services.language_service import EngineOptions, LocalLanguageService
-from server.text.tokenizer import Tokenizer
+from hearthd.server.api.native.generate import GenerateRequest
+from hearthd.server.api.native.tokens import DetokenizeRequest
+from hearthd.server.api.openai.chat import ChatRequest
+from hearthd.server.api.openai.completions import CompletionsRequest
+from hearthd.server.api.openai.embeddings import EmbeddingsRequest
+from hearthd.server.api.openai.responses import ResponsesRequest
+from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes, templates
 from tests.server.generate_client import LIBRARY, VOCAB, answer, stream, wait_until

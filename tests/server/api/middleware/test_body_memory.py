@@ -9,8 +9,8 @@ import httpx
 import pytest
 from starlette.exceptions import HTTPException
 
-from server.api.middleware import body_limits
-from server.api.middleware.body_limits import BodyLimit, estimated_memory
+from hearthd.server.api.middleware import body_limits
+from hearthd.server.api.middleware.body_limits import BodyLimit, estimated_memory
 from tests.server import fakes
 from tests.server.api.middleware.test_abuse import connect, request
 from tests.server.generate_client import LIBRARY

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from models.bundle import REQUEST_MEMORY
-from server import logs
-from server.app import Guards
+from hearthd.models.bundle import REQUEST_MEMORY
+from hearthd.server import logs
+from hearthd.server.app import Guards
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, POISON, answer
 
@@ -234,8 +234,8 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def access(caplog: pytest.LogCaptureFixture) -> Iterator[Kept]:
-    caplog.set_level(logging.DEBUG, "server")
-    logger, kept = logging.getLogger("server.api.middleware.access_log"), Kept()
+    caplog.set_level(logging.DEBUG, "hearthd.server")
+    logger, kept = logging.getLogger("hearthd.server.api.middleware.access_log"), Kept()
     logger.addHandler(kept)
     yield kept
     logger.removeHandler(kept)
@@ -302,7 +302,7 @@ def test_an_internal_error_is_logged_once_and_answered(
     def broken(*_: object) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("server.metrics.ServerMetrics.text", broken)
+    monkeypatch.setattr("hearthd.server.metrics.ServerMetrics.text", broken)
     response = open_client.get("/metrics", headers={"X-Request-Id": "mine"})
     assert response.status_code == 500
     assert response.headers["X-Request-Id"] == "mine"

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from server.api.native.array_bodies import FUNCTION, INPUTS, OUTPUTS, RAW
-from server.app import Guards, create_app
+from hearthd.server.api.native.array_bodies import FUNCTION, INPUTS, OUTPUTS, RAW
+from hearthd.server.app import Guards, create_app
 from tests.server import fakes, functions
 from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.api.test_openapi import CHECKS

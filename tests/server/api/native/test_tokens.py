@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from models.bundle import CONTEXTS_PER_TEXT
-from server.text.tokenizer import Tokenizer
+from hearthd.models.bundle import CONTEXTS_PER_TEXT
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:

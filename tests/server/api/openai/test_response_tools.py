@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import openai
 import pytest
 
-from server.app import Guards
+from hearthd.server.app import Guards
 from tests.server import fakes, templates
 from tests.server.openai_servers import chatty, client_of, scripted
 

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from server.sampling.options import SamplingOptions
-from server.version import version
+from hearthd.server.sampling.options import SamplingOptions
+from hearthd.server.version import version
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, POISON, answer, stream
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from server.services.language_service import LocalLanguageService
-from server.text.tokenizer import Tokenizer
+from hearthd.server.services.language_service import LocalLanguageService
+from hearthd.server.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, VOCAB, answer, wait_until

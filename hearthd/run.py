@@ -9,11 +9,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from models.bundle import bundle_home
-from runtime.interrupts import STATUS as INTERRUPTED
-from runtime.interrupts import at_interrupt, end_process
-from server.terminal import commands
-from server.terminal.bundle_commands import Home
+from hearthd.models.bundle import bundle_home
+from hearthd.runtime.interrupts import STATUS as INTERRUPTED
+from hearthd.runtime.interrupts import at_interrupt, end_process
+from hearthd.server.terminal import commands
+from hearthd.server.terminal.bundle_commands import Home
 
 ERRORS = commands.ERRORS
 
@@ -52,13 +52,13 @@ def _run(
 
 def _bake(model: str, out: Path) -> None:
     """Bake in a process of its own, whose memory is free again for the chat."""
-    from baker.pipeline.recipe import recipes  # not on every device
+    from hearthd.baker.pipeline.recipe import recipes  # not on every device
 
     if model not in recipes():
         known = ", ".join(recipes())
         raise typer.BadParameter(f"got {model!r}, expected a bundle or one of {known}.")
     out.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "hearth", "bake", model, "--out", str(out)]
+    command = [sys.executable, "-P", "-m", "hearthd", "bake", model, "--out", str(out)]
     with subprocess.Popen(command) as child, at_interrupt(lambda: _end_with(child)):
         status = child.wait()
     if status:

@@ -16,8 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from runtime.interrupts import STATUS as INTERRUPTED
-from runtime.interrupts import end_on_signals
+from hearthd.runtime.interrupts import STATUS as INTERRUPTED
+from hearthd.runtime.interrupts import end_on_signals
 
 # Typer is imported when a command runs: that takes a while, which Ctrl-C ends as any other.
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import typer
 
 PROGRAM = "hearth"
-_OURS = frozenset({"baker", "configs", "hearth", "models", "runtime", "server"})
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -41,54 +40,66 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "bake": Command(
-        "baker.cli", "app", "Compile a model and its weights into a bundle.", needs_baker=True
+        "hearthd.baker.cli",
+        "app",
+        "Compile a model and its weights into a bundle.",
+        needs_baker=True,
     ),
     "tune": Command(
-        "baker.tuning.cli", "app", "Tune a LoRA adapter of a model on examples.", needs_baker=True
+        "hearthd.baker.tuning.cli",
+        "app",
+        "Tune a LoRA adapter of a model on examples.",
+        needs_baker=True,
     ),
-    "serve": Command("server.cli", "app", "Serve bundles over HTTP."),
+    "serve": Command("hearthd.server.cli", "app", "Serve bundles over HTTP."),
     "generate": Command(
-        "server.terminal.commands", "generate", "Continue a prompt, in this terminal."
+        "hearthd.server.terminal.commands", "generate", "Continue a prompt, in this terminal."
     ),
-    "chat": Command("server.terminal.commands", "chat", "Chat with a model, in this terminal."),
+    "chat": Command(
+        "hearthd.server.terminal.commands", "chat", "Chat with a model, in this terminal."
+    ),
     "run": Command(
-        "hearth.run",
+        "hearthd.run",
         "app",
         "Chat with a model, which is baked first if it is missing.",
         needs_baker=True,
     ),
     "list": Command(
-        "server.terminal.bundle_commands", "list_", "List the bundles on this machine."
+        "hearthd.server.terminal.bundle_commands", "list_", "List the bundles on this machine."
     ),
-    "rm": Command("server.terminal.bundle_commands", "remove", "Remove bundles from this machine."),
+    "rm": Command(
+        "hearthd.server.terminal.bundle_commands", "remove", "Remove bundles from this machine."
+    ),
     "ps": Command(
-        "server.terminal.bundle_commands",
+        "hearthd.server.terminal.bundle_commands",
         "ps",
         "List the models of a running server, and which are loaded.",
     ),
     "batch": Command(
-        "server.batch.cli", "app", "Answer a file of requests, in the format of OpenAI's batch API."
+        "hearthd.server.batch.cli",
+        "app",
+        "Answer a file of requests, in the format of OpenAI's batch API.",
     ),
     "compare": Command(
-        "baker.compare.cli",
+        "hearthd.baker.compare.cli",
         "app",
         "Compare the predictions of two models and write a report.",
         needs_baker=True,
     ),
     "inspect": Command(
-        "baker.checks.inspect_cli",
+        "hearthd.baker.checks.inspect_cli",
         "app",
         "Print what a bundle contains and what it was made from.",
     ),
-    "sign": Command("baker.signing.cli", "app", "Sign a bundle or a LoRA adapter."),
+    "sign": Command("hearthd.baker.signing.cli", "app", "Sign a bundle or a LoRA adapter."),
     "verify": Command(
-        "baker.checks.cli",
+        "hearthd.baker.checks.cli",
         "verify",
         "Check that a bundle is intact and computes correct values here.",
         needs_baker=True,
     ),
     "reproduce": Command(
-        "baker.checks.cli",
+        "hearthd.baker.checks.cli",
         "reproduce_",
         "Bake a bundle again and compare every byte.",
         needs_baker=True,
@@ -131,12 +142,12 @@ def _run(name: str, arguments: Sequence[str], program: str) -> NoReturn:
             _exit_with(getattr(module, command.app), arguments, program, module.ERRORS)
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if not command.needs_baker or missing.partition(".")[0] in _OURS:
+        if not command.needs_baker or missing.partition(".")[0] == __package__:
             raise
         _fail(
             program,
             f"the package {missing!r} is not installed: install Hearth with the baker, "
-            "as in pip install 'hearth[bake]'",
+            "as in pip install 'hearthd[bake]'",
             1,
         )
 
@@ -265,5 +276,5 @@ def _print_version(value: bool) -> None:
     import typer
 
     if value:
-        typer.echo(f"{PROGRAM} {metadata.version(PROGRAM)}")
+        typer.echo(f"{PROGRAM} {metadata.version(__package__)}")
         raise typer.Exit

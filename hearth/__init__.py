@@ -1,1 +1,0 @@
-"""The command line. It imports the baker and the server when a command needs them."""

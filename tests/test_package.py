@@ -1,0 +1,76 @@
+"""The package `hearthd`: what its wheel holds, and that no other package's names disturb it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LINKED = ("baker", "configs", "models", "runtime", "server")
+# Files that are no modules, one of each folder that has them.
+DATA = (
+    "baker/compare/measurement/prompts.json",
+    "configs/gemma3.toml",
+    "models/dsl/kernels/linear_grouped.c",
+    "server/web/index.html",
+    "py.typed",
+)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), "."]
+    subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
+    (path,) = folder.iterdir()
+    return path
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_the_package_links_to_the_folders_of_the_checkout(name: str) -> None:
+    link = ROOT / "hearthd" / name
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / name
+
+
+def test_the_wheel_holds_one_package(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"hearthd"}
+    assert {f"hearthd/{name}" for name in DATA} <= set(names)
+    modules = {
+        path.relative_to(ROOT).as_posix() for name in LINKED for path in (ROOT / name).rglob("*.py")
+    }
+    assert {f"hearthd/{name}" for name in modules} <= set(names)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--version",), ("list",), ("serve", "--help"), ("bake", "gru", "--help"), ("run", "--help")],
+)
+def test_other_modules_of_these_names_are_not_imported(
+    wheel: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    here, site = tmp_path / "here", tmp_path / "site"
+    for folder in (here, site):
+        folder.mkdir()
+        for name in LINKED:
+            (folder / f"{name}.py").write_text("raise SystemExit('another module')\n")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    done = subprocess.run(
+        [sys.executable, "-v", "-m", "hearthd", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=here,
+        env={**os.environ, "PYTHONPATH": str(site)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"{site}/hearthd/cli.py" in done.stderr
+    assert f"{ROOT}/" not in done.stderr.replace(str(Path(sys.prefix)), "")
