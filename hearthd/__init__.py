@@ -1,5 +1,32 @@
 """Hearth: bake a language model once, ahead of time, and serve it on the device.
 
-The packages in it are links to the folders of the checkout. The command line, `cli`, imports the
-baker and the server when a command needs them.
+    import hearthd
+
+    with hearthd.load("gemma3-270m") as model:
+        print(model.generate("The capital of France is", max_tokens=16))
+
+The packages in it are links to the folders of the checkout.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hearthd.model import Model
+
+__all__ = ["load"]
+
+
+def load(bundle: str | Path, *, threads: int | None = None) -> Model:
+    """Load a bundle into this process: its folder, or a name that `hearth list` prints.
+
+    `threads` defaults to one per physical core. Raises BundleError, or SelfTestFailed if the
+    program does not compute the bundle's golden values.
+    """
+    # The command line imports this package, and no server.
+    from hearthd.model import load_model
+
+    return load_model(bundle, threads=threads)

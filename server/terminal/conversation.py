@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hearthd.server.api.generation_fields import GenerationFields
+    from hearthd.server.services.language_service import LanguageService
     from hearthd.server.terminal.session import Session
     from hearthd.server.text.templates.chat_template import Message
     from hearthd.server.text.text_request import TextRequest
@@ -29,7 +30,7 @@ _COMMANDS = "/clear starts a new conversation, /exit exits, Ctrl-C stops an answ
 
 
 def converse(
-    session: Session,
+    session: Session[LanguageService],
     fields: GenerationFields,
     *,
     system: str | None,
@@ -74,7 +75,7 @@ def _read_line(show: Callable[[str], None]) -> str | None:
 
 
 def _turn(
-    session: Session,
+    session: Session[LanguageService],
     complete: Callable[[tuple[int, ...]], TextRequest],
     history: list[Message],
     message: str,

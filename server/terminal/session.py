@@ -7,27 +7,32 @@ prints nothing.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hearthd.server.errors import SelfTestFailed
+from hearthd.server.services.service import Service
 from hearthd.server.text.answer import AnswerSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
     from types import TracebackType
+    from typing import Any, Self
 
     from hearthd.server.services.language_service import LanguageService
     from hearthd.server.text.text_request import TextRequest
 
+Served = TypeVar("Served", bound=Service)
+Result = TypeVar("Result")
 
-class Session:
+
+class Session(Generic[Served]):
     """Context manager: start the service, or raise SelfTestFailed; stop it at the end."""
 
-    def __init__(self, service: LanguageService) -> None:
+    def __init__(self, service: Served) -> None:
         self.service = service
         self._runner = asyncio.Runner()
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         self._runner.__enter__()
         verdict = self._runner.run(self.service.start())
         if not verdict.passed:
@@ -44,20 +49,42 @@ class Session:
         self._runner.run(self.service.stop())
         self._runner.__exit__(type_, error, trace)
 
-    def answer(self, request: TextRequest, write: Callable[[str], None]) -> AnswerSummary:
+    def run(self, call: Coroutine[Any, Any, Result]) -> Result:
+        """The result of a call of the service."""
+        return self._runner.run(call)
+
+    def answer(
+        self: Session[LanguageService], request: TextRequest, write: Callable[[str], None]
+    ) -> AnswerSummary:
         """Answer a request, calling `write` with each piece of text.
 
         Raises ServerError, and KeyboardInterrupt when the answer is cancelled.
         """
-        return self._runner.run(self._answer(request, write))
+        return self.run(self._answer(request, write))
 
-    async def _answer(self, request: TextRequest, write: Callable[[str], None]) -> AnswerSummary:
+    def pieces(self: Session[LanguageService], request: TextRequest) -> Iterator[str]:
+        """The pieces of the answer to a request; raises as `answer`.
+
+        Closing the iterator cancels the answer.
+        """
+        with self.run(self.service.complete(request)) as completion:
+            pieces = completion.pieces()
+            while not isinstance(piece := self.run(_next(pieces)), AnswerSummary):
+                yield piece.text
+
+    async def _answer(
+        self: Session[LanguageService], request: TextRequest, write: Callable[[str], None]
+    ) -> AnswerSummary:
         with await self.service.complete(request) as completion:
             async for piece in completion.pieces():
                 if isinstance(piece, AnswerSummary):
                     return piece
                 write(piece.text)
         raise AssertionError("a completion ended without a summary")
+
+
+async def _next(pieces: AsyncIterator[Result]) -> Result:
+    return await anext(pieces)
 
 
 def usage_line(summary: AnswerSummary) -> str:

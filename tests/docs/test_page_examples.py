@@ -10,10 +10,12 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import numpy as np
 import pytest
 
+from hearthd.model import Model
 from hearthd.models.bundle import (
     FORMAT,
     ArraysManifest,
@@ -25,7 +27,7 @@ from hearthd.models.bundle import (
 from hearthd.runtime.golden_arrays import GoldenExample
 from hearthd.server.services.array_service import ArrayService, local_calls
 from tests.docs.pages import ROOT, Example, examples
-from tests.server import fakes, templates
+from tests.server import encoders, fakes, templates
 from tests.server.fake_models import FakeModel, pool
 from tests.server.openai_servers import scripted
 
@@ -101,11 +103,20 @@ SERVICES: dict[str, Callable[[], Service | ModelPool]] = {
 }
 
 
+def loaded(name: str) -> Model:
+    """What hearthd.load would return for a model of this name."""
+    return Model(encoders.service(scores=False) if "minilm" in name else scripted("Hello!"))
+
+
 @contextmanager
 def server(example: Example) -> Iterator[str]:
-    """The address of the server that an example needs, if any."""
+    """The address of the server that an example needs, if any; without one it may load models."""
     if example.server is None:
         yield ADDRESS
+        return
+    if example.server == "loaded":
+        with mock.patch("hearthd.load", loaded):
+            yield ADDRESS
         return
     with fakes.running(SERVICES[example.server]()) as client:
         yield str(client.base_url).rstrip("/")

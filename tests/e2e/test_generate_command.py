@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import hearthd
 from tests.e2e.test_serve import CASES
 
 if TYPE_CHECKING:
@@ -32,3 +33,11 @@ def test_generate_writes_llama_cpps_text(bundles: Bundles) -> None:
     assert len(text.split()) > 8
     assert case["text"].startswith(text)
     assert "tokens/s" in result.stderr
+
+
+def test_a_loaded_model_has_llama_cpps_text(bundles: Bundles) -> None:
+    case = CASES["story"]
+    with hearthd.load(bundles["int8-g32"]) as model:
+        text = model.generate(case["prompt"], temperature=0, max_tokens=16)
+    assert len(text.split()) > 8
+    assert case["text"].startswith(text)

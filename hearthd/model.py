@@ -1,0 +1,117 @@
+"""A model in this process, as Python code uses it: see `hearthd.load`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from pydantic import ValidationError
+
+from hearthd.models.bundle import EncoderManifest, bundle_home, read_manifest
+from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.errors import InvalidRequest
+from hearthd.server.services.encoder_service import EncoderService, open_encoder_service
+from hearthd.server.services.language_service import LanguageService, open_language_service
+from hearthd.server.terminal.session import Session
+from hearthd.server.validation import expected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from hearthd.server.text.templates.chat_template import Message
+
+_QUEUE_LIMIT = 1  # one thread calls a model
+
+
+def load_model(bundle: str | Path, *, threads: int | None = None) -> Model:
+    """As hearthd.load."""
+    folder = bundle_home.named_bundle(str(bundle))
+    if isinstance(read_manifest(folder), EncoderManifest):
+        return Model(
+            open_encoder_service(folder, threads=threads, queue_limit=_QUEUE_LIMIT, name=None)
+        )
+    return Model(open_language_service(folder, threads=threads))
+
+
+class Model:
+    """A loaded bundle: a context manager that unloads it at its end. For one thread at a time.
+
+    `options` of its methods are the fields of a request: temperature, top_p, seed, stop,
+    json_schema and the others that docs/api.md lists for POST /generate. All methods raise
+    ServerError: InvalidRequest for a value that is not accepted.
+    """
+
+    def __init__(self, service: LanguageService | EncoderService) -> None:
+        self._session = Session(service).__enter__()
+
+    def generate(self, prompt: str, *, max_tokens: int | None = None, **options: Any) -> str:
+        """Continue a text, by default until the model ends it or the context is full."""
+        return "".join(self.stream(prompt, max_tokens=max_tokens, **options))
+
+    def chat(
+        self,
+        messages: str | Sequence[Message],
+        *,
+        max_tokens: int | None = None,
+        **options: Any,
+    ) -> str:
+        """Answer a conversation: messages with `role` and `content`, or the text of the user."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        return "".join(self.stream(messages, max_tokens=max_tokens, **options))
+
+    def stream(
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        max_tokens: int | None = None,
+        **options: Any,
+    ) -> Iterator[str]:
+        """The pieces of what `generate` returns for a text, or `chat` for messages.
+
+        Closing the iterator cancels the answer.
+        """
+        session = self._language()
+        read = prompt if isinstance(prompt, str) else session.service.template.prompt(prompt).ids
+        return session.pieces(
+            _fields(options).completion(read, max_tokens=max_tokens, logprobs=None)
+        )
+
+    def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
+        """The embeddings of texts, of length 1: f32 (N, D), or (D,) for one text."""
+        named = [("texts", text) for text in ([texts] if isinstance(texts, str) else texts)]
+        vectors = [one.vector for one in self._session.run(self._session.service.embed_all(named))]
+        return vectors[0] if isinstance(texts, str) else np.stack(vectors)
+
+    def close(self) -> None:
+        """Unload the model."""
+        self._session.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _language(self) -> Session[LanguageService]:
+        if isinstance(self._session.service, EncoderService):
+            raise TypeError(f"{self._session.service.name} is an encoder: it embeds texts")
+        return cast("Session[LanguageService]", self._session)
+
+
+def _fields(options: dict[str, Any]) -> GenerationFields:
+    """The fields of a request; raises TypeError for an unknown one, and InvalidRequest."""
+    if unknown := options.keys() - GenerationFields.model_fields.keys():
+        raise TypeError(f"unknown option {min(unknown)!r}")
+    try:
+        return GenerationFields.model_validate(options)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        path = ".".join(map(str, problem["loc"]))
+        raise InvalidRequest(
+            field=path, got=repr(problem["input"]), expected=expected(problem)
+        ) from error
