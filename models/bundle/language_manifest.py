@@ -219,7 +219,7 @@ class LanguageManifest(Manifest):
 
     @property
     def pooling(self) -> Literal["mean", "last"]:
-        """How an embedding is computed, see `models.config`; raises NotABundle."""
+        """How an embedding is computed, see `hearthd.models.config`; raises NotABundle."""
         match self.config.get("pooling", "mean"):
             case "mean":
                 return "mean"
