@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -46,7 +47,8 @@ class Model:
     """
 
     def __init__(self, service: LanguageService | EncoderService) -> None:
-        self._session = Session(service).__enter__()
+        self._opened = ExitStack()
+        self._session = self._opened.enter_context(Session(service))
 
     def generate(self, prompt: str, *, max_tokens: int | None = None, **options: Any) -> str:
         """Continue a text, by default until the model ends it or the context is full."""
@@ -88,8 +90,8 @@ class Model:
         return vectors[0] if isinstance(texts, str) else np.stack(vectors)
 
     def close(self) -> None:
-        """Unload the model."""
-        self._session.__exit__(None, None, None)
+        """Unload the model, if it is still loaded."""
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LINKED = ("baker", "configs", "models", "runtime", "server")
-# Files that are no modules, one of each folder that has them.
+# Data files, one from each folder that has some.
 DATA = (
     "baker/compare/measurement/prompts.json",
     "configs/gemma3.toml",

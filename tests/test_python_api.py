@@ -51,12 +51,21 @@ def test_the_options_of_a_request_are_those_of_the_server(model: Model) -> None:
         assert client.post("/generate", json=body).json()["text"] == text
 
 
-def test_a_stream_that_is_left_frees_its_slot(model: Model) -> None:
-    for _ in range(5):
-        stream = model.stream("the dog", max_tokens=60)
-        next(stream)
-        del stream
-    assert model.generate("the dog", max_tokens=2)
+def test_a_stream_that_is_left_is_cancelled() -> None:
+    service = fakes.fake_service(LIBRARY, slots=1, delay=0.01)
+    with Model(service) as model:
+        for piece in model.stream("the dog", max_tokens=60):
+            assert piece
+            break
+        assert model.generate("the dog", max_tokens=2)
+        model.close()  # once more at the end of the block
+    samples = [sample for metric in service.metrics.collect() for sample in metric.samples]
+    outcomes = {
+        sample.labels["outcome"]: sample.value
+        for sample in samples
+        if sample.name == "hearth_completions_total"
+    }
+    assert outcomes == {"cancelled": 1, "length": 1}
 
 
 def test_a_wrong_option_is_named(model: Model) -> None:

@@ -70,7 +70,8 @@ class Session(Generic[Served]):
         with self.run(self.service.complete(request)) as completion:
             pieces = completion.pieces()
             while not isinstance(piece := self.run(_next(pieces)), AnswerSummary):
-                yield piece.text
+                if piece.text:  # a token can be a part of a character
+                    yield piece.text
 
     async def _answer(
         self: Session[LanguageService], request: TextRequest, write: Callable[[str], None]

@@ -99,18 +99,27 @@ def gemma_like(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def byte_level(*, special: Sequence[str] = ()) -> tokenizers.Tokenizer:
-    """A tokenizer like GPT-2's: BPE over bytes; `special` as in gemma_like."""
+def byte_level(
+    *,
+    special: Sequence[str] = (),
+    corpus: Sequence[str] = _CORPUS,
+    vocab_size: int = 330,
+    use_regex: bool = True,
+) -> tokenizers.Tokenizer:
+    """A tokenizer like GPT-2's: BPE over bytes; `special` as in gemma_like.
+
+    Without `use_regex`, words are not split before they are merged.
+    """
     tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=330,
+        vocab_size=vocab_size,
         special_tokens=SPECIAL,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_CORPUS, trainer)
+    tokenizer.train_from_iterator(corpus, trainer)
     tokenizer.add_special_tokens(list(special))
     return tokenizer
 

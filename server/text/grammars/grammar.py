@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 GrammarType = Literal[
     "json_object", "json_schema", "partial_schema", "regex", "lark", "choice", "calls", "json_calls"
 ]
+_CALL_TYPES = frozenset(("calls", "json_calls"))
 _JSON_TYPES = frozenset(("json_object", "json_schema", "partial_schema", "json_calls"))
 
 _MAX_BYTES = 2**16  # of a grammar's text
@@ -144,7 +145,7 @@ class Grammars:
     def rules(self, grammar: Grammar) -> Rules:
         """The state of an empty answer; for any thread. Raises InvalidRequest."""
         size = len(grammar.value.encode())
-        limit = _MAX_CALLS_BYTES if grammar.type.endswith("calls") else _MAX_BYTES
+        limit = _MAX_CALLS_BYTES if grammar.type in _CALL_TYPES else _MAX_BYTES
         if size > limit:
             raise _invalid(grammar, f"at most {limit} bytes", got=f"{size} bytes")
         if not self._ends.size:

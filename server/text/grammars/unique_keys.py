@@ -69,26 +69,26 @@ class _Place:
         """The position after more text; None if it completes a key that the object has."""
         place = self
         for part in _PARTS.findall(text):
-            following = place._within(part) if place.string else place._between(part)
-            if following is None:
+            next_place = place._within(part) if place.string else place._between(part)
+            if next_place is None:
                 return None
-            place = following
+            place = next_place
         return place
 
     def _within(self, part: bytes) -> _Place | None:
         """The position after a part inside a string."""
         if part == b'"' and not self.escaped:
-            return replace(self, string=False) if self.key is None else self._named(self.key)
+            return self._after_key(self.key) if self.key is not None else _Place(self.open)
         escaped = part == b"\\" and not self.escaped
         if self.key is not None:
             return replace(self, key=self.key + part, escaped=escaped)
         return self if escaped == self.escaped else replace(self, escaped=escaped)
 
-    def _named(self, key: bytes) -> _Place | None:
+    def _after_key(self, key: bytes) -> _Place | None:
         """The position after the end of a key."""
         if b"\\" in key:  # one key can be written in several ways
             text = json.loads(f'"{key.decode()}"', strict=False)
-            key = json.dumps(text, ensure_ascii=False)[1:-1].encode()
+            key = json.dumps(text, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
         if key in self.keys:
             return None
         return _Place((*self.open[:-1], self.keys | {key}))
@@ -127,7 +127,7 @@ class JsonTokens:
         quoted, commas = array("q"), array("q")
         for id_, word in enumerate(words):
             before, *parts = word.split(b'"')
-            if id_ in ends or not (parts or b"," in word):
+            if not (parts or b"," in word) or id_ in ends:
                 continue
             (quoted if parts else commas).append(id_)
             texts = parts[:-1]
@@ -223,11 +223,11 @@ class UniqueKeys:
             state = before.deep_copy()
             state.consume_token(id_)
             for next_ in map(int, np.flatnonzero(self._allowed(state))):
-                further = place.after(self._tokens.words[next_])
-                if further is None or further in seen:
+                next_place = place.after(self._tokens.words[next_])
+                if next_place is None or next_place in seen:
                     continue
-                if not further.is_repeating:
+                if not next_place.is_repeating:
                     return True
-                seen.add(further)
-                pending.append((state, next_, further))
+                seen.add(next_place)
+                pending.append((state, next_, next_place))
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,6 +92,7 @@ def test_run_bakes_a_missing_model_and_chats(home: Path, monkeypatch: pytest.Mon
 
         def __init__(self, command: list[str]) -> None:
             super().__init__(self)
+            assert command[:4] == [sys.executable, "-P", "-m", "hearthd"]
             baked.append(command[4:])
             (home / "gemma3").mkdir()
             (home / "gemma3" / "manifest.json").write_text("{}")

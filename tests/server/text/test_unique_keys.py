@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as TokenizerFile
-from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from hearthd.server.text.grammars.grammar import Grammar
 from hearthd.server.text.tool_calls.tools import Tool, ToolUse
-from tests.server.fakes import SPECIAL
+from tests.server.fakes import byte_level
 from tests.server.grammar_world import WORLDS, World, accepts
 from tests.server.text.test_call_grammar import FORMATS, constraint
 from tests.server.text.test_call_grammar import WORLDS as CALL_WORLDS
@@ -45,21 +43,10 @@ WRITTEN = [
 
 def json_words() -> World:
     """A tokenizer whose words hold several quotes, keys and members."""
-    tokenizer = TokenizerFile(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=700,
-        special_tokens=SPECIAL,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    objects = (
-        dict(zip(names, ((1,), {}, "x"), strict=True)) for names in itertools.permutations("abc")
-    )
+    members: tuple[Any, ...] = ((1,), {}, "x")
+    objects = (dict(zip(names, members, strict=True)) for names in itertools.permutations("abc"))
     texts = [json.dumps(value, separators=(",", ":")) for value in objects]
-    tokenizer.train_from_iterator([*texts, *texts, *WRITTEN], trainer)
-    return World(tokenizer)
+    return World(byte_level(corpus=[*texts, *texts, *WRITTEN], vocab_size=700, use_regex=False))
 
 
 ALL_WORLDS = {**WORLDS, "json": json_words()}
