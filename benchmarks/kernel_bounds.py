@@ -15,7 +15,6 @@ units.
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import shutil
 import subprocess
@@ -30,8 +29,8 @@ from benchmarks.report.machine import describe_machine, write_json
 from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE
 from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.presentation.table import Table, print_table
-from hearthd.models.dsl import packing
-from hearthd.models.dsl.fused.small_products import FORMS
+from hearthd.models.dsl import matrix_format as formats
+from hearthd.models.dsl.kernel_sources import KERNELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from hearthd.models.bundle import Target
 
 PARTS = 2  # of an activation
-PRODUCTS = packing.ROWS * packing.GROUP * PARTS  # of a group with one row
+PRODUCTS = formats.ROWS * formats.GROUP * PARTS  # of a group with one row
 _ITERATIONS = 50
 # The products that an instruction computes, by its text as clang writes it.
 _MULTIPLIES = (
@@ -106,22 +105,18 @@ class Precision:
 
 
 def precisions() -> tuple[Precision, ...]:
-    """The forms of at most 8 bits without minimums, by bits."""
-    rows, columns = packing.ROWS, packing.GROUP
-    small = (
+    """The formats of at most 8 bits without minimums, by bits."""
+    return tuple(
         Precision(
-            name=f"int{form.bits}-g{form.columns}",
-            kernel=f"linear_{form.name}",
+            name=one.name,
+            kernel=f"linear_{one.symbol}",
             group_bytes=sum(
-                math.prod(shape) * (2 if name == "scale" else 1)
-                for name, shape in form.shapes(rows, columns).items()
+                array.nbytes for array in one.arrays(formats.ROWS, formats.GROUP).values()
             ),
         )
-        for form in FORMS
-        if not (form.minimum or form.is_wide)
+        for one in formats.STORED
+        if one.bits <= 8 and not one.minimum
     )
-    whole = math.prod(packing.weight_shape(rows, columns)) + 2 * rows
-    return (*small, Precision(name="int8-g32", kernel="linear_grouped", group_bytes=whole))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +145,10 @@ def assembly(kernel: str, target: Target) -> str:
         tempfile.TemporaryDirectory() as top,
     ):
         out = Path(top) / "kernel.s"
-        source = str(sources / f"{kernel}.c")
-        subprocess.run([*command, "-S", source, "-o", str(out)], check=True)
+        source = KERNELS[kernel]
+        macros = [f"-D{macro}={value}" for macro, value in source.macros.items()]
+        arguments = [*macros, f"-I{sources}", "-S", str(sources / source.file)]
+        subprocess.run([*command, *arguments, "-o", str(out)], check=True)
         return out.read_text()
 
 

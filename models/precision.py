@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from hearthd.models.bundle import Activations
-from hearthd.models.dsl import storage
+from hearthd.models.dsl.storage import STORAGES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -65,15 +65,14 @@ class Precision:
     @property
     def activations(self) -> tuple[Activations, ...]:
         """What products can round activations to; nothing beside weights that are floats."""
-        is_float = self.storage in (storage.F32, storage.BF16)
-        return () if is_float else get_args(Activations)
+        return () if self.storage.format is None else get_args(Activations)
 
     @property
     def adapters(self) -> AdapterDType:
         """How the factors of adapters are stored: as precisely as matrices."""
         if self.kernels:
             return "i8"
-        return "f32" if self.storage is storage.F32 else "f16"
+        return "f32" if self.storage is STORAGES["f32"] else "f16"
 
 
 KV_CACHES: tuple[KvCache, ...] = get_args(KvCache)
@@ -84,13 +83,14 @@ KV_TOLERANCE: Mapping[KvCache, float] = {"f16": 2e-2, "f32": 0.0, "int8": 1.0}
 ACTIVATION_TOLERANCE: Mapping[Activations, float] = {"int16": 0.0, "int8": 1.0}
 
 
-def activation_tolerance(activations: Activations, storages: Collection[str]) -> float:
+def activation_tolerance(activations: Activations, storages: Collection[Storage]) -> float:
     """What the rounding of activations adds to a precision's `tolerance`.
 
-    `storages` are the names of those of the weights. Beside weights of 4 bits, int16 is rounded to
-    12 bits, whose steps are a sixteenth of those of int8.
+    `storages` are those of the weights. Beside weights of 4 bits, int16 is rounded to 12 bits,
+    whose steps are a sixteenth of those of int8.
     """
-    if activations == "int16" and any(name.startswith("int4-") for name in storages):
+    formats = (storage.format for storage in storages)
+    if activations == "int16" and any(one and one.operand_bits == 4 for one in formats):
         return ACTIVATION_TOLERANCE["int8"] / 16
     return ACTIVATION_TOLERANCE[activations]
 
@@ -107,7 +107,7 @@ PRECISIONS: Mapping[str, Precision] = {
     for precision in (
         Precision(
             name="f32",
-            storage=storage.F32,
+            storage=STORAGES["f32"],
             kernels=False,
             tolerance=2e-3,
             speed=8,
@@ -116,7 +116,7 @@ PRECISIONS: Mapping[str, Precision] = {
         ),
         Precision(
             name="bf16",
-            storage=storage.BF16,
+            storage=STORAGES["bf16"],
             kernels=False,
             tolerance=0.25,
             speed=7,
@@ -125,7 +125,7 @@ PRECISIONS: Mapping[str, Precision] = {
         ),
         Precision(
             name="int12-g32",
-            storage=storage.INT12_G32,
+            storage=STORAGES["int12-g32"],
             kernels=True,
             tolerance=2e-2,
             speed=6,
@@ -134,7 +134,7 @@ PRECISIONS: Mapping[str, Precision] = {
         ),
         Precision(
             name="int8-g32",
-            storage=storage.INT8_G32,
+            storage=STORAGES["int8-g32"],
             kernels=True,
             tolerance=2e-2,
             speed=5,
@@ -143,7 +143,7 @@ PRECISIONS: Mapping[str, Precision] = {
         ),
         Precision(
             name="native",
-            storage=storage.INT8_G32,
+            storage=STORAGES["int8-g32"],
             kernels=True,
             tolerance=2e-2,
             speed=4,
@@ -154,8 +154,8 @@ PRECISIONS: Mapping[str, Precision] = {
         ),
         Precision(
             name="int4-g32",
-            storage=storage.INT8_G32,
-            layers=storage.STORAGES["int4-g32"],
+            storage=STORAGES["int8-g32"],
+            layers=STORAGES["int4-g32"],
             kernels=True,
             tolerance=2e-2,
             speed=1,
@@ -165,8 +165,8 @@ PRECISIONS: Mapping[str, Precision] = {
         ),
         Precision(
             name="int5-g32",
-            storage=storage.INT8_G32,
-            layers=storage.STORAGES["int5-g32"],
+            storage=STORAGES["int8-g32"],
+            layers=STORAGES["int5-g32"],
             kernels=True,
             tolerance=2e-2,
             speed=2,
@@ -176,7 +176,7 @@ PRECISIONS: Mapping[str, Precision] = {
         ),
         Precision(
             name="mixed",
-            storage=storage.INT8_G32,
+            storage=STORAGES["int8-g32"],
             kernels=True,
             tolerance=2e-2,
             speed=3,

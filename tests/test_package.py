@@ -16,7 +16,7 @@ LINKED = ("baker", "configs", "models", "runtime", "server")
 DATA = (
     "baker/compare/measurement/prompts.json",
     "configs/gemma3.toml",
-    "models/dsl/kernels/linear_grouped.c",
+    "models/dsl/kernels/product/linear.c",
     "server/web/index.html",
     "py.typed",
 )

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from hearthd.baker.calibration.compensated_rounding import compensated
 from hearthd.baker.calibration.reading import hidden_states
 from hearthd.baker.parameters.quantization import encoded_integers
-from hearthd.models.dsl.packing import GROUP
+from hearthd.models.dsl.matrix_format import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -85,11 +85,11 @@ class _Pass:
         if name not in self.storages:
             return weight
         storage = self.storages[name]
-        assert storage.form is not None, storage.name
+        assert storage.format is not None, storage.name
         weights = self.weights[name]
         weighted = hessian(x.reshape(-1, x.shape[-1]), weights)
-        block = compensated(weight, weighted, storage.form.bits)
-        real = _real(block, storage.form.zero)
+        block = compensated(weight, weighted, storage.format.bits)
+        real = _real(block, storage.format.zero)
         self.done.arrays[name] = self._kept(name, encoded_integers(storage, block))
         self.done.divergences[name] = divergence(weight - real, weighted, weights)
         self.advance(weight.nbytes)

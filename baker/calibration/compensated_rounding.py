@@ -18,7 +18,7 @@ import numpy as np
 
 from hearthd.baker.parameters.group_scales import best_scales, quotients
 from hearthd.baker.weights.source import IntegerBlock
-from hearthd.models.dsl.packing import GROUP
+from hearthd.models.dsl.matrix_format import GROUP
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hearthd.baker.compiler.child_process import child_process
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.models.bundle import KernelBuild
-from hearthd.models.dsl.activations import kernel_source
+from hearthd.models.dsl.kernel_sources import KERNELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,8 +67,8 @@ def build(
     with as_file(files("hearthd.models.dsl") / "kernels") as sources:
         sources_of: dict[str, tuple[Path, Mapping[str, str]]] = {}
         for name in names:
-            file, macros = kernel_source(name)
-            sources_of[name] = (sources / f"{file}.c", macros)
+            kernel = KERNELS[name]
+            sources_of[name] = (sources / kernel.file, kernel.macros)
         for name, text in chains.items():
             # A relative path: an object has the path of its source.
             sources_of[name] = (Path(f"{name}.c"), {})
@@ -81,7 +81,7 @@ def build(
             with child_process(order, cwd=folder, stderr=subprocess.PIPE) as clang:
                 diagnostics = clang.communicate()[1].decode(errors="replace")
             if clang.returncode:
-                raise KernelError(f"{name}.c does not compile: {_first_error(diagnostics)}")
+                raise KernelError(f"{name} does not compile: {_first_error(diagnostics)}")
     objects = (folder / f"{name}.o" for name in names)
     return KernelBuild(
         names=names, instructions=instructions(file.read_bytes() for file in objects)
@@ -111,7 +111,7 @@ def _first_error(diagnostics: str) -> str:
 def instructions_for(target: Target) -> str | None:
     """The instruction set of integer products on a target; raises KernelError."""
     with temporary_folder("kernels.") as folder:
-        return build(["linear_grouped"], target, folder).instructions
+        return build(["linear_int8_g32"], target, folder).instructions
 
 
 def instructions(objects: Iterable[bytes]) -> str | None:

@@ -23,6 +23,8 @@ NATIVE: Mapping[str, str] = {
     "Q4_K": "int4-g32-min",
     "Q5_K": "int5-g32-min",
     "Q6_K": "int6-g16",
+    "IQ4_NL": "iq4-g32",
+    "IQ4_XS": "iq4-g32",
 }
 
 

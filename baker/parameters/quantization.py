@@ -9,25 +9,14 @@ import numpy as np
 
 from hearthd.baker.parameters.group_scales import best_scales, quotients
 from hearthd.baker.weights.source import IntegerBlock
-from hearthd.models.dsl.fused.small_products import INT12
-from hearthd.models.dsl.packing import GROUP, ROWS, pack, pack_small, split
-from hearthd.models.dsl.storage import (
-    BF16,
-    F32,
-    INT8_G32,
-    INT8_G32_HALVES,
-    INT12_G32,
-    INT12_G32_TABLE,
-    STORAGES,
-    Storage,
-)
+from hearthd.models.dsl.matrix_format import GROUP, INT8, INT12, ROWS, pack
+from hearthd.models.dsl.storage import BF16, F32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from numpy.typing import NDArray
 
-    from hearthd.models.dsl.packing import SmallForm
+    from hearthd.models.dsl.matrix_format import MatrixFormat
+    from hearthd.models.dsl.storage import Storage
 
 S = TypeVar("S", bound=np.generic)
 
@@ -50,12 +39,16 @@ class NotFiniteError(ValueError):
 
 
 def encoded(storage: Storage, block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
-    """Some rows of a weight as the arrays of a storage, in their order.
+    """Some rows of a weight f32 (N, K) as the arrays of a storage, in their order.
 
-    In groups, the number of rows is a multiple of 16; in halves, missing rows are added. Raises
-    NotFiniteError.
+    Rows that are missing to a multiple of 16 are added to integers. Raises NotFiniteError.
     """
-    return _ENCODERS[storage](block)
+    if storage is F32:
+        require_finite(block, block)
+        return (block,)
+    if storage is BF16:
+        return (to_bf16(block),)
+    return encoded_integers(storage, integer_groups(storage, _filled(block)))
 
 
 def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any], ...]:
@@ -64,13 +57,24 @@ def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any
     Scales and minimums are rounded to f16; rows that are missing to a multiple of 16 are added.
     Raises NotFiniteError for what f16 cannot hold.
     """
-    integers, scale = _filled(block.integers), _filled(_finite_f16(block.scale))
-    if storage.form is not None:
-        minimum = None if block.minimum is None else _filled(_finite_f16(block.minimum))
-        return pack_small(storage.form, integers.view(np.uint8), scale, minimum)
-    weight, packed_scale = pack(integers.view(np.int8), scale)
-    halves = split(weight) if storage is INT8_G32_HALVES else (weight,)
-    return (*halves, packed_scale)
+    assert storage.format is not None, storage.name
+    minimum = None if block.minimum is None else _filled(_finite_f16(block.minimum))
+    integers: NDArray[np.integer[Any]] = _filled(block.integers)
+    return pack(storage.format, integers, _filled(_finite_f16(block.scale)), minimum)
+
+
+def integer_groups(storage: Storage, block: NDArray[np.float32]) -> IntegerBlock:
+    """Round f32 (N, K) to the integers of a storage that has no minimums.
+
+    Raises NotFiniteError for NaN, infinity and what is too large for an f16 scale.
+    """
+    matrix_format = storage.format
+    assert matrix_format is not None, storage.name
+    if matrix_format.bits == INT8.bits:
+        return int8_groups(block)
+    if matrix_format.bits == INT12.bits:
+        return int12_groups(block)
+    return nearest_groups(matrix_format, block)
 
 
 def _finite_f16(values: NDArray[np.float32]) -> NDArray[np.float16]:
@@ -80,19 +84,9 @@ def _finite_f16(values: NDArray[np.float32]) -> NDArray[np.float16]:
     return stored
 
 
-def _in_halves(block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
-    integers, scale = int8_groups(_filled(block))
-    return (*split(integers), scale)
-
-
 def _filled(rows: NDArray[S]) -> NDArray[S]:
     """Rows up to a multiple of sixteen: a repeated row's logits are never the largest alone."""
     return np.pad(rows, ((0, -len(rows) % ROWS), (0, 0)), mode="edge")
-
-
-def _finite(block: NDArray[np.float32]) -> NDArray[np.float32]:
-    require_finite(block, block)
-    return block
 
 
 def to_bf16(block: NDArray[np.float32]) -> NDArray[Any]:
@@ -107,8 +101,8 @@ def to_bf16(block: NDArray[np.float32]) -> NDArray[Any]:
     return stored
 
 
-def int8_groups(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
-    """Quantise f32 (N, K) to int8 with one f16 scale per 32 columns, for models/dsl/packing.py.
+def int8_groups(block: NDArray[np.float32]) -> IntegerBlock:
+    """Quantize f32 (N, K) to int8 with one scale, a value of f16, per 32 columns.
 
     What was stored as Q8_0 or Q5_0 keeps its integers. The scale of another group is max |w| / 127,
     or the best of max |w| / 127, ... / 64 where that is much better: values that had 4 or 6 bits
@@ -126,7 +120,7 @@ def int8_groups(block: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[n
     require_finite(largest, scale)
     divisor = np.where(scale > 0, scale, np.float32(np.inf))[..., np.newaxis]
     integers = np.clip(np.rint(groups / divisor), -INT8_MAX, INT8_MAX).astype(np.int8)
-    return pack(integers.reshape(block.shape), scale.astype(np.float16))
+    return IntegerBlock(integers=integers.reshape(block.shape), scale=scale, minimum=None)
 
 
 def _best_steps(groups: NDArray[np.float32], largest: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -156,15 +150,16 @@ def _search(
     return best, least
 
 
-def small_groups(form: SmallForm, block: NDArray[np.float32]) -> IntegerBlock:
-    """Round each weight of f32 (N, K) to the nearest integer of a form without minimums.
+def nearest_groups(matrix_format: MatrixFormat, block: NDArray[np.float32]) -> IntegerBlock:
+    """Round each weight of f32 (N, K) to the nearest integer of a format without minimums.
 
     Raises NotFiniteError for NaN and infinity.
     """
     require_finite(block, block)
-    values = block.reshape(-1, form.columns)
-    scales = best_scales(values, np.ones(form.columns, np.float32), form.bits)
-    integers = quotients(values, scales, form.bits) + form.zero
+    columns, bits = matrix_format.columns, matrix_format.bits
+    values = block.reshape(-1, columns)
+    scales = best_scales(values, np.ones(columns, np.float32), bits)
+    integers = quotients(values, scales, bits) + matrix_format.zero
     return IntegerBlock(
         integers=integers.astype(np.uint8).reshape(block.shape),
         scale=scales.reshape(len(block), -1),
@@ -172,15 +167,15 @@ def small_groups(form: SmallForm, block: NDArray[np.float32]) -> IntegerBlock:
     )
 
 
-def int12_groups(block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
-    """Round f32 (N, K) to 12 bits with one f16 scale per 32 columns, for models/dsl/packing.py.
+def int12_groups(block: NDArray[np.float32]) -> IntegerBlock:
+    """Round f32 (N, K) to 12 bits with one scale, a value of f16, per 32 columns.
 
-    The scale is the least f16 of at least max |w| / 127.4375, so that a weight moves by at most
-    1/32 of it: half a step. Rows that are missing to a multiple of 16 are added. Raises
-    NotFiniteError for NaN, infinity and what is too large for an f16 scale.
+    The scale is the smallest f16 of at least max |w| / 127.4375, so that a weight moves by at most
+    1/32 of it: half a step. Raises NotFiniteError for NaN, infinity and what is too large for an
+    f16 scale.
     """
     require_finite(block, block)
-    groups = _filled(block).reshape(-1, block.shape[1] // GROUP, GROUP)
+    groups = block.reshape(len(block), -1, GROUP)
     largest = np.max(np.abs(groups), axis=2)
     steps = largest * np.float32(_INT12_STEPS / _INT12_MAX)
     with np.errstate(over="ignore"):  # of a scale that is refused below
@@ -189,13 +184,11 @@ def int12_groups(block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     require_finite(largest, scale)
     divisor = np.where(scale > 0, scale, np.inf).astype(np.float32)[..., np.newaxis]
     integers = np.rint(groups * np.float32(_INT12_STEPS) / divisor) + np.float32(INT12.zero)
-    return pack_small(INT12, integers.astype(np.int16).reshape(-1, block.shape[1]), scale, None)
-
-
-def _small_encoder(storage: Storage) -> Callable[[NDArray[np.float32]], tuple[NDArray[Any], ...]]:
-    form = storage.form
-    assert form is not None, storage.name
-    return lambda block: encoded_integers(storage, small_groups(form, block))
+    return IntegerBlock(
+        integers=integers.astype(np.int16).reshape(block.shape),
+        scale=scale.astype(np.float32),
+        minimum=None,
+    )
 
 
 def _error(groups: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -219,20 +212,3 @@ def require_finite(block: NDArray[np.float32], stored: NDArray[Any]) -> None:
     if not finite.all():
         where = tuple(int(axis[0]) for axis in np.nonzero(~finite))
         raise NotFiniteError(f"the weight at {where} of the block is {block[where]}")
-
-
-_ENCODERS: Mapping[Storage, Callable[[NDArray[np.float32]], tuple[NDArray[Any], ...]]] = {
-    F32: lambda block: (_finite(block),),
-    BF16: lambda block: (to_bf16(block),),
-    INT8_G32: int8_groups,
-    INT8_G32_HALVES: _in_halves,
-    **{
-        each: _small_encoder(storage)
-        for storage in STORAGES.values()
-        if storage.form is not None and not (storage.form.minimum or storage.form.is_wide)
-        for each in (storage, storage.table)
-        if each is not None
-    },
-    INT12_G32: int12_groups,
-    INT12_G32_TABLE: int12_groups,
-}

@@ -284,8 +284,8 @@ def _whole_choice(stack: Mapping[str, tuple[int, ...]], native: Mapping[str, str
 
 def _bits(storage: str) -> int:
     """The bits of the integers of a storage with fewer than 8; 8 for other storages."""
-    form = STORAGES[storage].form if storage else None
-    return form.bits if form else 8
+    matrix_format = STORAGES[storage].format if storage else None
+    return min(matrix_format.bits, 8) if matrix_format else 8
 
 
 def _size(stack: Mapping[str, tuple[int, ...]], chosen: Mapping[str, str]) -> int:

@@ -354,7 +354,7 @@ def _manifest(
         tolerance=PRECISIONS[inputs.defaults.precision].tolerance
         + KV_TOLERANCE[kv_cache_of([cache.dtype for cache in program.caches])]
         + activation_tolerance(
-            inputs.defaults.activations, {weight.storage.name for weight in program.weights}
+            inputs.defaults.activations, {weight.storage for weight in program.weights}
         ),
         special_tokens=model.tokenizer.special,
         caches=program.caches,

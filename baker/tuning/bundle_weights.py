@@ -14,10 +14,7 @@ from hearthd.baker.weights.source import BLOCK_BYTES, ROW_GROUP, BadFile, Weight
 from hearthd.models.bundle import MANIFEST, PARAMETERS, LanguageManifest, read_manifest_of
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.fused.grouped_products import dequantized
-from hearthd.models.dsl.fused.halved_products import whole
-from hearthd.models.dsl.fused.small_products import dequantized_small
-from hearthd.models.dsl.storage import INT8_G32, INT8_G32_HALVES, Storage
+from hearthd.models.dsl.fused.quantized_products import dequantized
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.storage import Storage
     from hearthd.models.dsl.stored_weights import Weight
 
     Array = NDArray[Any]
@@ -113,19 +110,10 @@ class BundleWeights(WeightSource):
 
 def _dequantized(storage: Storage, arrays: Sequence[Array]) -> Array:
     """The real weights f32 (N, K) of stored arrays."""
-
-    def real(*tensors: Tensor) -> tuple[Tensor]:
-        if storage.form is not None:
-            return (dequantized_small(tensors, storage.form, DType.F32),)
-        if storage is INT8_G32_HALVES:
-            upper, lower, scale = tensors
-            return (dequantized(whole(upper, lower), scale, DType.F32),)
-        weight, scale = tensors
-        return (dequantized(weight, scale, DType.F32),)
-
-    if storage.form is None and storage not in (INT8_G32, INT8_G32_HALVES):
+    matrix_format = storage.format
+    if matrix_format is None:
         return arrays[0].astype("f4")
-    types = [TensorType(array.shape, DType.of(array.dtype)) for array in arrays]
-    graph = trace("dequantized", real, {f"x{i}": one for i, one in enumerate(types)})
+    types = {f"x{i}": TensorType(x.shape, DType.of(x.dtype)) for i, x in enumerate(arrays)}
+    graph = trace("dequantized", lambda *x: (dequantized(x, matrix_format),), types)
     values: Array = evaluate(graph, arrays, {})[0]
     return values

@@ -105,6 +105,29 @@ def _q6_k(rows: Bytes, columns: int) -> IntegerBlock:
     )
 
 
+def _iq4_nl(rows: Bytes, columns: int) -> IntegerBlock:
+    """d, the nibbles: each numbers a value."""
+    blocks = rows.reshape(len(rows), columns // 32, -1)
+    integers = _nibbles(blocks[..., 2:]).reshape(len(rows), columns)
+    return IntegerBlock(integers=integers, scale=_f16(blocks[..., :2])[..., 0], minimum=None)
+
+
+def _iq4_xs(rows: Bytes, columns: int) -> IntegerBlock:
+    """d, the upper two bits and the lower four of the scales of 6 bits, the nibbles."""
+    blocks = rows.reshape(len(rows), columns // 256, -1)
+    groups = (*blocks.shape[:2], 8)
+    stored = np.ascontiguousarray(blocks[..., 2:4]).view(np.uint16)
+    high = stored >> np.arange(0, 16, 2, dtype=np.uint16) & 3
+    low = blocks[..., 4:8, np.newaxis] >> np.array([0, 4], np.uint8) & 15
+    scale = (low.reshape(groups) | high << 4).astype(np.float32) - 32
+    integers = _nibbles(blocks[..., 8:].reshape(*groups, 16))
+    return IntegerBlock(
+        integers=integers.reshape(len(rows), columns),
+        scale=(_f16(blocks[..., :2]) * scale).reshape(len(rows), -1),
+        minimum=None,
+    )
+
+
 TYPES: Mapping[str, Callable[[NDArray[np.uint8], int], IntegerBlock]] = {
     "Q4_0": _of_32(five=False, minimum=False),
     "Q4_1": _of_32(five=False, minimum=True),
@@ -114,4 +137,6 @@ TYPES: Mapping[str, Callable[[NDArray[np.uint8], int], IntegerBlock]] = {
     "Q4_K": _of_256(five=False),
     "Q5_K": _of_256(five=True),
     "Q6_K": _q6_k,
+    "IQ4_NL": _iq4_nl,
+    "IQ4_XS": _iq4_xs,
 }

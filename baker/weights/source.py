@@ -65,13 +65,14 @@ class TokenizerError(WeightsError):
 class IntegerBlock:
     """Rows of a quantized tensor: N rows of K columns, in groups that share a scale.
 
-    integers  uint8 (N, K) or, of 8 bits, int8 (N, K)
+    The real values are those of a MatrixFormat (models/dsl/matrix_format.py).
+
+    integers  (N, K): uint8, int8 of 8 bits, or int16 of 12
     scale     f32 (N, groups)
-    minimum   f32 (N, groups): a value is integer * scale + minimum; None: it is integer * scale,
-              where integers of b < 8 bits count from 2^(b - 1)
+    minimum   f32 (N, groups), or None
     """
 
-    integers: NDArray[np.uint8] | NDArray[np.int8]
+    integers: NDArray[np.uint8] | NDArray[np.int8] | NDArray[np.int16]
     scale: NDArray[np.float32]
     minimum: NDArray[np.float32] | None
 

@@ -14,7 +14,8 @@ fused      ops that have a C kernel, whose value, shape rule and gradient are a 
 rewrite    patterns, and rules that replace parts of a graph
 fuse       the table of rules: what is computed together
 storage    how matrices are stored; stored_weights has the rules that read them so
-packing    the order in which kernels read a matrix of int8 in groups
+matrix_format   formats of matrices of integers, in the order in which kernels read them
+kernel_sources  the C kernels by name, and what each is compiled from
 mlir       Graphs -> the text of one StableHLO module
 registry   ops and functions -> operators.json, docs/operators.md
 """

@@ -1,8 +1,7 @@
 """How the kernels of products with integers round activations, each group of columns by its scale.
 
 To 16 bits: two int8, of which the second one holds what the first one leaves. To 12 bits beside
-weights of 4. Or to 8 bits, with the attribute `activation_bits`: half the products of integers. A
-kernel for 8 bits is compiled from the file of the kernel for 16.
+weights of 4. Or to 8 bits, with the attribute `activation_bits`: half the products of integers.
 """
 
 from __future__ import annotations
@@ -10,19 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hearthd.models.dsl import functions as f
-from hearthd.models.dsl import ops, packing
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.matrix_format import GROUP
 from hearthd.models.dsl.ops.record import require
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.matrix_format import MatrixFormat
     from hearthd.models.dsl.ops.record import Attrs
 
 _BITS = (16, 8)
 # The steps of a second int8 that are one of the first: both have sixteen bits.
 STEPS = 254
-# Ends the name of a kernel for activations of 8 bits.
-_EIGHT_BITS = "_a8"
 # The smallest largest magnitude of a group of activations: 127 divided by it is finite.
 _TINY = 2.0**-100
 
@@ -43,18 +42,18 @@ def bits_of(attrs: Attrs) -> int:
     return bits
 
 
-def steps(bits: int, activation_bits: int) -> int:
+def steps(matrix_format: MatrixFormat, activation_bits: int) -> int:
     """The steps of the second int8 of activations that equal one step of the first; 1 without one.
 
-    `bits` are those of the weights. Activations beside weights of 4 bits have 12 bits, because 16
-    times such a weight fits into a byte.
+    Activations beside weights of 4 bits have 12 bits, because 16 times such a weight fits into a
+    byte.
     """
     if activation_bits == 8:
         return 1
-    return 16 if bits == 4 else STEPS
+    return 16 if matrix_format.operand_bits == 4 else STEPS
 
 
-def rounded(x: Tensor, steps: int, *, group: int = packing.GROUP) -> Tensor:
+def rounded(x: Tensor, steps: int, *, group: int = GROUP) -> Tensor:
     """x (M, K) as the kernels read it: f32 values that a scale per `group` columns and int8 hold.
 
     Unless `steps` is 1, a second int8 holds the remainder, in units of 1 / `steps` of the first:
@@ -69,16 +68,3 @@ def rounded(x: Tensor, steps: int, *, group: int = packing.GROUP) -> Tensor:
         integers = integers + ops.round_((scaled - integers) * float(steps)) * (1 / steps)
     values = integers * f.along_axes(largest * (1 / 127), groups, (2,))
     return ops.reshape(values, shape=x.shape)
-
-
-def kernel_name(name: str, activation_bits: int) -> str:
-    """The name of the variant of a kernel that rounds activations to `activation_bits`."""
-    return name + _EIGHT_BITS if activation_bits == 8 else name
-
-
-def kernel_source(name: str) -> tuple[str, dict[str, str]]:
-    """The name of the file of a kernel, without `.c`, and the macros that it is compiled with."""
-    file = name.removesuffix(_EIGHT_BITS)
-    if file == name:
-        return name, {}
-    return file, {"ACTIVATION_BITS": "8", f"hearth_{file}": f"hearth_{name}"}

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.fused.adapted_products import linear_adapted
 from hearthd.models.dsl.fused.adapter_products import lora_down, lora_up
-from hearthd.models.dsl.fused.grouped_products import linear_grouped
-from hearthd.models.dsl.fused.small_products import linear_small
+from hearthd.models.dsl.fused.quantized_products import linear_quantized
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, rebuilt
 from hearthd.models.dsl.types import DType, TypeRuleError
 
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.ops.record import Attrs
 
 __all__ = ["with_adapted_products"]
-
-# The attributes of a product with a matrix in groups of int8.
-_GROUPED: Attrs = {"bits": 8, "minimum": False}
 
 
 def with_adapted_products(
@@ -41,11 +37,11 @@ def with_adapted_products(
             (product,) = product.inputs
             is_shared |= readers[id(product)] > 1
         is_small = adapters[3].dtype is DType.I8
-        if is_shared or not is_small or op_of(product) not in (linear_grouped, linear_small):
+        if is_shared or not is_small or op_of(product) is not linear_quantized:
             return None
         x, *arrays = product.inputs
         inputs = (x, *adapters, soon[id(node)], *arrays)
-        attrs = {**_GROUPED, **_attrs(product), **_attrs(node)}
+        attrs = {**_attrs(product), **_attrs(node)}
         try:
             made = linear_adapted(*map(mapped, inputs), **attrs)
         except TypeRuleError:

@@ -12,8 +12,9 @@ from hearthd.baker.parameters.native import NATIVE
 from hearthd.baker.parameters.quantization import NotFiniteError, encoded_integers
 from hearthd.baker.weights import gguf_integers
 from hearthd.baker.weights.source import IntegerBlock
-from hearthd.models.dsl.storage import INT8_G32, INT8_G32_HALVES, STORAGES
-from tests.models.unpacked import real_weights, small_weights, whole
+from hearthd.models.dsl.matrix_format import FORMATS, INT8_HALVES
+from hearthd.models.dsl.storage import STORAGES
+from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,7 +23,7 @@ ROWS, COLUMNS = 32, 512
 # The columns of a block, and where the f16 factors are among its bytes.
 FACTORS = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
-    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
 }  # fmt: skip
 
 
@@ -51,10 +52,10 @@ def test_every_type_with_a_storage_is_decoded() -> None:
 @pytest.mark.parametrize("name", FACTORS)
 def test_integers_times_scales_are_the_values_of_the_file(name: str) -> None:
     block = gguf_integers.decoded(name, random_rows(name), COLUMNS)
-    form = STORAGES[NATIVE[name]].form
-    zero = form.zero if form else 0
+    form = FORMATS[NATIVE[name]]
     scale = np.repeat(block.scale, COLUMNS // block.scale.shape[1], axis=1)
-    decoded = (block.integers.astype(np.float32) - zero) * scale
+    numbered = np.array(form.values)[block.integers] if form.values else block.integers
+    decoded = (numbered.astype(np.float32) - form.zero) * scale
     if block.minimum is not None:
         decoded += np.repeat(block.minimum, 32, axis=1)
     np.testing.assert_array_equal(decoded, values(name))
@@ -67,50 +68,52 @@ def stored_values(name: str) -> NDArray[np.float32]:
     arrays = encoded_integers(storage, block)
     expected = storage.arrays(ROWS, COLUMNS).values()
     assert [(x.shape, x.dtype) for x in arrays] == [(t.shape, t.dtype.numpy) for t in expected]
-    if storage is INT8_G32:
-        return real_weights(*arrays)
-    assert storage.form is not None
-    return small_weights(arrays, bits=storage.form.bits, has_minimum=storage.form.minimum)
+    return real_weights(arrays, FORMATS[storage.name])
 
 
-@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL"])
 def test_blocks_of_32_are_stored_exactly(name: str) -> None:
     np.testing.assert_array_equal(stored_values(name), values(name))
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q5_K", "Q6_K"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q5_K", "Q6_K", "IQ4_XS"])
 def test_blocks_of_256_are_stored_to_the_rounding_of_f16(name: str) -> None:
     """Each group's scale and minimum are products of f16 and 6 or 8 bits, rounded to f16."""
     block = gguf_integers.decoded(name, random_rows(name), COLUMNS)
-    zero = 32 if name == "Q6_K" else 0
+    form = FORMATS[NATIVE[name]]
+    numbered = np.array(form.values)[block.integers] if form.values else block.integers
     scale = np.repeat(block.scale, COLUMNS // block.scale.shape[1], axis=1)
-    bound = np.abs((block.integers.astype(np.float32) - zero) * scale)
+    bound = np.abs((numbered.astype(np.float32) - form.zero) * scale)
     if block.minimum is not None:
         bound += np.abs(np.repeat(block.minimum, 32, axis=1))
     # Half a unit in the last of 11 bits, and half a subnormal of the scale for each step.
-    bound = bound * 2.0**-11 + 64 * 2.0**-25
+    bound = bound * 2.0**-11 + np.abs(numbered).max() * 2.0**-25
     assert (np.abs(stored_values(name) - values(name)) <= bound).all()
 
 
 def test_eight_bits_are_stored_in_halves_too() -> None:
     block = gguf_integers.decoded("Q8_0", random_rows("Q8_0"), COLUMNS)
-    upper, lower, scale = encoded_integers(INT8_G32_HALVES, block)
-    np.testing.assert_array_equal(real_weights(whole(upper, lower), scale), values("Q8_0"))
+    table = STORAGES["int8-g32"].table
+    assert table is not None
+    np.testing.assert_array_equal(
+        real_weights(encoded_integers(table, block), INT8_HALVES), values("Q8_0")
+    )
 
 
-@pytest.mark.parametrize("name", ["int6-g16", "int4-g32-min", "int8-g32 in halves"])
+@pytest.mark.parametrize("name", ["int6-g16", "int4-g32-min", "int8-g32"])
 def test_a_table_of_any_number_of_rows_is_filled_with_its_last_row(name: str) -> None:
-    storages = {**STORAGES, INT8_G32_HALVES.name: INT8_G32_HALVES}
+    storage = STORAGES[name].table
+    assert storage is not None
     file_type = {"int6-g16": "Q6_K", "int4-g32-min": "Q4_1"}.get(name, "Q8_0")
 
     def stored(rows: NDArray[np.uint8]) -> tuple[Any, ...]:
         block = gguf_integers.decoded(file_type, rows, COLUMNS)
-        return encoded_integers(storages[name], block)
+        return encoded_integers(storage, block)
 
     rows = random_rows(file_type)
     filled = rows.copy()
     filled[20:] = rows[19]
-    expected = storages[name].arrays(20, COLUMNS).values()
+    expected = storage.arrays(20, COLUMNS).values()
     for actual, full, type_ in zip(stored(rows[:20]), stored(filled), expected, strict=True):
         assert actual.shape == type_.shape
         np.testing.assert_array_equal(actual, full)

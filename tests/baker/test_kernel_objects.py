@@ -19,7 +19,7 @@ from hearthd.runtime.cpu_features import cpu_features
 if TYPE_CHECKING:
     from pathlib import Path
 
-DOT = "linear_grouped"
+DOT = "linear_int8_g32"
 # x86-64-v4 has AVX-512 without its integer dot products.
 INSTRUCTIONS = {
     "x86_64-v3": "avx2",
@@ -91,7 +91,7 @@ def test_the_c_compiler_is_recorded_only_with_kernels() -> None:
 
 def test_a_kernel_that_does_not_compile_leaves_nothing(tmp_path: Path) -> None:
     target = replace(find_target("x86_64-v3"), cpu="nonesuch")
-    with pytest.raises(KernelError, match=r"linear_grouped\.c does not compile: .*nonesuch"):
+    with pytest.raises(KernelError, match=r"linear_int8_g32 does not compile: .*nonesuch"):
         Compilation(tmp_path / "in", tmp_path / "out", target, kernels=[DOT])
     assert not list(tmp_path.iterdir())
 

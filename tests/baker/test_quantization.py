@@ -18,8 +18,9 @@ from hearthd.baker.parameters.quantization import (
     int12_groups,
     to_bf16,
 )
-from hearthd.models.dsl.storage import INT6_G16_TABLE, INT8_G32_HALVES, INT12_G32_TABLE, Storage
-from tests.models.unpacked import real_weights, small_weights
+from hearthd.models.dsl.matrix_format import INT8, INT12
+from hearthd.models.dsl.storage import STORAGES, Storage
+from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ def test_bf16_ties_go_to_even() -> None:
 
 
 def restored_groups(block: NDArray[np.float32]) -> NDArray[np.float32]:
-    return real_weights(*int8_groups(block))
+    return real_weights(encoded(STORAGES["int8-g32"], block), INT8)
 
 
 @pytest.mark.parametrize("quantization", ["Q8_0", "Q5_0"])
@@ -102,7 +103,7 @@ def test_groups_are_stored_in_the_order_of_their_kernel() -> None:
     """Row r, column c of the matrix: block r / 16, group c / 32, quad c % 32 / 4, then the row."""
     block = np.arange(32 * 64, dtype=np.float32).reshape(32, 64) % 127
     block[:, ::32] = 127  # so that every scale is 1
-    weight, scale = int8_groups(block)
+    weight, scale = encoded(STORAGES["int8-g32"], block)
     assert weight.shape == (2, 2, 8, 64)
     assert scale.shape == (2, 2, 16)
     assert weight[1, 0, 7, 5 * 4 + 2] == block[16 + 5, 7 * 4 + 2]
@@ -115,8 +116,7 @@ def test_twelve_bits_round_to_half_a_step(magnitude: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     block = (rng.normal(size=(16, 64)) * magnitude).astype(np.float32)
     block[3, 32:] = 0
-    arrays = int12_groups(block)
-    values = small_weights(arrays, bits=12, has_minimum=False)
+    values = real_weights(encoded(STORAGES["int12-g32"], block), INT12)
     groups = np.abs(block).reshape(16, 2, 32)
     # The next f16 after max |w| * 16 / 2039: 2^-10 of it, or 2^-24 below the normal ones.
     exact = groups.max(axis=2) * (16 / 2039)
@@ -128,10 +128,12 @@ def test_twelve_bits_round_to_half_a_step(magnitude: float, seed: int) -> None:
 
 def test_the_upper_eight_bits_of_twelve_are_the_nearest_to_a_weight() -> None:
     block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
-    _, high, scale = int12_groups(block)
+    _, high, scale = encoded(STORAGES["int12-g32"], block)
     steps = np.repeat(scale.transpose(0, 2, 1).reshape(32, 3), 32, axis=1).astype(np.float32)
     # Half of what the upper eight bits miss at most, and half a step of all twelve.
-    assert (np.abs(real_weights(high, scale) - block) <= steps * (1 / 2 + 1 / 32) * 1.001).all()
+    assert (
+        np.abs(real_weights((high, scale), INT8) - block) <= steps * (1 / 2 + 1 / 32) * 1.001
+    ).all()
     assert np.abs(high.astype(int)).max() == 127
 
 
@@ -160,7 +162,9 @@ def test_bf16_rejects_values_that_would_become_infinite() -> None:
 
 
 @pytest.mark.parametrize(
-    "storage", [INT8_G32_HALVES, INT6_G16_TABLE, INT12_G32_TABLE], ids=lambda one: one.name
+    "storage",
+    [one.table for name, one in STORAGES.items() if name in ("int6-g16", "int8-g32", "int12-g32")],
+    ids=lambda one: one.name,
 )
 def test_a_table_with_any_number_of_rows_is_filled_with_its_last_row(storage: Storage) -> None:
     table = np.random.default_rng(0).normal(size=(19, 32)).astype(np.float32)

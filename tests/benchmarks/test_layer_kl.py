@@ -8,10 +8,11 @@ import pytest
 from benchmarks.layer_kl import Layers
 from hearthd.baker.parameters.quantization import encoded
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.matrix_format import INT4
 from hearthd.models.dsl.storage import STORAGES
 from tests.baker.pipeline.test_auto_precision import RandomWeights, log_probabilities
 from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
-from tests.models.unpacked import small_weights
+from tests.models.unpacked import real_weights
 
 STORAGE = STORAGES["int4-g32"]
 
@@ -21,7 +22,7 @@ def test_the_divergence_is_that_of_a_plain_forward_pass() -> None:
     texts = [tuple(TOKENS[:32]), tuple(TOKENS[:13])]
     layers = Layers(source, ARCHITECTURES["gemma3"], GROUPED, texts, every=3)
     rounded = source.parameters | {
-        name: small_weights(encoded(STORAGE, values), bits=4, has_minimum=False)
+        name: real_weights(encoded(STORAGE, values), INT4)
         for name, values in source.parameters.items()
         if name in layers.matrices
     }

@@ -1,4 +1,4 @@
-"""Matrices in groups in plain NumPy: the values that the kernels' stored form stands for."""
+"""Matrices of integers in plain NumPy: the values that the kernels' stored form stands for."""
 
 from __future__ import annotations
 
@@ -11,57 +11,50 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hearthd.models.dsl.matrix_format import MatrixFormat
+
     Array = NDArray[Any]
 
 
-def real_weights(weight: Array, scale: Array) -> Array:
-    """f32 (N, K) of integers i8 (N / 16, K / 32, 8, 64) and scales f16 (N / 16, K / 32, 16)."""
-    blocks, groups = weight.shape[:2]
-    result = np.empty((blocks, 16, groups, 8, 4), np.float32)
-    for row in range(16):
-        lanes = weight[..., 4 * row : 4 * row + 4].astype(np.float32)
-        result[:, row] = lanes * scale[..., row, np.newaxis, np.newaxis].astype(np.float32)
-    return result.reshape(blocks * 16, groups * 32)
-
-
-def whole(upper: Array, lower: Array | None) -> Array:
-    """The integers of two halves; without the lower one, the middle of what they may be."""
-    high = upper.view(np.uint8)
-    low = np.full_like(high, 0x88) if lower is None else lower.view(np.uint8)
-    both = np.concatenate([high << 4 | low & 0x0F, high & 0xF0 | low >> 4], axis=2)
-    return both.view(np.int8)
-
-
-def _nibbles(packed: Array) -> Array:
-    """i32 (..., 8, 64) of four bits of quad i and four of quad i + 4 in each byte."""
-    byte = packed.view(np.uint8).astype(np.int32)
-    return np.concatenate([byte & 15, byte >> 4], axis=2)
-
-
-def small_weights(arrays: Sequence[Array], *, bits: int, has_minimum: bool) -> Array:
-    """f32 (N, K) of the stored arrays of integers of 4 to 6 or 12 bits."""
-    low, *rest = arrays
-    blocks, groups = low.shape[:2]
-    if bits == 6:
-        integers = 4 * _nibbles(rest.pop(0))
-        two = low.view(np.uint8).astype(np.int32)
-        for quad in range(8):
-            integers[:, :, quad] += two[:, :, quad // 4] >> quad % 4 * 2 & 3
+def _bits_of_quad(plane: Array, bits: int, quad: int) -> Array:
+    """i32 (N / 16, K / 32, 64) of a quad's bits in a plane u8 (N / 16, K / 32, bits, 64)."""
+    if bits == 8:
+        return plane[:, :, quad].astype(np.int32)
+    if bits == 4:
+        byte, shift = quad % 4, quad // 4 * 4
+    elif bits == 2:
+        byte, shift = quad // 4, quad % 4 * 2
     else:
-        integers = _nibbles(low)
-    if bits == 12:
-        integers += 16 * rest.pop(0).astype(np.int32)
-    elif bits == 5:
-        high = rest.pop(0).view(np.uint8).astype(np.int32)
+        byte, shift = 0, quad
+    return plane[:, :, byte].astype(np.int32) >> shift & (1 << bits) - 1
+
+
+def stored_integers(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Array:
+    """i32 (N / 16, K / 32, 8, 64) of the planes among stored arrays."""
+    blocks, groups = arrays[0].shape[:2]
+    integers = np.zeros((blocks, groups, 8, 64), np.int32)
+    for array, plane in zip(arrays, matrix_format.planes, strict=False):
         for quad in range(8):
-            integers[:, :, quad] += 16 * (high[:, :, 0] >> quad & 1)
+            bits = _bits_of_quad(array.view(np.uint8), plane.bits, quad)
+            integers[:, :, quad] += bits << plane.start
+    if matrix_format.signed:
+        top = 1 << matrix_format.bits - 1
+        integers = (integers ^ top) - top
+    return integers
+
+
+def real_weights(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Array:
+    """f32 (N, K) of stored arrays, whose formula is that of `MatrixFormat`."""
+    integers = stored_integers(arrays, matrix_format)
+    blocks, groups = integers.shape[:2]
+    scale, *minimum = arrays[len(matrix_format.planes) :]
     values = np.empty((blocks, 16, groups * 32), np.float32)
     for row in range(16):
-        lanes = integers[..., 4 * row : 4 * row + 4].reshape(blocks, -1).astype(np.float32)
-        scale = rest[0][..., row].astype(np.float32)
-        scale = np.repeat(scale, groups * 32 // scale.shape[1], axis=1)
-        zero = 0 if has_minimum else 8 if bits == 12 else 2 ** (bits - 1)
-        values[:, row] = (lanes - zero) * (scale / 16 if bits == 12 else scale)
-        if has_minimum:
-            values[:, row] += np.repeat(rest[1][..., row].astype(np.float32), 32, axis=1)
+        lanes = integers[..., 4 * row : 4 * row + 4].reshape(blocks, -1)
+        if matrix_format.values:
+            lanes = np.array(matrix_format.values)[lanes]
+        factor = np.repeat(scale[..., row].astype(np.float32), matrix_format.columns, axis=1)
+        values[:, row] = (lanes - matrix_format.zero) * (factor / matrix_format.steps)
+        for one in minimum:
+            values[:, row] += np.repeat(one[..., row].astype(np.float32), 32, axis=1)
     return values.reshape(blocks * 16, groups * 32)

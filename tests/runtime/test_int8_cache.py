@@ -79,9 +79,9 @@ def test_the_manifest_states_the_caches(bundle: Path) -> None:
 def test_the_manifest_states_the_activations(bundle: Path) -> None:
     manifest = read_manifest_of(bundle, LanguageManifest)
     assert manifest.activations == program_options(manifest).activations
-    products = [name for name in manifest.provenance.kernels.names if "linear_grouped" in name]
-    assert products == ["linear_grouped_a8" if manifest.activations == "int8" else "linear_grouped"]
-    assert {"linear_upper", "linear_refined"} <= set(manifest.provenance.kernels.names)
+    product = "linear_int8_g32_a8" if manifest.activations == "int8" else "linear_int8_g32"
+    products = {name for name in manifest.provenance.kernels.names if name.startswith("linear_")}
+    assert products == {product, "linear_int8_g32_upper", "linear_refined_int4_g32"}
     assert manifest.tolerance >= ACTIVATION_TOLERANCE[manifest.activations]
     printed = io.StringIO()
     show(bundle, Console(file=printed, width=200))

@@ -60,7 +60,7 @@ NOWHERE = Provenance(
     sources=(),
     graph="",
     compiler=Compiler(name="none", version="0", flags=()),
-    kernels=KernelBuild(names=("linear_grouped",), instructions="portable"),
+    kernels=KernelBuild(names=("linear_int8_g32",), instructions="portable"),
     tools={},
 )
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]

@@ -9,8 +9,7 @@ from hearthd.models.dsl.fused.adapted_products import *
 from hearthd.models.dsl.fused.adapter_products import *
 from hearthd.models.dsl.fused.cache_attention import *
 from hearthd.models.dsl.fused.gated_layers import *
-from hearthd.models.dsl.fused.grouped_products import *
-from hearthd.models.dsl.fused.halved_products import *
 from hearthd.models.dsl.fused.norm_kernels import *
+from hearthd.models.dsl.fused.quantized_products import *
 from hearthd.models.dsl.fused.routed_products import *
-from hearthd.models.dsl.fused.small_products import *
+from hearthd.models.dsl.fused.two_part_head import *

@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hearthd.models.dsl import matrix_format as formats
 from hearthd.models.dsl.activations import bits_of
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.fused.adapter_products import LANES, TERMS, adapter_sizes, lora_up, rank_of
-from hearthd.models.dsl.fused.grouped_products import (
+from hearthd.models.dsl.fused.quantized_products import (
     MIN_WORKGROUPS,
-    linear_grouped,
+    format_of,
+    linear_quantized,
     product_kernel,
     sample_matrix,
 )
-from hearthd.models.dsl.fused.small_products import form_of, linear_small, sample_small
 from hearthd.models.dsl.ops.record import Kernel, Sample, require
 from hearthd.models.dsl.ops.samples import normal
-from hearthd.models.dsl.packing import SmallForm
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.matrix_format import MatrixFormat
     from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
 __all__ = ["linear_adapted"]
@@ -36,9 +37,6 @@ __all__ = ["linear_adapted"]
 _MAX_ROWS = 8
 # Each workgroup rounds all rows, which takes a fifth of the time of eight workgroups of eight rows.
 _MANY_ROWS, _FEW_WORKGROUPS = 5, 4
-# The bits of a matrix in groups of int8.
-_GROUPED = 8
-_FOUR = SmallForm(bits=4, minimum=True)
 # The inputs before the arrays of the matrix.
 _BEFORE = 7
 
@@ -52,28 +50,13 @@ def _linear_adapted(
     b_scale: Tensor,
     _soon: Tensor,
     *arrays: Tensor,
-    bits: int,
-    minimum: bool,
+    matrix_format: str,
     sources: tuple[int, ...],
     first: int,
     activation_bits: int = 16,
 ) -> Tensor:
-    if bits == _GROUPED:
-        y = linear_grouped(x, *arrays, activation_bits=activation_bits)
-    else:
-        small = _small({"bits": bits, "minimum": minimum, "activation_bits": activation_bits})
-        y = linear_small(x, *arrays, **small)
+    y = linear_quantized(x, *arrays, matrix_format=matrix_format, activation_bits=activation_bits)
     return lora_up(y, terms, chosen, scales, b, b_scale, sources=sources, first=first)
-
-
-def _grouped(attrs: Attrs) -> Attrs:
-    """The attributes of `linear_grouped`."""
-    return {"activation_bits": bits_of(attrs)}
-
-
-def _small(attrs: Attrs) -> Attrs:
-    """The attributes of `linear_small`."""
-    return {"bits": attrs["bits"], "minimum": attrs["minimum"], **_grouped(attrs)}
 
 
 def _up(types: Types, attrs: Attrs) -> tuple[Types, Attrs]:
@@ -85,11 +68,8 @@ def _up(types: Types, attrs: Attrs) -> tuple[Types, Attrs]:
 
 def _limits(types: Types, attrs: Attrs) -> None:
     x, b, soon, arrays = types[0], types[4], types[6], types[_BEFORE:]
-    if attrs["bits"] == _GROUPED:
-        require(not attrs["minimum"], "no minimum of 8 bits")
-        linear_grouped.limits((x, *arrays), _grouped(attrs))
-    else:
-        linear_small.limits((x, *arrays), _small(attrs))
+    product = {"matrix_format": attrs["matrix_format"], "activation_bits": bits_of(attrs)}
+    linear_quantized.limits((x, *arrays), product)
     lora_up.limits(*_up(types, attrs))
     require(x.shape[0] <= _MAX_ROWS, f"at most {_MAX_ROWS} rows")
     require(b.dtype is DType.I8, "factors i8")
@@ -99,10 +79,9 @@ def _limits(types: Types, attrs: Attrs) -> None:
 
 
 def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
-    x, terms, b, soon, arrays = types[0], types[1], types[4], types[6], types[_BEFORE:]
-    form = "grouped" if attrs["bits"] == _GROUPED else form_of(arrays, _small(attrs)).name
+    x, terms, b, soon = types[0], types[1], types[4], types[6]
     workgroups = _FEW_WORKGROUPS if x.shape[0] >= _MANY_ROWS else MIN_WORKGROUPS
-    name, outputs = f"linear_{form}_adapted", result.shape[1]
+    name, outputs = f"linear_{format_of(attrs).symbol}_adapted", result.shape[1]
     product = product_kernel(name, types, outputs, attrs, matrix=_BEFORE, workgroups=workgroups)
     share, _, *sizes = product.sizes
     # Products that read the same x come before the same factors A: each fetches its part.
@@ -116,10 +95,15 @@ def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
 
 
 def _sample(
-    rng: np.random.Generator, rows: int, sources: tuple[int, ...], attrs: Attrs, *matrix: Array
+    rng: np.random.Generator,
+    rows: int,
+    sources: tuple[int, ...],
+    matrix_format: MatrixFormat,
+    **more: int,
 ) -> Sample:
     """Rows with a place each, of two places, and terms of rank 4 of a matrix more."""
-    blocks, terms, columns = sum(sources) // LANES, TERMS * (1 + len(sources)), 32
+    outputs, terms, columns = sum(sources), TERMS * (1 + len(sources)), 32
+    blocks = outputs // LANES
 
     def integers(*shape: int) -> Array:
         return rng.integers(-127, 128, shape, dtype=np.int8)
@@ -130,24 +114,22 @@ def _sample(
             np.arange(rows, dtype=np.int32) % 3, normal(rng, rows),
             integers(2, blocks, 1, LANES * TERMS),
             normal(rng, 2, blocks, LANES).astype(np.float16),
-            integers(2, 5, 19), *matrix,
+            integers(2, 5, 19), *sample_matrix(rng, matrix_format, outputs, columns),
         ),
-        {**attrs, "minimum": len(matrix) == 3, "sources": sources, "first": 1},
+        {"matrix_format": matrix_format.name, **more, "sources": sources, "first": 1},
     )  # fmt: skip
 
 
 linear_adapted: Fused = Fused(
     name="linear_adapted",
-    doc="`linear_small`, or `linear_grouped` for 8 bits, of at most 8 rows, then `lora_up`. "
-    "Meanwhile a part of the factors A (P, T, K) that are read next is fetched.",
+    doc="`linear_quantized` of at most 8 rows, then `lora_up`. Meanwhile a part of the factors A "
+    "(P, T, K) that are read next is fetched.",
     reference=_linear_adapted,
     limits=_limits,
     kernel=_kernel,
     samples=lambda rng: [
-        _sample(rng, 2, (16, 16), {"bits": 4}, *sample_small(rng, _FOUR, 32, 32)),
-        _sample(rng, 5, (16,), {"bits": _GROUPED}, *sample_matrix(rng, 16, 32)),
-        _sample(
-            rng, 3, (16,), {"bits": 4, "activation_bits": 8}, *sample_small(rng, _FOUR, 16, 32)
-        ),
+        _sample(rng, 2, (16, 16), formats.INT4_MIN),
+        _sample(rng, 5, (16,), formats.INT8),
+        _sample(rng, 3, (16,), formats.INT4_MIN, activation_bits=8),
     ],
 )

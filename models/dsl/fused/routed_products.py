@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hearthd.models.dsl import functions as f
-from hearthd.models.dsl import packing
-from hearthd.models.dsl.activations import (
-    bits_of,
-    kernel_name,
-    require_bits,
-    require_rows,
-    rounded,
-    steps,
-)
+from hearthd.models.dsl import matrix_format as formats
+from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, rounded, steps
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.functions.products import routed_product
-from hearthd.models.dsl.fused.grouped_products import dequantized, require_matrix, sample_matrix
-from hearthd.models.dsl.fused.small_products import FORMS, dequantized_small, form_of, sample_small
+from hearthd.models.dsl.fused.quantized_products import dequantized, format_of, sample_matrix
+from hearthd.models.dsl.kernel_sources import variant
+from hearthd.models.dsl.matrix_format import FORMATS, ROWS
 from hearthd.models.dsl.ops.record import Kernel, Sample, require
 from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType, TensorType
@@ -31,7 +25,7 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
-__all__ = ["linear_routed", "linear_routed_grouped", "linear_routed_small"]
+__all__ = ["linear_routed", "linear_routed_quantized"]
 
 # Workgroups of a product, if it has so many blocks of sixteen outputs.
 _MIN_WORKGROUPS = 8
@@ -46,21 +40,12 @@ def _routed_limits(x: TensorType, chosen: TensorType, attrs: Attrs) -> None:
 def _routed_kernel(function: str, types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     """A kernel whose workgroups share the blocks of sixteen outputs, each of all rows."""
     rows, outputs = result.shape
-    blocks = -(-outputs // packing.ROWS)
+    blocks = -(-outputs // ROWS)
     share = -(-blocks // _MIN_WORKGROUPS)
     return Kernel(
         function=function,
         sizes=(share, rows, outputs, types[0].shape[1], attrs["experts"]),
         workgroups=-(-blocks // share),
-    )
-
-
-def _require_blocks(integers: TensorType, attrs: Attrs) -> None:
-    """Raise TypeRuleError unless no two experts share a block of sixteen rows."""
-    experts = attrs["experts"]
-    require(
-        integers.shape[0] % experts == 0,
-        f"matrices of {experts} experts with a multiple of {packing.ROWS} rows each",
     )
 
 
@@ -95,99 +80,61 @@ linear_routed: Fused = Fused(
 )
 
 
-# --- integers in groups
+# --- integers
 
 
-def _linear_routed_grouped(
-    x: Tensor,
-    chosen: Tensor,
-    weight: Tensor,
-    scale: Tensor,
-    *,
-    experts: int,
-    activation_bits: int = 16,
-) -> Tensor:
-    def matrix(weight: Tensor, scale: Tensor) -> Tensor:
-        return dequantized(weight, scale, x.dtype)
-
-    rows = rounded(x, steps(8, activation_bits))
-    return routed_product(rows, chosen, (weight, scale), experts, matrix)
-
-
-def _grouped_limits(types: Types, attrs: Attrs) -> None:
-    x, chosen, weight, scale = types
-    _routed_limits(x, chosen, attrs)
-    require_bits(attrs)
-    require_matrix((weight,), scale, packing.QUADS)
-    _require_blocks(weight, attrs)
-
-
-linear_routed_grouped: Fused = Fused(
-    name="linear_routed_grouped",
-    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 8 (`activation_bits`), "
-    "times the matrices of their experts, which are the rows (experts * N, K) of a matrix in "
-    "groups.",
-    reference=_linear_routed_grouped,
-    limits=_grouped_limits,
-    kernel=lambda types, result, attrs: _routed_kernel(
-        kernel_name("linear_routed_grouped", bits_of(attrs)), types, result, attrs
-    ),
-    samples=lambda rng: [
-        Sample((normal(rng, 1, 32), _chosen(0), *sample_matrix(rng, 16, 32)), {"experts": 1}),
-        Sample(
-            (normal(rng, 3, 32), _chosen(0, 0, 0), *sample_matrix(rng, 16, 32)),
-            {"experts": 1, "activation_bits": 8},
-        ),
-    ],
-)
-
-
-# --- integers of 4, 5, 6 or 12 bits in groups
-
-
-def _linear_routed_small(
+def _linear_routed_quantized(
     x: Tensor,
     chosen: Tensor,
     *arrays: Tensor,
-    bits: int,
-    minimum: bool,
+    matrix_format: str,
     experts: int,
     activation_bits: int = 16,
 ) -> Tensor:
-    form = form_of(tuple(array.type for array in arrays), {"bits": bits, "minimum": minimum})
+    stored = FORMATS[matrix_format]
 
     def matrix(*arrays: Tensor) -> Tensor:
-        return dequantized_small(arrays, form, x.dtype)
+        return dequantized(arrays, stored, x.dtype)
 
-    rows = rounded(x, steps(bits, activation_bits))
+    rows = rounded(x, steps(stored, activation_bits))
     return routed_product(rows, chosen, arrays, experts, matrix)
 
 
-def _small_limits(types: Types, attrs: Attrs) -> None:
-    _routed_limits(types[0], types[1], attrs)
+def _quantized_limits(types: Types, attrs: Attrs) -> None:
+    x, chosen, *arrays = types
+    _routed_limits(x, chosen, attrs)
     require_bits(attrs)
-    form_of(types[2:], attrs)
-    _require_blocks(types[2], attrs)
+    format_of(attrs).require(tuple(arrays))
+    experts = attrs["experts"]
+    require(
+        arrays[0].shape[0] % experts == 0,
+        f"matrices of {experts} experts with a multiple of {ROWS} rows each",
+    )
 
 
-linear_routed_small: Fused = Fused(
-    name="linear_routed_small",
+linear_routed_quantized: Fused = Fused(
+    name="linear_routed_quantized",
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers of 4 "
     "bits, or to 8 (`activation_bits`), times the matrices of their experts, which are the rows "
-    "(experts * N, K) of a matrix of integers of 4 to 6 or 12 bits.",
-    reference=_linear_routed_small,
-    limits=_small_limits,
+    "(experts * N, K) of a matrix of integers of a `matrix_format`.",
+    reference=_linear_routed_quantized,
+    limits=_quantized_limits,
     kernel=lambda types, result, attrs: _routed_kernel(
-        kernel_name(f"linear_routed_{form_of(types[2:], attrs).name}", bits_of(attrs)),
-        types,
-        result,
-        attrs,
+        variant(f"linear_routed_{format_of(attrs).symbol}", bits_of(attrs)), types, result, attrs
     ),
     samples=lambda rng: [
         Sample(
-            (normal(rng, 3, 32), _chosen(0, 1, 0), *sample_small(rng, form, 32, 32)),
-            {"bits": form.bits, "minimum": form.minimum, "experts": 2, **more},
+            (normal(rng, 3, 32), _chosen(0, 1, 0), *sample_matrix(rng, matrix_format, 32, 32)),
+            {"matrix_format": matrix_format.name, "experts": 2, **more},
         )
-        for form, more in zip(FORMS[2:], ({}, {"activation_bits": 8}, {}, {}), strict=True)
+        for matrix_format, more in (
+            (formats.INT8, {}),
+            (formats.INT8, {"activation_bits": 8}),
+            (formats.INT5, {}),
+            (formats.INT5_MIN, {"activation_bits": 8}),
+            (formats.INT6, {}),
+            (formats.INT12, {}),
+            (formats.IQ4, {}),
+        )
     ],
 )

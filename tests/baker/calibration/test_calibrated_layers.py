@@ -24,12 +24,13 @@ from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.reference.numpy_runtime import traced
 from hearthd.models.bundle import CALIBRATION, LanguageManifest, read_manifest_of
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.dsl.storage import INT8_G32_HALVES, STORAGES
+from hearthd.models.dsl.matrix_format import FORMATS
+from hearthd.models.dsl.storage import STORAGES
 from tests.baker.pipeline.test_auto_precision import RandomWeights, log_probabilities
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request, few_entry_points
 from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
-from tests.models.unpacked import small_weights
+from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +59,7 @@ def rounded(
     assert made.arrays.keys() == made.divergences.keys() == layers.keys()
     assert sum(done) == sum(source.parameters[name].nbytes for name in layers)
     return source.parameters | {
-        name: small_weights(stored, bits=bits, has_minimum=False)
+        name: real_weights(stored, FORMATS[f"int{bits}-g32"])
         for name, stored in made.arrays.items()
     }, made
 
@@ -69,7 +70,7 @@ def test_predictions_change_less_than_by_rounding_each_weight(tmp_path: Path, bi
     calibrated, _ = rounded(source, tmp_path, bits)
     storage = STORAGES[f"int{bits}-g32"]
     plain = source.parameters | {
-        name: small_weights(encoded(storage, values), bits=bits, has_minimum=False)
+        name: real_weights(encoded(storage, values), FORMATS[storage.name])
         for name, values in source.parameters.items()
         if name.startswith("layers.") and values.ndim == 2
     }
@@ -132,7 +133,9 @@ def test_a_bundle_with_its_own_calibration_text_is_reproduced(
         matrices = [shape for shape in weight.sources.values() if len(shape) == 2]
         in_layer = next(iter(weight.sources)).startswith("layers.")
         if matrices:
-            assert weight.storage is (STORAGES["int4-g32"] if in_layer else INT8_G32_HALVES)
+            assert weight.storage is (
+                STORAGES["int4-g32"] if in_layer else STORAGES["int8-g32"].table
+            )
 
 
 # --- the text

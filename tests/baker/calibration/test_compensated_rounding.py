@@ -14,8 +14,8 @@ from hearthd.baker.calibration.compensated_rounding import (
     upper_factors,
 )
 from hearthd.baker.parameters.group_scales import best_scales
-from hearthd.baker.parameters.quantization import small_groups
-from hearthd.models.dsl.packing import SmallForm
+from hearthd.baker.parameters.quantization import nearest_groups
+from hearthd.models.dsl.matrix_format import FORMATS, INT4
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,7 +82,7 @@ def test_products_change_less_than_by_rounding_each_weight(
     weight: Array, hessian: Array, bits: int
 ) -> None:
     damped = hessian / np.mean(np.diag(hessian)) + DAMPING * np.eye(COLUMNS)
-    plain = loss(weight, small_groups(SmallForm(bits=bits), weight), bits, damped)
+    plain = loss(weight, nearest_groups(FORMATS[f"int{bits}-g32"], weight), bits, damped)
     once, twice = (
         loss(weight, compensated(weight, hessian, bits, descents=count), bits, damped)
         for count in (0, 2)
@@ -93,7 +93,7 @@ def test_products_change_less_than_by_rounding_each_weight(
 
 def test_without_inputs_each_weight_is_rounded_by_itself(weight: Array) -> None:
     block = compensated(weight, np.zeros((COLUMNS, COLUMNS)), 4)
-    plain = loss(weight, small_groups(SmallForm(bits=4), weight), 4, np.eye(COLUMNS))
+    plain = loss(weight, nearest_groups(INT4, weight), 4, np.eye(COLUMNS))
     assert loss(weight, block, 4, np.eye(COLUMNS)) <= plain
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hearthd.baker.pipeline.bake_language_model import bake
-from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.models.bundle import Activations, LanguageManifest, read_manifest_of
+from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.precision import ACTIVATION_TOLERANCE, activation_tolerance
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request, few_entry_points
@@ -48,7 +49,11 @@ def test_int8_activations_and_int8_caches_of_a_real_model_pass_the_self_test(
 
 
 def test_int16_beside_4_bits_adds_a_sixteenth_of_the_tolerance_of_int8() -> None:
+    def tolerance(activations: Activations, *names: str) -> float:
+        return activation_tolerance(activations, {STORAGES[name] for name in names})
+
     for name in ("int4-g32", "int4-g32-min"):
-        assert activation_tolerance("int16", {"int8-g32", name}) == 1 / 16
-    assert activation_tolerance("int16", {"int8-g32", "int5-g32", "int6-g16", "int12-g32"}) == 0
-    assert activation_tolerance("int8", {"int4-g32"}) == ACTIVATION_TOLERANCE["int8"]
+        assert tolerance("int16", "int8-g32", name) == 1 / 16
+    others = set(STORAGES) - {"int4-g32", "int4-g32-min"}
+    assert tolerance("int16", *others) == 0
+    assert tolerance("int8", "int4-g32") == ACTIVATION_TOLERANCE["int8"]

@@ -87,7 +87,7 @@ def _with_storages(
     program = family.program(config, options)
     if not PRECISIONS[options.precision].native:
         return program
-    forms = [storage.name for storage in STORAGES.values() if storage.form]
+    forms = [storage.name for storage in STORAGES.values() if storage.format]
     names = [
         name
         for name, tensor in family.model(config).parameters().items()

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import ml_dtypes
 import numpy as np
 
-from hearthd.models.dsl import packing
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.fused.adapter_products import LANES, MAX_SMALL_RANK, TERMS, adapter_blocks
-from hearthd.models.dsl.fused.small_products import FORMS
+from hearthd.models.dsl.matrix_format import GROUP, ROWS, STORED
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 from tests.fuzz.guided.guarded_memory import GuardedMemory
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hearthd.models.dsl.matrix_format import MatrixFormat
     from hearthd.models.dsl.ops.record import Kernel
 
     Array = NDArray[Any]
@@ -112,61 +112,47 @@ def _sizes(n: Numbers) -> tuple[int, int, int]:
     return rows, blocks, groups
 
 
-def _grouped(n: Numbers, v: _Values) -> Call:
-    rows, blocks, groups = _sizes(n)
-    weight = v.bits(np.int8, blocks, groups, packing.QUADS, packing.LANES)
-    np.maximum(weight, -127, out=weight)
-    scale = v.bits(np.float16, blocks, groups, packing.ROWS)
-    x = v.floats(rows, groups * packing.GROUP)
-    if n.between(0, 1):
-        return Call("linear_grouped", [x, weight, scale], _activations(n), rows=(0,))
-    experts = n.one_of(*(count for count in range(1, blocks + 1) if blocks % count == 0))
-    chosen = v.integers(n.one_of(0, -2), experts, rows)
-    attrs = {"experts": experts, **_activations(n)}
-    return Call("linear_routed_grouped", [x, chosen, weight, scale], attrs, rows=(0, 1))
-
-
 def _activations(n: Numbers) -> dict[str, int]:
     return {"activation_bits": 8} if n.between(0, 1) else {}
 
 
-def _halved(n: Numbers, v: _Values) -> Call:
-    rows, blocks, groups = _sizes(n)
-    shape = (blocks, groups, packing.QUADS // 2, packing.LANES)
-    upper, lower = v.bits(np.int8, *shape), v.bits(np.int8, *shape)
-    scale = v.bits(np.float16, blocks, groups, packing.ROWS)
-    x = v.floats(rows, groups * packing.GROUP)
-    kind = n.between(0, 2)
-    if kind == 0:
-        return Call("linear_upper", [x, upper, scale], rows=(0,))
-    if kind == 1:
-        ids = v.integers(0, blocks * packing.ROWS - 1, rows)
-        return Call("embedding_halved", [ids, upper, lower, scale], rows=(0,))
-    coarse, threshold = v.floats(rows, blocks * packing.ROWS), v.floats(rows)
-    arrays = [x, lower, scale, coarse, threshold]
-    return Call("linear_refined", arrays, {"bits": n.one_of(8, 12)}, rows=(0, 3, 4))
+def _matrix(v: _Values, matrix_format: MatrixFormat, rows: int, columns: int) -> list[Array]:
+    """The stored arrays of a matrix of any bits."""
+    arrays = matrix_format.arrays(rows, columns).values()
+    return [v.bits(array.dtype.numpy, *array.shape) for array in arrays]
 
 
-def _small(n: Numbers, v: _Values) -> Call:
+def _quantized(n: Numbers, v: _Values) -> Call:
     rows, blocks, groups = _sizes(n)
-    form = n.one_of(*FORMS)
-    shapes = form.shapes(blocks * packing.ROWS, groups * packing.GROUP)
-    arrays = [
-        v.bits(np.int8 if name in ("low", "high") else np.float16, *shape)
-        for name, shape in shapes.items()
-    ]
-    attrs = {"bits": form.bits, "minimum": form.minimum}
+    form, outputs, columns = n.one_of(*STORED), blocks * ROWS, groups * GROUP
     kind = n.between(0, 2)
     if kind == 0:
-        ids = v.integers(0, blocks * packing.ROWS - 1, rows)
-        return Call("embedding_small", [ids, *arrays], attrs, rows=(0,))
-    x = v.floats(rows, groups * packing.GROUP)
+        table = form.table or form
+        ids, arrays = v.integers(0, outputs - 1, rows), _matrix(v, table, outputs, columns)
+        attrs: dict[str, Any] = {"matrix_format": table.name}
+        return Call("embedding_quantized", [ids, *arrays], attrs, rows=(0,))
+    arrays, x = _matrix(v, form, outputs, columns), v.floats(rows, columns)
+    attrs = {"matrix_format": form.name, **_activations(n)}
     if kind == 1:
-        return Call("linear_small", [x, *arrays], attrs | _activations(n), rows=(0,))
+        return Call("linear_quantized", [x, *arrays], attrs, rows=(0,))
     experts = n.one_of(*(count for count in range(1, blocks + 1) if blocks % count == 0))
     chosen = v.integers(n.one_of(0, -2), experts, rows)
-    attrs |= {"experts": experts, **_activations(n)}
-    return Call("linear_routed_small", [x, chosen, *arrays], attrs, rows=(0, 1))
+    attrs["experts"] = experts
+    return Call("linear_routed_quantized", [x, chosen, *arrays], attrs, rows=(0, 1))
+
+
+def _two_parts(n: Numbers, v: _Values) -> Call:
+    rows, blocks, groups = _sizes(n)
+    tables = (form.table or form for form in STORED)
+    split = n.one_of(*(table.split for table in tables if table.split))
+    x, outputs = v.floats(rows, groups * GROUP), blocks * ROWS
+    part = n.one_of(split.upper, split.lower)
+    arrays, attrs = _matrix(v, part, outputs, groups * GROUP), {"matrix_format": part.name}
+    if part is split.upper:
+        return Call("linear_quantized", [x, *arrays], attrs, rows=(0,))
+    coarse, threshold = v.floats(rows, outputs), v.floats(rows)
+    inputs = [x, *arrays, coarse, threshold]
+    return Call("linear_refined", inputs, attrs | {"step": split.step}, rows=(0, 3, 4))
 
 
 def _routed(n: Numbers, v: _Values) -> Call:
@@ -287,19 +273,10 @@ def _adapter(n: Numbers, v: _Values) -> Call:
 def _adapted(n: Numbers, v: _Values, rows: int, places: int) -> Call:
     """A product of rows with a place each."""
     sources = tuple(16 * n.between(1, 9) for _ in range(n.between(1, 4)))
-    blocks, columns = sum(sources) // LANES, packing.GROUP * n.one_of(1, 3, 70)
-    attrs: dict[str, Any] = {"bits": 8, "minimum": False, "sources": sources, "first": 1}
-    if n.between(0, 2):
-        form = n.one_of(*FORMS)
-        attrs |= {"bits": form.bits, "minimum": form.minimum}
-        matrix = [
-            v.bits(np.int8 if name in ("low", "high") else np.float16, *shape)
-            for name, shape in form.shapes(sum(sources), columns).items()
-        ]
-    else:
-        groups = columns // packing.GROUP
-        weight = v.bits(np.int8, blocks, groups, packing.QUADS, packing.LANES)
-        matrix = [np.maximum(weight, -127), v.bits(np.float16, blocks, groups, packing.ROWS)]
+    blocks, columns = sum(sources) // LANES, GROUP * n.one_of(1, 3, 70)
+    form = n.one_of(*STORED)
+    attrs: dict[str, Any] = {"matrix_format": form.name, "sources": sources, "first": 1}
+    matrix = _matrix(v, form, sum(sources), columns)
     rank = TERMS * n.between(1, MAX_SMALL_RANK // TERMS)
     terms = v.floats(rows, (1 + len(sources)) * rank)
     chosen = v.integers(n.one_of(0, -(2**31)), n.one_of(places, places + 2), rows)
@@ -313,7 +290,7 @@ def _adapted(n: Numbers, v: _Values, rows: int, places: int) -> Call:
 
 
 MAKERS = (
-    _grouped, _halved, _small, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
+    _quantized, _two_parts, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
     _layer,
 )  # fmt: skip
 

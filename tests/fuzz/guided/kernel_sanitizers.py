@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.runtime.cpu_features import cpu_features
 from tests.fuzz.guided.kernel_calls import run
 from tests.fuzz.reader import Reader
-from tests.models.kernels.kernel_library import INSTRUCTION_SETS, write_sources
+from tests.models.kernels.kernel_library import INSTRUCTION_SETS, SOURCES, write_sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,9 +52,17 @@ def build(folder: Path) -> dict[str, Path]:
             continue
         library = libraries[name] = folder / f"{name}.so"
         sources = write_sources(library)
-        newest = max(path.stat().st_mtime for path in sources[0].parent.glob("*.[ch]"))
+        newest = max(path.stat().st_mtime for path in SOURCES.rglob("*.[ch]"))
         if not library.exists() or library.stat().st_mtime < newest:
-            command = [CLANG, *_FLAGS, *flags, "-o", str(library), *map(str, sources)]
+            command = [
+                CLANG,
+                *_FLAGS,
+                *flags,
+                f"-I{SOURCES}",
+                "-o",
+                str(library),
+                *map(str, sources),
+            ]
             # Without the runtime of ASan, which coverage.py preloads.
             environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
             subprocess.run(command, check=True, env=environment)

@@ -43,7 +43,7 @@ ORIGIN = Provenance(
     ),
     graph="01",
     compiler=Compiler(name="iree", version="3.13.0", flags=("-O2",)),
-    kernels=KernelBuild(names=("linear_grouped",), instructions="avx2"),
+    kernels=KernelBuild(names=("linear_int8_g32",), instructions="avx2"),
     tools={"numpy": "2.3"},
 )
 EXAMPLE = LanguageManifest(

@@ -6,22 +6,23 @@ from dataclasses import replace
 
 import pytest
 
+from hearthd.models.dsl.fused import linear_quantized, linear_routed_quantized
 from hearthd.models.dsl.graph import Apply
 from tests.models.dsl.test_fuse import OPTIONS, program_of
 
 
 @pytest.mark.parametrize(
-    ("architecture", "storages", "head"),
+    ("architecture", "storages"),
     [
-        ("llama", {}, set()),  # a head in two parts
-        ("qwen3moe", {}, set()),
-        ("gemma3", {"embed_tokens.weight": "int6-g16"}, set()),
-        ("gemma3", {"embed_tokens.weight": "int5-g32"}, {16}),
-        ("gemma2", {"embed_tokens.weight": "int12-g32"}, {16}),  # computed whole
+        ("llama", {}),  # a head in two parts
+        ("qwen3moe", {}),
+        ("gemma3", {"embed_tokens.weight": "int6-g16"}),
+        ("gemma3", {"embed_tokens.weight": "int5-g32"}),  # computed whole
+        ("gemma2", {"embed_tokens.weight": "int12-g32"}),
     ],
 )
 def test_all_products_but_those_of_the_head_round_activations_to_eight_bits(
-    architecture: str, storages: dict[str, str], head: set[int]
+    architecture: str, storages: dict[str, str]
 ) -> None:
     options = replace(OPTIONS, decode_batches=(1,), storages=storages, activations="int8")
     program = program_of(architecture, options)
@@ -35,7 +36,7 @@ def test_all_products_but_those_of_the_head_round_activations_to_eight_bits(
     for graph in program.graphs:
         for node in graph.nodes:
             assert isinstance(node.origin, Apply)
-            if node.origin.op.name.startswith(("linear_grouped", "linear_small", "linear_routed_")):
+            if node.origin.op in (linear_quantized, linear_routed_quantized):
                 is_head = any(id(source) in tables for source in node.inputs)
-                bits[is_head].add(node.origin.attrs["activation_bits"])
-    assert bits == {False: {8}, True: head}
+                bits[is_head].add(node.origin.attrs.get("activation_bits", 16))
+    assert bits == {False: {8}, True: {16}}

@@ -76,14 +76,14 @@ def test_a_composite_is_not_lowered() -> None:
 
 def test_blocks_are_evaluated_apart_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 5 blocks, 2 at a time; a reference that mixes blocks would differ."""
-    sample = fused.linear_grouped.samples(RNG)[1]
+    sample = fused.linear_quantized.samples(RNG)[1]
     x, weight, scale = (
         np.concatenate([a] * n) for a, n in zip(sample.inputs, (1, 5, 5), strict=True)
     )
-    whole = fused.linear_grouped.evaluate((x, weight, scale), {})
+    whole = fused.linear_quantized.evaluate((x, weight, scale), sample.attrs)
     monkeypatch.setattr(composites, "_BLOCK_BYTES", 2 * (weight[:1].nbytes + scale[:1].nbytes))
     np.testing.assert_allclose(
-        fused.linear_grouped.evaluate((x, weight, scale), {}), whole, atol=1e-5
+        fused.linear_quantized.evaluate((x, weight, scale), sample.attrs), whole, atol=1e-5
     )
 
 

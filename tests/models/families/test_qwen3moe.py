@@ -24,7 +24,7 @@ from tests.models.families.family_recording import recorded
 from tests.models.families.gguf_files import add_config
 from tests.models.families.test_compiled import with_parameters_as_inputs
 from tests.models.numpy_device import Device
-from tests.models.unpacked import real_weights, small_weights
+from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,12 +172,8 @@ def test_quantized_experts_keep_their_integers(quantized: Path, tmp_path: Path) 
         stored = [arrays[part] for part in weight.parameters]
         tensor = architecture.tensors.find(config, name, (), gguf=True).name
         expected = source.read(tensor).reshape(weight.sources[name])
-        form = weight.storage.form
-        actual = (
-            real_weights(*stored)
-            if form is None
-            else small_weights(stored, bits=form.bits, has_minimum=form.minimum)
-        )
+        assert weight.storage.format is not None
+        actual = real_weights(stored, weight.storage.format)
         assert weight.storage.name == native.NATIVE[source.dtype(tensor)]
         np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from hearthd.baker.compiler.kernel_objects import instructions
 from hearthd.baker.compiler.targets import find_target
-from tests.models.kernels.kernel_library import Kernels, build_library, kernel_names
+from hearthd.models.dsl.kernel_sources import KERNELS
+from tests.models.kernels.kernel_library import Kernels, build_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ EMULATED = {
     "i8mm": ("aarch64-i8mm", "max"),
 }
 
-_NAMES = [f"hearth_{name}" for name in kernel_names()]
+_NAMES = [f"hearth_{name}" for name in KERNELS]
 _PROGRAM = Path(__file__).with_name("emulated.c")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import subprocess
 import sys
 from abc import ABC, abstractmethod
@@ -17,7 +16,7 @@ import numpy as np
 from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
 from hearthd.baker.compiler.targets import find_target
 from hearthd.models import dsl
-from hearthd.models.dsl.activations import kernel_name, kernel_source
+from hearthd.models.dsl.kernel_sources import KERNELS
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 
@@ -43,37 +42,32 @@ INSTRUCTION_SETS = {
 # Linked into a program there is nothing else: no libc, not even memset.
 _SHARED = ("-shared",)
 _ALONE = ("-nostdlib", "-Wl,-z,defs")
-# Kernels of integers are compiled as one file: reading the header of the intrinsics takes longer
-# than compiling one of them. These macros say which kernel a file makes of a shared body.
-_INTEGERS = re.compile(r"(linear|embedding)_(?!routed_(bf16|f32))|lora_up_i8")
-_MACROS = ("NAME", "BITS", "HALVES", "MINIMUM", "ROUTED", "ADAPTED")
-# Kernels that are also compiled for activations of 8 bits.
-_ROUNDING = re.compile(r"linear_(routed_)?(grouped|int\d)")
+_MACROS = sorted({macro for kernel in KERNELS.values() for macro in kernel.macros})
 
 
-def kernel_names() -> list[str]:
-    """The names of all kernels."""
-    names = sorted(path.stem for path in SOURCES.glob("*.c"))
-    return [*names, *(kernel_name(name, 8) for name in names if _ROUNDING.match(name))]
+def source_text(name: str) -> str:
+    """A C file that compiles a kernel, also behind others."""
+    kernel = KERNELS[name]
+    undefined = "".join(f"#undef {macro}\n" for macro in _MACROS)
+    macros = "".join(f"#define {macro} {value}\n" for macro, value in kernel.macros.items())
+    return f'{undefined}{macros}#include "{kernel.file}"\n'
 
 
 def write_sources(library: Path) -> list[Path]:
-    """The sources of a library of all kernels: files of SOURCES, and new ones beside it."""
-    undefined = "".join(f"#undef {macro}\n" for macro in _MACROS)
-    alone, together = list[Path](), defaultdict[str | None, list[str]](list)
-    for name in kernel_names():
-        source, macros = kernel_source(name)
-        file, bits = SOURCES / f"{source}.c", macros.pop("ACTIVATION_BITS", None)
-        if _INTEGERS.match(name):
-            renamed = "".join(f"#define {macro} {value}\n" for macro, value in macros.items())
-            together[bits].append(f'{undefined}{renamed}#include "{file}"\n')
-        else:
-            alone.append(file)
-    for bits, includes in together.items():
-        alone.append(library.with_suffix(f".{bits}.c"))
-        defined = f"#define ACTIVATION_BITS {bits}\n" if bits else ""
-        alone[-1].write_text(defined + "".join(includes))
-    return alone
+    """The sources of a library of all kernels, beside it.
+
+    Variants of a file that round activations alike are compiled together: reading the headers of
+    the intrinsics takes longer than compiling one of them.
+    """
+    sources = defaultdict[tuple[str, ...], list[str]](list)
+    for name, kernel in KERNELS.items():
+        bits = kernel.macros.get("ACTIVATION_BITS", "16")
+        sources[("integers", bits) if "PLANES" in kernel.macros else (name,)].append(name)
+    paths = []
+    for key, names in sources.items():
+        paths.append(library.with_suffix(f".{'_'.join(key)}.c"))
+        paths[-1].write_text("".join(map(source_text, names)))
+    return paths
 
 
 def build_library(machine: str, cpu: str, library: Path, *more: str) -> None:
@@ -83,7 +77,8 @@ def build_library(machine: str, cpu: str, library: Path, *more: str) -> None:
     """
     flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
     target = ["-target", f"{machine}-linux-gnu", f"-mcpu={cpu}"]
-    command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *(more or _SHARED), *_ALONE]
+    flags += [*(more or _SHARED), *_ALONE, f"-I{SOURCES}"]
+    command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags]
     subprocess.run([*command, "-o", str(library), *map(str, write_sources(library))], check=True)
 
 

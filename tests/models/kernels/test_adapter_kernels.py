@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl.fused.adapter_products import LANES, TERMS, adapter_blocks
-from hearthd.models.dsl.fused.grouped_products import sample_matrix
-from hearthd.models.dsl.fused.small_products import FORMS, sample_small
+from hearthd.models.dsl.fused.quantized_products import sample_matrix
+from hearthd.models.dsl.matrix_format import STORED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hearthd.models.dsl.packing import SmallForm
+    from hearthd.models.dsl.matrix_format import MatrixFormat
     from tests.models.kernels.kernel_library import Kernels
 
     Array = NDArray[Any]
@@ -170,30 +170,22 @@ def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) ->
 
 # --- linear_adapted
 
-FORMS_WITH_ADAPTERS = [*FORMS, None]  # None: int8 in groups
 
-
-@pytest.mark.parametrize("form", FORMS_WITH_ADAPTERS, ids=str)
+@pytest.mark.parametrize("form", STORED, ids=lambda form: form.name)
 @pytest.mark.parametrize("rows", [1, 3, 7, 8])
 @pytest.mark.parametrize("activation_bits", [16, 8])
 def test_a_product_with_adapters_has_the_bits_of_both_kernels(
-    kernels: Kernels, form: SmallForm | None, rows: int, activation_bits: int
+    kernels: Kernels, form: MatrixFormat, rows: int, activation_bits: int
 ) -> None:
     case = Case((20, 32 * 65, (512, 256, 16)), rows, dtype=np.int8)
     outputs, columns = sum(case.sources), case.x.shape[1]
-    rng = np.random.default_rng(1)
-    if form is None:
-        name, attrs = "linear_grouped", dict[str, Any]()
-        matrix = list(sample_matrix(rng, outputs, columns))
-    else:
-        name, attrs = "linear_small", {"bits": form.bits, "minimum": form.minimum}
-        matrix = sample_small(rng, form, outputs, columns)
-    attrs["activation_bits"] = activation_bits
-    case.y = kernels(name, (case.x, *matrix), np.full_like(case.y, np.nan), **attrs)
+    matrix = sample_matrix(np.random.default_rng(1), form, outputs, columns)
+    attrs: dict[str, Any] = {"matrix_format": form.name, "activation_bits": activation_bits}
+    empty = np.full_like(case.y, np.nan)
+    case.y = kernels("linear_quantized", (case.x, *matrix), empty.copy(), **attrs)
     adapters = (case.terms(kernels), case.chosen, case.scales, case.b, *case.b_scale, case.a)
-    actual = kernels(
-        "linear_adapted", (case.x, *adapters, *matrix), np.full_like(case.y, np.nan),
-        **{"bits": 8, "minimum": False, **attrs}, sources=case.sources, first=0,
-    )  # fmt: skip
+    inputs = (case.x, *adapters, *matrix)
+    attrs |= {"sources": case.sources, "first": 0}
+    actual = kernels("linear_adapted", inputs, empty, **attrs)
     assert np.array_equal(actual, case.output(kernels))
     assert (actual != case.y).any() == case.chosen.any()

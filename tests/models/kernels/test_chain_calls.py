@@ -13,13 +13,14 @@ import pytest
 
 from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE
 from hearthd.models.dsl import fused, ops
-from hearthd.models.dsl.fused.grouped_products import sample_matrix as sample
+from hearthd.models.dsl.fused.quantized_products import sample_matrix
+from hearthd.models.dsl.matrix_format import INT8
 from hearthd.models.dsl.mlir.chain import STATE, WORKGROUPS
 from hearthd.models.dsl.mlir.chains import Segment, units
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 from tests.models.dsl.test_chains import attention, decode
-from tests.models.kernels.kernel_library import SOURCES
+from tests.models.kernels.kernel_library import SOURCES, source_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,7 +42,9 @@ class Library:
     def __init__(self, chain: Chain, folder: Path, positions: int) -> None:
         source, library = folder / f"{chain.name}.c", folder / f"{chain.name}.so"
         source.write_text(chain.c_text, encoding="utf-8")
-        files = [source, *(SOURCES / f"{name}.c" for name in chain.functions)]
+        files = [source, *(folder / f"{name}.c" for name in chain.functions)]
+        for name, file in zip(chain.functions, files[1:], strict=True):
+            file.write_text(source_text(name))
         flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
         command = [sys.executable, "-m", PACKAGE, "cc", "-mcpu=native", *flags, f"-I{SOURCES}"]
         subprocess.run([*command, "-shared", "-o", library, *files], check=True)
@@ -92,13 +95,14 @@ class Library:
 
 def long_product(x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
     """A long call whose result a short one reads, which waits for nothing else."""
-    product = fused.linear_grouped(x, weight, scale)
+    product = fused.linear_quantized(x, weight, scale, matrix_format=INT8.name)
     return (fused.gated_silu(product, product),)
 
 
 def long_product_graph() -> Graph:
     columns, rng = 1 << 16, np.random.default_rng(0)
-    weight, scale = (TensorType(one.shape, DType.of(one.dtype)) for one in sample(rng, 16, columns))
+    arrays = sample_matrix(rng, INT8, 16, columns)
+    weight, scale = (TensorType(array.shape, DType.of(array.dtype)) for array in arrays)
     x = TensorType((1, columns), DType.F32)
     return trace("long_product", long_product, {"x": x, "weight": weight, "scale": scale})
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hearthd.models.dsl import packing
 from hearthd.models.dsl.composite import Fused
-from hearthd.models.dsl.fused.small_products import FORMS
+from hearthd.models.dsl.matrix_format import INT6, INT8_HALVES, INT12, STORED, pack
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 from tests.fuzz.guided.coverage_inputs import kept_calls
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.dsl.packing import SmallForm
+    from hearthd.models.dsl.matrix_format import MatrixFormat
     from tests.models.kernels.emulated_kernels import EmulatedKernels
     from tests.models.kernels.kernel_library import Kernels, LoadedKernels
 
@@ -97,41 +96,37 @@ _EXTREME = np.stack(
 ).astype(np.float32)
 
 
-@pytest.mark.parametrize("weight", [127, -127, 0])
-@pytest.mark.parametrize("activation_bits", [16, 8])
-def test_the_largest_products_of_int8_fit(
-    arm: EmulatedKernels, here: Kernels, weight: int, activation_bits: int
+@pytest.mark.parametrize("byte", [0x88, 0x77, 0x78, 0x00, 0xFF])
+@pytest.mark.parametrize("form", [INT6, INT8_HALVES, INT12], ids=lambda form: form.name)
+def test_the_largest_products_of_a_head_in_two_parts_fit(
+    arm: EmulatedKernels, here: Kernels, form: MatrixFormat, byte: int
 ) -> None:
-    integers = np.full((16, 64), weight, np.int8)
-    integers[8:] = 127 * _SIGNS
-    arrays = packing.pack(integers, np.full((16, 2), 0.01, np.float16))
-    attrs = {"activation_bits": activation_bits}
-    check(arm, here, Call("linear_grouped", [_EXTREME, *arrays], attrs))
+    split, rows = form.split, len(_EXTREME)
+    assert split is not None
+    scale = np.full((1, 64 // form.columns, 16), 0.01, np.float16)
+    for part in (split.upper, split.lower):
+        plane = np.full((1, 2, part.planes[0].bits, 64), byte, np.uint8).view(np.int8)
+        attrs: dict[str, Any] = {"matrix_format": part.name}
+        if part is split.upper:
+            check(arm, here, Call("linear_quantized", [_EXTREME, plane, scale], attrs))
+            continue
+        coarse, threshold = np.zeros((rows, 16), np.float32), np.full(rows, -1, np.float32)
+        inputs: list[Array] = [_EXTREME, plane, scale, coarse, threshold]
+        check(arm, here, Call("linear_refined", inputs, attrs | {"step": split.step}))
 
 
-@pytest.mark.parametrize("byte", [0x88, 0x77, 0x78, 0x00])
-def test_the_largest_products_of_halves_fit(arm: EmulatedKernels, here: Kernels, byte: int) -> None:
-    upper = np.full((1, 2, 4, 64), byte, np.uint8).view(np.int8)
-    scale = np.full((1, 2, 16), 0.01, np.float16)
-    rows = len(_EXTREME)
-    check(arm, here, Call("linear_upper", [_EXTREME, upper, scale]))
-    coarse, threshold = np.zeros((rows, 16), np.float32), np.full(rows, -1, np.float32)
-    for lower in (np.zeros_like(upper), np.full_like(upper, -1)):
-        inputs: list[Array] = [_EXTREME, lower, scale, coarse, threshold]
-        check(arm, here, Call("linear_refined", inputs, {"bits": 8}))
-
-
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", STORED, ids=lambda form: form.name)
 @pytest.mark.parametrize("activation_bits", [16, 8])
-def test_the_largest_products_of_small_integers_fit(
-    arm: EmulatedKernels, here: Kernels, form: SmallForm, activation_bits: int
+def test_the_largest_products_fit(
+    arm: EmulatedKernels, here: Kernels, form: MatrixFormat, activation_bits: int
 ) -> None:
-    least, largest = (-2048, 2047) if form.is_wide else (0, (1 << form.bits) - 1)
-    integers = np.full((16, 64), largest, np.int16 if form.is_wide else np.uint8)
-    integers[8:] = np.where(_SIGNS > 0, largest, least)
+    smallest = -1 << form.bits - 1 if form.signed else 0
+    largest = smallest + (1 << form.bits) - 1
+    dtype = np.int16 if form.bits > 8 else np.int8 if form.signed else np.uint8
+    integers = np.full((16, 64), largest, dtype)
+    integers[4:8] = smallest
+    integers[8:] = np.where(_SIGNS > 0, largest, smallest)
     scale = np.full((16, 64 // form.columns), 0.01, np.float16)
-    arrays = packing.pack_small(form, integers, scale, scale if form.minimum else None)
-    attrs = {
-        "bits": form.bits, "minimum": form.minimum, "activation_bits": activation_bits,
-    }  # fmt: skip
-    check(arm, here, Call("linear_small", [_EXTREME, *arrays], attrs))
+    arrays = pack(form, integers, scale, scale if form.minimum else None)
+    attrs = {"matrix_format": form.name, "activation_bits": activation_bits}
+    check(arm, here, Call("linear_quantized", [_EXTREME, *arrays], attrs))

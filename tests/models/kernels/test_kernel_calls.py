@@ -122,6 +122,6 @@ def test_terms_that_are_not_numbers_are_not_converted_to_integers(tmp_path: Path
     main.write_text(_NAN_TERMS)
     sanitize = ("-fsanitize=float-cast-overflow", "-fsanitize-trap=float-cast-overflow")
     command = [sys.executable, "-m", PACKAGE, "cc", "-O1", "-Wno-psabi", *sanitize]
-    files = [str(main), str(SOURCES / "lora_up_i8.c")]
+    files = [str(main), f"-I{SOURCES}", str(SOURCES / "lora/lora_up_i8.c")]
     subprocess.run([*command, "-o", str(program), *files], check=True)
     assert subprocess.run([program], check=False).returncode == 0

@@ -14,9 +14,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hearthd.models.dsl.fused.small_products import FORMS
-from tests.models.kernels import test_kernels, test_small_kernels
-from tests.models.kernels.test_small_kernels import attrs
+from tests.models.kernels import test_quantized_kernels
+from tests.models.kernels.test_quantized_kernels import BY_NAME, steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,10 +26,8 @@ if TYPE_CHECKING:
     # A kernel's op, the stored arrays, the op's attributes, the values in f64 (experts, N, K).
     Matrices = tuple[str, tuple[Array, ...], dict[str, Any], Array]
 
-BY_NAME = {form.name: form for form in FORMS}
 # Stored forms; with `_a8`, beside activations of 8 bits.
-FLOATS, INTEGERS = ("f32", "bf16"), ("int8", *BY_NAME)
-STORED = (*FLOATS, *INTEGERS, *(f"{stored}_a8" for stored in INTEGERS))
+STORED = ("f32", "bf16", *BY_NAME, *(f"{name}_a8" for name in BY_NAME))
 EXPERTS = 5
 # Rows and columns of an expert's matrix: a block; workgroups of unequal size; more than a panel of
 # columns.
@@ -40,18 +37,15 @@ SHAPES = [(16, 32), (16 * 19, 64), (32, 32 * 65)]
 def matrices(stored: str, rows: int, columns: int, experts: int = EXPERTS) -> Matrices:
     values: Array
     more = {"activation_bits": 8} if stored.endswith("_a8") else {}
-    stored = stored.removesuffix("_a8")
+    stored, attributes = stored.removesuffix("_a8"), dict[str, Any]()
     if stored in BY_NAME:
-        form = BY_NAME[stored]
-        arrays, values = test_small_kernels.matrix(form, experts * rows, columns)
-        op, attributes = "linear_routed_small", attrs(form)
-    elif stored == "int8":
-        *both, values = test_kernels.matrix(experts * rows, columns)
-        op, arrays, attributes = "linear_routed_grouped", tuple(both), {}
+        arrays, values = test_quantized_kernels.matrix(BY_NAME[stored], experts * rows, columns)
+        op, attributes = "linear_routed_quantized", {"matrix_format": stored}
     else:
         dtype = np.float32 if stored == "f32" else ml_dtypes.bfloat16
         weight = np.random.default_rng(rows).normal(size=(experts * rows, columns)).astype(dtype)
-        op, arrays, attributes, values = "linear_routed", (weight,), {}, weight.astype(np.float64)
+        op, arrays, attributes = "linear_routed", (weight,), {}
+        values = weight.astype(np.float64)
     shape = (experts, rows, columns)
     return op, arrays, {**attributes, **more, "experts": experts}, values.reshape(shape)
 
@@ -78,8 +72,9 @@ def test_a_row_is_multiplied_with_the_matrix_of_its_expert(
     x, chosen = inputs(rows, shape[1])
     expected = np.einsum("mk,mnk->mn", x.astype(np.float64), made[3][chosen])
     # Half a step of a group is max |x| / 127 / steps / 2; f32 weights have no such steps.
-    steps = 1 if stored.endswith("_a8") else 16 if stored.startswith("int4") else 254
-    error = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * steps * 2)
+    form, bits = BY_NAME.get(stored.removesuffix("_a8")), 8 if stored.endswith("_a8") else 16
+    count = steps(form, bits) if form else 254
+    error = np.abs(x).reshape(rows, -1, 32).max(axis=2) / (127 * count * 2)
     bound = np.einsum("mk,mnk->mn", np.repeat(error, 32, axis=1), np.abs(made[3][chosen])) + 2e-5
     assert (np.abs(product(kernels, made, x, chosen) - expected) < bound).all()
 
@@ -146,7 +141,7 @@ def ends_by(kernels: Kernels, made: Matrices, x: Array, chosen: Array, hidden: l
     os._exit(0)
 
 
-@pytest.mark.parametrize("stored", ["f32", "bf16", "int8", "int4"])
+@pytest.mark.parametrize("stored", ["f32", "bf16", "int8-g32", "int4-g32"])
 def test_only_the_matrices_of_chosen_experts_are_read(
     built: dict[str, Kernels], stored: str
 ) -> None:

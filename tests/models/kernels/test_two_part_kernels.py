@@ -1,4 +1,4 @@
-"""A head of 6 or 12 bits in two parts under every instruction set: its upper bits, then all."""
+"""A head in two parts under every instruction set: its upper bits, then all."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hearthd.models.dsl.fused import linear_upper
-from hearthd.models.dsl.fused.small_products import INT6, INT12
-from tests.models.kernels.test_small_kernels import SHAPES, matrix
+from hearthd.models.dsl.fused import linear_quantized
+from hearthd.models.dsl.matrix_format import INT6, INT8_HALVES, INT12, Split
+from tests.models.kernels.test_quantized_kernels import SHAPES, matrix
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hearthd.models.dsl.packing import SmallForm
+    from hearthd.models.dsl.matrix_format import MatrixFormat
     from tests.models.kernels.kernel_library import Kernels
 
     Array = NDArray[Any]
@@ -22,76 +22,123 @@ if TYPE_CHECKING:
 # More columns than a panel has of one row.
 _LONG = (32, 32 * 520)
 
-both = pytest.mark.parametrize("form", [INT6, INT12], ids=lambda form: form.name)
+# The largest part of a scale by which the upper bits alone miss a weight, and the steps of the
+# second integer of an activation beside the lower bits.
+MISSED = {INT6.name: 2.0, INT8_HALVES.name: 8.0, INT12.name: 0.5}
+LOWER_STEPS = {INT6.name: 254, INT8_HALVES.name: 16, INT12.name: 16}
+every_format = pytest.mark.parametrize(
+    "form", [INT6, INT8_HALVES, INT12], ids=lambda form: form.name
+)
 
 
-def lower_limit(form: SmallForm, scale: Array) -> Array:
-    """What a weight is more or less at most than its upper bits are: half a step of these."""
-    half = 2 if form is INT6 else 0.5
+def split_of(form: MatrixFormat) -> Split:
+    assert form.split is not None
+    return form.split
+
+
+def parts(form: MatrixFormat, arrays: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+    """The upper and the lower part of stored arrays, and the scale."""
+    planes = sorted(zip(form.planes, arrays, strict=False), key=lambda pair: pair[0].start)
+    (_, lower), (_, upper) = planes
+    return upper, lower, arrays[-1]
+
+
+def missed(form: MatrixFormat, scale: Array) -> Array:
+    """The largest difference between a weight and that of its upper bits."""
     by_row = scale.transpose(0, 2, 1).reshape(scale.shape[0] * 16, -1).astype(np.float64)
-    return np.repeat(by_row, form.columns, axis=1) * half
+    return np.repeat(by_row, form.columns, axis=1) * MISSED[form.name]
 
 
-def upper_product(kernels: Kernels, x: Array, arrays: tuple[Array, ...]) -> Array:
-    _, high, scale = arrays
-    out = np.full((len(x), high.shape[0] * 16), np.nan, np.float32)
-    return kernels("linear_upper", (x, high, scale), out)
+def upper_product(
+    kernels: Kernels, form: MatrixFormat, x: Array, arrays: tuple[Array, ...]
+) -> Array:
+    upper, _, scale = parts(form, arrays)
+    out = np.full((len(x), upper.shape[0] * 16), np.nan, np.float32)
+    name = split_of(form).upper.name
+    return kernels("linear_quantized", (x, upper, scale), out, matrix_format=name)
 
 
 def refined(
-    kernels: Kernels, form: SmallForm, x: Array, arrays: tuple[Array, ...], threshold: Array
+    kernels: Kernels, form: MatrixFormat, x: Array, arrays: tuple[Array, ...], threshold: Array
 ) -> Array:
-    low, _, scale = arrays
-    coarse = upper_product(kernels, x, arrays)
-    inputs = (x, low, scale, coarse, threshold.astype(np.float32))
-    out = np.full_like(coarse, np.nan)
-    return kernels("linear_refined", inputs, out, bits=form.bits)
+    _, lower, scale = parts(form, arrays)
+    coarse = upper_product(kernels, form, x, arrays)
+    inputs = (x, lower, scale, coarse, threshold.astype(np.float32))
+    attrs = {"matrix_format": split_of(form).lower.name, "step": split_of(form).step}
+    return kernels("linear_refined", inputs, np.full_like(coarse, np.nan), **attrs)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("rows", [1, 3, 8])
-@both
+@every_format
 def test_a_coarse_product_is_that_of_the_upper_bits(
-    kernels: Kernels, form: SmallForm, shape: tuple[int, int], rows: int
+    kernels: Kernels, form: MatrixFormat, shape: tuple[int, int], rows: int
 ) -> None:
     arrays, values = matrix(form, *shape)
-    _, high, scale = arrays
+    upper, _, scale = parts(form, arrays)
     x = np.random.default_rng(0).normal(size=(rows, shape[1])).astype(np.float32)
-    actual = upper_product(kernels, x, arrays)
-    expected = linear_upper.evaluate((x, high, scale), {})
+    actual = upper_product(kernels, form, x, arrays)
+    attrs = {"matrix_format": split_of(form).upper.name}
+    expected = linear_quantized.evaluate((x, upper, scale), attrs)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-3)
-    bound = np.abs(x) @ lower_limit(form, scale).T * 1.001 + 1e-3
+    bound = np.abs(x) @ missed(form, scale).T * 1.001 + 1e-3
     assert (np.abs(actual - x @ values.T) < bound).all()
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, _LONG])
-@both
+@every_format
 def test_refined_outputs_are_a_whole_product(
-    kernels: Kernels, form: SmallForm, shape: tuple[int, int]
+    kernels: Kernels, form: MatrixFormat, shape: tuple[int, int]
 ) -> None:
     arrays, values = matrix(form, *shape)
     x = np.random.default_rng(1).normal(size=(3, shape[1])).astype(np.float32)
-    coarse = upper_product(kernels, x, arrays)
+    coarse = upper_product(kernels, form, x, arrays)
     threshold = np.array([-np.inf, np.inf, np.median(coarse[2])])
     actual = refined(kernels, form, x, arrays, threshold)
     reached = np.repeat(coarse[2].reshape(-1, 16).max(axis=1) >= threshold[2], 16)
     assert np.array_equal(actual[1], coarse[1])
     assert np.array_equal(actual[2][~reached], coarse[2][~reached])
-    # Activations are half a step away at most: of 16 bits, beside a lower part of 4 bits of 12.
+    # Activations are half a step away at most: of 16 bits beside the upper part.
     step = np.repeat(np.abs(x).reshape(3, -1, 32).max(axis=2) / 127, 32, axis=1)
-    lower = lower_limit(form, arrays[2])
-    bound = step @ ((np.abs(values) + lower) / 508 + lower / 32).T + 1e-4
+    lower = missed(form, arrays[-1])
+    bound = step @ ((np.abs(values) + lower) / 508 + lower / (2 * LOWER_STEPS[form.name])).T
+    bound += 1e-4
     is_exact = np.abs(actual - x.astype(np.float64) @ values.T) < bound
     assert is_exact[0].all()
     assert is_exact[2][reached].all()
 
 
-@both
+@every_format
 def test_every_instruction_set_gives_the_same_bits(
-    built: dict[str, Kernels], form: SmallForm
+    built: dict[str, Kernels], form: MatrixFormat
 ) -> None:
     arrays, _ = matrix(form, 32, 32 * 65)
     x = np.random.default_rng(4).normal(size=(19, 32 * 65)).astype(np.float32)
     half = np.full(len(x), 2.0)
     first, *others = (refined(kernels, form, x, arrays, half) for kernels in built.values())
     assert all(np.array_equal(first, other) for other in others)
+
+
+@every_format
+def test_a_refined_row_has_the_same_bits_in_every_batch(
+    kernels: Kernels, form: MatrixFormat
+) -> None:
+    arrays, _ = matrix(form, 16 * 19, 96)
+    x = np.random.default_rng(5).normal(size=(8, 96)).astype(np.float32)
+    threshold = np.full(8, 0.3)
+    together = refined(kernels, form, x, arrays, threshold)
+    for i in range(len(x)):
+        alone = refined(kernels, form, x[i : i + 1].copy(), arrays, threshold[:1])
+        assert np.array_equal(alone[0], together[i])
+
+
+@every_format
+def test_refined_outputs_are_the_sums_of_two_products(kernels: Kernels, form: MatrixFormat) -> None:
+    arrays, _ = matrix(form, 16 * 3, 96)
+    x = np.random.default_rng(1).normal(size=(1, 96)).astype(np.float32)
+    coarse = upper_product(kernels, form, x, arrays)
+    _, lower, scale = parts(form, arrays)
+    split = split_of(form)
+    added = linear_quantized.evaluate((x, lower, scale), {"matrix_format": split.lower.name})
+    actual = refined(kernels, form, x, arrays, np.array([-np.inf]))
+    np.testing.assert_allclose(actual, coarse + added * split.step, rtol=1e-5, atol=1e-4)

@@ -25,7 +25,7 @@ from tests.models.families.gemma3.gemma3_cases import (
     make_device,
 )
 from tests.models.families.gemma3.gemma3_reference import RIGHT, Mistakes, forward, hidden
-from tests.models.unpacked import real_weights, whole
+from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -162,16 +162,12 @@ def test_bf16_weights(size: int, least: float, most: float) -> None:
 def test_int8_g32_weights(kv_cache: KvCache, sizes: tuple[int, ...], limit: float) -> None:
     """Activations keep sixteen bits in each group of 32, keys and values in f16 eleven."""
     device = make_device(GROUPED, replace(OPTIONS, precision="int8-g32", kv_cache=kv_cache))
-    stored = dict(device.weights)
-    lower = stored.pop("embed_tokens.lower")
-    stored["embed_tokens.weight"] = whole(stored.pop("embed_tokens.upper"), lower)
-    real = {
-        name: real_weights(array, stored[name.replace(".weight", ".scale")])
-        if array.dtype == np.int8
-        else array
-        for name, array in stored.items()
-        if not name.endswith(".scale")
-    }
+    real = {}
+    for weight in device.program.weights:
+        arrays = [device.weights[name] for name in weight.parameters]
+        stem = next(iter(weight.parameters)).rpartition(".")[0]
+        form = weight.storage.format
+        real[f"{stem}.weight"] = arrays[0] if form is None else real_weights(arrays, form)
     apart = {
         name: real[f"{next(iter(one.parameters)).rpartition('.')[0]}.weight"][
             rows.start : rows.stop

@@ -67,7 +67,7 @@ def test_props_have_defaults_and_properties(client: httpx.Client) -> None:
     assert data["build_info"] == f"hearth {version()}"
     assert data["chat_template"] == ""
     # Slow kernels are said to be.
-    assert data["kernels"] == {"names": ["linear_grouped"], "instructions": "portable"}
+    assert data["kernels"] == {"names": ["linear_int8_g32"], "instructions": "portable"}
     assert client.get("/v1/bundle").json()["provenance"]["kernels"] == data["kernels"]
 
 

@@ -1,0 +1,113 @@
+"""The C functions of models/dsl/kernels by name: each is a file, compiled with some macros."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hearthd.models.dsl.matrix_format import GROUP, STORED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hearthd.models.dsl.matrix_format import MatrixFormat
+
+_Macros = dict[str, str]
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """What a kernel is compiled from.
+
+    file    below models/dsl/kernels
+    macros  and their values
+    """
+
+    file: str
+    macros: Mapping[str, str] = field(default_factory=dict)
+
+
+# A type of stored values: its C type, and the function that loads sixteen of them as f32.
+_VALUES: Mapping[str, _Macros] = {
+    "": {"Value": "float", "load_value": "load"},
+    "_f16": {"Value": "_Float16", "load_value": "widen"},
+    "_i8": {"Value": "int8_t", "load_value": "widen_i8"},
+}
+# The variants of a product, by the suffix of its name: with experts, or with terms of adapters.
+_PRODUCTS: Mapping[str, _Macros] = {
+    "linear_{}": {"ROUTED": "0", "ADAPTED": "0"},
+    "linear_routed_{}": {"ROUTED": "1", "ADAPTED": "0"},
+    "linear_{}_adapted": {"ROUTED": "0", "ADAPTED": "1"},
+}
+_FLOATS: Mapping[str, _Macros] = {
+    "f32": {"WEIGHT": "float", "load_weights": "load", "f32_of": "(float)"},
+    "bf16": {"WEIGHT": "uint16_t", "load_weights": "widen_bf16", "f32_of": "f32_of_bf16"},
+}
+
+
+def variant(name: str, activation_bits: int) -> str:
+    """The name of the variant of a kernel that rounds activations to 16 or to 8 bits."""
+    return f"{name}_a8" if activation_bits == 8 else name
+
+
+def _format_macros(matrix_format: MatrixFormat) -> _Macros:
+    """The macros that kernels/product/matrix.h describes."""
+    planes = {
+        f"PLANE{i}": f"{plane.start},{plane.bits}" for i, plane in enumerate(matrix_format.planes)
+    }
+    values = ",".join(map(str, matrix_format.values))
+    return {
+        "BITS": str(matrix_format.operand_bits),
+        "PLANES": str(len(planes)),
+        **planes,
+        "MISSING": str(matrix_format.missing),
+        "ZERO": str(matrix_format.zero),
+        "VALUES": f"(const int8_t[]){{{values}}}" if values else "0",
+        "HALVES": str(int(matrix_format.columns < GROUP)),
+        "MINIMUM": str(int(matrix_format.minimum)),
+    }
+
+
+def _products(matrix_format: MatrixFormat) -> Iterator[tuple[str, str, _Macros]]:
+    """The kernels of a format: products, lookups, and those of an output head in two parts."""
+    table = matrix_format.table or matrix_format
+    macros, table_macros = _format_macros(matrix_format), _format_macros(table)
+    for name, product in _PRODUCTS.items():
+        for bits in (16, 8):
+            named = variant(name.format(matrix_format.symbol), bits)
+            yield named, "product/linear.c", macros | product | {"ACTIVATION_BITS": str(bits)}
+    yield f"embedding_{table.symbol}", "product/embedding.c", table_macros
+    if table.split is not None:
+        upper, lower = table.split.upper, table.split.lower
+        whole = _PRODUCTS["linear_{}"] | {"ACTIVATION_BITS": "16"}
+        yield f"linear_{upper.symbol}", "product/linear.c", _format_macros(upper) | whole
+        yield f"linear_refined_{lower.symbol}", "product/refined.c", _format_macros(lower)
+
+
+def _sources() -> Iterator[tuple[str, str, _Macros]]:
+    """The name, the file and the macros of each kernel."""
+    for matrix_format in STORED:
+        yield from _products(matrix_format)
+    for dtype, macros in _FLOATS.items():
+        yield f"linear_routed_{dtype}", "product/routed_floats.c", macros
+    for suffix, macros in _VALUES.items():
+        cache = macros | ({"SCALED": "1"} if suffix == "_i8" else {})
+        for name in ("attention_scores", "attention_mix", "attention_many"):
+            yield f"{name}{suffix}", f"attention/{name}.c", cache
+        yield f"lora_down{suffix}", "lora/lora_down.c", macros
+        if suffix != "_i8":
+            yield f"lora_up{suffix}", "lora/lora_up.c", macros
+    yield "lora_up_i8", "lora/lora_up_i8.c", {}
+    for activation in ("silu", "gelu_tanh"):
+        yield f"gated_{activation}", "gated.c", {"ACTIVATION": activation}
+    for name in ("add_norm", "residual_norm", "rotated", "rotated_norm"):
+        yield name, f"norms/{name}.c", {}
+    for name in ("cache_f16_rows", "cache_int8_rows", "cache_row_scales"):
+        yield name, f"cache/{name}.c", {}
+
+
+# By the name of a C function without `hearth_`, which the macro NAME has in full.
+KERNELS: Mapping[str, KernelSource] = {
+    name: KernelSource(file, {"NAME": f"hearth_{name}", **macros} if macros else {})
+    for name, file, macros in _sources()
+}

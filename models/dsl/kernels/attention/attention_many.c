@@ -1,0 +1,242 @@
+// Attention of many queries: the bits that attention_scores.c and attention_mix.c give for few. A
+// variant for a dtype of caches defines NAME, Value, load_value, and SCALED if each head of a row
+// has a scale.
+//
+// Keys are transposed, so that lanes are keys and no sum of lanes is needed: the products of lane i
+// of attention_scores.c are added up in a vector for 16 keys, and these vectors in the order in
+// which sums4 adds lanes. Values are converted once for all queries.
+#include "attention/attention_softmax.h"
+
+// A workgroup takes 54 KiB of stack: a worker has 128.
+enum {
+    MAX_QUERIES = 64,
+    TRANSPOSED = 32,  // keys that are transposed at a time
+    STRIP = 64,       // values of a head that are mixed at a time
+};
+
+// Accumulators that stay in registers beside what they are computed from: lanes of scores, and
+// vectors of mixed values, of QUERIES queries each.
+#ifdef __AVX512F__
+enum { CHAINS = 2, WIDE = 4 };
+#else
+enum { CHAINS = 1, WIDE = 1 };
+#endif
+
+// Transposes 16 x 16.
+INLINE void transpose16(f32x16 x[LANES]) {
+#define SHUFFLE __builtin_shufflevector
+    f32x16 y[LANES];
+    for (int i = 0; i < LANES; i += 2) {
+        y[i] = SHUFFLE(x[i], x[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+        y[i + 1] =
+            SHUFFLE(x[i], x[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    }
+#define LOW(a, b) SHUFFLE(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
+#define HIGH(a, b) SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
+    for (int i = 0; i < LANES; i += 4) {
+        x[i] = LOW(y[i], y[i + 2]);
+        x[i + 1] = HIGH(y[i], y[i + 2]);
+        x[i + 2] = LOW(y[i + 1], y[i + 3]);
+        x[i + 3] = HIGH(y[i + 1], y[i + 3]);
+    }
+#undef LOW
+#undef HIGH
+#define LOW(a, b) SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
+#define HIGH(a, b) SHUFFLE(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)
+#define EVEN(a, b) SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
+#define ODD(a, b) SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
+    for (int i = 0; i < 4; i++) {
+        f32x16 a = LOW(x[i], x[i + 4]), b = HIGH(x[i], x[i + 4]);
+        f32x16 c = LOW(x[i + 8], x[i + 12]), d = HIGH(x[i + 8], x[i + 12]);
+        x[i] = EVEN(a, c);
+        x[i + 4] = ODD(a, c);
+        x[i + 8] = EVEN(b, d);
+        x[i + 12] = ODD(b, d);
+    }
+#undef LOW
+#undef HIGH
+#undef EVEN
+#undef ODD
+#undef SHUFFLE
+}
+
+// Keys of a block from `first` on: value LANES * j + i of key k to
+// to[(i * steps + j) * TRANSPOSED + k].
+INLINE void transpose_keys(float *to, const Cache *cache, const Block *block, size_t first) {
+    size_t steps = cache->width / LANES;
+    for (size_t j = 0; j < steps; j++)
+        for (size_t k = 0; k < TRANSPOSED; k += LANES) {
+            f32x16 keys[LANES];
+            for (int i = 0; i < LANES; i++)
+                keys[i] = load_value(cache->key + block->row[first + k + i] + j * LANES);
+            transpose16(keys);
+            for (int i = 0; i < LANES; i++) store(to + (i * steps + j) * TRANSPOSED + k, keys[i]);
+        }
+}
+
+// A sum for each query, of 16 keys.
+typedef struct {
+    f32x16 of[QUERIES];
+} Sums;
+
+INLINE Sums add(Sums a, Sums b) {
+    for (int q = 0; q < QUERIES; q++) a.of[q] += b.of[q];
+    return a;
+}
+
+// Lanes i and i + 1 of the products of queries and keys, added.
+INLINE Sums two_lanes(const float *const query[QUERIES], const float *keys, size_t steps,
+                      size_t i) {
+    Sums sums[2] = {};
+    for (int c = 0; c < 2; c += CHAINS)
+        for (size_t j = 0; j < steps; j++)
+            for (int b = c; b < c + CHAINS; b++) {
+                f32x16 key = load(keys + ((i + b) * steps + j) * TRANSPOSED);
+                for (int q = 0; q < QUERIES; q++)
+                    sums[b].of[q] = fma16(splat(query[q][j * LANES + i + b]), key, sums[b].of[q]);
+            }
+    return add(sums[0], sums[1]);
+}
+
+INLINE Sums four_lanes(const float *const query[QUERIES], const float *keys, size_t steps,
+                       size_t i) {
+    return add(two_lanes(query, keys, steps, i), two_lanes(query, keys, steps, i + 2));
+}
+
+// scores[j][k] = scale * query j times key k of the first `count` that are transposed, or more.
+INLINE void score_transposed(const float *query, const Queries *queries, const float *keys,
+                             size_t count, size_t steps, float scale, float (*scores)[KEYS]) {
+    const float *own[QUERIES];
+    for (int q = 0; q < QUERIES; q++) own[q] = query + queries->at[q];
+    for (size_t k = 0; k < count; k += LANES) {
+        Sums halves[2];
+        for (size_t i = 0; i < 2; i++)
+            halves[i] = add(four_lanes(own, keys + k, steps, 4 * i),
+                            four_lanes(own, keys + k, steps, 4 * i + 8));
+        Sums sums = add(halves[0], halves[1]);
+        for (int q = 0; q < QUERIES; q++) store(scores[q] + k, sums.of[q] * scale);
+    }
+}
+
+// The scores of sets from `from` up to `to` and the keys of a block.
+INLINE void score_sets(const float *query, const Queries *sets, size_t from, size_t to,
+                       const Cache *cache, const Block *block, size_t begin, float *buffer,
+                       float (*scores)[KEYS]) {
+    size_t steps = cache->width / LANES;
+    for (size_t k = 0; k < block->keys; k += TRANSPOSED) {
+        transpose_keys(buffer, cache, block, k);
+        for (size_t s = from; s < to; s++) {
+            size_t newest = sets[s].position[QUERIES - 1];
+            if (newest < begin + k) continue;
+            size_t count = least(newest - begin - k + 1, TRANSPOSED);
+            float (*own)[KEYS] = (float (*)[KEYS])(scores[s * QUERIES] + k);
+            // A constant lets the compiler unroll the loop of steps.
+            if (steps == 4)
+                score_transposed(query, &sets[s], buffer, count, 4, cache->scale, own);
+            else
+                score_transposed(query, &sets[s], buffer, count, steps, cache->scale, own);
+        }
+    }
+}
+
+// Adds the first `keys` values of a strip, weighted, to `out`.
+INLINE void mix_strip(float *out, const Queries *queries, const float kept[QUERIES],
+                      const float *values, size_t keys, float weights[QUERIES][KEYS]) {
+    for (size_t d = 0; d < STRIP; d += WIDE * LANES) {
+        f32x16 sums[QUERIES][WIDE];
+        for (int j = 0; j < QUERIES; j++)
+            for (int i = 0; i < WIDE; i++)
+                sums[j][i] = load(out + queries->at[j] + d + i * LANES) * kept[j];
+        for (size_t k = 0; k < keys; k++) {
+            f32x16 value[WIDE];
+            for (int i = 0; i < WIDE; i++) value[i] = load(values + k * STRIP + d + i * LANES);
+            for (int j = 0; j < QUERIES; j++)
+                for (int i = 0; i < WIDE; i++)
+                    sums[j][i] = fma16(splat(weights[j][k]), value[i], sums[j][i]);
+        }
+        for (int j = 0; j < QUERIES; j++)
+            for (int i = 0; i < WIDE; i++) store(out + queries->at[j] + d + i * LANES, sums[j][i]);
+    }
+}
+
+// Adds the values of a block, weighted, to `out`.
+INLINE void mix_sets(float *out, const Queries *sets, size_t from, size_t to,
+                     const Softmax *softmax, const Cache *cache, const Block *block, size_t begin,
+                     float *buffer, float (*weights)[KEYS]) {
+    for (size_t d = 0; d < cache->width; d += STRIP) {
+        for (size_t k = 0; k < block->keys; k++)
+            for (size_t i = 0; i < STRIP; i += LANES)
+                store(buffer + k * STRIP + i, load_value(cache->value + block->row[k] + d + i));
+        for (size_t s = from; s < to; s++) {
+            size_t keys = least(sets[s].position[QUERIES - 1] - begin + 1, KEYS);
+            mix_strip(out + d, &sets[s], softmax[s].kept, buffer, keys, &weights[s * QUERIES]);
+        }
+    }
+}
+
+// `count` sets of queries, the oldest first; the last query may be repeated to fill the last set.
+// Mixed values are added up in `out`.
+INLINE void attend_many(const float *query, const Queries *sets, size_t count, const Cache *cache,
+                        size_t window, float *out) {
+    Softmax softmax[MAX_QUERIES / QUERIES];
+    for (size_t s = 0; s < count; s++) {
+        softmax[s] = no_scores();
+        for (int j = 0; j < QUERIES; j++)
+            for (size_t d = 0; d < cache->width; d += LANES)
+                store(out + sets[s].at[j] + d, (f32x16){});
+    }
+    size_t oldest = oldest_seen(sets, window), newest = sets[count - 1].position[QUERIES - 1];
+    for (size_t begin = oldest / KEYS * KEYS; begin <= newest; begin += KEYS) {
+        // Transposed keys, and then a strip of values.
+        _Alignas(64) float buffer[TRANSPOSED * MAX_WIDTH];
+        _Alignas(64) float scores[MAX_QUERIES][KEYS];
+        Seen seen[MAX_QUERIES / QUERIES];
+        Block block;
+        find_block(&block, begin, newest, cache);
+        // The sets that see keys of this block.
+        size_t from = 0, to = count;
+        while (sets[from].position[QUERIES - 1] < begin) from++;
+        while (oldest_seen(&sets[to - 1], window) >= begin + KEYS) to--;
+        score_sets(query, sets, from, to, cache, &block, begin, buffer, scores);
+        for (size_t s = from; s < to; s++) {
+            seen[s] = seen_in_block(&sets[s], QUERIES, begin, window);
+#ifdef SCALED
+            for (int j = 0; j < QUERIES; j++) multiply(scores[s * QUERIES + j], block.key_scale);
+#endif
+            raise_tops(&softmax[s], QUERIES, &scores[s * QUERIES], &seen[s]);
+        }
+        for (size_t s = from; s < to; s++) {
+            weigh(&softmax[s], QUERIES, &scores[s * QUERIES], &seen[s]);
+#ifdef SCALED
+            for (int j = 0; j < QUERIES; j++) multiply(scores[s * QUERIES + j], block.value_scale);
+#endif
+        }
+        mix_sets(out, sets, from, to, softmax, cache, &block, begin, buffer, scores);
+    }
+    for (size_t s = 0; s < count; s++)
+        for (int j = 0; j < QUERIES; j++) {
+            float *row = out + sets[s].at[j];
+            if (j && sets[s].at[j] == sets[s].at[j - 1]) break;  // the last query, repeated
+            for (size_t d = 0; d < cache->width; d += LANES)
+                store(row + d, load(row + d) / softmax[s].total[j]);
+        }
+}
+
+// out f32 (tokens, heads, width). A workgroup computes `queries`, a multiple of QUERIES, of
+// `together` heads of one group, token after token.
+int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t together,
+         size_t queries, float scale) {
+    size_t parts = heads / together, head = workgroup % parts * together;
+    size_t begin = workgroup / parts * queries, end = tokens * together;
+    const Cache cache = CACHE(head / (heads / groups));
+    Queries sets[MAX_QUERIES / QUERIES];
+    size_t count = least(end - begin, queries), all = (count + QUERIES - 1) / QUERIES;
+    size_t token = begin / together, next = begin % together;
+    for (size_t j = 0; j < all * QUERIES; j++) {
+        sets[j / QUERIES].at[j % QUERIES] = (token * heads + head + next) * width;
+        sets[j / QUERIES].position[j % QUERIES] = (size_t)start[start_at] + token;
+        if (j + 1 < count && ++next == together) next = 0, token++;
+    }
+    attend_many(query + query_at, sets, all, &cache, window, out + out_at);
+    return 0;
+}

@@ -1,0 +1,178 @@
+// Blocks of a cache, queries that share its keys, and their running softmax (Milakov and
+// Gimelshein, 2018).
+#ifndef HEARTH_ATTENTION_SOFTMAX_H
+#define HEARTH_ATTENTION_SOFTMAX_H
+
+#include "isa/vector.h"
+
+enum { QUERIES = 4, KEYS = 64, MAX_WIDTH = 256 };
+
+typedef struct {
+    const Value *key, *value;
+    size_t rows, stride, width;  // of the cache; a row has `stride` values, a head `width`
+    float scale;                 // of scores
+#ifdef SCALED
+    const float *key_scale, *value_scale;  // of this head in the first row
+    size_t groups;                         // scales of a row
+#endif
+} Cache;
+
+// Arguments of all kernels of attention: query f32 (tokens, heads, width), key and value
+// (rows, groups, width), their scales f32 (rows, groups), start i32 (1,).
+#ifdef SCALED
+#define INPUTS                                                                                  \
+    const float *query, size_t query_at, const Value *key, size_t key_at, const Value *value,   \
+        size_t value_at, const float *key_scale, size_t key_scale_at, const float *value_scale, \
+        size_t value_scale_at, const int32_t *start, size_t start_at
+#define SCALES(group) \
+    , key_scale + key_scale_at + (group), value_scale + value_scale_at + (group), groups
+#else
+#define INPUTS                                                                                \
+    const float *query, size_t query_at, const Value *key, size_t key_at, const Value *value, \
+        size_t value_at, const int32_t *start, size_t start_at
+#define SCALES(group)
+#endif
+#define SIZES size_t tokens, size_t heads, size_t groups, size_t width, size_t rows, size_t window
+
+// The part of a cache that a group of heads reads.
+#define CACHE(group)                     \
+    {key + key_at + (group) * width,     \
+     value + value_at + (group) * width, \
+     rows,                               \
+     groups * width,                     \
+     width,                              \
+     scale SCALES(group)}
+
+// Heads of tokens that share their keys: where each lies, in floats, and its position. The first
+// one is the oldest.
+typedef struct {
+    size_t at[QUERIES], position[QUERIES];
+} Queries;
+
+// The positions of a block: where each has its row, in values. As many as a token sees, or more.
+typedef struct {
+    size_t row[KEYS], keys;
+#ifdef SCALED
+    float key_scale[KEYS], value_scale[KEYS];
+#endif
+} Block;
+
+// The keys of a block that each query sees: from `first` to `last`, which may be outside it.
+typedef struct {
+    int first[QUERIES], last[QUERIES];
+    int all;     // if each query sees all keys
+    int groups;  // of 16 keys, up to the last one that is seen
+} Seen;
+
+// Of each query: the highest score so far, the sum of exp(score - top), and by what to multiply
+// what was added up below the top before.
+typedef struct {
+    float top[QUERIES], total[QUERIES], kept[QUERIES];
+} Softmax;
+
+INLINE void find_block(Block *block, size_t begin, size_t newest, const Cache *cache) {
+    block->keys = least(newest - begin + 1, KEYS);
+    size_t row = begin % cache->rows;
+    for (int k = 0; k < KEYS; k++) {
+        block->row[k] = row * cache->stride;
+#ifdef SCALED
+        block->key_scale[k] = cache->key_scale[row * cache->groups];
+        block->value_scale[k] = cache->value_scale[row * cache->groups];
+#endif
+        row = row + 1 == cache->rows ? 0 : row + 1;
+    }
+}
+
+// The oldest position that a query of a set sees.
+INLINE size_t oldest_seen(const Queries *queries, size_t window) {
+    size_t end = queries->position[0] + 1;
+    return end > window ? end - window : 0;
+}
+
+INLINE Seen seen_in_block(const Queries *queries, int count, size_t begin, size_t window) {
+    Seen seen;
+    for (int j = 0; j < count; j++) {
+        long last = (long)queries->position[j] - (long)begin, first = last - (long)window + 1;
+        seen.first[j] = (int)(first < 0 ? 0 : first);
+        seen.last[j] = (int)last;
+    }
+    seen.all = seen.first[count - 1] == 0 && seen.last[0] >= KEYS - 1;
+    seen.groups = (int)least((size_t)seen.last[count - 1] / LANES + 1, KEYS / LANES);
+    return seen;
+}
+
+INLINE Softmax no_scores(void) {
+    Softmax softmax = {};
+    for (int j = 0; j < QUERIES; j++) softmax.top[j] = -0x1p126f;
+    return softmax;
+}
+
+// All ones in the lanes of the keys from 16 i on that query j sees.
+INLINE i32x16 seen_lanes(const Seen *seen, int j, int i) {
+    const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return (lane + i * LANES >= seen->first[j]) & (lane + i * LANES <= seen->last[j]);
+}
+
+// With `all`, a constant, each query sees all keys.
+INLINE void raise_tops_of(Softmax *softmax, int count, float scores[QUERIES][KEYS],
+                          const Seen *seen, int all) {
+    const int groups = all ? KEYS / LANES : seen->groups;
+    f32x16 tops[QUERIES] = {};
+    for (int j = 0; j < count; j++) {
+        tops[j] = splat(softmax->top[j]);
+        for (int i = 0; i < groups; i++) {
+            f32x16 score = load(scores[j] + i * LANES);
+            if (!all) score = choose(seen_lanes(seen, j, i), score, tops[j]);
+            tops[j] = choose(score > tops[j], score, tops[j]);
+        }
+    }
+    f32x4 before, top = largest4(tops);
+    __builtin_memcpy(&before, softmax->top, sizeof before);
+    __builtin_memcpy(softmax->top, &top, sizeof top);
+    before -= top;
+    f32x16 kept = exp16(
+        __builtin_shufflevector(before, before, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3));
+    __builtin_memcpy(softmax->kept, &kept, sizeof softmax->kept);
+}
+
+INLINE void weigh_all(Softmax *softmax, int count, float scores[QUERIES][KEYS], const Seen *seen,
+                      int all) {
+    const int groups = all ? KEYS / LANES : seen->groups;
+    f32x16 sums[QUERIES] = {};
+    for (int j = 0; j < count; j++)
+        for (int i = 0; i < groups; i++) {
+            f32x16 weight = exp16(load(scores[j] + i * LANES) - softmax->top[j]);
+            if (!all) weight = choose(seen_lanes(seen, j, i), weight, (f32x16){});
+            store(scores[j] + i * LANES, weight);
+            sums[j] += weight;
+        }
+    f32x4 total, kept;
+    __builtin_memcpy(&total, softmax->total, sizeof total);
+    __builtin_memcpy(&kept, softmax->kept, sizeof kept);
+    total = total * kept + sums4(sums);
+    __builtin_memcpy(softmax->total, &total, sizeof total);
+}
+
+// Takes account of the scores of a block in `top` and `kept`.
+INLINE void raise_tops(Softmax *softmax, int count, float scores[QUERIES][KEYS], const Seen *seen) {
+    if (seen->all)
+        raise_tops_of(softmax, count, scores, seen, 1);
+    else
+        raise_tops_of(softmax, count, scores, seen, 0);
+}
+
+// Scores become weights, 0 of keys that are not seen, and are added to `total`.
+INLINE void weigh(Softmax *softmax, int count, float scores[QUERIES][KEYS], const Seen *seen) {
+    if (seen->all)
+        weigh_all(softmax, count, scores, seen, 1);
+    else
+        weigh_all(softmax, count, scores, seen, 0);
+}
+
+#ifdef SCALED
+INLINE void multiply(float values[KEYS], const float scales[KEYS]) {
+    for (int k = 0; k < KEYS; k += LANES) store(values + k, load(values + k) * load(scales + k));
+}
+#endif
+
+#endif

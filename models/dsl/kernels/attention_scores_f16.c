@@ -1,6 +1,0 @@
-#include "vector.h"
-
-#define NAME hearth_attention_scores_f16
-typedef _Float16 Value;
-#define load_value widen
-#include "attention_scores.h"

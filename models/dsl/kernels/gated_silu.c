@@ -1,4 +1,0 @@
-// silu(gate) * up: op `gated_silu`.
-#define NAME hearth_gated_silu
-#define ACTIVATION(x) ((x) * sigmoid16(x))
-#include "gated.h"

@@ -1,0 +1,138 @@
+// Sixteen rows of int8 weights times one row of int8 activations, four columns at a time.
+//
+// Knows the instruction sets; the kernels know none. A Quad is four columns of each of sixteen
+// rows, row after row. Sums are exact, so every instruction set gives the same integers.
+//
+//   dot_quad   weights are -128 to 127; sums start at -DOT_OFFSET times the sum of the activations
+//   dot_small  weights of 2 to 6 bits, 0 to 63: some quads, times some parts of x
+#ifndef HEARTH_DOT_H
+#define HEARTH_DOT_H
+
+#include "product/matrix.h"
+
+// The parts of int8 of an activation: a kernel is compiled for 16 bits or for 8.
+#ifndef ACTIVATION_BITS
+#define ACTIVATION_BITS 16
+#endif
+enum { PARTS = ACTIVATION_BITS / 8, MAX_PARTS = 2 };
+
+// Whether the CPU also multiplies sixteen rows of activations at once (tiles.h).
+#if defined(__AMX_INT8__) && defined(__AVX512VNNI__)
+#define TILES 1
+#else
+#define TILES 0
+#endif
+
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+#include <immintrin.h>
+#if TILES
+#define DOT_NAME "amx"
+#else
+#define DOT_NAME "avx512vnni"
+#endif
+// vpdpbusd takes one side unsigned: 128 is added to the weights of dot_quad.
+#define DOT_OFFSET 128
+INLINE i32x16 dot_bytes(i32x16 sums, Quad quad, const int8_t *x) {
+    int32_t four;
+    __builtin_memcpy(&four, x, 4);
+    return (i32x16)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)quad, _mm512_set1_epi32(four));
+}
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+    return dot_bytes(sums, quad ^ (int8_t)-128, x);
+}
+
+#elif defined(__AVXVNNI__)
+#include <immintrin.h>
+#define DOT_NAME "avxvnni"
+// As with AVX-512, in two halves.
+#define DOT_OFFSET 128
+INLINE i32x16 dot_bytes(i32x16 sums, Quad quad, const int8_t *x) {
+    int32_t four;
+    __builtin_memcpy(&four, x, 4);
+    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(four);
+    __builtin_memcpy(halves, &sums, 64);
+    __builtin_memcpy(w, &quad, 64);
+    for (int i = 0; i < 2; i++) halves[i] = _mm256_dpbusd_avx_epi32(halves[i], w[i], repeated);
+    __builtin_memcpy(&sums, halves, 64);
+    return sums;
+}
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+    return dot_bytes(sums, quad ^ (int8_t)-128, x);
+}
+
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define DOT_NAME "avx2"
+#define DOT_OFFSET 0
+// vpmaddubsw takes one side unsigned: signs of weights go to the activations. No activation is
+// -128, so that no pair of products overflows 16 bits.
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+    int32_t four;
+    __builtin_memcpy(&four, x, 4);
+    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(four), ones = _mm256_set1_epi16(1);
+    __builtin_memcpy(halves, &sums, 64);
+    __builtin_memcpy(w, &quad, 64);
+    for (int i = 0; i < 2; i++) {
+        __m256i pairs =
+            _mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), _mm256_sign_epi8(repeated, w[i]));
+        halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(pairs, ones));
+    }
+    __builtin_memcpy(&sums, halves, 64);
+    return sums;
+}
+// Products with small weights are added in 16 bits as long as they fit: those of eight quads of 4
+// bits, since 8 * 2 * 15 * 127 is less than 2^15, four of 5 bits and two of 6. All parts share the
+// loads of a quad.
+#define HAS_DOT_SMALL
+INLINE void dot_small(i32x16 *sums, int parts, const Quad *quads, int count, const int8_t *x,
+                      int bits) {
+    int fitting = bits <= 4 ? 8 : bits == 5 ? 4 : 2;
+    __m256i pairs[MAX_PARTS][2], ones = _mm256_set1_epi16(1);
+    for (int quad = 0; quad < count; quad++) {
+        __m256i w[2], halves[2];
+        __builtin_memcpy(w, &quads[quad], 64);
+        for (int part = 0; part < parts; part++) {
+            int32_t four;
+            __builtin_memcpy(&four, x + part * GROUP + quad * QUAD, 4);
+            for (int i = 0; i < 2; i++) {
+                __m256i more = _mm256_maddubs_epi16(w[i], _mm256_set1_epi32(four));
+                pairs[part][i] = quad % fitting ? _mm256_add_epi16(pairs[part][i], more) : more;
+            }
+            if ((quad + 1) % fitting && quad + 1 < count) continue;
+            __builtin_memcpy(halves, &sums[part], 64);
+            for (int i = 0; i < 2; i++)
+                halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(pairs[part][i], ones));
+            __builtin_memcpy(&sums[part], halves, 64);
+        }
+    }
+}
+
+#elif defined(__ARM_NEON)
+#define DOT_RUNS
+#include "isa/dot_arm.h"
+
+#else
+#define DOT_NAME "portable"
+#define DOT_OFFSET 0
+#define dot_bytes dot_quad
+INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
+    for (int row = 0; row < ROWS; row++)
+        for (int i = 0; i < QUAD; i++) sums[row] += quad[QUAD * row + i] * x[i];
+    return sums;
+}
+#endif
+
+#if !defined(DOT_RUNS) && !defined(HAS_DOT_SMALL)
+INLINE void dot_small(i32x16 *sums, int parts, const Quad *quads, int count, const int8_t *x,
+                      int bits) {
+    (void)bits;
+    for (int part = 0; part < parts; part++)
+        for (int i = 0; i < count; i++)
+            sums[part] = dot_bytes(sums[part], quads[i], x + part * GROUP + i * QUAD);
+}
+#endif
+
+// For the baker, which reads it in the object (baker/compiler/kernel_objects.py).
+static const char dot_name[] __attribute__((used)) = "hearth dot: " DOT_NAME;
+
+#endif

@@ -1,0 +1,150 @@
+// Sixteen lanes, whatever the target's vectors are: the compiler splits or joins them.
+#ifndef HEARTH_VECTOR_H
+#define HEARTH_VECTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LANES = 16 };
+
+// The nearest cache that bytes are fetched into: 3 is the first, 2 the second. On x86 the first
+// cache is left to the CPU: measured on Zen 4. A core that runs in order, as the Cortex-A53, would
+// wait for the second one.
+#if defined(__x86_64__)
+enum { NEAREST = 2 };
+#else
+enum { NEAREST = 3 };
+#endif
+
+typedef int32_t i32x16 __attribute__((vector_size(64)));
+typedef float f32x16 __attribute__((vector_size(64)));
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef float f32x4 __attribute__((vector_size(16)));
+typedef _Float16 f16x16 __attribute__((vector_size(32)));
+typedef int8_t i8x16 __attribute__((vector_size(16)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+INLINE f32x16 load(const float *from) {
+    f32x16 lanes;
+    __builtin_memcpy(&lanes, from, sizeof lanes);
+    return lanes;
+}
+
+INLINE void store(float *to, f32x16 lanes) { __builtin_memcpy(to, &lanes, sizeof lanes); }
+
+// Sixteen times x. To add x to zeros would be an addition, as 0 + -0 is not -0.
+INLINE f32x16 splat(float x) { return x - (f32x16){}; }
+
+// Sixteen f16 as f32.
+INLINE f32x16 widen(const _Float16 *from) {
+    f16x16 lanes;
+    __builtin_memcpy(&lanes, from, sizeof lanes);
+    return __builtin_convertvector(lanes, f32x16);
+}
+
+// Sixteen i8 as f32.
+INLINE f32x16 widen_i8(const int8_t *from) {
+    i8x16 lanes;
+    __builtin_memcpy(&lanes, from, sizeof lanes);
+    return __builtin_convertvector(lanes, f32x16);
+}
+
+// A bf16, which is the upper half of an f32, as f32.
+INLINE float f32_of_bf16(uint16_t number) {
+    uint32_t bits = (uint32_t)number << 16;
+    float wide;
+    __builtin_memcpy(&wide, &bits, sizeof wide);
+    return wide;
+}
+
+// Sixteen bf16 as f32.
+INLINE f32x16 widen_bf16(const uint16_t *from) {
+    typedef uint16_t u16x16 __attribute__((vector_size(32)));
+    typedef uint32_t u32x16 __attribute__((vector_size(64)));
+    u16x16 halves;
+    __builtin_memcpy(&halves, from, sizeof halves);
+    u32x16 lanes = __builtin_convertvector(halves, u32x16) << 16;
+    f32x16 floats;
+    __builtin_memcpy(&floats, &lanes, sizeof floats);
+    return floats;
+}
+
+// a * b + c, rounded once.
+INLINE f32x16 fma16(f32x16 a, f32x16 b, f32x16 c) { return __builtin_elementwise_fma(a, b, c); }
+
+// The sums of the lanes of four vectors, or the largest lane of each.
+INLINE f32x4 join4(const f32x16 v[4], int take_largest) {
+#define JOIN(a, b) (take_largest ? __builtin_elementwise_max(a, b) : (a) + (b))
+#define SHUFFLE __builtin_shufflevector
+#define EVEN 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
+#define ODD 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
+    f32x16 a = JOIN(SHUFFLE(v[0], v[1], EVEN), SHUFFLE(v[0], v[1], ODD));
+    f32x16 b = JOIN(SHUFFLE(v[2], v[3], EVEN), SHUFFLE(v[2], v[3], ODD));
+    // Two lanes of each of v[0] and v[1] at a time, beside those of v[2] and v[3].
+    f32x16 c = JOIN(SHUFFLE(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+                    SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
+    f32x8 d =
+        JOIN(SHUFFLE(c, c, 0, 1, 2, 3, 4, 5, 6, 7), SHUFFLE(c, c, 8, 9, 10, 11, 12, 13, 14, 15));
+    return JOIN(SHUFFLE(d, d, 0, 1, 2, 3), SHUFFLE(d, d, 4, 5, 6, 7));
+#undef EVEN
+#undef ODD
+#undef SHUFFLE
+#undef JOIN
+}
+
+INLINE f32x4 sums4(const f32x16 v[4]) { return join4(v, 0); }
+
+INLINE f32x4 largest4(const f32x16 v[4]) { return join4(v, 1); }
+
+// The sum of sixteen lanes.
+INLINE float sum(f32x16 lanes) {
+    f32x16 four[4] = {lanes};
+    return sums4(four)[0];
+}
+
+// The largest of sixteen lanes.
+INLINE float largest(f32x16 lanes) {
+    f32x16 four[4] = {lanes, lanes, lanes, lanes};
+    return largest4(four)[0];
+}
+
+// Lanes of `a` where a mask of all ones or zeros has ones, of `b` elsewhere.
+INLINE f32x16 choose(i32x16 mask, f32x16 a, f32x16 b) {
+    i32x16 x, y;
+    __builtin_memcpy(&x, &a, sizeof x);
+    __builtin_memcpy(&y, &b, sizeof y);
+    x = (x & mask) | (y & ~mask);
+    __builtin_memcpy(&a, &x, sizeof a);
+    return a;
+}
+
+// exp(x) for x <= 0, to 2 units in the last place; 0x1p-126 for all below -87.
+// Cephes' expf: x = n ln 2 + r, and a polynomial for exp(r).
+INLINE f32x16 exp16(f32x16 x) {
+    const f32x16 zero = {};
+    x = __builtin_elementwise_max(x, zero - 87.0f);
+    // x / ln 2, rounded to the nearest integer, which is in the last bits of `shifted`.
+    const float shift = 0x1.8p23f;
+    f32x16 shifted = x * 1.44269504f + shift, n = shifted - shift;
+    f32x16 r = fma16(n, zero - 0.693359375f, x);
+    r = fma16(n, zero + 2.12194440e-4f, r);
+    f32x16 p = zero + 1.9875691500e-4f;
+    p = fma16(p, r, zero + 1.3981999507e-3f);
+    p = fma16(p, r, zero + 8.3334519073e-3f);
+    p = fma16(p, r, zero + 4.1665795894e-2f);
+    p = fma16(p, r, zero + 1.6666665459e-1f);
+    p = fma16(p, r, zero + 5.0000001201e-1f);
+    p = fma16(p, r * r, r) + 1.0f;
+    // p times 2^n, which is never subnormal: n is added to its exponent.
+    i32x16 exponent, result;
+    __builtin_memcpy(&exponent, &shifted, sizeof exponent);
+    __builtin_memcpy(&result, &p, sizeof result);
+    result += exponent << 23;
+    __builtin_memcpy(&p, &result, sizeof p);
+    return p;
+}
+
+#endif

@@ -1,7 +1,0 @@
-#define NAME hearth_linear_int4_minimum_adapted
-#define BITS 4
-#define HALVES 0
-#define MINIMUM 1
-#define ROUTED 0
-#define ADAPTED 1
-#include "linear_small.h"

@@ -1,7 +1,0 @@
-#define NAME hearth_linear_routed_int4
-#define BITS 4
-#define HALVES 0
-#define MINIMUM 0
-#define ROUTED 1
-#define ADAPTED 0
-#include "linear_small.h"

@@ -1,7 +1,0 @@
-#define NAME hearth_linear_routed_int6_halves
-#define BITS 6
-#define HALVES 1
-#define MINIMUM 0
-#define ROUTED 1
-#define ADAPTED 0
-#include "linear_small.h"

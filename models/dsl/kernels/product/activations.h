@@ -1,0 +1,137 @@
+// Rows of f32 as integers with scales, and the matrix with which they are multiplied.
+//
+// Each group of a row becomes a scale and one or two int8 parts: 8 bits, 16 bits, or 12 bits where
+// weights have four. ACTIVATION_BITS 8 is one part for all weights.
+#ifndef HEARTH_ACTIVATIONS_H
+#define HEARTH_ACTIVATIONS_H
+
+#include "isa/dot.h"
+
+// A panel of CELLS groups takes 44 KiB of stack: a worker has 128.
+enum { CELLS = 512 };
+
+// The rows of x that a tile holds.
+enum { TILE_ROWS = 16 };
+
+// Some groups of some rows of x, `rows` for each group: x ~ scale * (q[0] + q[1] / steps), or
+// x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`), or x ~ scale * q[0] if
+// there is one part. A product of integers starts at `start`, for each half of a group or once for
+// the group; `total` is the sum of the group's x.
+typedef struct {
+    _Alignas(64) int8_t q[CELLS][PARTS][GROUP];
+    int32_t start[PARTS][2][CELLS];
+    float scale[CELLS], total[CELLS];
+} Activations;
+
+// Whether the integers of the two parts are added before they are scaled, as `steps` times the
+// first plus the second: so that `steps` times a weight is a byte, and a tile multiplies both at
+// once.
+INLINE int is_joined(const Matrix *matrix) { return PARTS == 2 && matrix->integers.bits == 4; }
+// The steps of the second part that are one of the first.
+INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254; }
+
+typedef int8_t i8x16 __attribute__((vector_size(16)));
+typedef int32_t i32x4 __attribute__((vector_size(16)));
+
+// The largest magnitude of each of four groups of x.
+INLINE f32x4 magnitudes(const float *const x[4]) {
+    f32x16 tops[4];
+    for (int i = 0; i < 4; i++)
+        tops[i] = __builtin_elementwise_max(__builtin_elementwise_abs(load(x[i])),
+                                            __builtin_elementwise_abs(load(x[i] + LANES)));
+    return __builtin_elementwise_max(largest4(tops), (f32x4){} + 0x1p-100f);
+}
+
+// Stores sixteen integers as a half of a part of a cell.
+INLINE void store_half(Activations *to, size_t cell, int part, int half, i32x16 integers) {
+    i8x16 bytes = __builtin_convertvector(integers, i8x16);
+    __builtin_memcpy(&to->q[cell][part][half * LANES], &bytes, sizeof bytes);
+}
+
+// Four groups of x become the cells from `cell`, with joined parts: an integer of 12 bits, whose
+// lowest four are the second part.
+INLINE void quantize_joined(Activations *to, size_t cell, const float *const x[4],
+                            const Matrix *matrix, int has_starts) {
+    f32x16 sums[4];
+    f32x4 top = magnitudes(x), inverse = 127.0f / top * 16.0f,
+          scale = top * (1.0f / 127.0f / 16.0f);
+    __builtin_memcpy(&to->scale[cell], &scale, sizeof scale);
+    for (int i = 0; i < 4; i++) {
+        f32x16 rounded[2];
+        for (int half = 0; half < 2; half++) {
+            rounded[half] = __builtin_elementwise_roundeven(load(x[i] + half * LANES) * inverse[i]);
+            i32x16 integers = __builtin_convertvector(rounded[half], i32x16);
+            store_half(to, cell + i, 0, half, integers >> 4);
+            store_half(to, cell + i, 1, half, integers & 15);
+        }
+        sums[i] = rounded[0] + rounded[1];
+    }
+    f32x4 sum = sums4(sums), total = sum * scale;
+    i32x4 none = {}, start = __builtin_convertvector(sum, i32x4) * -matrix->zero;
+    if (has_starts) __builtin_memcpy(&to->start[0][0][cell], &none, sizeof none);
+    if (has_starts) __builtin_memcpy(&to->start[PARTS - 1][0][cell], &start, sizeof start);
+    if (matrix->minimum) __builtin_memcpy(&to->total[cell], &total, sizeof total);
+}
+
+// Four groups of x become the cells from `cell`, with parts that are scaled apart.
+INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4],
+                           const Matrix *matrix, int has_starts) {
+    f32x16 parts[MAX_PARTS][2][4];
+    float steps = (float)steps_of(matrix);
+    f32x4 top = magnitudes(x), inverse = 127.0f / top, scale = top * (1.0f / 127.0f),
+          sums[MAX_PARTS] = {};
+    __builtin_memcpy(&to->scale[cell], &scale, sizeof scale);
+    for (int i = 0; i < 4; i++)
+        for (int half = 0; half < 2; half++) {
+            f32x16 scaled = load(x[i] + half * LANES) * inverse[i];
+            for (int part = 0; part < PARTS; part++) {
+                f32x16 rounded = __builtin_elementwise_roundeven(scaled);
+                store_half(to, cell + i, part, half, __builtin_convertvector(rounded, i32x16));
+                parts[part][half][i] = rounded;
+                scaled = (scaled - rounded) * steps;
+            }
+        }
+    int bits = matrix->integers.bits;
+    int32_t offset = matrix->zero + (bits < 8 ? 0 : bits == 8 ? DOT_OFFSET : DOT_OFFSET * 16);
+    for (int part = 0; part < PARTS; part++) {
+        f32x4 halves[2] = {sums4(parts[part][0]), sums4(parts[part][1])};
+        sums[part] = halves[0] + halves[1];
+        if (!matrix->halves) halves[0] = sums[part];
+        for (int half = 0; half < 2 && has_starts; half++) {
+            i32x4 start = __builtin_convertvector(halves[half], i32x4) * -offset;
+            __builtin_memcpy(&to->start[part][half][cell], &start, sizeof start);
+        }
+    }
+    f32x4 total = (sums[0] + sums[1] * (1.0f / steps)) * scale;
+    if (matrix->minimum) __builtin_memcpy(&to->total[cell], &total, sizeof total);
+}
+
+// Groups `begin` to `end` of `rows` rows of x: of the first ones, or of those that `chosen`
+// numbers.
+INLINE void quantize_panel(Activations *to, size_t rows, const size_t *chosen, size_t begin,
+                           size_t end, const float *x, const Matrix *matrix, int has_starts) {
+    size_t cells = (end - begin) * rows, group = begin, row = 0;
+    for (size_t cell = 0; cell < cells; cell += 4) {
+        const float *groups[4];
+        for (int i = 0; i < 4; i++) {
+            groups[i] = x + ((chosen ? chosen[row] : row) * matrix->groups + group) * GROUP;
+            if (cell + i + 1 >= cells) continue;  // cells that are not there repeat the last one
+            if (++row == rows) row = 0, group++;
+        }
+        if (is_joined(matrix))
+            quantize_joined(to, cell, groups, matrix, has_starts);
+        else
+            quantize_apart(to, cell, groups, matrix, has_starts);
+    }
+}
+
+// Sums of the parts as one f32 in the units of the group's scale.
+INLINE f32x16 join(const i32x16 dots[MAX_PARTS], const Matrix *matrix) {
+    int steps = steps_of(matrix);
+    if (is_joined(matrix)) return __builtin_convertvector(dots[0] * steps + dots[1], f32x16);
+    f32x16 first = __builtin_convertvector(dots[0], f32x16);
+    if (PARTS == 1) return first;
+    return fma16(__builtin_convertvector(dots[1], f32x16), splat(1.0f / (float)steps), first);
+}
+
+#endif

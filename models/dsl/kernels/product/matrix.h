@@ -1,0 +1,176 @@
+// A matrix of integers, as models/dsl/matrix_format.py stores it.
+//
+// Knows how a group of columns becomes quads; nothing of what they are multiplied with.
+//
+//   block   sixteen rows of a matrix: the outputs that one pass computes
+//   group   32 columns of a block; each of its rows has one or two scales in a group
+//   quad    four columns of a group: 64 bytes, four of each row
+//
+//             columns  0  1  2  3 |  4  5  6  7 | ... | 28 29 30 31
+//           row  0     a  a  a  a |  b  b  b  b |     |  h  h  h  h
+//           row  1     a  a  a  a |  b  b  b  b |     |  h  h  h  h
+//             ...         quad 0  |    quad 1   | ... |    quad 7
+//           row 15     a  a  a  a |  b  b  b  b |     |  h  h  h  h
+//
+//   plane   some bits of all integers. Of a group it has, one after the other,
+//             8 bits: eight quads
+//             4 bits: four times 64 bytes, of quad i in the low nibbles, of quad i + 4 in the high
+//             2 bits: twice 64 bytes, of quads 0 to 3 and 4 to 7, the first in the lowest bits
+//             1 bit:  64 bytes, of quad i in bit i
+#ifndef HEARTH_MATRIX_H
+#define HEARTH_MATRIX_H
+
+#include "isa/lookup.h"
+
+// Rows of a block, which are LANES; columns of a group, and of a quad; quads of a group.
+enum { ROWS = 16, GROUP = 32, QUAD = 4, QUADS = GROUP / QUAD };
+
+// Four columns of each of sixteen rows, row after row.
+typedef int8_t Quad __attribute__((vector_size(QUAD * ROWS)));
+// The same, unsigned; or the bytes of a plane, which have bits of several quads.
+typedef Numbers Bytes;
+
+// A plane has `bits` bits of each integer, from bit `start` on.
+typedef struct {
+    const uint8_t *bytes;
+    int start, bits;
+} Plane;
+
+// The integers of a matrix have the bits of one plane or two, and the bits `missing`, which are in
+// none: the middle of what they may be. Products take them with `bits` bits: up to 7, they are
+// unsigned; 8 are signed; of 12, which are signed, the second plane has the upper eight. Integers
+// of four bits may number `values`, sixteen of 8 bits.
+typedef struct {
+    int bits;
+    Plane planes[2];
+    int missing;
+    const int8_t *values;
+    size_t last;  // the last group that the call reads, or 0 if it does not read them in order
+} Integers;
+
+// Groups that are fetched ahead, half as many of planes of 8 bits. A mapped file has small pages,
+// at whose ends a CPU's own fetching stops; and one that multiplies many rows with a group comes
+// late to the next. Measured on Zen 4. Behind the call's last group nothing is fetched: another
+// thread reads it.
+#if defined(__x86_64__)
+enum { AHEAD = 16 };
+#else
+enum { AHEAD = 32 };
+#endif
+
+INLINE void fetch_lines(const void *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch((const char *)from + at, 0, NEAREST);
+}
+
+// Fetches the bytes of a later group than `group` of an array that has `bytes` in each.
+INLINE void fetch_group(const void *array, size_t bytes, size_t group, size_t last) {
+    size_t ahead = bytes == GROUP * ROWS ? AHEAD / 2 : AHEAD;
+    if (last) fetch_lines((const char *)array + least(group + ahead, last) * bytes, bytes);
+}
+
+// The bytes that a plane has in a group.
+INLINE size_t group_bytes(Plane plane) { return (size_t)(GROUP * ROWS / 8 * plane.bits); }
+
+// Adds the bits of a plane of 1, 2 or 4 bits to each quad of a group.
+INLINE void add_plane(Bytes quads[QUADS], Plane plane, size_t group, size_t last) {
+    int in_byte = 8 / plane.bits, mask = ((1 << plane.bits) - 1) << plane.start;
+    fetch_group(plane.bytes, group_bytes(plane), group, last);
+    for (int i = 0; i < QUADS; i++) {
+        // A plane of 4 bits has quads i and i + 4 in a byte, the others have neighbors.
+        int byte = plane.bits == 4 ? i % 4 : i / in_byte;
+        int bit = (plane.bits == 4 ? i / 4 : i % in_byte) * plane.bits;
+        Bytes bits;
+        __builtin_memcpy(&bits,
+                         plane.bytes + group * group_bytes(plane) + (size_t)byte * sizeof bits,
+                         sizeof bits);
+        int up = plane.start - bit;
+        quads[i] |= (up < 0 ? bits >> -up : bits << up) & (uint8_t)mask;
+    }
+}
+
+// Where the bytes of the quads are, if a plane has 8 bits; else 0.
+INLINE const int8_t *stored_quads(Integers from) {
+    if (from.planes[0].bits == 8) return (const int8_t *)from.planes[0].bytes;
+    return from.planes[1].bits == 8 ? (const int8_t *)from.planes[1].bytes : 0;
+}
+
+// The quads of the lower four bits of a group of integers of 12 bits: 0 to 15.
+INLINE void unpack_low(Bytes quads[QUADS], Integers from, size_t group) {
+    for (int i = 0; i < QUADS; i++) quads[i] = (Bytes){};
+    add_plane(quads, from.planes[0], group, from.last);
+}
+
+// The quads of a group: of 12 bits, those of the upper eight.
+INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
+    const int8_t *stored = stored_quads(from);
+    if (stored) {
+        fetch_group(stored, GROUP * ROWS, group, from.last);
+        for (int i = 0; i < QUADS; i++)
+            __builtin_memcpy(&quads[i], stored + group * GROUP * ROWS + i * sizeof(Quad),
+                             sizeof(Quad));
+        return;
+    }
+    Bytes bits[QUADS] = {};
+    add_plane(bits, from.planes[0], group, from.last);
+    if (from.planes[1].bits) add_plane(bits, from.planes[1], group, from.last);
+    for (int i = 0; i < QUADS; i++) {
+        if (from.missing) bits[i] |= (uint8_t)from.missing;
+        if (from.values) bits[i] = look_up(bits[i], from.values);
+        quads[i] = (Quad)bits[i];
+    }
+}
+
+// A matrix of `groups` groups a row: integers less `zero`, times a scale for every group or for
+// every half of a group (`halves`), plus a minimum for every group if there are minimums. The scale
+// of 12 bits is that of the upper eight.
+typedef struct {
+    Integers integers;
+    const _Float16 *scale, *minimum;
+    int zero, halves;
+    size_t groups;
+} Matrix;
+
+// A variant of a kernel for a format of matrices defines, as models/dsl/kernel_sources.py does:
+//
+//   BITS            bits of an integer, as products take it
+//   PLANES          1 or 2; PLANE0 and PLANE1 are the start and the bits of each: 0, 4
+//   MISSING, ZERO   bits that no plane has; the integer that stands for 0
+//   VALUES          the values that integers number, or 0
+//   HALVES, MINIMUM whether each half of a group has a scale; whether each group has a minimum
+//
+// MATRIX_ARRAYS are the arguments of a function for the arrays of a matrix, MATRIX(columns) is the
+// matrix that they are.
+#define JOINED(a, b) a##b
+#define JOIN(a, b) JOINED(a, b)
+#define ARRAY(type, name) const type *name, size_t name##_at
+#define PLANE_ARRAYS_1 ARRAY(uint8_t, plane0)
+#define PLANE_ARRAYS_2 PLANE_ARRAYS_1, ARRAY(uint8_t, plane1)
+#define MINIMUM_ARRAY_0
+#define MINIMUM_ARRAY_1 , ARRAY(_Float16, minimum)
+#define MATRIX_ARRAYS \
+    JOIN(PLANE_ARRAYS_, PLANES), ARRAY(_Float16, scale) JOIN(MINIMUM_ARRAY_, MINIMUM)
+#define PLANES_OF_1                    \
+    {                                  \
+        {                              \
+            plane0 + plane0_at, PLANE0 \
+        }                              \
+    }
+#define PLANES_OF_2                                                  \
+    {                                                                \
+        {plane0 + plane0_at, PLANE0}, { plane1 + plane1_at, PLANE1 } \
+    }
+#define MINIMUM_OF_0 0
+#define MINIMUM_OF_1 minimum + minimum_at
+#define MATRIX(columns)                               \
+    {.integers = {.bits = BITS,                       \
+                  .planes = JOIN(PLANES_OF_, PLANES), \
+                  .missing = MISSING,                 \
+                  .values = VALUES},                  \
+     .scale = scale + scale_at,                       \
+     .minimum = JOIN(MINIMUM_OF_, MINIMUM),           \
+     .zero = ZERO,                                    \
+     .halves = HALVES,                                \
+     .groups = (columns) / GROUP}
+
+#endif

@@ -1,0 +1,194 @@
+// Rows of f32 times sixteen rows of a matrix in groups, which the kernels of products share.
+//
+// Products of the integers of activations and weights are exact in i32, and are summed over the
+// groups in f32, always in the same order: a row's result does not depend on the other rows.
+#ifndef HEARTH_PRODUCT_H
+#define HEARTH_PRODUCT_H
+
+#include "lora/fetches.h"
+#include "product/activations.h"
+#if TILES
+#include "product/tiles.h"
+#endif
+
+// How the loops over groups and rows are compiled. On ARM sums of several rows do not stay in
+// registers.
+#ifdef DOT_RUNS
+#define GROUP_LOOP _Pragma("clang loop unroll(disable)")
+#define ROW_LOOP _Pragma("clang loop unroll(disable)")
+#else
+#define GROUP_LOOP
+#define ROW_LOOP _Pragma("clang loop unroll(full)")
+#endif
+
+#ifdef DOT_RUNS
+
+// The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
+// half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
+INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Bytes *lower,
+                      const Matrix *matrix, size_t at, int half, const Activations *x,
+                      size_t cell) {
+    int count = matrix->halves ? QUADS / 2 : QUADS, first = half * count;
+    const int8_t *q = x->q[cell][0] + first * QUAD;
+    int32_t starts[MAX_PARTS];
+    (void)lower;
+    for (int part = 0; part < PARTS; part++) starts[part] = x->start[part][half][cell];
+    if (matrix->integers.bits > 8)
+        dot_wide(dots, PARTS, matrix->integers, at, q, starts);
+    else
+        dot_run(dots, PARTS, run_of(quads, first, count, matrix->integers, at), q, starts);
+}
+
+#else
+
+// Adds the products of integers of 8 bits with a part of a group of x.
+INLINE i32x16 dot_whole(i32x16 sums, const Quad *quads, int count, const int8_t *x) {
+    for (int i = 0; i < count; i++) sums = dot_quad(sums, quads[i], x + i * QUAD);
+    return sums;
+}
+
+// The same for integers of 12 bits, of which `lower` are the lower four.
+INLINE i32x16 dot_wide(i32x16 sums, const Quad *upper, const Bytes *lower, const int8_t *x) {
+    // Neither sum waits for the other.
+    dot_small(&sums, 1, (const Quad *)lower, QUADS, x, 4);
+    return dot_whole((i32x16){}, upper, QUADS, x) * 16 + sums;
+}
+
+// The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
+// half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
+INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Bytes *lower,
+                      const Matrix *matrix, size_t at, int half, const Activations *x,
+                      size_t cell) {
+    int bits = matrix->integers.bits, count = matrix->halves ? QUADS / 2 : QUADS;
+    const int8_t *q = x->q[cell][0] + half * count * QUAD;
+    (void)at;
+    quads += half * count;
+    for (int part = 0; part < PARTS; part++) {
+        dots[part] = (i32x16){} + x->start[part][half][cell];
+        if (bits == 8) dots[part] = dot_whole(dots[part], quads, count, q + part * GROUP);
+        if (bits > 8) dots[part] = dot_wide(dots[part], quads, lower, q + part * GROUP);
+    }
+    if (bits < 8) dot_small(dots, PARTS, quads, count, q, bits);
+}
+
+#endif
+
+// The largest number of rows that share a pass over the weights: their sums stay in registers. Rows
+// of one part take less time, so that reading the weights matters more.
+#if defined(__AVX512F__) && ACTIVATION_BITS == 8
+enum { MAX_SHARING = 16 };
+#else
+enum { MAX_SHARING = 8 };
+#endif
+
+// Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
+// to `end`; they are added to unless `begin` is 0. Meanwhile bytes are fetched, if `fetches` is not
+// 0.
+INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_t block,
+                     size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
+    int scales = matrix->halves ? 2 : 1;
+    int is_small = matrix->integers.bits < 8, is_wide = matrix->integers.bits > 8;
+    f32x16 sums[MAX_SHARING];
+    Cursor cursor = {0};
+    if (fetches) cursor = *fetches;
+    for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
+    GROUP_LOOP
+    for (size_t group = begin; group < end; group++) {
+        size_t at = block * matrix->groups + group, first_cell = (group - begin) * rows;
+        f32x16 scale[2], minimum = {};
+        if (fetches) cursor = fetch_some(cursor);
+        for (int i = 0; i < scales; i++) scale[i] = widen(matrix->scale + (at * scales + i) * ROWS);
+        if (matrix->minimum) minimum = widen(matrix->minimum + at * ROWS);
+        if (is_wide) scale[0] *= 1.0f / 16.0f;
+        size_t soon = matrix->integers.last;
+        if (is_small) fetch_group(matrix->scale, scales * ROWS * 2, at, soon);
+        if (matrix->minimum) fetch_group(matrix->minimum, ROWS * 2, at, soon);
+        Quad quads[QUADS];
+        Bytes lower[QUADS];
+        unpack(quads, matrix->integers, at);
+        if (is_wide) unpack_low(lower, matrix->integers, at);
+        ROW_LOOP
+        for (int row = 0; row < rows; row++) {
+            size_t cell = first_cell + row;
+            for (int i = 0; i < scales; i++) {
+                i32x16 dots[MAX_PARTS];
+                dot_parts(dots, quads, lower, matrix, at, i, x, cell);
+                f32x16 product = join(dots, matrix);
+                sums[row] = fma16(product, scale[i] * x->scale[cell], sums[row]);
+            }
+            if (matrix->minimum) sums[row] = fma16(minimum, splat(x->total[cell]), sums[row]);
+        }
+    }
+    for (int row = 0; row < rows; row++) store(out + row * stride, sums[row]);
+    if (fetches) *fetches = cursor;
+}
+
+// The rows of x and the blocks of a matrix that a workgroup multiplies.
+typedef struct {
+    size_t row, rows, begin, end;
+} Share;
+
+// Workgroups take `rows_each` rows and `blocks` blocks each. Those that read the same blocks follow
+// each other.
+INLINE Share share_of(size_t workgroup, size_t blocks, size_t rows_each, size_t rows,
+                      size_t outputs) {
+    size_t parts = (rows + rows_each - 1) / rows_each;
+    size_t row = workgroup % parts * rows_each, begin = workgroup / parts * blocks;
+    return (Share){row, least(rows_each, rows - row), begin, least(begin + blocks, outputs / ROWS)};
+}
+
+// A matrix of which a call reads no block from `end` on.
+INLINE Matrix read_until(const Matrix *matrix, size_t end) {
+    Matrix read = *matrix;
+    read.integers.last = end * matrix->groups - 1;
+    return read;
+}
+
+// A share of all rows of x, f32 (rows, columns), times a matrix: out has `stride` floats a row.
+// Meanwhile bytes are fetched, if `fetches` is not 0; there are few rows then.
+INLINE void multiply_all(const float *x, Share share, const Matrix *whole, Cursor *fetches,
+                         float *out, size_t stride) {
+    Activations panel;
+    const Matrix own = read_until(whole, share.end), *matrix = &own;
+    size_t all = matrix->groups;
+    x += share.row * all * GROUP, out += share.row * stride;
+    int has_tiles = TILES && matrix->integers.bits <= 8;
+    int tiles = has_tiles && !fetches && share.rows >= TILE_ROWS;
+#if TILES
+    if (tiles) shape_tiles(matrix);
+#endif
+    for (size_t row = 0, count; row < share.rows; row += count) {
+        size_t left = share.rows - row;
+        count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        if ((tiles || MAX_SHARING == 16) && left >= 16) count = 16;
+        int in_tiles = tiles && count == TILE_ROWS;
+        for (size_t first = 0, last; first < all; first = last) {
+            last = least(first + CELLS / count, all);
+            quantize_panel(&panel, count, 0, first, last, x + row * all * GROUP, matrix, !in_tiles);
+            for (size_t block = share.begin; block < share.end; block++) {
+                float *to = out + row * stride + block * ROWS;
+#if TILES
+                if (in_tiles) {
+                    multiply_tiles(&panel, matrix, block, first, last, to, stride);
+                    continue;
+                }
+#endif
+                if (MAX_SHARING == 16 && count == 16)
+                    multiply(&panel, 16, matrix, block, first, last, fetches, to, stride);
+                if (count == 8)
+                    multiply(&panel, 8, matrix, block, first, last, fetches, to, stride);
+                if (count == 4)
+                    multiply(&panel, 4, matrix, block, first, last, fetches, to, stride);
+                if (count == 2)
+                    multiply(&panel, 2, matrix, block, first, last, fetches, to, stride);
+                if (count == 1)
+                    multiply(&panel, 1, matrix, block, first, last, fetches, to, stride);
+            }
+        }
+    }
+#if TILES
+    if (tiles) _tile_release();
+#endif
+}
+
+#endif

@@ -1,0 +1,20 @@
+// Completes approximate products, of the upper bits of a matrix: op `linear_refined`. To each block
+// of sixteen outputs that matters, it adds the product of the matrix of the lower bits. A block
+// matters to a row if one of its outputs reaches the row's threshold. A variant defines NAME and
+// the format of the lower bits (matrix.h).
+#include "product/refined.h"
+
+// x f32 (rows, columns), the arrays of a matrix of (outputs, columns), coarse and out f32
+// (rows, outputs), threshold f32 (rows,); a workgroup has `blocks` times sixteen outputs of
+// `rows_each` rows. `step` is what is added for 1 of the matrix.
+int NAME(const float *x, size_t x_at, MATRIX_ARRAYS, const float *coarse, size_t coarse_at,
+         const float *threshold, size_t threshold_at, float *out, size_t out_at, size_t workgroup,
+         size_t blocks, size_t rows_each, size_t rows, size_t outputs, size_t columns, float step) {
+    const Matrix matrix = MATRIX(columns);
+    Share share = share_of(workgroup, blocks, rows_each, rows, outputs);
+    x += x_at, coarse += coarse_at, threshold += threshold_at, out += out_at;
+    for (size_t row = share.row; row < share.row + share.rows; row++)
+        refine(x + row * columns, &matrix, step, coarse + row * outputs, threshold[row],
+               out + row * outputs, share.begin, share.end);
+    return 0;
+}

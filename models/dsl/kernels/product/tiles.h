@@ -1,0 +1,175 @@
+// Sixteen rows of activations times sixteen rows of a matrix by AMX, whose registers are tiles of
+// 16 rows of 64 bytes.
+//
+// Quads of weights are the second operand of a tile product as they are: a tile row has four
+// columns of each of sixteen rows. Sums are exact, so a result has the bits that the other
+// instruction sets give. A product is stored while the next one is computed: two turns of
+// registers. Joined parts are one product of twice the columns: both parts of x, times the weights
+// that are multiplied by `steps`, and times the weights. One part alone needs no tiles for a
+// second.
+#ifndef HEARTH_TILES_H
+#define HEARTH_TILES_H
+
+#include "product/activations.h"
+
+// The products of the parts of sixteen rows with sixteen rows of weights; if joined, only one.
+typedef int32_t TileSums[MAX_PARTS][ROWS][LANES];
+
+// Shapes the registers: 0 to 3 hold sums, 4 and 5 activations, 6 and 7 weights. The operand of
+// LDTILECFG is described in Intel's SDM, volume 1, chapter 18.
+INLINE void shape_tiles(const Matrix *matrix) {
+    int quads = is_joined(matrix) ? MAX_PARTS * QUADS : matrix->halves ? QUADS / 2 : QUADS;
+    struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } shapes = {.palette = 1};
+    for (int i = 0; i < 4; i++) shapes.rows[i] = ROWS, shapes.bytes[i] = 4 * LANES;
+    for (int i = 4; i < 6; i++) shapes.rows[i] = ROWS, shapes.bytes[i] = (uint16_t)(quads * QUAD);
+    for (int i = 6; i < 8; i++) shapes.rows[i] = (uint8_t)quads, shapes.bytes[i] = sizeof(Quad);
+    _tile_loadconfig(&shapes);
+}
+
+// Starts the product of joined parts of sixteen rows of x with quads from `joined_quads`.
+INLINE void start_joined(int turn, const int8_t *x, const Quad *quads, int is_signed) {
+    if (turn) {
+        _tile_loadd(5, x, PARTS * GROUP);
+        _tile_loadd(7, quads, sizeof(Quad));
+        _tile_zero(2);
+        if (is_signed)
+            _tile_dpbssd(2, 5, 7);
+        else
+            _tile_dpbsud(2, 5, 7);
+    } else {
+        _tile_loadd(4, x, PARTS * GROUP);
+        _tile_loadd(6, quads, sizeof(Quad));
+        _tile_zero(0);
+        if (is_signed)
+            _tile_dpbssd(0, 4, 6);
+        else
+            _tile_dpbsud(0, 4, 6);
+    }
+}
+
+// Starts the product of some quads with each part of sixteen rows of x.
+INLINE void start_tiles(int turn, const int8_t *x, const Quad *quads) {
+    _tile_loadd(4, x, PARTS * GROUP);
+    if (PARTS == 2) _tile_loadd(5, x + GROUP, PARTS * GROUP);
+    if (turn) {
+        _tile_loadd(7, quads, sizeof(Quad));
+        _tile_zero(2);
+        _tile_dpbssd(2, 4, 7);
+        if (PARTS == 1) return;
+        _tile_zero(3);
+        _tile_dpbssd(3, 5, 7);
+    } else {
+        _tile_loadd(6, quads, sizeof(Quad));
+        _tile_zero(0);
+        _tile_dpbssd(0, 4, 6);
+        if (PARTS == 1) return;
+        _tile_zero(1);
+        _tile_dpbssd(1, 5, 6);
+    }
+}
+
+// Stores the product that was started in this turn: its parts, or all of it if there is one.
+INLINE void store_tiles(int turn, TileSums to, int is_one) {
+    if (turn) {
+        _tile_stored(2, to[0], 4 * LANES);
+        if (!is_one) _tile_stored(3, to[1], 4 * LANES);
+    } else {
+        _tile_stored(0, to[0], 4 * LANES);
+        if (!is_one) _tile_stored(1, to[1], 4 * LANES);
+    }
+}
+
+// The scaled parts of a product are added to the sums of each row.
+INLINE void add_tiles(f32x16 sums[ROWS], TileSums from, const float *x_scale, f32x16 scale,
+                      const Matrix *matrix) {
+#pragma clang loop unroll(full)
+    for (int row = 0; row < ROWS; row++) {
+        i32x16 parts[MAX_PARTS];
+        for (int part = 0; part < (is_joined(matrix) ? 1 : PARTS); part++)
+            __builtin_memcpy(&parts[part], from[part][row], sizeof parts[part]);
+        f32x16 product =
+            is_joined(matrix) ? __builtin_convertvector(parts[0], f32x16) : join(parts, matrix);
+        sums[row] = fma16(product, scale * x_scale[row], sums[row]);
+    }
+}
+
+// The quads of a group of four bits, times `steps` and then once more: signed unless `zero` is 0.
+INLINE const Quad *joined_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix, size_t group) {
+    Plane plane = matrix->integers.planes[0];
+    const uint8_t *low = plane.bytes + group * group_bytes(plane);
+    fetch_group(plane.bytes, group_bytes(plane), group, matrix->integers.last);
+    uint8_t zero = (uint8_t)matrix->zero;
+    for (int i = 0; i < QUADS / 2; i++) {
+        Bytes two;
+        __builtin_memcpy(&two, low + i * sizeof two, sizeof two);
+        to[i] = (Quad)((two << 4) - (uint8_t)(zero << 4));
+        to[i + QUADS / 2] = (Quad)((two & 0xF0) - (uint8_t)(zero << 4));
+        to[i + QUADS] = (Quad)((two & 0x0F) - zero);
+        to[i + QUADS * 3 / 2] = (Quad)((two >> 4) - zero);
+    }
+    return to;
+}
+
+// The quads of a group, signed: those of 8 bits where they are, others unpacked to `to`.
+INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix, size_t group) {
+    if (is_joined(matrix)) return joined_quads(to, matrix, group);
+    const int8_t *stored = stored_quads(matrix->integers);
+    if (stored) {
+        fetch_group(stored, GROUP * ROWS, group, matrix->integers.last);
+        return (const Quad *)(stored + group * GROUP * ROWS);
+    }
+    unpack(to, matrix->integers, group);
+    for (int i = 0; i < QUADS && matrix->integers.bits < 8; i++) to[i] -= (int8_t)matrix->zero;
+    return to;
+}
+
+// What `multiply` computes, for sixteen rows and all parts. The tiles are shaped.
+//
+// Step i is group i, or half i % 2 of group i / 2: a group is unpacked before its first step, and
+// a product is added in the step after its own.
+INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t block, size_t begin,
+                           size_t end, float *out, size_t stride) {
+    _Alignas(64) TileSums products[2];
+    _Alignas(64) Quad unpacked[2][MAX_PARTS * QUADS];
+    int joined = is_joined(matrix);
+    size_t scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
+    size_t first_group = block * matrix->groups, last = matrix->integers.last;
+    const _Float16 *scale = matrix->scale + first_group * scales * ROWS;
+    const _Float16 *minimum = matrix->minimum ? matrix->minimum + first_group * ROWS : 0;
+    f32x16 sums[ROWS];
+    for (int row = 0; row < ROWS; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
+    const Quad *quads, *next = signed_quads(unpacked[0], matrix, first_group + begin);
+    size_t steps = (end - begin) * scales;
+#pragma clang loop unroll_count(2)
+    for (size_t step = 0; step <= steps; step++) {
+        size_t group = begin + step / scales, half = step % scales;
+        if (half == 0) quads = next;
+        if (half == scales - 1 && group + 1 < end) {
+            next = signed_quads(unpacked[(group + 1 - begin) & 1], matrix, first_group + group + 1);
+            size_t at = first_group + group;
+            fetch_group(matrix->scale, scales * ROWS * sizeof *scale, at, last);
+            if (minimum) fetch_group(matrix->minimum, ROWS * sizeof *minimum, at, last);
+        }
+        if (group < end && joined)
+            start_joined(step & 1, x->q[(group - begin) * ROWS][0], quads, matrix->zero);
+        else if (group < end)
+            start_tiles(step & 1, x->q[(group - begin) * ROWS][0] + half * quads_each * QUAD,
+                        quads + half * quads_each);
+        if (step == 0) continue;
+        size_t before = step - 1, added = begin + before / scales;
+        store_tiles(before & 1, products[before & 1], joined || PARTS == 1);
+        add_tiles(sums, products[before & 1], x->scale + (added - begin) * ROWS,
+                  widen(scale + (begin * scales + before) * ROWS), matrix);
+        if (!minimum) continue;
+        f32x16 lowest = widen(minimum + added * ROWS);
+        for (int row = 0; row < ROWS; row++)
+            sums[row] = fma16(lowest, splat(x->total[(added - begin) * ROWS + row]), sums[row]);
+    }
+    for (int row = 0; row < ROWS; row++) store(out + row * stride, sums[row]);
+}
+
+#endif

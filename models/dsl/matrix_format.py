@@ -1,0 +1,226 @@
+"""How matrices of integers are stored: one record, `MatrixFormat`, for each format.
+
+A matrix (N, K) is stored in the order in which a product reads it, so nothing is laid out again
+when a bundle is loaded: sixteen rows at a time, of these 32 columns at a time (a group), and in a
+group four columns at a time (a quad), of all sixteen rows. The header kernels/product/matrix.h has
+a picture of it, and `ROWS`, `GROUP` and `QUAD` again.
+
+The bits of an integer are divided among planes, each an array. A plane of 8 bits has a byte for
+each integer; of fewer bits, those of several quads share a byte: of 4 bits quad i and quad i + 4,
+of 2 bits four quads that follow each other, of 1 bit all eight.
+
+    PLANE    i8  (N / 16, K / 32, bits, 64)
+    scale    f16 (N / 16, K / 32, 16), or (N / 16, K / 16, 16) with a scale for 16 columns
+    minimum  f16 (N / 16, K / 32, 16), if there is one
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+ROWS = 16
+GROUP = 32
+QUAD = 4
+QUADS = GROUP // QUAD
+LANES = ROWS * QUAD
+
+# ggml's kvalues_iq4nl (ggml-common.h): the values of IQ4_NL and IQ4_XS.
+_IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Some bits of each integer of a matrix: `bits` of them, from bit `start` on."""
+
+    name: str
+    start: int
+    bits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """A matrix as the sum of two, of which the first one alone is an approximation.
+
+    upper  the format of the upper bits: each integer counts as the middle of those that have them
+    lower  the format of the lower bits
+    step   what 1 of the lower bits counts, in steps of the upper ones
+    """
+
+    upper: MatrixFormat
+    lower: MatrixFormat
+    step: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixFormat:
+    """How the integers of a matrix are stored, and which real weights they stand for.
+
+    A weight is (integer - zero) / steps * scale + minimum, or values[integer] * scale.
+
+    name     of the format
+    planes   the arrays of bits, in their order in a bundle
+    columns  that share a scale: 32 or 16
+    minimum  whether each group has a minimum
+    signed   whether integers are signed
+    zero     the integer that stands for 0
+    steps    of an integer that equal its scale
+    values   the values that integers of 4 bits number, each in -127 to 127
+    split    the formats of its parts, if logits can be computed from the upper one
+    table    the format of a matrix whose rows are looked up, or that computes logits, if another
+    """
+
+    name: str
+    planes: tuple[Plane, ...]
+    columns: int = GROUP
+    minimum: bool = False
+    signed: bool = False
+    zero: int = 0
+    steps: int = 1
+    values: tuple[int, ...] = ()
+    split: Split | None = None
+    table: MatrixFormat | None = None
+
+    @property
+    def bits(self) -> int:
+        """The bits of an integer."""
+        return max(plane.start + plane.bits for plane in self.planes)
+
+    @property
+    def operand_bits(self) -> int:
+        """The bits of what products multiply: of an integer, or of the value that it numbers."""
+        return 8 if self.values else self.bits
+
+    @property
+    def missing(self) -> int:
+        """The bits of integers that no plane has: the middle of what they may be."""
+        start = min(plane.start for plane in self.planes)
+        return 1 << start >> 1
+
+    @property
+    def symbol(self) -> str:
+        """The name of the format in the names of kernels."""
+        return self.name.replace("-", "_")
+
+    def arrays(self, rows: int, columns: int) -> dict[str, TensorType]:
+        """The stored arrays of a matrix by name; raises TypeRuleError for odd sizes."""
+        if rows % ROWS or columns % GROUP:
+            raise TypeRuleError(
+                f"a matrix in groups has a multiple of {ROWS} rows and of {GROUP} columns, "
+                f"this one is {rows} x {columns}"
+            )
+        blocks, groups = rows // ROWS, columns // GROUP
+        arrays = {
+            plane.name: TensorType((blocks, groups, plane.bits, LANES), DType.I8)
+            for plane in self.planes
+        }
+        arrays["scale"] = TensorType((blocks, columns // self.columns, ROWS), DType.F16)
+        if self.minimum:
+            arrays["minimum"] = TensorType((blocks, groups, ROWS), DType.F16)
+        return arrays
+
+    def require(self, arrays: tuple[TensorType, ...]) -> None:
+        """Raise TypeRuleError unless these are the stored arrays of a matrix."""
+        plane = arrays[0]
+        if plane.rank != 4:
+            raise TypeRuleError(f"expected integers of rank 4, got {plane}")
+        expected = self.arrays(plane.shape[0] * ROWS, plane.shape[1] * GROUP)
+        if arrays != tuple(expected.values()):
+            described = ", ".join(f"{name} {type_}" for name, type_ in expected.items())
+            raise TypeRuleError(f"expected {described}")
+
+
+def pack(
+    matrix_format: MatrixFormat,
+    integers: NDArray[np.integer[Any]],
+    scale: NDArray[np.float16],
+    minimum: NDArray[np.float16] | None = None,
+) -> tuple[NDArray[np.int8] | NDArray[np.float16], ...]:
+    """The stored arrays of integers (N, K), and of scales and minimums (N, K / columns).
+
+    Integers are i16 if they have 12 bits, otherwise u8, or i8 if they are signed. Raises
+    TypeRuleError for odd sizes.
+    """
+    plane, *_ = matrix_format.arrays(*integers.shape).values()
+    blocks, groups = plane.shape[:2]
+    quads = integers.reshape(blocks, ROWS, groups, QUADS, QUAD).transpose(0, 2, 3, 1, 4)
+    unsigned = quads.reshape(blocks, groups, QUADS, LANES).view(f"u{integers.itemsize}")
+    arrays: list[NDArray[np.int8] | NDArray[np.float16]] = []
+    for each in matrix_format.planes:
+        bits = (unsigned >> each.start & ((1 << each.bits) - 1)).astype(np.uint8)
+        arrays.append(_packed(bits, each.bits))
+    for factors in (scale, minimum):
+        if factors is not None:
+            by_row = factors.reshape(blocks, ROWS, -1).transpose(0, 2, 1)
+            arrays.append(np.ascontiguousarray(by_row))
+    return tuple(arrays)
+
+
+def _packed(quads: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
+    """Quads (..., 8, 64) of integers of 1, 2, 4 or 8 bits, as many in a byte as fit."""
+    if bits == 4:
+        low, high = np.split(quads, 2, axis=2)
+        return (low | high << 4).view(np.int8)
+    in_byte = 8 // bits
+    planes = quads.reshape(*quads.shape[:2], bits, in_byte, LANES)
+    starts = (np.arange(in_byte, dtype=np.uint8) * bits)[:, np.newaxis]
+    packed: NDArray[np.uint8] = np.bitwise_or.reduce(planes << starts, axis=3)
+    return packed.view(np.int8)
+
+
+_LOW = Plane("low", 0, 4)
+_INT6_LOW, _INT6_HIGH = Plane("low", 0, 2), Plane("high", 2, 4)
+_INT8_UPPER = Plane("upper", 4, 4)
+
+INT4 = MatrixFormat(name="int4-g32", planes=(_LOW,), zero=8)
+INT4_MIN = MatrixFormat(name="int4-g32-min", planes=(_LOW,), minimum=True)
+INT5 = MatrixFormat(name="int5-g32", planes=(_LOW, Plane("high", 4, 1)), zero=16)
+INT5_MIN = MatrixFormat(name="int5-g32-min", planes=INT5.planes, minimum=True)
+INT6 = MatrixFormat(
+    name="int6-g16",
+    planes=(_INT6_LOW, _INT6_HIGH),
+    columns=16,
+    zero=32,
+    split=Split(
+        upper=MatrixFormat(name="int6-g16-upper", planes=(_INT6_HIGH,), columns=16, zero=32),
+        lower=MatrixFormat(name="int2-g16", planes=(_INT6_LOW,), columns=16, zero=2),
+    ),
+)
+INT8_HALVES = MatrixFormat(
+    name="int8-g32-halves",
+    planes=(_INT8_UPPER, Plane("lower", 0, 4)),
+    signed=True,
+    split=Split(
+        upper=MatrixFormat(name="int8-g32-upper", planes=(_INT8_UPPER,), signed=True),
+        lower=INT4,
+    ),
+)
+INT8 = MatrixFormat(
+    name="int8-g32", planes=(Plane("weight", 0, 8),), signed=True, table=INT8_HALVES
+)
+# Zero is 8, so that the upper eight bits alone are the nearest int8.
+INT12 = MatrixFormat(
+    name="int12-g32",
+    planes=(_LOW, Plane("high", 4, 8)),
+    signed=True,
+    zero=8,
+    steps=16,
+    split=Split(upper=INT8, lower=INT4, step=1 / 16),
+)
+IQ4 = MatrixFormat(name="iq4-g32", planes=(_LOW,), values=_IQ4_VALUES)
+
+# The formats of matrices.
+STORED = (INT4, INT4_MIN, INT5, INT5_MIN, INT6, INT8, INT12, IQ4)
+_TABLES = tuple(one.table or one for one in STORED)
+_PARTS = [part for one in _TABLES if one.split for part in (one.split.upper, one.split.lower)]
+# Every format by name, also those of tables and of the parts of a matrix.
+FORMATS: Mapping[str, MatrixFormat] = {one.name: one for one in (*STORED, *_TABLES, *_PARTS)}
