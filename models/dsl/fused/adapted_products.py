@@ -129,7 +129,7 @@ linear_adapted: Fused = Fused(
     kernel=_kernel,
     samples=lambda rng: [
         _sample(rng, 2, (16, 16), formats.INT4_MIN),
-        _sample(rng, 5, (16,), formats.INT8),
+        _sample(rng, 6, (16,), formats.INT8),
         _sample(rng, 3, (16,), formats.INT4_MIN, activation_bits=8),
     ],
 )

@@ -16,7 +16,7 @@ from hearthd.models.dsl import ops
 from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, rounded, steps
 from hearthd.models.dsl.composite import Fused, composite
 from hearthd.models.dsl.kernel_sources import variant
-from hearthd.models.dsl.matrix_format import FORMATS, GROUP, QUAD, QUADS, ROWS, STORED
+from hearthd.models.dsl.matrix_format import FORMATS, GROUP, QUAD, QUADS, ROWS
 from hearthd.models.dsl.ops.record import Kernel, Reads, Sample, require
 from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType
@@ -208,12 +208,8 @@ linear_quantized: Fused = Fused(
         )
         for rows, matrix_format, more in (
             (1, formats.INT8, {}),
-            (11, formats.INT8, {}),
-            (17, formats.INT8, {"activation_bits": 8}),
-            (1, formats.INT5, {}),
             (11, formats.INT5_MIN, {"activation_bits": 8}),
-            (2, formats.INT6, {}),
-            (3, formats.INT12, {}),
+            (2, formats.INT12, {}),
             (2, formats.IQ4, {}),
         )
     ],
@@ -249,10 +245,10 @@ embedding_quantized: Fused = Fused(
     ),
     samples=lambda rng: [
         Sample(
-            (np.array([13, 0, 31], np.int32), *sample_matrix(rng, one.table or one, 32, 32)),
-            {"matrix_format": (one.table or one).name},
+            (np.array([13, 0, 31], np.int32), *sample_matrix(rng, table, 32, 32)),
+            {"matrix_format": table.name},
         )
-        for one in STORED[2:]
+        for table in (formats.INT5_MIN, formats.INT6, formats.INT8_HALVES, formats.INT12)
     ],
     reads=Reads.LOOKED_UP,
 )

@@ -128,13 +128,10 @@ linear_routed_quantized: Fused = Fused(
             {"matrix_format": matrix_format.name, "experts": 2, **more},
         )
         for matrix_format, more in (
-            (formats.INT8, {}),
             (formats.INT8, {"activation_bits": 8}),
-            (formats.INT5, {}),
-            (formats.INT5_MIN, {"activation_bits": 8}),
+            (formats.INT5_MIN, {}),
             (formats.INT6, {}),
             (formats.INT12, {}),
-            (formats.IQ4, {}),
         )
     ],
 )
