@@ -1,0 +1,20 @@
+// The activations of gated layers.
+#ifndef HEARTH_GATES_H
+#define HEARTH_GATES_H
+
+#include "isa/vector.h"
+
+// 1 / (1 + exp(-x)).
+INLINE f32x16 sigmoid16(f32x16 x) {
+    f32x16 power = exp16(-__builtin_elementwise_abs(x)), whole = splat(1.0f) / (power + 1.0f);
+    return choose(x < 0.0f, power * whole, whole);
+}
+
+INLINE f32x16 silu(f32x16 x) { return x * sigmoid16(x); }
+
+// (1 + tanh(u)) / 2 is the sigmoid of 2u.
+INLINE f32x16 gelu_tanh(f32x16 x) {
+    return x * sigmoid16((x + x * x * x * 0.044715f) * 1.59576912f);
+}
+
+#endif
