@@ -228,9 +228,9 @@ class Settings(BaseSettings):
         "Model",
         "quick",
         "Checks of the bundle at startup, before the first request. quick: file sizes, all digests "
-        "except those of the weights and the prefix, and the golden values of one prompt; it "
-        "misses damaged weights that do not change these values. full: all digests and all golden "
-        "values. off: file sizes.",
+        "except those of the weights, and the golden values of one prompt; it misses damaged "
+        "weights that do not change these values. full: all digests and all golden values. off: "
+        "file sizes.",
     )
     lora: Words = _setting(
         "Model",

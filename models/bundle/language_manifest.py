@@ -4,8 +4,6 @@ Besides model.vmfb and params.irpa its bundle holds
 
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   if the weights came with one
-    prefix.txt            if baked with --prefix: the text that prompts begin with
-    prefix.kv             and its KV rows, see runtime/kv_blocks.py
 
 Every entry point has one of four signatures. `CACHES` are the KV cache buffers of one slot, in the
 order of `LanguageManifest.caches`; they are updated in place and returned.
@@ -55,8 +53,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CALIBRATION",
     "CHAT_TEMPLATE",
-    "PREFIX",
-    "PREFIX_TEXT",
     "TOKENIZER",
     "CacheDType",
     "CacheSpec",
@@ -74,8 +70,6 @@ CacheDType: TypeAlias = Literal["i8", "f16", "f32"]
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 CALIBRATION = "calibration.txt"
-PREFIX = "prefix.kv"
-PREFIX_TEXT = "prefix.txt"
 _CACHE_BYTES: Mapping[CacheDType, int] = {"i8": 1, "f16": 2, "f32": 4}
 _MAX_SIZE = 2**31 - 1
 _MAX_SLOTS = 2**16
@@ -245,11 +239,6 @@ class LanguageManifest(Manifest):
                     f"{MANIFEST}.provenance.options.activations: got {other!r:.80}, expected int16 "
                     "or int8"
                 )
-
-    @property
-    def block_bytes(self) -> int:
-        """As the function block_bytes."""
-        return block_bytes(self.caches, self.entry_points)
 
     @property
     def max_memory(self) -> int | None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from hearthd.models.bundle import (
     CHAT_TEMPLATE,
     DEFAULT_PREFIX_CACHE,
-    PREFIX,
     SIGNATURE_MEMORY,
     TOKENIZER,
     Admitted,
@@ -26,7 +25,6 @@ from hearthd.models.bundle import (
     read_manifest_of,
 )
 from hearthd.runtime.device import start_threads
-from hearthd.runtime.kv_blocks import read_blocks
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.open_bundle import check_and_load
 from hearthd.runtime.self_test import self_test
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.models.bundle import ProgramFile, PublicKey
-    from hearthd.runtime.interface import Rows, Runtime
+    from hearthd.runtime.interface import Runtime
     from hearthd.runtime.self_test import Level, Verdict
     from hearthd.server.engine.generation import AdapterUse
     from hearthd.server.engine.state import EngineState
@@ -238,7 +236,6 @@ class LocalLanguageService(LanguageService):
         *,
         name: str | None = None,
         template: ChatTemplate | None = None,
-        prefix: Mapping[bytes, Rows] | None = None,
         level: Level = "quick",
         program: ProgramFile | None = None,
     ) -> None:
@@ -249,7 +246,7 @@ class LocalLanguageService(LanguageService):
             eos=manifest.special_tokens.eos,
             queue_limit=options.queue_limit,
             exact_logits=options.exact_logits,
-            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store, pinned=prefix)
+            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store)
             if options.cache_ram
             else None,
             costs=Costs(runtime.verify_tokens)
@@ -333,7 +330,6 @@ def open_language_service(
         dataclasses.replace(options, cache_ram=admitted.prefix_cache),
         name=name or bundle.resolve().name,
         template=open_template(bundle, manifest, tokenizer, instead=chat_template),
-        prefix=_baked_prefix(bundle, manifest),
         level=level,
         program=runtime.program,
     )
@@ -361,12 +357,6 @@ def open_template(
     from hearthd.server.text.templates.chat_template import ChatTemplate  # imports Jinja
 
     return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens, instead=instead)
-
-
-def _baked_prefix(bundle: Path, manifest: LanguageManifest) -> Mapping[bytes, Rows] | None:
-    if PREFIX not in {record.name for record in manifest.files}:
-        return None
-    return read_blocks(bundle / PREFIX, manifest.block_bytes)
 
 
 def _prefix_store(
