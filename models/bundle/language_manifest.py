@@ -40,6 +40,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from typing_extensions import override
+
 from hearthd.models.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.models.bundle.bundle_errors import NotABundle
 from hearthd.models.bundle.file_records import MANIFEST
@@ -187,6 +189,7 @@ class LanguageManifest(Manifest):
     golden: tuple[Golden, ...]
     golden_rows: tuple[GoldenRow, ...] = field(default=(), metadata=OMITTED)
 
+    @override
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range, and as Manifest does."""
         super().__post_init__()
@@ -265,6 +268,7 @@ class LanguageManifest(Manifest):
         )
 
     @property
+    @override
     def own_memory(self) -> int:
         """Bytes that serving with all slots takes besides SHARED_MEMORY, without a prefix cache.
 

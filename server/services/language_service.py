@@ -14,6 +14,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from typing_extensions import override
+
 from hearthd.models.bundle import (
     CHAT_TEMPLATE,
     DEFAULT_PREFIX_CACHE,
@@ -28,7 +30,7 @@ from hearthd.runtime.device import start_threads
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.open_bundle import check_and_load
 from hearthd.runtime.self_test import self_test
-from hearthd.server.engine.backend import Backend
+from hearthd.server.engine.backend import Backend, Worker
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import PrefixStore
@@ -39,7 +41,7 @@ from hearthd.server.metrics import LanguageMetrics
 from hearthd.server.process.free_memory import free_memory
 from hearthd.server.process.memory_limit import admit
 from hearthd.server.services.loaded_adapters import LoadedAdapters
-from hearthd.server.services.service import Description, Service, Worker, fingerprint
+from hearthd.server.services.service import Description, Service, fingerprint
 from hearthd.server.text.choices import Choices
 from hearthd.server.text.completer import Completer
 from hearthd.server.text.tokenizer import Tokenizer
@@ -133,8 +135,8 @@ class LanguageService(Service):
         )
 
     @property
+    @override
     def description(self) -> Description:
-        """See Service.description."""
         state, special, name = self.state(), self.manifest.special_tokens, self.tokenizer.name
         return Description(
             slots=len(state.slots),
@@ -280,8 +282,9 @@ class LocalLanguageService(LanguageService):
         """Load adapters by name, before the service is started; raises CannotLoad."""
         self._loaded.open(folders, self._runtime)
 
+    @override
     async def stop(self) -> None:
-        """See Service.stop. Also finish writing the prefix cache to disk."""
+        """Also finish writing the prefix cache to disk."""
         await super().stop()
         if self._store is not None:
             await asyncio.to_thread(self._store.close)

@@ -16,7 +16,7 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hearthd.models.bundle import MANIFEST, digest
 from hearthd.runtime.open_bundle import hashed_files
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
     from hearthd.models.bundle import Manifest, ProgramFile
     from hearthd.runtime.self_test import Verdict
+    from hearthd.server.engine.backend import Worker
     from hearthd.server.errors import Unavailable
     from hearthd.server.metrics import Metrics
 
 # Level is exported for the API layer, which does not import the runtime.
-__all__ = ["Description", "Level", "Service", "Worker", "fingerprint"]
+__all__ = ["Description", "Level", "Service", "fingerprint"]
 
 log = logging.getLogger(__name__)
 
@@ -67,29 +68,6 @@ class Description:
     chat_template: str
     bos: str
     eos: str
-
-
-class Worker(Protocol):
-    """The thread that owns the runtime."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether no accepted request has a client any more."""
-
-    def unavailable(self) -> Unavailable | None:
-        """Why the worker rejects requests now, or None."""
-
-    def start(self) -> None:
-        """Accept requests. From now on only the thread may use the runtime."""
-
-    def drain(self) -> None:
-        """Reject new requests; finish the accepted ones."""
-
-    def cancel(self) -> None:
-        """Cancel the accepted requests when the current call of the runtime returns."""
-
-    def close(self) -> None:
-        """Cancel, and wait until the thread has ended."""
 
 
 class Service:

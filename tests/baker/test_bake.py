@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from typing_extensions import override
 
 from examples.train_tiny_gemma import CONFIG as SMALL
 from hearthd.baker.atomic_folder import BakeError
@@ -218,6 +219,7 @@ def test_a_folder_that_is_not_a_bundle_is_not_replaced(tmp_path: Path) -> None:
 
 class InterruptedAtLowering(Silent):
     @contextmanager
+    @override
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
         if name == "lower to StableHLO":
             raise KeyboardInterrupt

@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from hearthd.baker.compare.measurement.passages import Passage
 from hearthd.baker.compare.measurement.position_metrics import measure
@@ -123,6 +124,7 @@ class Seen(html.parser.HTMLParser):
         self.rows: list[list[str]] = []
         self._in_cell = False
 
+    @override
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += attrs
@@ -132,9 +134,11 @@ class Seen(html.parser.HTMLParser):
         if self._in_cell:
             self.rows[-1].append("")
 
+    @override
     def handle_endtag(self, tag: str) -> None:
         self._in_cell = self._in_cell and tag not in ("td", "th")
 
+    @override
     def handle_data(self, data: str) -> None:
         if self._in_cell:
             self.rows[-1][-1] += data

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typing_extensions import override
 
 from hearthd.baker.pipeline.bake_encoder import bake_encoder
 from hearthd.baker.pipeline.bake_language_model import bake
@@ -30,6 +31,7 @@ class UntilCompiled(Silent):
     """A Progress that ends the bake when it would compile."""
 
     @contextmanager
+    @override
     def stage(self, name: str, total: int = 0) -> Iterator[Any]:
         """Raises Compiled for the stage that compiles."""
         if name == COMPILES:
