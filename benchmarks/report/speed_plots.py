@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
 
 _MIN_KL = 1e-6  # smaller values, such as 0, are drawn here
 _HEADROOM = 1.15  # space beyond the last point, for its label
-_LABEL_ROOM = 1.5  # space before the first point, for its label on the left
-_ROUND = (1, 1.5, 2, 3, 4, 6)
-_TALL = 330  # units, for many labels
 _ENGINES = ("Hearth", "llama.cpp")
 
 
@@ -28,16 +24,6 @@ class ModelPoint:
     is_hearth: bool
     kl: float
     speed: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class SizePoint:
-    """A model by quality and size: KL divergence in nats, MB of weights read per token."""
-
-    name: str
-    is_hearth: bool
-    kl: float
-    megabytes: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,33 +54,6 @@ def speed_by_kl(path: Path, points: Sequence[ModelPoint]) -> None:
     _save(plot, path)
 
 
-def kl_by_bytes(path: Path, points: Sequence[SizePoint]) -> None:
-    """Draw KL divergence against bytes per token; better models are further down and left.
-
-    A line joins the points of Hearth.
-    """
-    ordered = sorted(points, key=lambda point: (not point.is_hearth, point.megabytes))
-    plot = Plot(
-        "KL divergence by bytes per token",
-        _round_axis([point.megabytes for point in points]),
-        _with_margin(decade_axis([point.kl for point in points], smallest=_MIN_KL)),
-        x_label="weights read per token, MB",
-        y_label="mean KL divergence from the reference, nats",
-        names=_ENGINES,
-        inner_height=_TALL,
-    )
-    places = [(point.megabytes, max(point.kl, _MIN_KL)) for point in ordered]
-    count = sum(point.is_hearth for point in ordered)
-    for series, ends in enumerate((places[:count], places[count:])):
-        if ends:
-            plot.dots(series, ends)
-    if count > 1:
-        plot.line(0, places[:count])
-    names = (point.name for point in ordered)
-    plot.labels(list(zip(places, names, strict=True)))
-    _save(plot, path)
-
-
 def speed_by(path: Path, lines: Sequence[SpeedLine], *, x_label: str, what: str) -> None:
     """Draw a line for each model, those of llama.cpp dashed: `what` in tokens/s by `x_label`."""
     measured = sorted({at for line in lines for at in line.speeds})
@@ -110,15 +69,6 @@ def speed_by(path: Path, lines: Sequence[SpeedLine], *, x_label: str, what: str)
         plot.line(series, line.speeds.items(), dashed=not line.is_hearth)
         plot.dots(series, line.speeds.items())
     _save(plot, path)
-
-
-def _round_axis(values: Sequence[float]) -> Axis:
-    """A logarithmic axis around positive values, with round numbers as ticks."""
-    low, high = min(values) / _LABEL_ROOM, max(values) * _HEADROOM
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
-    round_numbers = (step * 10.0**power for power in powers for step in _ROUND)
-    ticks = tuple((at, f"{at:g}") for at in round_numbers if low <= at <= high)
-    return Axis(low=low, high=high, ticks=ticks, logarithmic=True)
 
 
 def _with_margin(axis: Axis) -> Axis:
