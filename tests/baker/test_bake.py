@@ -49,13 +49,7 @@ from hearthd.models.program import ProgramOptions, parameter_types
 from hearthd.runtime.cpu_features import UnsupportedCpu
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import (
-    OTHER_TARGET,
-    Silent,
-    bake_request,
-    few_entry_points,
-    packaged,
-)
+from tests.conftest import OTHER_TARGET, Silent, bake_request, few_entry_points, packaged
 from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
