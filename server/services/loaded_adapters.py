@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from hearthd.runtime.interface import Runtime
     from hearthd.server.engine.engine import Engine
 
-_IDLE_INTERVAL = 0.05  # seconds between checks whether an adapter still has requests
-
 
 class LoadedAdapters(Adapters):
     """The adapters of one loaded model; requests may load those in the folder `allowed`.
@@ -80,8 +78,7 @@ class LoadedAdapters(Adapters):
         """The place of the adapter is free afterwards."""
         adapter.leaving = True
         try:
-            while adapter.users:
-                await asyncio.sleep(_IDLE_INTERVAL)
+            await adapter.users.unused()
             self._by_place.pop(adapter.place, None)
         finally:
             adapter.leaving = False

@@ -22,6 +22,7 @@ from hearthd.models.bundle import MANIFEST, digest
 from hearthd.runtime.open_bundle import hashed_files
 from hearthd.runtime.self_test import Level
 from hearthd.server.errors import SelfTestFailed, Starting
+from hearthd.server.services.use_count import UseCount
 from hearthd.server.version import version
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Service:
     `name` is the model's name in the API; None for its architecture. `memory` is what the bundle
     takes besides SHARED_MEMORY, in bytes. `signed` says whether its signature was checked.
     `self_test` compares computed values with the bundle's golden values, in a thread of its own.
-    `program` computes the answers; None if none is known, as in a test.
+    `program` computes the answers; None if none is known, as in a test. `users` are its requests.
     """
 
     manifest: Manifest
@@ -101,6 +102,7 @@ class Service:
         self.started = time.time()
         self.fingerprint = fingerprint(manifest, program)
         self.verdict: Verdict | None = None
+        self.users = UseCount()
         self._worker = worker
         self._self_test = self_test
         self._tested: Future[Verdict] | None = None
