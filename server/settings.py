@@ -33,9 +33,9 @@ from typing_extensions import override
 
 from hearthd.models.bundle import DEFAULT_PREFIX_CACHE, bundle_home
 from hearthd.models.text_files import read_text
+from hearthd.models.validation import SIZE, expected
 from hearthd.runtime.self_test import Level
 from hearthd.server.logs import LogFormat
-from hearthd.server.validation import SIZE, expected
 
 PREFIX = "HEARTH_"
 MIN_KEY_LENGTH = 8  # characters; shorter keys can be guessed
@@ -391,11 +391,8 @@ def _problem(error: ValidationError, origins: Mapping[str, str]) -> str:
 
 
 def _source(name: str, origin: str) -> str:
-    return {"flag": _flag(name), "environment": f"{PREFIX}{name.upper()}"}.get(origin, origin)
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    flag, variable = f"--{name.replace('_', '-')}", f"{PREFIX}{name.upper()}"
+    return {"flag": flag, "environment": variable}.get(origin, origin)
 
 
 def _is_secret(name: str) -> bool:
