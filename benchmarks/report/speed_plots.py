@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hearthd.baker.presentation.svg_plot import Axis, Plot, decade_axis, linear_axis, standalone
+from hearthd.baker.presentation.plots import svg
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from matplotlib.axes import Axes
+
 _MIN_KL = 1e-6  # smaller values, such as 0, are drawn here
-_HEADROOM = 1.15  # space beyond the last point, for its label
-_ENGINES = ("Hearth", "llama.cpp")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,46 +37,39 @@ class SpeedLine:
 
 def speed_by_kl(path: Path, points: Sequence[ModelPoint]) -> None:
     """Draw decode speed against KL divergence; better models are further up and left."""
-    kl = [max(point.kl, _MIN_KL) for point in points]
-    plot = Plot(
-        "Decode speed by KL divergence",
-        _with_margin(decade_axis(kl, smallest=_MIN_KL)),
-        linear_axis(_HEADROOM * max(point.speed for point in points)),
-        x_label="mean KL divergence from the reference, nats",
-        y_label="decode, tokens/s",
-        names=_ENGINES,
-    )
-    for at, point in zip(kl, points, strict=True):
-        place = (at, point.speed)
-        plot.dots(0 if point.is_hearth else 1, [place])
-        # A Hearth model and the llama.cpp model beside it often have almost the same position.
-        plot.label(place, point.name, below=not point.is_hearth)
-    _save(plot, path)
+
+    def draw(axes: Axes) -> None:
+        axes.set(xlabel="mean KL divergence from the reference, nats", xscale="log")
+        axes.set(ylabel="decode, tokens/s")
+        axes.margins(0.2)  # for the names
+        for engine, is_hearth in (("Hearth", True), ("llama.cpp", False)):
+            chosen = [point for point in points if point.is_hearth == is_hearth]
+            kl = [max(point.kl, _MIN_KL) for point in chosen]
+            axes.plot(kl, [point.speed for point in chosen], "o", label=engine)
+            for at, point in zip(kl, chosen, strict=True):
+                # A Hearth model and a llama.cpp model often have almost the same position.
+                offset = (0, 6) if is_hearth else (0, -14)
+                axes.annotate(
+                    point.name, (at, point.speed), offset, textcoords="offset points", ha="center"
+                )
+
+    _save(path, svg("Decode speed by KL divergence", draw))
 
 
 def speed_by(path: Path, lines: Sequence[SpeedLine], *, x_label: str, what: str) -> None:
     """Draw a line for each model, those of llama.cpp dashed: `what` in tokens/s by `x_label`."""
-    measured = sorted({at for line in lines for at in line.speeds})
-    plot = Plot(
-        f"{what} speed by {x_label}",
-        Axis(low=0, high=measured[-1], ticks=tuple((at, f"{at}") for at in measured)),
-        linear_axis(max(speed for line in lines for speed in line.speeds.values())),
-        x_label=x_label,
-        y_label=f"{what}, tokens/s",
-        names=[line.name for line in lines],
-    )
-    for series, line in enumerate(lines):
-        plot.line(series, line.speeds.items(), dashed=not line.is_hearth)
-        plot.dots(series, line.speeds.items())
-    _save(plot, path)
+
+    def draw(axes: Axes) -> None:
+        axes.set(xlabel=x_label, ylabel=f"{what}, tokens/s")
+        axes.set_xticks(sorted({at for line in lines for at in line.speeds}))
+        for line in lines:
+            style = "o-" if line.is_hearth else "o--"
+            axes.plot([*line.speeds], [*line.speeds.values()], style, label=line.name)
+        axes.set_ylim(bottom=0)
+
+    _save(path, svg(f"{what} speed by {x_label}", draw))
 
 
-def _with_margin(axis: Axis) -> Axis:
-    """The axis, half a decade longer at both ends, so that labels at its ends stay inside."""
-    half = 10**0.5
-    return Axis(low=axis.low / half, high=axis.high * half, ticks=axis.ticks, logarithmic=True)
-
-
-def _save(plot: Plot, path: Path) -> None:
+def _save(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(standalone(plot.svg), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")

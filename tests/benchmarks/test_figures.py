@@ -113,11 +113,3 @@ def test_plots_name_their_models_and_axes_and_are_reproducible(tmp_path: Path) -
     assert {"Hearth int8-g32", "llama.cpp Q8_0", "all together, tokens/s", "1", "8", "16"} <= shown
     for name in ("kl.svg", "by.svg"):
         assert (tmp_path / "a" / name).read_bytes() == (folder / name).read_bytes()
-
-
-def test_a_point_of_the_best_model_is_inside_the_plot(tmp_path: Path) -> None:
-    speed_by_kl(tmp_path / "kl.svg", [ModelPoint(name="f32", is_hearth=True, kl=0, speed=90)])
-    svg = ET.parse(tmp_path / "kl.svg").getroot()
-    (label,) = (text for text in svg.iter(f"{SVG}text") if text.text == "f32")
-    assert 60 < float(label.get("x", "")) < 370
-    assert float(label.get("y", "")) > 0
