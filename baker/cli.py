@@ -148,15 +148,6 @@ _Slots = Annotated[
     int | None,
     typer.Option(metavar="N", help="Requests that the server can run at the same time."),
 ]
-_Prefix = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Text with which many prompts start, chat markup included. The bundle stores its KV "
-        "cache, so that the server need not compute it. The program must run on this machine.",
-    ),
-]
-
 _Adapter = Annotated[
     Path | None,
     typer.Option(
@@ -214,7 +205,6 @@ def bake_model(
     max_memory: _MaxMemory = None,
     max_kl: _MaxKl = None,
     max_bytes: _MaxBytes = None,
-    prefix: _Prefix = None,
     calibration: _Calibration = None,
     adapter: _Adapter = None,
     adapters: _Adapters = None,
@@ -234,7 +224,6 @@ def bake_model(
         activations=activations,
         context=context,
         slots=slots,
-        prefix=prefix,
         calibration=calibration,
         out=out,
         max_memory=max_memory,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hearthd.baker.compiler.compilation import Compilation
 from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.parameters.irpa import ArchiveWriter
-from hearthd.baker.presentation.svg_plot import Plot, decade_axis, linear_axis, standalone
+from hearthd.baker.presentation.plots import svg
 from hearthd.models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
@@ -27,6 +27,8 @@ from hearthd.runtime.device import Device, result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from matplotlib.axes import Axes
 
     from hearthd.models.dsl.optimizers import Optimizer
     from hearthd.models.dsl.types import TensorType
@@ -174,14 +176,10 @@ class CompiledStep:
 
 def draw_losses(trained: Trained, path: Path, title: str) -> None:
     """Draw the loss of every step as an SVG file, and NumPy's losses as dots on it."""
-    plot = Plot(
-        title,
-        linear_axis(len(trained.losses)),
-        decade_axis(trained.losses, smallest=1e-12),
-        x_label="step",
-        y_label="loss",
-        names=("compiled train_step", "NumPy"),
-    )
-    plot.line(0, enumerate(trained.losses))
-    plot.dots(1, enumerate(trained.numpy_losses))
-    path.write_text(standalone(plot.svg), encoding="utf-8")
+
+    def draw(axes: Axes) -> None:
+        axes.set(xlabel="step", ylabel="loss", yscale="log")
+        axes.plot(trained.losses, label="compiled train_step")
+        axes.plot(trained.numpy_losses, "o", label="NumPy")
+
+    path.write_text(svg(title, draw), encoding="utf-8")

@@ -9,12 +9,12 @@ import numpy as np
 from pydantic import ValidationError
 
 from hearthd.models.bundle import EncoderManifest, bundle_home, read_manifest
+from hearthd.models.validation import expected
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.services.encoder_service import EncoderService, open_encoder_service
 from hearthd.server.services.language_service import LanguageService, open_language_service
 from hearthd.server.terminal.session import Session
-from hearthd.server.validation import expected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import FULL, DecoderConfig
 from hearthd.models.decoder.config.gemma_config import config_fields, gguf_fields, local_rope_base
@@ -47,6 +49,7 @@ class Config(DecoderConfig):
     tied: bool = True
 
     @property
+    @override
     def local(self) -> DecoderConfig:
         """The shape of the layers with a window, whose rotary positions are not scaled."""
         return replace(self, **Rope(base=self.local_rope_base).fields)
@@ -85,10 +88,12 @@ class GemmaModel(DecoderModel):
         super().__init__(config, blocks)
         self.logit_cap = logit_cap
 
+    @override
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens i32 (N,) -> hidden states (N, E)."""
         return self.embed_tokens(tokens) * math.sqrt(self.config.hidden)
 
+    @override
     def logits(self, x: Tensor) -> Tensor:
         """Normalised hidden states (N, E) -> logits (N, V)."""
         logits = super().logits(x)

@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.models import gemma3
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
@@ -59,17 +61,20 @@ class Config(SharedCacheConfig):
     ffns: tuple[int, ...]
     logit_cap: float | None
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.local_head_dim % 2:
             raise ConfigError(f"head_dim must be even, got {self.local_head_dim}")
 
     @property
+    @override
     def local(self) -> DecoderConfig:
         """The shape of the layers with a window."""
         rope = Rope(base=self.local_rope_base)
         return replace(self, head_dim=self.local_head_dim, **rope.fields)
 
+    @override
     def layer(self, index: int) -> DecoderConfig:
         """The shape of a layer."""
         return replace(super().layer(index), ffn=self.ffns[index])
@@ -78,6 +83,7 @@ class Config(SharedCacheConfig):
 class Gemma4Attention(NormedAttention):
     """Attention whose values are normalised too."""
 
+    @override
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, E) -> queries (N, H, D), keys and values (N, G, D), before rotation."""
         query, key, value = super().heads(x)
@@ -126,6 +132,7 @@ class Gemma4(GemmaModel):
         projected = self.per_layer_projection_norm(f.split_heads(projected, width))
         return (projected + looked_up) * math.sqrt(0.5)
 
+    @override
     def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> normalised hidden states (N, E)."""
         h = self.embed(tokens)

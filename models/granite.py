@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import (
     DecoderConfig,
@@ -45,6 +47,7 @@ class GraniteBlock(Block):
         super().__init__(config, Attention(config, scale=config.attention_scale), MLP(config))
         self.scale = config.residual_scale
 
+    @override
     def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
         """(N, E) -> (N, E)."""
         x = self.input_layernorm(h)
@@ -61,10 +64,12 @@ class Granite(DecoderModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config, [GraniteBlock(config) for _ in range(config.layers)])
 
+    @override
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens i32 (N,) -> hidden states (N, E)."""
         return super().embed(tokens) * self.config.embedding_scale
 
+    @override
     def logits(self, x: Tensor) -> Tensor:
         """Normalised hidden states (N, E) -> logits (N, V)."""
         return super().logits(x * (1.0 / self.config.logit_scale))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import (
@@ -43,6 +45,7 @@ class Config(DecoderConfig):
     taps: int
     attends: tuple[bool, ...]
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hidden % 2:
@@ -96,12 +99,13 @@ class Lfm2(DecoderModel):
         ]
         super().__init__(config, [Block(config, mixer, MLP(config)) for mixer in mixers])
 
+    @override
     def cache_width(self, layer: int) -> int:
         """The width of each of the two caches of a layer: a convolution keeps halves of inputs."""
         return super().cache_width(layer) if self.config.attends[layer] else self.config.hidden // 2
 
+    @override
     def cache_heads(self, layer: int) -> int:
-        """See DecoderModel.cache_heads."""
         return super().cache_heads(layer) if self.config.attends[layer] else 0
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import (
     DecoderConfig,
@@ -33,6 +35,7 @@ class Olmo2Attention(Attention):
         self.q_norm = nn.RMSNorm(config.heads * self.width, config.norm_eps)
         self.k_norm = nn.RMSNorm(config.kv_heads * self.width, config.norm_eps)
 
+    @override
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, E) -> queries (N, H, D), keys and values (N, G, D), before rotation."""
         query = self.q_norm(f.linear(x, self.q_proj.weight, self.q_proj.bias))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from typing_extensions import override
+
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config import rope_scaling
@@ -45,6 +47,7 @@ class Config(DecoderConfig):
     long_divisors: tuple[float, ...]
     original_context: int
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rotary_width % 2 or self.rotary_width > self.head_dim:
@@ -53,6 +56,7 @@ class Config(DecoderConfig):
                 f"an even number, got {self.rotary_width}"
             )
 
+    @override
     def for_context(self, context: int) -> Self:
         """Choose the rotary divisors for slots of a number of positions."""
         if context <= self.original_context or not self.long_divisors:
@@ -71,6 +75,7 @@ class FusedAttention(Attention):
         self.qkv_proj = HeadLinear(config.hidden, count, width, bias=config.attention_bias)
         self.o_proj = nn.Linear(config.heads * width, config.hidden, bias=config.output_bias)
 
+    @override
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, E) -> queries (N, H, D), keys and values (N, G, D), before rotation."""
         heads, groups = self.counts
@@ -108,6 +113,7 @@ class Phi3(DecoderModel):
             [Block(config, FusedAttention(config), FusedMLP(config)) for _ in range(config.layers)],
         )
 
+    @override
     def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
         """For each layer, the rotary table of positions i32 (N,)."""
         return [rope_table(self.config, positions, self.config.rotary_width)] * self.config.layers

@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from typing_extensions import override
+
 from hearthd.models.bundle import NO_PLACES, EntryPoint
 from hearthd.models.dsl.functions import DECODE_ROWS
 from hearthd.models.dsl.storage import STORAGES
@@ -76,6 +78,7 @@ class ProgramOptions(StorageOptions):
     adapters: int = 0
     adapter_rank: int = 16
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         for what, sizes in (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config import decoder_config
 from hearthd.models.decoder.config.decoder_config import DecoderConfig, not_every_nth
@@ -27,6 +29,7 @@ class Config(DecoderConfig):
 
     rotated: tuple[bool, ...]
 
+    @override
     def rotates(self, layer: int) -> bool:
         """Whether a layer has rotary positions."""
         return self.rotated[layer]

@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,6 +26,7 @@ class UnusableNumber:
 
     text: str
 
+    @override
     def __repr__(self) -> str:
         """The number as the file has it, shortened."""
         return self.text[:_MAX_SHOWN]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.runtime.device import Device, result
 
@@ -28,7 +29,7 @@ class Functions(Protocol):
         """
 
 
-class ArraysRuntime:
+class ArraysRuntime(Functions):
     """A bundle of array functions, loaded on this machine's CPU."""
 
     def __init__(
@@ -48,8 +49,8 @@ class ArraysRuntime:
         self._specs = {spec.name: spec for spec in manifest.functions}
         self._compiled = {name: self._device.function(name) for name in self._specs}
 
+    @override
     def run(self, function: str, inputs: Arrays) -> Arrays:
-        """As Functions.run."""
         spec = self._specs[function]
         arguments = []
         for item in spec.inputs:

@@ -32,7 +32,7 @@ class DeviceAdapters:
         self._buffers: tuple[rt.HalBufferView, ...] = ()
 
     def choose(self, slot: int, place: int, scale: float) -> None:
-        """As Runtime.set_adapter."""
+        """See Runtime.set_adapter."""
         assert 0 <= place <= self._places.count, f"place {place}, of {self._places.count}"
         self._chosen.pop(slot, None)
         if place:
@@ -54,7 +54,7 @@ class DeviceAdapters:
         ]
 
     def write(self, place: int, factors: Sequence[NDArray[Any]]) -> None:
-        """As Runtime.write_adapter."""
+        """See Runtime.write_adapter."""
         assert 1 <= place <= self._places.count, f"place {place}, of {self._places.count}"
         for array, view, values in zip(self._places.arrays, self._all(), factors, strict=True):
             view.map().asarray(array.shape, values.dtype)[place - 1] = values

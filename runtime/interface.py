@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,10 +91,11 @@ class Runtime(Verifier, Protocol):
     def hidden(self) -> int:
         """The width of a hidden state."""
 
+    @override
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> Iterator[NDArray[np.float32]]:
-        """See Verifier. The logits have the bits of decodes.
+        """The logits have the bits of decodes.
 
         A row is copied when the iterator reaches it.
         """

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.runtime.device import CannotLoad, Device, result, result_rows
 from hearthd.runtime.device_adapters import DeviceAdapters
+from hearthd.runtime.interface import Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class _Call:
     adapted: rt.VmFunction | None
 
 
-class IreeRuntime:
+class IreeRuntime(Runtime):
     """A bundle loaded on this machine's CPU. See runtime/interface.py for the contract."""
 
     def __init__(
@@ -103,42 +105,43 @@ class IreeRuntime:
         ]
 
     @property
+    @override
     def vocab_size(self) -> int:
-        """As Runtime.vocab_size."""
         return self._manifest.vocab_size
 
     @property
+    @override
     def hidden(self) -> int:
-        """As Runtime.hidden."""
         return self._manifest.hidden
 
     @property
+    @override
     def context(self) -> int:
-        """As Runtime.context."""
         return self._manifest.context
 
     @property
+    @override
     def slots(self) -> int:
-        """As Runtime.slots."""
         return self._manifest.slots
 
     @property
+    @override
     def chunk(self) -> int:
-        """As Runtime.chunk."""
         return self._prefills[-1].entry.tokens
 
     @property
+    @override
     def batch(self) -> int:
-        """As Runtime.batch."""
         return self._decodes[-1].entry.batch
 
     @property
+    @override
     def verify_tokens(self) -> tuple[int, ...]:
-        """As Runtime.verify_tokens."""
         return tuple(call.entry.tokens for call in self._verifies)
 
+    @override
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
-        """As Runtime.prefill, with the smallest entry point that fits."""
+        """Use the smallest entry point that fits."""
         assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens, of {self.chunk}"
         self._check(slot, tokens, start)
         end = start + len(tokens)
@@ -150,6 +153,7 @@ class IreeRuntime:
         self._invoke(call, (_padded(tokens, call.entry), (start,)), (slot,))
         self._ends[slot] = end
 
+    @override
     def decode(
         self,
         slots: Sequence[int],
@@ -157,7 +161,7 @@ class IreeRuntime:
         positions: Sequence[int],
         exact: Sequence[bool] = (),
     ) -> NDArray[np.float32]:
-        """As Runtime.decode, with the smallest entry point that fits.
+        """Use the smallest entry point that fits.
 
         Unused rows of the batch go to other slots, at the position after their latest one, where
         rows are overwritten before they are read.
@@ -178,10 +182,11 @@ class IreeRuntime:
         results = self._invoke(call, numbers, slots, fill)
         return result(results, 0, (call.entry.batch, self.vocab_size))[: len(slots)]
 
+    @override
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> Iterator[NDArray[np.float32]]:
-        """As Runtime.verify, with the smallest entry point that fits."""
+        """Use the smallest entry point that fits."""
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         self._check(slot, tokens, start)
         call = next(call for call in self._verifies if call.entry.tokens >= len(tokens))
@@ -191,16 +196,16 @@ class IreeRuntime:
         rows = result_rows(results, 0, (call.entry.tokens, self.vocab_size))
         return itertools.islice(rows, len(tokens))
 
+    @override
     def save(self, slot: int, start: int, stop: int) -> Rows:
-        """As Runtime.save."""
         return save_rows(self._mapped(slot), start, stop)
 
+    @override
     def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
-        """As Runtime.restore."""
         self._ends[slot] = restore_rows(self._mapped(slot), start, blocks)
 
+    @override
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
-        """As Runtime.embed."""
         assert 0 < len(tokens) <= self.chunk, f"embed of {len(tokens)} tokens, of {self.chunk}"
         self._check(slot, tokens, start)
         numbers = (_padded(tokens, self._embed.entry), (start,), (len(tokens),))
@@ -209,21 +214,22 @@ class IreeRuntime:
         return result(results, 0, (self.hidden,))
 
     @property
+    @override
     def adapters(self) -> AdapterPlaces:
-        """As Runtime.adapters."""
         return self._manifest.adapters
 
+    @override
     def set_adapter(self, slot: int, place: int, scale: float) -> None:
-        """As Runtime.set_adapter."""
         assert 0 <= slot < self.slots, f"slot {slot}, of {self.slots}"
         self._adapters.choose(slot, place, scale)
 
+    @override
     def write_adapter(self, place: int, factors: Sequence[NDArray[Any]]) -> None:
-        """As Runtime.write_adapter."""
         self._adapters.write(place, factors)
 
+    @override
     def variants(self) -> dict[str, IreeRuntime]:
-        """As Runtime.variants, by the names of the entry points."""
+        """The names are those of the entry points."""
         count = max(len(self._prefills), len(self._decodes))
         pairs = zip(itertools.cycle(self._prefills), itertools.cycle(self._decodes), strict=False)
         return {

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hearthd.models.bundle import (
     PARAMETERS,
-    PREFIX,
     ArraysManifest,
     BundleError,
     EncoderManifest,
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
     from hearthd.models.bundle import FileRecord, Manifest, ProgramFile, PublicKey
     from hearthd.runtime.self_test import Level
-
-# Large files: a quick self-test checks only their size.
-_LARGE_FILES = (PARAMETERS, PREFIX)
 
 R = TypeVar("R")
 
@@ -95,7 +91,7 @@ def hashed_files(manifest: Manifest, level: Level, *, signed: bool) -> tuple[Fil
         return manifest.files
     if level == "off":
         return ()
-    return tuple(file for file in manifest.files if file.name not in _LARGE_FILES)
+    return tuple(file for file in manifest.files if file.name != PARAMETERS)
 
 
 def check_and_load(
@@ -122,11 +118,11 @@ def check_and_load(
     records = hashed_files(manifest, level, signed=bool(keys))
     # Code is checked before it runs. Weights are hashed in a thread meanwhile: that takes long, and
     # wrong weights do no harm until the check is done.
-    _verify(bundle, [record for record in records if record.name not in _LARGE_FILES])
+    _verify(bundle, [record for record in records if record.name != PARAMETERS])
     known_bundles.warn_if_unknown(bundle, manifest)
     with ThreadPoolExecutor(1, "digest") as pool:
         digest = pool.submit(
-            _verify, bundle, [record for record in records if record.name in _LARGE_FILES]
+            _verify, bundle, [record for record in records if record.name == PARAMETERS]
         )
         try:
             runtime = load(program)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, ge
 import typer
 from pydantic import ByteSize
 from typer.core import TyperCommand
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,7 @@ _METAVARS = {
 class GroupedOptions(TyperCommand):
     """A command whose --help has one section for each group of the schema's fields."""
 
+    @override
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Called by Typer."""
         sections: dict[str, list[tuple[str, str]]] = {}

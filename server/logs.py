@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from typing_extensions import override
+
 LogFormat = Literal["text", "json"]
 
 
@@ -82,6 +84,7 @@ def _printable(character: str) -> str:
 class _Text(logging.Formatter):
     """`2026-01-31T12:00:00.000Z INFO server.app: POST /generate status=200 ms=12.1`."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         line = (
@@ -96,6 +99,7 @@ class _Text(logging.Formatter):
 class _Json(logging.Formatter):
     """One object per line: time, level, logger, message, the fields, and a traceback if any."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         entry = {
             "time": _timestamp(record),

@@ -19,6 +19,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from typing_extensions import override
 
 from hearthd.server.engine.state import CacheState, CallsState, EngineState
 
@@ -161,13 +162,13 @@ class LanguageMetrics(Metrics):
             registry=registry,
         )
 
+    @override
     def follow(self, newer: Self) -> None:
-        """See Metrics.follow."""
         super().follow(newer)
         self._state = newer._state
 
+    @override
     def detach(self) -> None:
-        """See Metrics.detach."""
         super().detach()
         self._state = lambda: _NO_ENGINE
 
@@ -219,13 +220,13 @@ class ArraysMetrics(Metrics):
             registry=self._registry,
         )
 
+    @override
     def follow(self, newer: Self) -> None:
-        """See Metrics.follow."""
         super().follow(newer)
         self._state = newer._state
 
+    @override
     def detach(self) -> None:
-        """See Metrics.detach."""
         super().detach()
         self._state = lambda: CallsState(slots=1, busy=0, queued=0, queue_limit=0)
 

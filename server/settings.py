@@ -29,12 +29,13 @@ from pydantic_settings import (
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
+from typing_extensions import override
 
 from hearthd.models.bundle import DEFAULT_PREFIX_CACHE, bundle_home
 from hearthd.models.text_files import read_text
+from hearthd.models.validation import SIZE, expected
 from hearthd.runtime.self_test import Level
 from hearthd.server.logs import LogFormat
-from hearthd.server.validation import SIZE, expected
 
 PREFIX = "HEARTH_"
 MIN_KEY_LENGTH = 8  # characters; shorter keys can be guessed
@@ -228,9 +229,9 @@ class Settings(BaseSettings):
         "Model",
         "quick",
         "Checks of the bundle at startup, before the first request. quick: file sizes, all digests "
-        "except those of the weights and the prefix, and the golden values of one prompt; it "
-        "misses damaged weights that do not change these values. full: all digests and all golden "
-        "values. off: file sizes.",
+        "except those of the weights, and the golden values of one prompt; it misses damaged "
+        "weights that do not change these values. full: all digests and all golden values. off: "
+        "file sizes.",
     )
     lora: Words = _setting(
         "Model",
@@ -292,13 +293,14 @@ class Settings(BaseSettings):
         return self
 
     @classmethod
+    @override
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
+        settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Take values from `load` only, which reads the sources itself."""
         return (init_settings,)
@@ -389,11 +391,8 @@ def _problem(error: ValidationError, origins: Mapping[str, str]) -> str:
 
 
 def _source(name: str, origin: str) -> str:
-    return {"flag": _flag(name), "environment": f"{PREFIX}{name.upper()}"}.get(origin, origin)
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    flag, variable = f"--{name.replace('_', '-')}", f"{PREFIX}{name.upper()}"
+    return {"flag": flag, "environment": variable}.get(origin, origin)
 
 
 def _is_secret(name: str) -> bool:

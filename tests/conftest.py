@@ -12,7 +12,6 @@ from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +27,7 @@ from tests.quick import Guard, is_quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -67,7 +67,6 @@ def bake_request(out: Path, *, precision: str = "f32", **options: object) -> Bak
         "target": "host",
         "context": None,
         "slots": None,
-        "prefix": None,
     }
     return BakeRequest(**{**defaults, "precision": precision, "out": out, **options})  # type: ignore[arg-type]
 
@@ -101,12 +100,10 @@ def weights_in(bundle: Path) -> dict[str, NDArray[np.float32]]:
     )
 
 
-# A start of prompts that the shared int8-g32 bundle has read.
-OPENING = Path(__file__).parent / "golden" / "prefix.txt"
 OTHER_TARGET = {"x86_64": "aarch64", "aarch64": "x86_64-v3"}[platform.machine()]
 # What is baked once a session, beside the quick tests: each with its options of `bake`.
 SHARED = {
-    "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8", "--prefix", str(OPENING)),
+    "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8"),
     "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
 _BAKE = (sys.executable, "-m", "hearthd", "bake")

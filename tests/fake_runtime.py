@@ -54,21 +54,20 @@ class FakeRuntime:
     _read: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
-        """As Runtime.prefill."""
         assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens"
         time.sleep(self.delay)
         self._append(slot, tokens, start)
         self._prefilled[slot] = (start, start + len(tokens))
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
-        """As Runtime.save; the block holds all tokens that were read before its end."""
+        """The block holds all tokens that were read before its end."""
         assert self._prefilled.get(slot) == (start, stop), f"no prefill wrote {start} to {stop}"
         block = np.full(self.context + 3, _PADDING, np.int32)
         block[: stop + 3] = _SAVED, start, stop, *self._read[slot][:stop]
         return block.view(np.uint8)
 
     def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
-        """As Runtime.restore; a block must continue the tokens that the slot has read."""
+        """A block must continue the tokens that the slot has read."""
         for at, block in enumerate(blocks):
             magic, first, stop, *read = (int(value) for value in block.view(np.int32))
             assert magic == _SAVED, "restoring what was never saved"
@@ -84,7 +83,6 @@ class FakeRuntime:
         positions: Sequence[int],
         exact: Sequence[bool] = (),  # noqa: ARG002 - all logits are exact
     ) -> NDArray[np.float32]:
-        """As Runtime.decode."""
         assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences"
         assert len(set(slots)) == len(slots), f"a slot twice in {slots}"
         time.sleep(self.delay)
@@ -101,7 +99,6 @@ class FakeRuntime:
         *,
         exact: bool = False,  # noqa: ARG002
     ) -> Iterator[NDArray[np.float32]]:
-        """As Runtime.verify."""
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         time.sleep(self.delay)
         self._prefilled.pop(slot, None)
@@ -110,7 +107,6 @@ class FakeRuntime:
         )
 
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
-        """As Runtime.embed."""
         self.prefill(slot, tokens, start)
         read = self._read[slot]
         states = [_draw(read[:end], self.hidden) for end in range(start + 1, len(read) + 1)]
@@ -118,19 +114,18 @@ class FakeRuntime:
         return total
 
     def set_adapter(self, slot: int, place: int, scale: float) -> None:
-        """As Runtime.set_adapter: every token that the slot reads becomes another one."""
+        """Every token that the slot reads becomes another one."""
         assert 0 <= place <= self.adapters.count, f"place {place}"
         mark = zlib.crc32(np.float64(scale).tobytes(), self._factors.get(place, 0)) % 1000 + 1
         self._marks[slot] = mark if place else 0
 
     def write_adapter(self, place: int, factors: Sequence[NDArray[Any]]) -> None:
-        """As Runtime.write_adapter."""
         for array, values in zip(self.adapters.arrays, factors, strict=True):
             assert values.shape == array.shape[1:], f"factors {values.shape} of {array}"
         self._factors[place] = zlib.crc32(b"".join(values.tobytes() for values in factors))
 
     def variants(self) -> Mapping[str, Reader]:
-        """As Runtime.variants: only this runtime."""
+        """Only this runtime."""
         return {"fake": self}
 
     def _append(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:

@@ -26,6 +26,10 @@ ROOT = Path(__file__).parent.parent
 SLOW_IMPORTS = frozenset({"iree.compiler", "multiprocessing", "selenium", "subprocess", "torch"})
 # Tests that need none of these, and seconds all the same.
 SLOW_PATHS = (
+    # Draw with matplotlib, which starts fc-list when it is first imported.
+    ROOT / "tests/baker/compare/test_compare_report.py",
+    ROOT / "tests/baker/presentation/test_plots.py",
+    ROOT / "tests/benchmarks/test_figures.py",
     ROOT / "tests/baker/pipeline/test_auto_precision.py",  # computes models in NumPy
     ROOT / "tests/baker/pipeline/test_native.py",  # quantizes and computes models
     ROOT / "tests/cluster",  # starts Ray

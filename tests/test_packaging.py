@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import yaml
+from typing_extensions import override
 
 from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.server.settings import PREFIX, Settings
@@ -266,6 +267,7 @@ class _Ready(http.server.BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
+    @override
     def log_message(self, *_: Any) -> None:
         """Nothing."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.baker.weights.source import WeightSource
 
@@ -42,27 +43,33 @@ class MergedWeights(WeightSource):
             self._factors[stored.name] = (rows, term.a.astype(np.float64))
 
     @property
+    @override
     def format(self) -> Literal["gguf", "safetensors"]:
         """The format of the model's file."""
         return self._base.format
 
     @property
+    @override
     def folder(self) -> Path | None:
         """The folder of the model, if it is one."""
         return self._base.folder
 
+    @override
     def names(self) -> tuple[str, ...]:
         """The names of the model's tensors."""
         return self._base.names()
 
+    @override
     def shape(self, name: str) -> tuple[int, ...]:
         """A tensor's shape."""
         return self._base.shape(name)
 
+    @override
     def dtype(self, name: str) -> str:
         """The stored type; "f32" for a tensor with a low-rank term."""
         return "f32" if name in self._factors else self._base.dtype(name)
 
+    @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         """The blocks of a tensor, each with its rows of the low-rank term added in f64."""
         if name not in self._factors:
@@ -75,20 +82,24 @@ class MergedWeights(WeightSource):
             start += len(block)
             yield (block + rows @ a).astype(np.float32)
 
+    @override
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
         """The stored integers of a tensor; one with a low-rank term has none."""
         if name in self._factors:
             return super().integer_blocks(name)
         return self._base.integer_blocks(name)
 
+    @override
     def files(self) -> tuple[Path, ...]:
         """The files of the model, without those of the adapter."""
         return self._base.files()
 
+    @override
     def require_unchanged(self) -> None:
         """Raise BadFile if a file of the model has changed since it was opened."""
         self._base.require_unchanged()
 
+    @override
     def metadata(self) -> Mapping[str, object]:
         """The metadata of the model."""
         return self._base.metadata()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from hearthd.baker.parameters.parameter_writer import parameter_blocks
 from hearthd.models.decoder.entry_points import read
@@ -85,6 +86,7 @@ class FileWeights(Mapping[str, NDArray[np.float32]]):
             name: architecture.tensors.parts(config, name, names, gguf=gguf) for name in parameters
         }
 
+    @override
     def __getitem__(self, name: str) -> NDArray[np.float32]:
         if name in self._tables:
             return self._tables[name]
@@ -107,9 +109,11 @@ class FileWeights(Mapping[str, NDArray[np.float32]]):
                 rest = rest[block.size :]
         return values
 
+    @override
     def __iter__(self) -> Iterator[str]:
         return iter(self._parameters)
 
+    @override
     def __len__(self) -> int:
         return len(self._parameters)
 

@@ -21,7 +21,6 @@ from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.bundle import (
     CALIBRATION,
     MANIFEST,
-    PREFIX_TEXT,
     SIGNATURE,
     read_manifest,
 )
@@ -76,11 +75,7 @@ def reproduce(
     """
     manifest = read_manifest(bundle)
     origin = manifest.provenance
-    texts = {
-        option: bundle / name
-        for option, name in (("prefix", PREFIX_TEXT), ("calibration", CALIBRATION))
-        if option in origin.options
-    }
+    calibration = bundle / CALIBRATION if "calibration" in origin.options else None
     with temporary_folder("hearth-") as folder:
         out = folder / "bundle"
         if origin.model == _GRU:
@@ -92,7 +87,7 @@ def reproduce(
             check_sources(origin, open_weights(encoder.weights).files())
             bake_encoder(encoder, progress)
         else:
-            request = _language_request(origin, weights, texts, adapter, out)
+            request = _language_request(origin, weights, calibration, adapter, out)
             files = open_weights(weights or packaged_weights(request.model)).files()
             check_sources(origin, (*files, *(adapter_files(adapter) if adapter else ())))
             bake(request, progress)
@@ -174,7 +169,7 @@ def _file(record: FileRecord | None) -> str:
 def _language_request(
     origin: Provenance,
     weights: Path | None,
-    texts: Mapping[str, Path],
+    calibration: Path | None,
     adapter: Path | None,
     out: Path,
 ) -> BakeRequest:
@@ -194,8 +189,7 @@ def _language_request(
         model=origin.model,
         weights=weights,
         size=None,
-        prefix=texts.get("prefix"),
-        calibration=texts.get("calibration"),
+        calibration=calibration,
         adapter=adapter,
         out=out,
         **options,
@@ -213,7 +207,7 @@ def _names(origin: Provenance) -> str:
 
 
 def _checked(origin: Provenance, types: Mapping[str, type]) -> dict[str, Any]:
-    """The options of a provenance except the prefix; raises BakeError for other types."""
+    """The options of a provenance; raises BakeError for other types."""
     for name, type_ in types.items():
         if type(origin.options.get(name)) is not type_:
             raise BakeError(

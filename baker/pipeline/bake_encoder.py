@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.baker.atomic_folder import check_destination
 from hearthd.baker.compiler.targets import find_targets
@@ -62,6 +63,7 @@ class EncoderModel(ArraysToBake):
     vocab_size: int
     precision: str
 
+    @override
     def example_inputs(self, graph: Graph) -> Arrays:
         """Texts of random tokens, the first of which fills its function."""
         rng = np.random.default_rng(_SEED)
@@ -74,6 +76,7 @@ class EncoderModel(ArraysToBake):
             "counts": counts.astype(np.int32),
         }
 
+    @override
     def manifest(self, fields: Mapping[str, Any]) -> EncoderManifest:
         """The manifest with the fields that every program has."""
         return EncoderManifest(

@@ -7,7 +7,6 @@ from hearthd.baker.compiler.compilation import CompileError
 from hearthd.baker.compiler.kernel_objects import KernelError
 from hearthd.baker.compiler.targets import TargetError
 from hearthd.baker.parameters.quantization import NotFiniteError
-from hearthd.baker.pipeline.prompt_prefix import PrefixError
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.weights.source import WeightsError
 from hearthd.models.bundle import BundleError
@@ -16,5 +15,5 @@ from hearthd.models.dsl.types import DslError
 
 BAKE_ERRORS: tuple[type[Exception], ...] = (
     BakeError, BundleError, CompileError, ConfigError, DslError, KernelError,
-    NotFiniteError, OSError, PrefixError, RecipeError, TargetError, WeightsError,
+    NotFiniteError, OSError, RecipeError, TargetError, WeightsError,
 )  # fmt: skip

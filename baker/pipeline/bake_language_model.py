@@ -19,7 +19,6 @@ from hearthd.baker.pipeline.calibration_stage import Calibration, layers_to_roun
 from hearthd.baker.pipeline.golden_stage import golden_stage
 from hearthd.baker.pipeline.memory_plan import check_fits, footprint
 from hearthd.baker.pipeline.opened_model import OpenedModel
-from hearthd.baker.pipeline.prompt_prefix import prefix_ids, write_prefix
 from hearthd.baker.pipeline.shared_stages import (
     RecordedRequest,
     Workspace,
@@ -37,16 +36,15 @@ from hearthd.baker.reference.golden_values import prompt_ids
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
 from hearthd.models import bundle as layout
-from hearthd.models.bundle import LanguageManifest, record_file
+from hearthd.models.bundle import LanguageManifest
 from hearthd.models.dsl.types import TypeRuleError
 from hearthd.models.peft.adapter_folder import adapter_files
 from hearthd.models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
-from hearthd.models.text_files import read_text
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.self_test import self_test
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -57,7 +55,7 @@ if TYPE_CHECKING:
     from hearthd.baker.progress import Progress
     from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.models.bundle import Golden, GoldenRow, Target
+    from hearthd.models.bundle import Golden, GoldenRow
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.program import Program
@@ -67,19 +65,11 @@ _OTHER_FILES = 24 << 20
 
 
 @dataclass(frozen=True)
-class _Texts:
-    """The start of prompts, if any, its tokens, and the text that layers are rounded for."""
-
-    prefix: str | None
-    calibration: str
-    prefix_ids: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class _BakeInputs:
     """The inputs of every stage of baking a language model.
 
-    `storages` are those of parameters that are not stored as the precision says.
+    `storages` are those of parameters that are not stored as the precision says. `text` is the one
+    that layers are rounded for.
     """
 
     recorded: RecordedRequest
@@ -87,7 +77,7 @@ class _BakeInputs:
     defaults: Defaults
     storages: Mapping[str, str]
     program: Program
-    texts: _Texts
+    text: str
     calibration: Calibration
     workspace: Workspace
 
@@ -95,8 +85,8 @@ class _BakeInputs:
 def bake(request: BakeRequest, progress: Progress) -> Path:
     """Bake a bundle; returns its folder.
 
-    Raises WeightsError, ConfigError, RecipeError, TargetError, CompileError, PrefixError, BakeError
-    or OSError. After an error or KeyboardInterrupt, no bundle and no file is left behind.
+    Raises WeightsError, ConfigError, RecipeError, TargetError, CompileError, BakeError or
+    OSError. After an error or KeyboardInterrupt, no bundle and no file is left behind.
     """
     recipe.check_storage(request)
     check_destination(request.out)
@@ -104,11 +94,11 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         weights = request.weights or recipe.packaged_weights(request.model, request.size)
         model, defaults = _open(request, open_weights(weights))
         chosen = targets.find_targets(request.target)
-        texts = _Texts(_prefix_text(request.prefix, chosen), calibration_text(request.calibration))
+        text = calibration_text(request.calibration)
     with progress.stage("read the tokenizer"):
         tokenizer = model.tokenizer
     with temporary_folder("hearth-") as scratch:
-        calibration = _calibration(model, defaults, texts, scratch, progress)
+        calibration = _calibration(model, tokenizer, defaults, text, scratch, progress)
         choice, options = Chosen(), _options(request, defaults)
         if defaults.precision == AUTO:
             choice = AutoStage(request, model, defaults, chosen[0], calibration, progress).choose()
@@ -124,14 +114,13 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         recipe.check_activations(request, defaults.precision)
         storages = choice.storages or model.storages(defaults.precision)
         program = _program(request, model, defaults, storages, progress)
-        texts = _with_prefix(texts, tokenizer, program, defaults)
         out = request.out or Path(recipe.bundle_name(request, model.config, defaults))
         size = weights_bytes(program.weights) + _OTHER_FILES
         with folder_beside(out, size=size) as folder:
             workspace = Workspace(folder=folder, targets=chosen, progress=progress)
             _make(
                 _BakeInputs(
-                    recorded, model, defaults, storages, program, texts, calibration, workspace
+                    recorded, model, defaults, storages, program, text, calibration, workspace
                 )
             )
     return out
@@ -150,11 +139,15 @@ def _open(request: BakeRequest, source: WeightSource) -> tuple[OpenedModel, Defa
 
 
 def _calibration(
-    model: OpenedModel, defaults: Defaults, texts: _Texts, folder: Path, progress: Progress
+    model: OpenedModel,
+    tokenizer: SourceTokenizer,
+    defaults: Defaults,
+    text: str,
+    folder: Path,
+    progress: Progress,
 ) -> Calibration:
     def read() -> NDArray[np.int32]:
-        tokenizer = model.tokenizer
-        return sequences(texts.calibration, tokenizer.tokenizer, tokenizer.bos, defaults.context)
+        return sequences(text, tokenizer.tokenizer, tokenizer.bos, defaults.context)
 
     return Calibration(model.source, model.architecture, model.config, read, folder, progress)
 
@@ -217,7 +210,7 @@ def _make(inputs: _BakeInputs) -> None:
             tokenizer = _write_tokenizer(inputs)
         if "calibration" in inputs.recorded.options:
             path = workspace.folder / layout.CALIBRATION
-            path.write_bytes(inputs.texts.calibration.encode())
+            path.write_bytes(inputs.text.encode())
         rounded = inputs.calibration.rounded(layers_to_round(model.source, located))
         write_weights(workspace, model.source, located, rounded.arrays)
     # After the compiler has ended: its threads and NumPy's would slow each other down.
@@ -233,50 +226,19 @@ def _make(inputs: _BakeInputs) -> None:
         activations=inputs.defaults.activations,
     )
     with workspace.progress.stage("write the manifest"):
-        manifest = _write_manifest(inputs, _manifest(inputs, compiled, *golden))
+        manifest = write_manifest_and_bill(
+            workspace.folder, _manifest(inputs, compiled, *golden), licence_of(model.source)
+        )
     for program_file in targets.runnable(manifest):
         with workspace.progress.stage(f"compare {program_file.file} with golden values"):
             runtime = IreeRuntime(workspace.folder, manifest, threads=None, program=program_file)
             rows = manifest.golden_rows
             verdict = self_test(runtime, manifest.golden, manifest.tolerance, rows=rows)
         require_passed(program_file, verdict)
-        _write_prefix(inputs, runtime, manifest)
-
-
-def _with_prefix(
-    texts: _Texts, tokenizer: SourceTokenizer, program: Program, defaults: Defaults
-) -> _Texts:
-    """The texts with the tokens of the prefix, if any; raises PrefixError."""
-    if texts.prefix is None:
-        return texts
-    chunk = max(point.tokens for point, _ in program.entry_points if point.kind == "prefill")
-    library, bos = tokenizer.tokenizer, tokenizer.bos
-    ids = prefix_ids(texts.prefix, library, bos, chunk=chunk, context=defaults.context)
-    return replace(texts, prefix_ids=ids)
-
-
-def _write_prefix(inputs: _BakeInputs, runtime: IreeRuntime, manifest: LanguageManifest) -> None:
-    """Prefill the prefix, if any, and write the KV cache rows of its whole chunks."""
-    if inputs.texts.prefix is None:
-        return
-    with inputs.workspace.progress.stage("prefill the prefix"):
-        rows, text = (
-            inputs.workspace.folder / name for name in (layout.PREFIX, layout.PREFIX_TEXT)
-        )
-        write_prefix(runtime, inputs.texts.prefix_ids, rows)
-        text.write_bytes(inputs.texts.prefix.encode())
-        files = (*manifest.files, record_file(rows), record_file(text))
-        _write_manifest(inputs, replace(manifest, files=files))
-
-
-def _write_manifest(inputs: _BakeInputs, manifest: LanguageManifest) -> LanguageManifest:
-    return write_manifest_and_bill(
-        inputs.workspace.folder, manifest, licence_of(inputs.model.source)
-    )
 
 
 def _options(request: BakeRequest, defaults: Defaults) -> dict[str, str | int | float]:
-    """The options of a bake by the names of their flags; the prefix is a file of the bundle."""
+    """The options of a bake by the names of their flags."""
     options: dict[str, str | int | float] = {
         "precision": defaults.precision,
         "context": defaults.context,
@@ -293,8 +255,6 @@ def _options(request: BakeRequest, defaults: Defaults) -> dict[str, str | int | 
         options["max_kl"] = request.kl_limit
     if request.max_memory is not None:
         options["max_memory"] = request.max_memory
-    if request.prefix is not None:
-        options["prefix"] = layout.PREFIX_TEXT
     if request.calibration is not None:
         options["calibration"] = layout.CALIBRATION
     if request.adapter is not None:
@@ -302,27 +262,6 @@ def _options(request: BakeRequest, defaults: Defaults) -> dict[str, str | int | 
     if defaults.adapters:
         options |= {"adapters": defaults.adapters, "rank": defaults.rank}
     return options
-
-
-def _prefix_text(path: Path | None, chosen: Sequence[Target]) -> str | None:
-    if path is None:
-        return None
-    target, *others = chosen
-    if others:
-        raise BakeError(
-            "--prefix: KV rows are valid for one program, and --target names several; bake for one "
-            "target, or omit --prefix"
-        )
-    if not targets.runs_here(target):
-        raise BakeError(
-            f"--prefix: this machine cannot run a program for {target.name} to prefill the prefix; "
-            "bake on the device, or omit --prefix"
-        )
-    try:
-        return read_text(path)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise BakeError(f"--prefix: {path} cannot be read: {reason}") from error
 
 
 def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:

@@ -58,7 +58,6 @@ class BakeRequest:
     precision: str | None
     context: int | None
     slots: int | None
-    prefix: Path | None
     out: Path | None
     kv_cache: str | None = None
     activations: str | None = None

@@ -36,7 +36,7 @@ _Pkcs11 = Annotated[
 ]
 _Certificate = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Certificate of the key, PEM. The signature contains it."),
+    typer.Option(metavar="FILE", help="Certificate of --key, PEM. The signature contains it."),
 ]
 _Chain = Annotated[
     list[Path] | None,
@@ -88,8 +88,8 @@ def _sign(
     """
     if sum(map(bool, (key, pkcs11, keyless))) != 1:
         raise typer.BadParameter("give one of --key, --pkcs11 and --keyless.")
-    if (keyless and certificate) or (chain and not certificate):
-        raise typer.BadParameter("--chain needs --certificate, which needs --key or --pkcs11.")
+    if (certificate and not key) or (chain and not certificate):
+        raise typer.BadParameter("--chain needs --certificate, which needs --key.")
     signer = Signer(
         key=key,
         pkcs11=pkcs11,

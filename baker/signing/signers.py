@@ -5,11 +5,9 @@ Signatures by a public key are also checked without it: see models/bundle/signat
 
 from __future__ import annotations
 
-import socket
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.request import getproxies
 
 from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.temporary_folder import temporary_folder
@@ -33,10 +31,6 @@ if TYPE_CHECKING:
     from model_signing import hashing
     from model_signing.signing import Config as SigningConfig
     from model_signing.verifying import Config as VerifyingConfig
-
-# Where sigstore fetches the keys of its services first. It retries for 140 s without an answer.
-_SIGSTORE = ("tuf-repo-cdn.sigstore.dev", 443)
-_CONNECT_TIMEOUT = 10.0  # seconds
 
 # Messages of model-signing and PyKCS11 about PKCS #11, and what they mean.
 _MEANINGS = {
@@ -62,7 +56,7 @@ class Signer:
 
     key          file with a private key of an elliptic curve, as PEM
     pkcs11       URI of a private key in a token, as RFC 7512 defines it
-    certificate  file with the certificate of the key, as PEM, if signatures are to contain it
+    certificate  file with the certificate of `key`, as PEM, if signatures are to contain it
     chain        files with the certificates between it and the root
     token        keyless: OpenID Connect token; None: of the environment, or by a web browser
     """
@@ -75,26 +69,17 @@ class Signer:
 
     def configure(self, config: SigningConfig) -> None:
         """Have `config` sign as this signer; raises whatever the package does."""
-        chain = self.chain or tuple(filter(None, [self.certificate]))  # 1.1.1 fails on an empty one
         if self.key and self.certificate:
             config.use_certificate_signer(
                 private_key=self.key,
                 signing_certificate=self.certificate,
-                certificate_chain=chain,
+                certificate_chain=self.chain or (self.certificate,),  # 1.1.1 fails on an empty one
             )
         elif self.key:
             config.use_elliptic_key_signer(private_key=self.key)
-        elif self.pkcs11 and self.certificate:
-            config.use_pkcs11_certificate_signer(
-                pkcs11_uri=self.pkcs11,
-                signing_certificate=self.certificate,
-                certificate_chain=chain,
-            )
-            _repair_certificates_of_tokens()
         elif self.pkcs11:
             config.use_pkcs11_signer(pkcs11_uri=self.pkcs11)
         else:
-            _require_sigstore()
             config.use_sigstore_signer(identity_token=self.token, use_ambient_credentials=True)
 
 
@@ -123,12 +108,10 @@ def verify_certificate(folder: Path, roots: tuple[Path, ...]) -> None:
 
 def verify_identity(folder: Path, identity: str, issuer: str) -> None:
     """Check the keyless signature of a folder; raises BadSignature. Needs a network."""
-
-    def configure(config: VerifyingConfig) -> VerifyingConfig:
-        _require_sigstore()
-        return config.use_sigstore_verifier(identity=identity, oidc_issuer=issuer)
-
-    _verify(folder, configure)
+    _verify(
+        folder,
+        lambda config: config.use_sigstore_verifier(identity=identity, oidc_issuer=issuer),
+    )
 
 
 def _verify(folder: Path, configure: Callable[[VerifyingConfig], VerifyingConfig]) -> None:
@@ -139,26 +122,6 @@ def _verify(folder: Path, configure: Callable[[VerifyingConfig], VerifyingConfig
         config = configure(verifying.Config()).set_hashing_config(_hashing())
     with _library(BadSignature, f"{folder / SIGNATURE}: wrong signature"):
         config.verify(folder.resolve(), folder / SIGNATURE)
-
-
-def _repair_certificates_of_tokens() -> None:
-    """Write certificates as for keys in files: model-signing 1.1.1 fails, by its issue 614."""
-    from model_signing._signing import sign_certificate, sign_pkcs11
-
-    material = sign_certificate.Signer._get_verification_material
-    sign_pkcs11.CertSigner._get_verification_material = material
-
-
-def _require_sigstore() -> None:
-    """Raise ConnectionError where no network leads to Sigstore. Proxies are not tried."""
-    if getproxies().keys() & {"https", "all"}:
-        return
-    try:
-        socket.create_connection(_SIGSTORE, _CONNECT_TIMEOUT).close()
-    except OSError as error:
-        raise ConnectionError(
-            f"no connection to Sigstore at {_SIGSTORE[0]}, which keyless signatures need: {error}"
-        ) from error
 
 
 def _hashing() -> hashing.Config:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
 from hearthd.baker.weights.source import BLOCK_BYTES, ROW_GROUP, BadFile, WeightSource, stamp
@@ -54,30 +55,33 @@ class BundleWeights(WeightSource):
                 self._weights[stored.name] = (weight, parameter, stored.offset)
 
     @property
+    @override
     def format(self) -> Literal["safetensors"]:
         """That of the names."""
         return "safetensors"
 
     @property
+    @override
     def folder(self) -> Path:
         """The bundle, which also has the tokenizer."""
         return self._folder
 
+    @override
     def names(self) -> tuple[str, ...]:
-        """As WeightSource.names."""
         return tuple(self._weights)
 
+    @override
     def shape(self, name: str) -> tuple[int, ...]:
-        """As WeightSource.shape."""
         weight, parameter, _ = self._weights[name]
         return weight.sources[parameter]
 
+    @override
     def dtype(self, name: str) -> str:
         """How the bundle stores a tensor."""
         return self._weights[name][0].storage.name
 
+    @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
-        """As WeightSource.blocks."""
         weight, parameter, offset = self._weights[name]
         stored, rows = [self._arrays[one] for one in weight.parameters], weight.rows()[parameter]
         if stored[0].ndim < 2:
@@ -93,16 +97,17 @@ class BundleWeights(WeightSource):
             values = _dequantized(weight.storage, [array[first:last] for array in stored])
             yield values[start - first * group : stop - first * group] - np.float32(offset)
 
+    @override
     def files(self) -> tuple[Path, ...]:
-        """As WeightSource.files."""
         return (self._folder / MANIFEST, self._folder / PARAMETERS)
 
+    @override
     def require_unchanged(self) -> None:
-        """As WeightSource.require_unchanged."""
         for path, before in self._stamps.items():
             if stamp(path) != before:
                 raise BadFile(f"{path} has changed since it was opened")
 
+    @override
     def metadata(self) -> Mapping[str, object]:
         """The configuration in the manifest."""
         return self.manifest.config

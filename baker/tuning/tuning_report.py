@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from hearthd.baker.atomic_file import write_atomically
-from hearthd.baker.presentation.svg_plot import Plot, decade_axis, linear_axis, standalone
+from hearthd.baker.presentation.plots import svg
 from hearthd.models.bundle import megabytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from matplotlib.axes import Axes
     from rich.console import Console
 
     from hearthd.baker.tuning.batches import Bucket
@@ -101,20 +103,15 @@ class TuningReport:
         """Write the losses as an SVG picture; with fewer than two steps there is nothing to see."""
         if history.step < 2:
             return
-        validation = [(step, max(loss, _MIN_LOSS)) for step, loss in history.validation]
-        plot = Plot(
-            "Loss per learned token",
-            linear_axis(history.step),
-            decade_axis([*history.losses, *(loss for _, loss in validation)], smallest=_MIN_LOSS),
-            x_label="step",
-            y_label="nats",
-            names=("training", "validation") if validation else (),
-        )
-        plot.line(0, enumerate(history.losses))
-        if validation:
-            plot.line(1, validation)
-            plot.dots(1, validation)
-        write_atomically(self._out, {LOSS_PLOT: standalone(plot.svg)})
+
+        def plot(axes: Axes) -> None:
+            axes.set(xlabel="step", ylabel="nats", yscale="log")
+            axes.plot(np.maximum(history.losses, _MIN_LOSS), label="training")
+            if history.validation:
+                steps, losses = zip(*history.validation, strict=True)
+                axes.plot(steps, np.maximum(losses, _MIN_LOSS), "o-", label="validation")
+
+        write_atomically(self._out, {LOSS_PLOT: svg("Loss per learned token", plot)})
 
     def _print(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import gguf
 import numpy as np
+from typing_extensions import override
 
 from hearthd.baker.weights import gguf_integers
 from hearthd.baker.weights.source import (
@@ -67,28 +68,34 @@ class GgufSource(WeightSource):
         self._metadata, self._tensors = _read_header(path)
 
     @property
+    @override
     def format(self) -> Literal["gguf"]:
         """Always "gguf"."""
         return "gguf"
 
+    @override
     def names(self) -> tuple[str, ...]:
         """The names of the tensors, in the order of the file."""
         return tuple(self._tensors)
 
+    @override
     def shape(self, name: str) -> tuple[int, ...]:
         """The tensor's shape, row-major."""
         return self._tensor(name).shape
 
+    @override
     def dtype(self, name: str) -> str:
         """The type by its GGUF name, except "f32", "f16" and "bf16" in lower case."""
         type_name = self._tensor(name).type.name
         return _PLAIN_NAMES.get(type_name, type_name)
 
+    @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         """The dequantized values of the tensor."""
         for shape, raw in self._raw_blocks(name):
             yield self._dequantize(name, raw).reshape(shape)
 
+    @override
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
         """The integers of the tensor."""
         dtype = self.dtype(name)
@@ -107,14 +114,17 @@ class GgufSource(WeightSource):
                 count = _stored_bytes(tensor.type, math.prod(shape))
                 yield shape, read_array(file, self._path, count, f"tensor {name}")
 
+    @override
     def files(self) -> tuple[Path, ...]:
         """The one file."""
         return (self._path,)
 
+    @override
     def require_unchanged(self) -> None:
         """Raise BadFile if the file has changed since it was opened."""
         require_unchanged(self._stamps)
 
+    @override
     def metadata(self) -> Mapping[str, object]:
         """Keys and values: str, int, float, bool, or a list of one of them."""
         return self._metadata

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import ml_dtypes
 import numpy as np
 from safetensors import SafetensorError, safe_open
+from typing_extensions import override
 
 from hearthd.baker.weights.source import (
     MAX_AXES,
@@ -77,23 +78,28 @@ class _Safetensors(WeightSource):
         self._tensors: dict[str, _Tensor] = {}
 
     @property
+    @override
     def format(self) -> Literal["safetensors"]:
         """Always "safetensors"."""
         return "safetensors"
 
+    @override
     def names(self) -> tuple[str, ...]:
         """The names of the tensors, in alphabetical order."""
         return tuple(sorted(self._tensors))
 
+    @override
     def shape(self, name: str) -> tuple[int, ...]:
         """The tensor's shape."""
         return self._tensor(name).shape
 
+    @override
     def dtype(self, name: str) -> str:
         """The type by its safetensors name, except "f32", "f16" and "bf16" in lower case."""
         stored = self._tensor(name).stored
         return _TYPES.get(stored, stored)
 
+    @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         """The values of the tensor, which must be f32, f16 or bf16."""
         tensor = self._tensor(name)
@@ -110,6 +116,7 @@ class _Safetensors(WeightSource):
                 raw = read_array(file, tensor.file, count, f"tensor {name}")
                 yield raw.view(dtype).reshape(shape).astype(np.float32, copy=False)
 
+    @override
     def require_unchanged(self) -> None:
         """Raise BadFile if a file has changed since it was opened."""
         require_unchanged(self._stamps)
@@ -177,10 +184,12 @@ class SafetensorsFile(_Safetensors):
             raise NoWeights(f"{path} does not exist; specify a safetensors file")
         self._add(path)
 
+    @override
     def files(self) -> tuple[Path, ...]:
         """The file."""
         return (self._path,)
 
+    @override
     def metadata(self) -> Mapping[str, object]:
         """Empty."""
         return {}
@@ -211,10 +220,12 @@ class SafetensorsSource(_Safetensors):
             self._add(dense / SINGLE, prefix=f"{dense.name}.")
 
     @property
+    @override
     def folder(self) -> Path:
         """The folder."""
         return self._folder
 
+    @override
     def files(self) -> tuple[Path, ...]:
         """config.json, those of modules and the index if there are such, and the tensors."""
         index = self.folder / INDEX
@@ -223,6 +234,7 @@ class SafetensorsSource(_Safetensors):
         others = (path for path in (self._pooling, *modules, index) if path.exists())
         return (self.folder / CONFIG, *others, *shards)
 
+    @override
     def metadata(self) -> Mapping[str, object]:
         """The parsed config.json; by their paths, the pooling and the configurations of modules."""
         return self._config

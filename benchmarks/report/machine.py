@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.baker.pipeline.origin import hearth
 
@@ -32,6 +33,7 @@ class Machine:
     read_bandwidth: float
     load_before: float
 
+    @override
     def __str__(self) -> str:
         return (
             f"{self.cpu}, {self.threads} threads, {self.read_bandwidth:.0f} GB/s read, "

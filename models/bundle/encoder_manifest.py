@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from typing_extensions import override
+
 from hearthd.models.bundle.array_manifest import ArraysManifest, FunctionSpec
 from hearthd.models.bundle.bundle_errors import NotABundle
 from hearthd.models.bundle.file_records import MANIFEST
@@ -37,6 +39,7 @@ class EncoderManifest(ArraysManifest):
     vocab_size: int
     footprint: Footprint
 
+    @override
     def __post_init__(self) -> None:
         """Raises NotABundle for functions that are not those of an encoder."""
         for function in self.functions:
@@ -82,6 +85,7 @@ class EncoderManifest(ArraysManifest):
         )
 
     @property
+    @override
     def own_memory(self) -> int:
         """Bytes that serving takes besides SHARED_MEMORY."""
         return self.memory.unshared(1)

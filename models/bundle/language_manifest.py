@@ -4,8 +4,6 @@ Besides model.vmfb and params.irpa its bundle holds
 
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   if the weights came with one
-    prefix.txt            if baked with --prefix: the text that prompts begin with
-    prefix.kv             and its KV rows, see runtime/kv_blocks.py
 
 Every entry point has one of four signatures. `CACHES` are the KV cache buffers of one slot, in the
 order of `LanguageManifest.caches`; they are updated in place and returned.
@@ -42,6 +40,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from typing_extensions import override
+
 from hearthd.models.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.models.bundle.bundle_errors import NotABundle
 from hearthd.models.bundle.file_records import MANIFEST
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CALIBRATION",
     "CHAT_TEMPLATE",
-    "PREFIX",
-    "PREFIX_TEXT",
     "TOKENIZER",
     "CacheDType",
     "CacheSpec",
@@ -74,8 +72,6 @@ CacheDType: TypeAlias = Literal["i8", "f16", "f32"]
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 CALIBRATION = "calibration.txt"
-PREFIX = "prefix.kv"
-PREFIX_TEXT = "prefix.txt"
 _CACHE_BYTES: Mapping[CacheDType, int] = {"i8": 1, "f16": 2, "f32": 4}
 _MAX_SIZE = 2**31 - 1
 _MAX_SLOTS = 2**16
@@ -193,6 +189,7 @@ class LanguageManifest(Manifest):
     golden: tuple[Golden, ...]
     golden_rows: tuple[GoldenRow, ...] = field(default=(), metadata=OMITTED)
 
+    @override
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range, and as Manifest does."""
         super().__post_init__()
@@ -247,11 +244,6 @@ class LanguageManifest(Manifest):
                 )
 
     @property
-    def block_bytes(self) -> int:
-        """As the function block_bytes."""
-        return block_bytes(self.caches, self.entry_points)
-
-    @property
     def max_memory(self) -> int | None:
         """The memory in bytes that serving may take, if baked with a limit; raises NotABundle."""
         limit = self.provenance.options.get("max_memory")
@@ -276,6 +268,7 @@ class LanguageManifest(Manifest):
         )
 
     @property
+    @override
     def own_memory(self) -> int:
         """Bytes that serving with all slots takes besides SHARED_MEMORY, without a prefix cache.
 

@@ -10,10 +10,8 @@ import dataclasses
 import hashlib
 import json
 import os
-import types
-import typing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from hearthd.models.bundle.bundle_errors import NotABundle
 from hearthd.models.bundle.file_records import MANIFEST, VMFB, FileRecord, verify_file
@@ -39,8 +37,6 @@ FORMAT = 8
 PARAMETER_SCOPE = "model"
 # The last field of manifest.json: the sha256 of the text without it.
 SEAL = "sha256"
-
-T = TypeVar("T")
 
 _END = "\n}"
 
@@ -173,46 +169,3 @@ def _plain(value: Any) -> Any:
 def _omitted(type_: Any) -> set[str]:
     """The fields that JSON lacks if they have their default."""
     return {one.name for one in dataclasses.fields(type_) if one.metadata == OMITTED}
-
-
-def typed(type_: type[T], value: Any, where: str) -> T:
-    """Convert JSON data to `type_`, a dataclass, tuple or scalar; NotABundle names `where`."""
-    return typing.cast("T", _convert(type_, value, where))
-
-
-def _convert(type_: Any, value: Any, where: str) -> Any:
-    origin, arguments = typing.get_origin(type_), typing.get_args(type_)
-    if dataclasses.is_dataclass(type_):
-        return _convert_record(type_, value, where)
-    if origin is tuple and isinstance(value, list):
-        return tuple(_convert(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if origin is Literal and value in arguments:
-        return value
-    if origin is dict and isinstance(value, dict):
-        return {key: _convert(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
-    if type_ is Any:
-        return value
-    if origin is types.UnionType and type(value) in arguments:
-        return value
-    if type_ is float and type(value) in (int, float):
-        return float(value)
-    if type_ in (int, str, bool) and type(value) is type_:
-        return value
-    raise NotABundle(f"{where}: got {value!r:.80}, expected {getattr(type_, '__name__', type_)}")
-
-
-def _convert_record(type_: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, dict):
-        raise NotABundle(f"{where}: got {value!r:.80}, expected an object")
-    hints = typing.get_type_hints(type_)
-    absent = _omitted(type_) - value.keys()
-    for name in (hints.keys() ^ value.keys()) - absent:
-        problem = "missing" if name in hints else "unknown"
-        raise NotABundle(f"{where}.{name}: {problem} field")
-    return type_(
-        **{
-            name: _convert(hint, value[name], f"{where}.{name}")
-            for name, hint in hints.items()
-            if name not in absent
-        }
-    )

@@ -10,7 +10,8 @@ from hearthd.models.bundle.bundle_errors import Corrupt, NotABundle, WrongFormat
 from hearthd.models.bundle.encoder_manifest import EncoderManifest
 from hearthd.models.bundle.file_records import MANIFEST, file_type
 from hearthd.models.bundle.language_manifest import LanguageManifest
-from hearthd.models.bundle.manifest import FORMAT, SEAL, typed
+from hearthd.models.bundle.manifest import FORMAT, SEAL
+from hearthd.models.typed_json import typed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,4 +94,7 @@ def parse_manifest(text: str) -> AnyManifest:
         )
     if not isinstance(data.pop(SEAL, None), str):
         raise NotABundle(f"{MANIFEST}.{SEAL}: missing field or not a digest")
-    return typed(_KINDS[manifest_kind], data, MANIFEST)
+    try:
+        return typed(_KINDS[manifest_kind], data, MANIFEST)
+    except ValueError as error:
+        raise NotABundle(str(error)) from error

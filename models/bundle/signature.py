@@ -15,11 +15,14 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, NotRequired
+
+from typing_extensions import TypedDict
 
 from hearthd.models import strict_json
 from hearthd.models.bundle.bundle_errors import BundleError
 from hearthd.models.bundle.file_records import MANIFEST, record_file
+from hearthd.models.typed_json import typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,16 +45,59 @@ __all__ = [
 
 SIGNATURE = "model.sig"
 
-T = TypeVar("T")
-
 _MAX_BYTES = 16 << 20  # of a signature: about 100 bytes per file
-_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-_PAYLOAD_TYPE = "application/vnd.in-toto+json"
-_STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-_PREDICATE_TYPE = "https://model_signing/signature/v1.0"
+_PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 # Names that the specification never signs, at the top of a folder.
 _NEVER_SIGNED = (SIGNATURE, ".git", ".gitattributes", ".github", ".gitignore")
 _HASHES = {"secp256r1": "SHA256", "secp384r1": "SHA384", "secp521r1": "SHA512"}
+
+
+class _Signature(TypedDict):
+    sig: str
+
+
+class _Envelope(TypedDict):
+    payload: str
+    payloadType: Literal["application/vnd.in-toto+json"]
+    signatures: tuple[_Signature]
+
+
+class _SignatureFile(TypedDict):
+    mediaType: Literal["application/vnd.dev.sigstore.bundle.v0.3+json"]
+    verificationMaterial: dict[str, Any]
+    dsseEnvelope: _Envelope
+
+
+class _Resource(TypedDict):
+    name: str
+    algorithm: Literal["sha256"]
+    digest: str
+
+
+class _Serialization(TypedDict):
+    method: Literal["files"]
+    hash_type: Literal["sha256"]
+    ignore_paths: NotRequired[tuple[str, ...]]
+
+
+class _Predicate(TypedDict):
+    serialization: _Serialization
+    resources: list[_Resource]
+
+
+class _Digest(TypedDict):
+    sha256: str
+
+
+class _Subject(TypedDict):
+    digest: _Digest
+
+
+class _Statement(TypedDict):
+    _type: Literal["https://in-toto.io/Statement/v1"]
+    predicateType: Literal["https://model_signing/signature/v1.0"]
+    predicate: _Predicate
+    subject: tuple[_Subject]
 
 
 class BadKey(BundleError):
@@ -138,14 +184,10 @@ def signed_files(folder: Path, keys: Sequence[PublicKey] | None) -> SignedFiles:
     path = folder / SIGNATURE
     material, envelope = _read(path)
     try:
-        payload = base64.b64decode(_field(envelope, "payload", str), validate=True)
-        (signature,) = _field(envelope, "signatures", list)
-        value = base64.b64decode(_field(signature, "sig", str), validate=True)
-        payload_type = _field(envelope, "payloadType", str)
+        payload = base64.b64decode(envelope["payload"], validate=True)
+        value = base64.b64decode(envelope["signatures"][0]["sig"], validate=True)
     except ValueError as error:
         _refuse(path, f"not a signature: {error}")
-    if payload_type != _PAYLOAD_TYPE:
-        _refuse(path, f"payloadType: got {payload_type!r:.80}, expected {_PAYLOAD_TYPE!r}")
     if keys is not None:
         _require_key(path, material, keys)
         if not any(_fits(key, value, payload) for key in keys):
@@ -207,70 +249,44 @@ def _require_key(path: Path, material: dict[str, Any], keys: Sequence[PublicKey]
         _refuse(path, f"signed with another key: got {hint!s:.64}, expected {expected}")
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read(path: Path) -> tuple[dict[str, Any], _Envelope]:
     """The verification material and the envelope of a signature."""
     try:
         if path.is_symlink() or not path.is_file():
             _refuse(path, "missing file: the folder is not signed; sign it with hearth sign")
         if (size := path.stat().st_size) > _MAX_BYTES:
             _refuse(path, f"got {size} bytes, expected at most {_MAX_BYTES}")
-        data = strict_json.parse(path.read_text(encoding="utf-8"))
-        media_type = _field(data, "mediaType", str)
-        material = _field(data, "verificationMaterial", dict)
-        envelope = _field(data, "dsseEnvelope", dict)
+        data = typed(_SignatureFile, strict_json.parse(path.read_text(encoding="utf-8")))
     except OSError as error:
         _refuse(path, f"cannot be read: {error.strerror}")
     except ValueError as error:
         _refuse(path, f"not a signature: {error}")
-    if media_type != _MEDIA_TYPE:
-        _refuse(path, f"mediaType: got {media_type!r:.80}, expected {_MEDIA_TYPE!r}")
-    return material, envelope
+    return data["verificationMaterial"], data["dsseEnvelope"]
 
 
 def _parse_statement(path: Path, payload: bytes) -> SignedFiles:
     try:
-        statement = strict_json.parse(payload.decode())
-        for name, expected in (("_type", _STATEMENT_TYPE), ("predicateType", _PREDICATE_TYPE)):
-            if (actual := _field(statement, name, str)) != expected:
-                raise ValueError(f"{name}: got {actual!r:.80}, expected {expected!r}")
-        predicate = _field(statement, "predicate", dict)
-        serialization = _field(predicate, "serialization", dict)
-        for name, expected in (("method", "files"), ("hash_type", "sha256")):
-            if (actual := _field(serialization, name, str)) != expected:
-                raise ValueError(f"{name}: got {actual!r:.80}, expected {expected!r}")
-        digests = _digests(_field(predicate, "resources", list))
-        (subject,) = _field(statement, "subject", list)
+        statement = typed(_Statement, strict_json.parse(payload.decode()))
+        digests = _digests(statement["predicate"]["resources"])
         root = hashlib.sha256(b"".join(map(bytes.fromhex, digests.values()))).hexdigest()
-        if _field(_field(subject, "digest", dict), "sha256", str) != root:
+        if statement["subject"][0]["digest"]["sha256"] != root:
             raise ValueError("the digest of the subject is not that of the files")
-        ignored = serialization.get("ignore_paths", [])
-        if not isinstance(ignored, list) or not all(isinstance(name, str) for name in ignored):
-            raise ValueError(f"ignore_paths: got {ignored!r:.80}, expected a list of paths")
     except ValueError as error:
         _refuse(path, f"not a statement that Hearth reads: {error}")
+    ignored = statement["predicate"]["serialization"].get("ignore_paths", ())
     return SignedFiles(digests, (*_NEVER_SIGNED, *ignored))
 
 
-def _digests(resources: list[Any]) -> dict[str, str]:
-    digests = {}
+def _digests(resources: list[_Resource]) -> dict[str, str]:
+    digests: dict[str, str] = {}
     for resource in resources:
-        algorithm = _field(resource, "algorithm", str)
-        name, digest = _field(resource, "name", str), _field(resource, "digest", str)
-        if algorithm != "sha256" or len(bytes.fromhex(digest)) != hashlib.sha256().digest_size:
-            raise ValueError(f"{name!r:.80}: got a digest of {algorithm!r:.20}, expected sha256")
+        name, digest = resource["name"], resource["digest"]
+        if len(bytes.fromhex(digest)) != hashlib.sha256().digest_size:
+            raise ValueError(f"{name!r:.80}: got {digest!r:.80}, expected a sha256")
         if name in digests:
             raise ValueError(f"{name!r:.80} is there twice")
         digests[name] = digest
     return digests
-
-
-def _field(value: object, name: str, type_: type[T]) -> T:
-    if not isinstance(value, dict) or name not in value:
-        raise ValueError(f"{name} is missing")
-    field = value[name]
-    if not isinstance(field, type_):
-        raise ValueError(f"{name}: got {field!r:.40}, expected {type_.__name__}")
-    return field
 
 
 def _compare_names(folder: Path, signed: SignedFiles) -> None:

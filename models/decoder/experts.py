@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
@@ -42,6 +44,7 @@ class ExpertsConfig(DecoderConfig):
     routed: tuple[bool, ...]
     normalized: bool
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.experts_per_token > self.experts:

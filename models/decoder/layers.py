@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from typing_extensions import override
+
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
@@ -37,6 +39,7 @@ class HeadLinear(nn.Linear):
         super().__init__(inputs, heads * width, bias=bias)
         self.heads = (heads, width)
 
+    @override
     def __call__(self, x: Tensor) -> Tensor:
         """(N, inputs) -> (N, heads, width)."""
         y = f.split_heads(f.linear(x, self.weight), self.heads[1])
@@ -79,6 +82,7 @@ class NormedAttention(Attention):
         self.q_norm = nn.RMSNorm(config.head_dim, config.norm_eps)
         self.k_norm = nn.RMSNorm(config.head_dim, config.norm_eps)
 
+    @override
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, E) -> queries (N, H, D), keys and values (N, G, D), before rotation."""
         query, key, value = super().heads(x)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.layers import HeadLinear, rotated
@@ -26,6 +28,7 @@ class SharedCacheConfig(DecoderConfig):
 
     caching_layers: int
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         kinds = self._have_windows
@@ -37,6 +40,7 @@ class SharedCacheConfig(DecoderConfig):
             )
 
     @property
+    @override
     def cached_layers(self) -> int:
         """Layers, from the first one, that have caches: the others read the caches of these."""
         return self.caching_layers

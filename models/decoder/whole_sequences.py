@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.models.decoder.kv_cache import LayerCache
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -27,6 +29,7 @@ class WholeSequences(LayerCache):
         self._sequences = sequences
         self._shared: tuple[Tensor, Tensor] | None = None
 
+    @override
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, cap: float | None = None
     ) -> Tensor:
@@ -34,6 +37,7 @@ class WholeSequences(LayerCache):
         self._shared = (self._batched(key), self._batched(value))
         return self._attention(query, *self._shared, scale=scale, cap=cap)
 
+    @override
     def attend_shared(self, query: Tensor, *, scale: float) -> Tensor:
         """As `attend`, over the keys and values of another layer."""
         assert self._shared is not None, "no layer has given keys and values"
@@ -52,6 +56,7 @@ class WholeSequences(LayerCache):
         """The tokens that each token sees: bool, broadcast to (B, H, L, L) from the end."""
         return f.causal(self.keys, self.keys, window=self.window)
 
+    @override
     def previous(self, x: Tensor, count: int) -> list[Tensor]:
         """x (B * L, E) of the tokens 1, 2, ... `count` positions before, 0 before the first."""
         batched = self._batched(x)

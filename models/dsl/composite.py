@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.gradient import pull_back
@@ -70,6 +71,7 @@ class Fused(Op):
     lower: Callable[[Types, TensorType, Attrs], Kernel] = field(init=False)
     vjp: Vjp | NoGradient = field(init=False)
 
+    @override
     def __post_init__(self) -> None:
         object.__setattr__(self, "_bodies", {})
         object.__setattr__(self, "_inlined_bodies", {})
@@ -86,6 +88,7 @@ class Fused(Op):
             object.__setattr__(self, "vjp", self._vjp_or_reason())
 
     @functools.cached_property
+    @override
     def _attributes(self) -> dict[str, bool]:
         """The function's keyword-only arguments, and whether each is required."""
         arguments = inspect.signature(self.reference).parameters.values()

@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from typing_extensions import override
+
 from hearthd.models.dsl.types import DslError, DType, TensorType, TypeRuleError, VoidError
 
 if TYPE_CHECKING:
@@ -128,6 +130,7 @@ class Tensor:
 
     __bool__ = __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _refuse
 
+    @override
     def __repr__(self) -> str:
         match self.origin:
             case Input(name):

@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from typing_extensions import override
 
 
 class DslError(Exception):
@@ -50,6 +51,7 @@ class DType(enum.Enum):
         self.numpy = numpy
         self.mlir = mlir
 
+    @override
     def __repr__(self) -> str:
         return self.label
 
@@ -132,5 +134,6 @@ class TensorType:
         """The same shape in another dtype."""
         return TensorType(self.shape, dtype)
 
+    @override
     def __str__(self) -> str:
         return f"{self.dtype.label}{list(self.shape)}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.models.decoder.whole_sequences import WholeSequences
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -76,6 +78,7 @@ class _BothDirections(WholeSequences):
         super().__init__(sequences=batch, length=length, window=window)
         self._counts = texts.counts
 
+    @override
     def seen(self) -> Tensor:
         """The tokens that each token sees: bool (B, 1, T, T)."""
         shape = (self._counts.shape[0], 1, self.keys, self.keys)

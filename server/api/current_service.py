@@ -119,7 +119,9 @@ def _adapted(
     if chosen is None:
         return service
     leases: contextlib.ExitStack = request.state.leases
-    leases.enter_context(adapters.using(chosen[0]))
+    users = chosen[0].users
+    users.begin()
+    leases.callback(users.end)
     return service.with_adapter(*chosen)
 
 

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import CoreSchema
+from typing_extensions import override
 
 from hearthd.server.api.inert_fields import without_inert
 
@@ -96,6 +97,7 @@ class Fields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     @classmethod
+    @override
     def __get_pydantic_core_schema__(
         cls, source: type[BaseModel], handler: GetCoreSchemaHandler
     ) -> CoreSchema:

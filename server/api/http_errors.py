@@ -23,6 +23,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from hearthd.models.validation import expected, parts
 from hearthd.server.api import inert_fields
 from hearthd.server.errors import (
     ClientDisconnected,
@@ -40,7 +41,6 @@ from hearthd.server.errors import (
     Unavailable,
 )
 from hearthd.server.logs import request_id
-from hearthd.server.validation import expected, parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from fastapi.routing import APIRoute
+from typing_extensions import override
 
 from hearthd.models.strict_json import repeated_key
 from hearthd.server.api import inert_fields
@@ -33,6 +34,7 @@ class JsonRoute(APIRoute):
     Unless the application is strict, ignored fields are listed in the header `Warning`.
     """
 
+    @override
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Called by FastAPI."""
         handle = super().get_route_handler()
@@ -51,6 +53,7 @@ class JsonRoute(APIRoute):
 
 
 class _JsonRequest(Request):
+    @override
     async def json(self) -> Any:
         if not hasattr(self, "_json"):
             self._json = parse_json(await self.body())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import AppStatus
+from typing_extensions import override
 
 from hearthd.server.api.http_errors import describe, encode
 from hearthd.server.errors import ServerError
@@ -59,6 +60,7 @@ class CompletionStream(EventSourceResponse):
         super().__init__(_encode(events, done=done, error=error), sep="\n")
         self._completion = completion
 
+    @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         with self._completion:

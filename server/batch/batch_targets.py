@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Protocol
 
+from typing_extensions import override
+
 from hearthd.server.batch.files import BatchRequest, Reply
 
 if TYPE_CHECKING:
@@ -36,15 +38,15 @@ class BatchTarget(Protocol):
         """The reply to a request; raises CannotReach."""
 
 
-class AppTarget:
+class AppTarget(BatchTarget):
     """An ASGI application in this process."""
 
     def __init__(self, app: ASGIApp, *, parallel: int) -> None:
         self._app = app
         self.parallel = parallel
 
+    @override
     async def post(self, request: BatchRequest) -> Reply:
-        """As Target.post."""
         sent: list[Message] = []
         unread = [{"type": "http.request", "body": request.body, "more_body": False}]
 
@@ -96,7 +98,7 @@ async def in_process(pool: ModelPool, parallel: int) -> AsyncIterator[AppTarget]
         yield AppTarget(app, parallel=parallel)
 
 
-class UrlTarget:
+class UrlTarget(BatchTarget):
     """A server at a URL. A context manager."""
 
     def __init__(self, url: str, *, api_key: str | None, parallel: int) -> None:
@@ -113,8 +115,8 @@ class UrlTarget:
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    @override
     async def post(self, request: BatchRequest) -> Reply:
-        """As Target.post."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._send, request)
 
     def _send(self, request: BatchRequest) -> Reply:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from typing_extensions import override
+
 from hearthd.models.bundle import (
     SHARED_MEMORY,
     BundleError,
@@ -94,7 +96,7 @@ class Bundles(Protocol):
 
 
 @dataclass(frozen=True)
-class BundleFolders:
+class BundleFolders(Bundles):
     """Bundles in folders, opened with the settings of `hearth serve`."""
 
     settings: Settings
@@ -128,8 +130,8 @@ class BundleFolders:
             program=program,
         )
 
+    @override
     def open_model(self, bundle: Bundle) -> Service:
-        """As Bundles.open_model."""
         folder = _folder(bundle)
         settings = self.settings.model_copy(update={"max_memory": bundle.memory})
         service = open_any(settings, folder, bundle.name)
@@ -143,8 +145,8 @@ class BundleFolders:
             )
         return service
 
+    @override
     def open_text(self, bundle: Bundle) -> TextParts:
-        """As Bundles.open_text."""
         folder = _folder(bundle)
         if keys := read_signing_keys(self.settings):
             require_signed_files(folder, keys)

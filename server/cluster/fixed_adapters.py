@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.server.errors import NotSupported
 from hearthd.server.services.adapters import Adapter, Adapters
 
@@ -19,16 +21,19 @@ _REASON = (
 class FixedAdapters(Adapters):
     """Adapters that do not change: a change would reach one front, and no replica."""
 
-    async def load(self, path: str, name: str | None) -> Adapter:  # noqa: ARG002
-        """As Adapters.load; always raises NotSupported."""
+    @override
+    async def load(self, path: str, name: str | None) -> Adapter:
+        """Always raises NotSupported."""
         raise NotSupported(f"load: {_REASON}")
 
+    @override
     async def unload(self, adapter: Adapter) -> None:
-        """As Adapters.unload; always raises NotSupported."""
+        """Always raises NotSupported."""
         raise NotSupported(f"unload {adapter.name}: {_REASON}")
 
-    def set_defaults(self, scales: Mapping[int, float]) -> None:  # noqa: ARG002
-        """As Adapters.set_defaults; always raises NotSupported."""
+    @override
+    def set_defaults(self, scales: Mapping[int, float]) -> None:
+        """Always raises NotSupported."""
         raise NotSupported(
             "scale: the fronts of a cluster have no default adapter; choose one in each request"
         )

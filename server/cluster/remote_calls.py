@@ -11,12 +11,15 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.server.cluster.remote_worker import MAX_LOSSES, RemoteWorker, problem_of
 from hearthd.server.cluster.work import FunctionCall
 from hearthd.server.engine.generation import Failed
 from hearthd.server.engine.state import CallsState
 from hearthd.server.errors import Draining, GenerationFailed
 from hearthd.server.fault_isolation import STOPS
+from hearthd.server.services.array_service import CallsBackend
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,11 +32,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class RemoteCalls(RemoteWorker):
+class RemoteCalls(RemoteWorker, CallsBackend):
     """Runs array functions in model replicas; a CallsBackend."""
 
+    @override
     def submit(self, function: str, inputs: Arrays) -> asyncio.Future[Called]:
-        """As Calls.submit."""
         self._count_slots()
         answer: asyncio.Future[Called] = self._loop.create_future()
         with self._admission.accept():
@@ -42,6 +45,7 @@ class RemoteCalls(RemoteWorker):
         answer.add_done_callback(lambda _: task.cancel())  # the client has left, or it has ended
         return answer
 
+    @override
     def state(self) -> CallsState:
         """The state of all replicas as they reported it, and of the queue of this front."""
         states = [report.state for report in self._reports()]

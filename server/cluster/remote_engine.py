@@ -12,10 +12,13 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.server.cluster.delivery import Delivery
 from hearthd.server.cluster.model_replica import TryAgain
 from hearthd.server.cluster.remote_worker import MAX_LOSSES, RemoteWorker, problem_of
 from hearthd.server.cluster.work import with_age, work_of
+from hearthd.server.engine.backend import Backend
 from hearthd.server.engine.generation import Failed, Finished, Generation
 from hearthd.server.engine.state import CacheState, EngineState, merged_slots
 from hearthd.server.fault_isolation import STOPS
@@ -31,23 +34,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class RemoteEngine(RemoteWorker):
+class RemoteEngine(RemoteWorker, Backend):
     """Serves requests for a language model by model replicas; a LanguageBackend."""
 
     @property
+    @override
     def capacity(self) -> int:
-        """As Engine.capacity, with the replicas that run now."""
+        """Counts the replicas that run now."""
         self._count_slots()
         return self._admission.capacity
 
+    @override
     def submit(self, request: Request | EmbedRequest) -> Generation:
-        """As Engine.submit."""
         self._count_slots()
         with self._admission.accept():
             generation = Generation(lambda: _cancel(task))
         task = self._begin(self._serve(request, Delivery(generation.deliver)))
         return generation
 
+    @override
     def state(self) -> EngineState:
         """The state of all replicas as they reported it, and of the queue of this front."""
         states = [report.state for report in self._reports()]

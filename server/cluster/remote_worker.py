@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from typing_extensions import override
 
 from hearthd.server.cluster.model_replica import TryAgain
 from hearthd.server.cluster.routers import router_of
 from hearthd.server.engine.admission import Admission
+from hearthd.server.engine.backend import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -36,7 +38,7 @@ _LOST_SECONDS = 0.1  # doubled with each loss: the router learns of a lost node 
 _ASK_AGAIN_SECONDS = 1.0
 
 
-class RemoteWorker:
+class RemoteWorker(Worker):
     """Sends requests for one bundle to model replicas; a Worker.
 
     `queue_limit` requests may wait. Created in the event loop from which everything is called,
@@ -51,29 +53,31 @@ class RemoteWorker:
         self._loop = asyncio.get_running_loop()
 
     @property
+    @override
     def idle(self) -> bool:
-        """As Worker.idle."""
         return not self._tasks
 
+    @override
     def unavailable(self) -> Draining | EngineStopped | None:
-        """As Worker.unavailable."""
         return self._admission.unavailable()
 
+    @override
     def start(self) -> None:
-        """As Worker.start: the replicas have their own workers."""
+        """The replicas have their own workers."""
 
+    @override
     def drain(self) -> None:
-        """As Worker.drain."""
         self._admission.drain()
 
+    @override
     def cancel(self) -> None:
-        """As Worker.cancel."""
         self.drain()
         for task in self._tasks:
             task.cancel()
 
+    @override
     def close(self) -> None:
-        """As Worker.close; the tasks end with the event loop."""
+        """The tasks end with the event loop."""
         self._admission.stop()
 
     def self_test(self) -> Verdict:

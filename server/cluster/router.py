@@ -85,7 +85,7 @@ class CachedBlocksRouter(MultiplexMixin, RequestRouter):
             del self._sent[replica_id]
 
     def reports(self, model_id: str) -> list[BundleStats]:
-        """As KnownReplicas.reports."""
+        """See KnownReplicas.reports. Ray copies this module, so it does not inherit from it."""
         replicas = list(self.curr_replicas.values())
         return [stats for replica in replicas if (stats := replica.routing_stats.get(model_id))]
 

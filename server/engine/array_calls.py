@@ -12,7 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.server.engine.admission import Admission
+from hearthd.server.engine.backend import Worker
 from hearthd.server.engine.state import CallsState
 from hearthd.server.errors import Draining, GenerationFailed
 from hearthd.server.fault_isolation import STOPS
@@ -36,7 +39,7 @@ class Called:
     seconds: float
 
 
-class Calls:
+class Calls(Worker):
     """Runs functions one after the other; at most `queue_limit` calls wait.
 
     `submit` and `drain` are called from one event loop.
@@ -49,16 +52,17 @@ class Calls:
         self._open = 0  # calls whose clients have not left
 
     @property
+    @override
     def idle(self) -> bool:
-        """As Worker.idle."""
         return not self._open
 
+    @override
     def unavailable(self) -> Draining | EngineStopped | None:
-        """As Worker.unavailable."""
         return self._admission.unavailable()
 
+    @override
     def start(self) -> None:
-        """As Worker.start: the pool starts its thread for the first call."""
+        """The pool starts its thread for the first call."""
 
     def submit(self, function: str, inputs: Arrays) -> asyncio.Future[Called]:
         """Accept a call; raises QueueFull or Draining.
@@ -83,18 +87,18 @@ class Calls:
             queue_limit=self._admission.queue_limit,
         )
 
+    @override
     def drain(self) -> None:
-        """As Worker.drain."""
         self._admission.drain()
 
+    @override
     def cancel(self) -> None:
-        """As Worker.cancel."""
         self.drain()
         self._admission.stop()
         self._pool.shutdown(wait=False)
 
+    @override
     def close(self) -> None:
-        """As Worker.close."""
         self.cancel()
         self._pool.shutdown()
 

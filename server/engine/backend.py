@@ -1,4 +1,4 @@
-"""The interface of engines: the one of this process, or those of other processes."""
+"""The interfaces of workers and engines: those of this process, or of other processes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,30 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from hearthd.server.engine.generation import EmbedRequest, Generation, Request
     from hearthd.server.engine.state import EngineState
+    from hearthd.server.errors import Unavailable
+
+
+class Worker(Protocol):
+    """The thread that owns the runtime."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether no accepted request has a client any more."""
+
+    def unavailable(self) -> Unavailable | None:
+        """Why the worker rejects requests now, or None."""
+
+    def start(self) -> None:
+        """Accept requests. From now on only the thread may use the runtime."""
+
+    def drain(self) -> None:
+        """Reject new requests; finish the accepted ones."""
+
+    def cancel(self) -> None:
+        """Cancel the accepted requests when the current call of the runtime returns."""
+
+    def close(self) -> None:
+        """Cancel, and wait until the thread has ended."""
 
 
 class Backend(Protocol):

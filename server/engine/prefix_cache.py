@@ -17,7 +17,7 @@ from hearthd.server.engine.state import CacheState
 from hearthd.server.fault_isolation import contained
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hearthd.runtime.interface import Rows
 
@@ -33,24 +33,14 @@ class Store(Protocol):
 
 
 class PrefixCache:
-    """At most `limit_bytes` of blocks in memory, and a store that has more.
+    """At most `limit_bytes` of blocks in memory, and a store that has more."""
 
-    The `pinned` blocks are never evicted. They count as hits, and not against the limit.
-    """
-
-    def __init__(
-        self,
-        *,
-        limit_bytes: int,
-        store: Store | None = None,
-        pinned: Mapping[bytes, Rows] | None = None,
-    ) -> None:
+    def __init__(self, *, limit_bytes: int, store: Store | None = None) -> None:
         self._limit = limit_bytes
         self._store = store
-        self._pinned = pinned or {}
         self._blocks: OrderedDict[bytes, Rows] = OrderedDict()  # least recently used first
         self._bytes = self._hits = self._disk_hits = self._misses = self._evicted = 0
-        self._keys = tuple(self._pinned)
+        self._keys: tuple[bytes, ...] = ()
 
     def find(self, keys: Sequence[bytes], start: int) -> list[Rows]:
         """The blocks of keys[start], keys[start + 1], ... up to the first one that is missing.
@@ -96,9 +86,7 @@ class PrefixCache:
         )
 
     def _get(self, key: bytes) -> Rows | None:
-        rows = self._pinned.get(key)
-        if rows is None:
-            rows = self._blocks.get(key)
+        rows = self._blocks.get(key)
         if rows is None and self._store is not None:
             with contained("reading a block of the prefix cache"):
                 rows = self._store.load(key)
@@ -121,4 +109,4 @@ class PrefixCache:
             _, rows = self._blocks.popitem(last=False)
             self._bytes -= rows.nbytes
             self._evicted += 1
-        self._keys = (*self._pinned, *self._blocks)
+        self._keys = tuple(self._blocks)

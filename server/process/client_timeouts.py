@@ -24,6 +24,7 @@ import termios
 from typing import TYPE_CHECKING, Any
 
 import h11
+from typing_extensions import override
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -89,6 +90,7 @@ class TimedConnection(H11Protocol):
                     other.abort()
                     break
 
+    @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called by the event loop, after a TLS handshake."""
         try:
@@ -104,6 +106,7 @@ class TimedConnection(H11Protocol):
         self.connections.discard(self)
         self.tcp.abort()
 
+    @override
     def shutdown(self) -> None:
         """Called by uvicorn when the server stops: close the connection after its response."""
         if self.transport is None:
@@ -114,6 +117,7 @@ class TimedConnection(H11Protocol):
             if self.transport.is_closing() and not unsent:
                 self.tcp.close()  # TLS would wait until the client closes too
 
+    @override
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
         before = self.conn.their_state
@@ -122,6 +126,7 @@ class TimedConnection(H11Protocol):
         if self.conn.their_state is not before:
             self._restart()
 
+    @override
     def handle_events(self) -> None:
         """Called by uvicorn for the requests received. Closes after one with two lengths.
 
@@ -137,6 +142,7 @@ class TimedConnection(H11Protocol):
             # The application's task, which has not yet begun, answers with the same header.
             self.headers.append(CLOSE_HEADER)
 
+    @override
     def on_response_complete(self) -> None:
         """Called when the end of a response is written."""
         self._restart()

@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import uvicorn
+from typing_extensions import override
 
 from hearthd.server.fault_isolation import BackgroundTasks, contained
 from hearthd.server.process.client_timeouts import TimedConnection
@@ -121,11 +122,13 @@ class DrainingServer(uvicorn.Server):
             bound.listen(_BACKLOG)
         self.run(sockets=list(sockets))
 
+    @override
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by `run` in the event loop."""
         self._loop = asyncio.get_running_loop()
         await super().serve(sockets)
 
+    @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn before it accepts connections."""
         await super().startup(sockets)
@@ -151,7 +154,8 @@ class DrainingServer(uvicorn.Server):
         else:
             self._reloads.start("reload", self._pool.reload_all())
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+    @override
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called by the signal handler, between two instructions of whatever runs."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._shutdown_timeout
@@ -163,6 +167,7 @@ class DrainingServer(uvicorn.Server):
             with contextlib.suppress(RuntimeError):  # it has been closed
                 self._loop.call_soon_threadsafe(reaction)
 
+    @override
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
         self._end_drain()
@@ -208,6 +213,7 @@ class DrainingServer(uvicorn.Server):
                 with contained("the check of a connection"):
                     connection.close_if_timed_out(self._client_timeout)
 
+    @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn at the end. Abort the connections that are still open."""
         await super().shutdown(sockets)

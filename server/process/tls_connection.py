@@ -11,6 +11,8 @@ import asyncio
 from asyncio.sslproto import SSLProtocol
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     import ssl
 
@@ -34,6 +36,7 @@ class TlsConnection(SSLProtocol):
         )
         self._http = http
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop when TCP is connected."""
         assert isinstance(transport, asyncio.Transport)
@@ -44,6 +47,7 @@ class TlsConnection(SSLProtocol):
             transport.abort()  # the event loop would let the client wait for ever
             raise
 
+    @override
     def connection_lost(self, exc: BaseException | None) -> None:
         """Called by the event loop, also when there was no handshake."""
         self._http.connections.discard(self._http)

@@ -5,15 +5,15 @@ Everything must be called from one event loop.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import struct
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hearthd.server.engine.generation import AdapterUse
 from hearthd.server.errors import InvalidRequest
+from hearthd.server.services.use_count import UseCount
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ class Adapter:
     factor         of its terms, when a request uses it with scale 1
     digest         sha256 of its files
     default_scale  for requests that choose no adapter; 0: they do not use it
-    users          requests that use it
+    users          the requests that use it
     leaving        it is about to be unloaded: new requests are rejected
     """
 
@@ -42,7 +42,7 @@ class Adapter:
     factor: float = 0.0
     digest: bytes = b""
     default_scale: float = 0.0
-    users: int = 0
+    users: UseCount = field(default_factory=UseCount)
     leaving: bool = False
 
     @property
@@ -101,15 +101,6 @@ class Adapters(ABC):
         """The adapter of requests that choose none, with its scale."""
         usual = (one for one in self if one.default_scale and not one.leaving)
         return next(((one, one.default_scale) for one in usual), None)
-
-    @contextlib.contextmanager
-    def using(self, adapter: Adapter) -> Iterator[None]:
-        """Keep an adapter loaded in the block."""
-        adapter.users += 1
-        try:
-            yield
-        finally:
-            adapter.users -= 1
 
     def _missing(self, field: str, got: str | int) -> Adapter:
         loaded = ", ".join(f"{one.name} (id {one.id})" for one in self) or "none is loaded"

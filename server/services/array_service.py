@@ -9,9 +9,10 @@ from hearthd.runtime.golden_arrays import read_examples
 from hearthd.runtime.open_bundle import open_arrays
 from hearthd.runtime.self_test import self_test_arrays
 from hearthd.server.engine.array_calls import Calls
+from hearthd.server.engine.backend import Worker
 from hearthd.server.errors import ServerError
 from hearthd.server.metrics import ArraysMetrics
-from hearthd.server.services.service import Service, Worker
+from hearthd.server.services.service import Service
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,7 +34,7 @@ class CallsBackend(Worker, Protocol):
     """Runs array functions: in this process, or in other processes."""
 
     def submit(self, function: str, inputs: Arrays) -> asyncio.Future[Called]:
-        """As Calls.submit."""
+        """Accept a call; see Calls.submit."""
 
     def state(self) -> CallsState:
         """The running and waiting calls."""

@@ -19,7 +19,6 @@ import asyncio
 import gc
 import logging
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_IDLE_INTERVAL = 0.05  # seconds between checks whether a service still has requests
-
 # Opens a bundle, in a thread of its own. The argument is the memory of other models, in bytes.
 Opener: TypeAlias = "Callable[[int], Service]"
 
@@ -61,10 +58,9 @@ class Reload:
 class Lease:
     """A service that one request uses, until it is closed. A context manager."""
 
-    def __init__(self, service: Service, requests: Counter[Service]) -> None:
+    def __init__(self, service: Service) -> None:
         self.service = service
-        self._requests = requests
-        requests[service] += 1
+        service.users.begin()
 
     def __enter__(self) -> Service:
         return self.service
@@ -74,9 +70,7 @@ class Lease:
 
     def close(self) -> None:
         """The request does not use the service any more."""
-        self._requests[self.service] -= 1
-        if not self._requests[self.service]:
-            del self._requests[self.service]
+        self.service.users.end()
 
 
 class Deployment:
@@ -88,7 +82,6 @@ class Deployment:
     description  of the service that was loaded last; None before the first load
     failure      why the last load failed; empty if it did not
     pinned       whether the bundle stays loaded
-    claimed      the bundle is about to be unloaded: new requests wait until it is loaded again
     template     whether a setting gives the model a chat template, whatever the bundle has
 
     `open_bundle` opens the bundle. Everything else must be called from one event loop.
@@ -117,14 +110,14 @@ class Deployment:
         self.failure = ""
         self.failed_at = 0.0  # by time.monotonic
         self.pinned = False
-        self.claimed = False
+        self._unclaimed = asyncio.Event()
+        self._unclaimed.set()
         self.created = time.time()  # when the bundle was last opened
         self.last_used = time.monotonic()
         self.last_reload: Reload | None = None
         self.overwritten: tuple[str, ...] = ()  # files of the bundle that is served
         self._open_bundle = open_bundle
         self._files = FileWatch(folder)
-        self._requests: Counter[Service] = Counter()
         self._retiring: dict[Service, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
         self._one_at_a_time = asyncio.Lock()
@@ -173,7 +166,12 @@ class Deployment:
     @property
     def requests(self) -> int:
         """The number of requests that use the current service."""
-        return self._requests[self.current] if self.current else 0
+        return self.current.users.count if self.current else 0
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the bundle is about to be unloaded; new requests wait for its next load."""
+        return not self._unclaimed.is_set()
 
     @property
     def idle(self) -> bool:
@@ -184,7 +182,7 @@ class Deployment:
         """The current service, for one request. It exists."""
         assert self.current is not None, "the bundle is loaded"
         self.last_used = time.monotonic()
-        return Lease(self.current, self._requests)
+        return Lease(self.current)
 
     def open(self, *, reserved: int = 0) -> None:
         """Open the bundle before the event loop runs; raises the opener's errors.
@@ -210,7 +208,7 @@ class Deployment:
         self.manifest, self.description = service.manifest, service.description
         self.created, self.failure = service.started, ""
         self.last_used = time.monotonic()
-        self.claimed = False
+        self._unclaimed.set()
         if older is not None:
             self._retiring[older] = self._tasks.start(
                 f"the end of the old bundle of {self.name}", self._retire(older)
@@ -258,13 +256,13 @@ class Deployment:
         New requests wait meanwhile. If the caller is cancelled while it waits, the bundle stays
         loaded.
         """
-        self.claimed = True
+        self._unclaimed.clear()
         try:
-            while self.requests:
-                await asyncio.sleep(_IDLE_INTERVAL)
+            while self.current is not None and self.current.users.count:
+                await self.current.users.unused()
             service, self.current = self.current, None
         finally:
-            self.claimed = False
+            self._unclaimed.set()
         if service is not None:
             self.overwritten = ()
             assert self.metrics is not None
@@ -277,7 +275,7 @@ class Deployment:
     async def settled(self) -> None:
         """Wait until the bundle is not about to be unloaded."""
         while self.claimed:
-            await asyncio.sleep(_IDLE_INTERVAL)
+            await self._unclaimed.wait()
 
     def drain(self) -> None:
         """Reject new requests and reloads; finish the accepted requests."""
@@ -369,12 +367,11 @@ class Deployment:
 
     async def _retire(self, older: Service) -> None:
         """Stop a service when its last request is answered, and free its memory."""
-        while self._requests[older]:
-            await asyncio.sleep(_IDLE_INTERVAL)
+        await older.users.unused()
         try:
             await older.stop()
         finally:
-            del self._requests[older], self._retiring[older], older
+            del self._retiring[older], older
             _free_garbage()
 
     def _record(self, start: float, message: str, *, succeeded: bool) -> Reload:

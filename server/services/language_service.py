@@ -14,10 +14,11 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from typing_extensions import override
+
 from hearthd.models.bundle import (
     CHAT_TEMPLATE,
     DEFAULT_PREFIX_CACHE,
-    PREFIX,
     SIGNATURE_MEMORY,
     TOKENIZER,
     Admitted,
@@ -26,11 +27,10 @@ from hearthd.models.bundle import (
     read_manifest_of,
 )
 from hearthd.runtime.device import start_threads
-from hearthd.runtime.kv_blocks import read_blocks
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.open_bundle import check_and_load
 from hearthd.runtime.self_test import self_test
-from hearthd.server.engine.backend import Backend
+from hearthd.server.engine.backend import Backend, Worker
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import PrefixStore
@@ -41,7 +41,7 @@ from hearthd.server.metrics import LanguageMetrics
 from hearthd.server.process.free_memory import free_memory
 from hearthd.server.process.memory_limit import admit
 from hearthd.server.services.loaded_adapters import LoadedAdapters
-from hearthd.server.services.service import Description, Service, Worker, fingerprint
+from hearthd.server.services.service import Description, Service, fingerprint
 from hearthd.server.text.choices import Choices
 from hearthd.server.text.completer import Completer
 from hearthd.server.text.tokenizer import Tokenizer
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.models.bundle import ProgramFile, PublicKey
-    from hearthd.runtime.interface import Rows, Runtime
+    from hearthd.runtime.interface import Runtime
     from hearthd.runtime.self_test import Level, Verdict
     from hearthd.server.engine.generation import AdapterUse
     from hearthd.server.engine.state import EngineState
@@ -135,8 +135,8 @@ class LanguageService(Service):
         )
 
     @property
+    @override
     def description(self) -> Description:
-        """See Service.description."""
         state, special, name = self.state(), self.manifest.special_tokens, self.tokenizer.name
         return Description(
             slots=len(state.slots),
@@ -238,7 +238,6 @@ class LocalLanguageService(LanguageService):
         *,
         name: str | None = None,
         template: ChatTemplate | None = None,
-        prefix: Mapping[bytes, Rows] | None = None,
         level: Level = "quick",
         program: ProgramFile | None = None,
     ) -> None:
@@ -249,7 +248,7 @@ class LocalLanguageService(LanguageService):
             eos=manifest.special_tokens.eos,
             queue_limit=options.queue_limit,
             exact_logits=options.exact_logits,
-            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store, pinned=prefix)
+            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store)
             if options.cache_ram
             else None,
             costs=Costs(runtime.verify_tokens)
@@ -283,8 +282,9 @@ class LocalLanguageService(LanguageService):
         """Load adapters by name, before the service is started; raises CannotLoad."""
         self._loaded.open(folders, self._runtime)
 
+    @override
     async def stop(self) -> None:
-        """See Service.stop. Also finish writing the prefix cache to disk."""
+        """Also finish writing the prefix cache to disk."""
         await super().stop()
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
@@ -333,7 +333,6 @@ def open_language_service(
         dataclasses.replace(options, cache_ram=admitted.prefix_cache),
         name=name or bundle.resolve().name,
         template=open_template(bundle, manifest, tokenizer, instead=chat_template),
-        prefix=_baked_prefix(bundle, manifest),
         level=level,
         program=runtime.program,
     )
@@ -361,12 +360,6 @@ def open_template(
     from hearthd.server.text.templates.chat_template import ChatTemplate  # imports Jinja
 
     return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens, instead=instead)
-
-
-def _baked_prefix(bundle: Path, manifest: LanguageManifest) -> Mapping[bytes, Rows] | None:
-    if PREFIX not in {record.name for record in manifest.files}:
-        return None
-    return read_blocks(bundle / PREFIX, manifest.block_bytes)
 
 
 def _prefix_store(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.models.peft.adapter_factors import read_factors
 from hearthd.models.peft.adapter_settings import BadAdapter
 from hearthd.runtime.device import CannotLoad
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from hearthd.models.peft.adapter_factors import AdapterFactors
     from hearthd.runtime.interface import Runtime
     from hearthd.server.engine.engine import Engine
-
-_IDLE_INTERVAL = 0.05  # seconds between checks whether an adapter still has requests
 
 
 class LoadedAdapters(Adapters):
@@ -53,8 +53,9 @@ class LoadedAdapters(Adapters):
             runtime.write_adapter(adapter.place, factors.arrays)
             self._by_place[adapter.place] = adapter
 
+    @override
     async def load(self, path: str, name: str | None) -> Adapter:
-        """As Adapters.load, from the allowed folder."""
+        """The folder must be in the allowed one."""
         folder = self._folder(path)
         adapter = self._reserve(name or folder.name, folder)
         self._loading[adapter.place] = adapter.name
@@ -72,18 +73,18 @@ class LoadedAdapters(Adapters):
         self._by_place[adapter.place] = adapter
         return adapter
 
+    @override
     async def unload(self, adapter: Adapter) -> None:
-        """As Adapters.unload. Its place is free then."""
+        """The place of the adapter is free afterwards."""
         adapter.leaving = True
         try:
-            while adapter.users:
-                await asyncio.sleep(_IDLE_INTERVAL)
+            await adapter.users.unused()
             self._by_place.pop(adapter.place, None)
         finally:
             adapter.leaving = False
 
+    @override
     def set_defaults(self, scales: Mapping[int, float]) -> None:
-        """As Adapters.set_defaults."""
         chosen = {self.numbered(id_, "id"): scale for id_, scale in scales.items()}
         require_one(list(chosen.values()), "scale")
         for adapter in self:

@@ -16,12 +16,13 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hearthd.models.bundle import MANIFEST, digest
 from hearthd.runtime.open_bundle import hashed_files
 from hearthd.runtime.self_test import Level
 from hearthd.server.errors import SelfTestFailed, Starting
+from hearthd.server.services.use_count import UseCount
 from hearthd.server.version import version
 
 if TYPE_CHECKING:
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 
     from hearthd.models.bundle import Manifest, ProgramFile
     from hearthd.runtime.self_test import Verdict
+    from hearthd.server.engine.backend import Worker
     from hearthd.server.errors import Unavailable
     from hearthd.server.metrics import Metrics
 
 # Level is exported for the API layer, which does not import the runtime.
-__all__ = ["Description", "Level", "Service", "Worker", "fingerprint"]
+__all__ = ["Description", "Level", "Service", "fingerprint"]
 
 log = logging.getLogger(__name__)
 
@@ -69,36 +71,13 @@ class Description:
     eos: str
 
 
-class Worker(Protocol):
-    """The thread that owns the runtime."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether no accepted request has a client any more."""
-
-    def unavailable(self) -> Unavailable | None:
-        """Why the worker rejects requests now, or None."""
-
-    def start(self) -> None:
-        """Accept requests. From now on only the thread may use the runtime."""
-
-    def drain(self) -> None:
-        """Reject new requests; finish the accepted ones."""
-
-    def cancel(self) -> None:
-        """Cancel the accepted requests when the current call of the runtime returns."""
-
-    def close(self) -> None:
-        """Cancel, and wait until the thread has ended."""
-
-
 class Service:
     """One bundle, from its self-test to its last answer.
 
     `name` is the model's name in the API; None for its architecture. `memory` is what the bundle
     takes besides SHARED_MEMORY, in bytes. `signed` says whether its signature was checked.
     `self_test` compares computed values with the bundle's golden values, in a thread of its own.
-    `program` computes the answers; None if none is known, as in a test.
+    `program` computes the answers; None if none is known, as in a test. `users` are its requests.
     """
 
     manifest: Manifest
@@ -123,6 +102,7 @@ class Service:
         self.started = time.time()
         self.fingerprint = fingerprint(manifest, program)
         self.verdict: Verdict | None = None
+        self.users = UseCount()
         self._worker = worker
         self._self_test = self_test
         self._tested: Future[Verdict] | None = None

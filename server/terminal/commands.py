@@ -13,6 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from hearthd.models.bundle import BundleError, bundle_home
+from hearthd.models.validation import expected
 from hearthd.runtime.interrupts import keyboard_interrupts
 from hearthd.server import flags
 from hearthd.server.api.generation_fields import GenerationFields
@@ -20,7 +21,6 @@ from hearthd.server.errors import InvalidRequest, ServerError
 from hearthd.server.services.language_service import LanguageService, open_language_service
 from hearthd.server.terminal.conversation import converse
 from hearthd.server.terminal.session import Session, usage_line
-from hearthd.server.validation import expected
 
 # Fields of an API request that have no use in a terminal.
 NOT_HERE = frozenset(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import tokenizers
 from tokenizers import models, normalizers
+from typing_extensions import override
 
 from hearthd.server.text.answer_decoder import InvalidDecoder, answer_decoder
 
@@ -130,7 +131,7 @@ def _without_added_tokens(whole: dict[str, Any]) -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer.from_str(json.dumps(whole))
     whole["model"] = {"type": "BPE", "vocab": {}, "merges": []}
     bpe = _bpe(model)
-    # Free a million objects before others are made that stay: see `no_other_thread`.
+    # Free a million objects before others are made that stay and would hold their arenas.
     del model
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
     tokenizer.model = bpe
@@ -153,12 +154,15 @@ class _Merges(Sequence[tuple[str, str]]):
     def __init__(self, merges: list[Any]) -> None:
         self._merges = merges
 
+    @override
     def __len__(self) -> int:
         return len(self._merges)
 
+    @override
     def __getitem__(self, index: Any) -> Any:
         return tuple(self)[index]
 
+    @override
     def __iter__(self) -> Iterator[Any]:
         # Without Python code for each of half a million merges.
         if self._merges and isinstance(self._merges[0], str):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,6 +44,7 @@ class Words(Sequence[bytes]):
         result._ends.extend(self._ends[-1:] * (size - len(result)))
         return result
 
+    @override
     def __len__(self) -> int:
         return len(self._ends) - 1
 
@@ -52,11 +54,13 @@ class Words(Sequence[bytes]):
     @overload
     def __getitem__(self, index: slice) -> tuple[bytes, ...]: ...
 
+    @override
     def __getitem__(self, index: int | slice) -> bytes | tuple[bytes, ...]:
         if isinstance(index, slice):
             return tuple(self[at] for at in range(len(self))[index])
         at = range(len(self))[index]
         return self._text[self._ends[at] : self._ends[at + 1]]
 
+    @override
     def __iter__(self) -> Iterator[bytes]:
         return (self._text[start:end] for start, end in itertools.pairwise(self._ends))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from typing_extensions import override
 
 from examples.train_tiny_gemma import CONFIG as SMALL
 from hearthd.baker.atomic_folder import BakeError
@@ -48,13 +49,7 @@ from hearthd.models.program import ProgramOptions, parameter_types
 from hearthd.runtime.cpu_features import UnsupportedCpu
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import (
-    OTHER_TARGET,
-    Silent,
-    bake_request,
-    few_entry_points,
-    packaged,
-)
+from tests.conftest import OTHER_TARGET, Silent, bake_request, few_entry_points, packaged
 from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
@@ -218,6 +213,7 @@ def test_a_folder_that_is_not_a_bundle_is_not_replaced(tmp_path: Path) -> None:
 
 class InterruptedAtLowering(Silent):
     @contextmanager
+    @override
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
         if name == "lower to StableHLO":
             raise KeyboardInterrupt

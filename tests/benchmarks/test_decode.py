@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typing_extensions import override
 
 from benchmarks.decode import (
     FIGURES,
@@ -80,6 +81,7 @@ def test_decode_steps_are_measured_three_times() -> None:
     read: list[int] = []
 
     class Counting(FakeRuntime):
+        @override
         def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
             read.extend(positions)
             return super().decode(slots, tokens, positions, exact)

@@ -20,9 +20,7 @@ from benchmarks.report.figures import (
 )
 from benchmarks.report.speed_plots import (
     ModelPoint,
-    SizePoint,
     SpeedLine,
-    kl_by_bytes,
     speed_by,
     speed_by_kl,
 )
@@ -115,29 +113,3 @@ def test_plots_name_their_models_and_axes_and_are_reproducible(tmp_path: Path) -
     assert {"Hearth int8-g32", "llama.cpp Q8_0", "all together, tokens/s", "1", "8", "16"} <= shown
     for name in ("kl.svg", "by.svg"):
         assert (tmp_path / "a" / name).read_bytes() == (folder / name).read_bytes()
-
-
-def test_a_point_of_the_best_model_is_inside_the_plot(tmp_path: Path) -> None:
-    speed_by_kl(tmp_path / "kl.svg", [ModelPoint(name="f32", is_hearth=True, kl=0, speed=90)])
-    svg = ET.parse(tmp_path / "kl.svg").getroot()
-    (label,) = (text for text in svg.iter(f"{SVG}text") if text.text == "f32")
-    assert 60 < float(label.get("x", "")) < 370
-    assert float(label.get("y", "")) > 0
-
-
-def test_the_points_of_hearth_are_joined_in_the_order_of_their_sizes(tmp_path: Path) -> None:
-    models = (("int8", True, 270, 1e-3), ("Q4_0", False, 240, 0.3), ("int4", True, 220, 0.09))
-    points = [
-        SizePoint(name=name, is_hearth=is_hearth, kl=kl, megabytes=megabytes)
-        for name, is_hearth, megabytes, kl in models
-    ]
-    kl_by_bytes(tmp_path / "kl.svg", points)
-    svg = ET.parse(tmp_path / "kl.svg").getroot()
-    paths = {path.get("class"): path.get("d", "") for path in svg.iter(f"{SVG}path")}
-    left, right = (part.split() for part in paths["line s0"].removeprefix("M").split("L"))
-    assert float(left[0]) < float(right[0])  # int4 reads fewer bytes
-    assert float(left[1]) < float(right[1])  # and is less exact: further up
-    assert paths["dots s0"].count("M") == 2
-    assert paths["dots s1"].count("M") == 1
-    names = {"int8", "Q4_0", "int4", "Hearth", "llama.cpp", "weights read per token, MB", "300"}
-    assert names <= texts(tmp_path / "kl.svg")

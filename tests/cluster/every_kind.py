@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hearthd.server.cluster.bundles import Bundle, TextParts
+from typing_extensions import override
+
+from hearthd.server.cluster.bundles import Bundle, Bundles, TextParts
 from hearthd.server.services.encoder_service import EncoderService
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.services.loaded_adapters import read_adapters
@@ -25,7 +27,7 @@ NAMES = ("language", "embedder", "reranker", "functions")
 
 
 @dataclass(frozen=True)
-class EveryKind:
+class EveryKind(Bundles):
     """Opens the models in NAMES.
 
     `lora` are the folders of the language model's adapters by name, which has two places.
@@ -45,12 +47,12 @@ class EveryKind:
             adapters=adapters if name == "language" else (),
         )
 
+    @override
     def open_model(self, bundle: Bundle) -> Service:
-        """As Bundles.open_model."""
         return self.service(bundle.name)
 
+    @override
     def open_text(self, bundle: Bundle) -> TextParts:
-        """As Bundles.open_text."""
         service = self.service(bundle.name)
         if isinstance(service, LanguageService | EncoderService):
             return TextParts(service.manifest, service.tokenizer)

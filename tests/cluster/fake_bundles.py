@@ -7,7 +7,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hearthd.server.cluster.bundles import Bundle, TextParts
+from typing_extensions import override
+
+from hearthd.server.cluster.bundles import Bundle, Bundles, TextParts
 from hearthd.server.engine.generation import Request
 from hearthd.server.sampling.options import SamplingOptions
 from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
@@ -24,7 +26,7 @@ LIBRARY = fakes.gemma_like(special=(*templates.GEMMA_SPECIAL, *templates.CHATML_
 
 
 @dataclass(frozen=True)
-class FakeBundles:
+class FakeBundles(Bundles):
     """Opens the bundle of a FakeRuntime with these fields, and a prefix cache of `cache_ram`.
 
     The fields of the runtime take the place of a folder in the id of a bundle, so an opener with
@@ -46,8 +48,8 @@ class FakeBundles:
             memory=0,
         )
 
+    @override
     def open_model(self, bundle: Bundle) -> LocalLanguageService:
-        """As Bundles.open_model."""
         runtime = _runtime_of(bundle)
         tokenizer, template = self._text(runtime)
         return LocalLanguageService(
@@ -59,8 +61,8 @@ class FakeBundles:
             template=template,
         )
 
+    @override
     def open_text(self, bundle: Bundle) -> TextParts:
-        """As Bundles.open_text."""
         runtime = _runtime_of(bundle)
         return TextParts(fakes.manifest_of(runtime), *self._text(runtime))
 

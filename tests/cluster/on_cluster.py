@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx
 import pytest
 from ray import serve
+from typing_extensions import override
 
 from hearthd.server.cluster import application
-from hearthd.server.cluster.bundles import Bundle, TextParts
+from hearthd.server.cluster.bundles import Bundle, Bundles, TextParts
 from hearthd.server.cluster.front import Front
 from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
 from hearthd.server.services.service import fingerprint
@@ -51,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @dataclass(frozen=True)
-class PickledBundle:
+class PickledBundle(Bundles):
     """The parts of a service that can be sent to another process; opens a service like it."""
 
     runtime: FakeRuntime
@@ -70,8 +71,8 @@ class PickledBundle:
             memory=0,
         )
 
-    def open_model(self, bundle: Bundle) -> LocalLanguageService:  # noqa: ARG002
-        """As Bundles.open_model."""
+    @override
+    def open_model(self, bundle: Bundle) -> LocalLanguageService:
         tokenizer, template = self._text()
         return LocalLanguageService(
             self.runtime,
@@ -82,8 +83,8 @@ class PickledBundle:
             template=template,
         )
 
-    def open_text(self, bundle: Bundle) -> TextParts:  # noqa: ARG002
-        """As Bundles.open_text."""
+    @override
+    def open_text(self, bundle: Bundle) -> TextParts:
         return TextParts(self.manifest, *self._text())
 
     def _text(self) -> tuple[Tokenizer, ChatTemplate | None]:
@@ -98,6 +99,7 @@ class PickledBundle:
 class PrefixedFront(Front):
     """A front below a path of its own, so that several applications run at a time."""
 
+    @override
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray."""
         app = super().__serve_build_asgi_app__()

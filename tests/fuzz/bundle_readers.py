@@ -25,7 +25,6 @@ from hearthd.models.bundle import (
     verify_files,
     write_manifest,
 )
-from hearthd.runtime.kv_blocks import read_blocks, write_blocks
 from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.setting_files import read_keys
@@ -98,16 +97,6 @@ def _archive() -> Files:
 def _read_archive(folder: Path) -> None:
     for values in open_archive(folder / "params.irpa").values():
         values.sum()
-
-
-def _blocks() -> Files:
-    blocks = {hashlib.sha256(b"%d" % i).digest(): _ROWS + np.uint8(i) for i in range(3)}
-    return {"prefix.kv": written(lambda path: write_blocks(path, blocks))}
-
-
-def _read_blocks(folder: Path) -> None:
-    for rows in read_blocks(folder / "prefix.kv", _ROWS.nbytes).values():
-        assert rows.nbytes == _ROWS.nbytes
 
 
 def stored_block(folder: Path) -> Path:
@@ -192,13 +181,6 @@ BUNDLES = (
         damage={"params.irpa": damaged_bytes},
         read=_read_archive,
         refusals=(BadArchive,),
-    ),
-    Reader(
-        name="prefix.kv",
-        files=functools.cache(_blocks),
-        damage={"prefix.kv": damaged_bytes},
-        read=_read_blocks,
-        refusals=(BundleError,),
     ),
     Reader(
         name="prefix-store",

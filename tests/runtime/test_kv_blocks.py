@@ -1,17 +1,11 @@
-"""Keys of blocks, and the file of blocks in a bundle."""
+"""Keys of blocks of KV rows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearthd.runtime.kv_blocks import block_keys, read_blocks, write_blocks
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from hearthd.runtime.kv_blocks import block_keys
 
 
 @given(st.lists(st.integers(0, 2**31), max_size=20), st.integers(1, 6), st.data())
@@ -32,13 +26,3 @@ def test_a_key_identifies_all_tokens_up_to_its_end(
 def test_keys_do_not_depend_on_later_tokens() -> None:
     assert block_keys([1, 2, 3, 4, 5], 2) == block_keys([1, 2, 3, 4], 2)
     assert block_keys([1, 2, 3, 4], 2) != block_keys([1, 2, 3, 4], 4)
-
-
-def test_a_file_of_blocks_is_read_as_written(tmp_path: Path) -> None:
-    keys = block_keys([1, 2, 3], 1)
-    blocks = {key: np.full(1000, i, np.uint8) for i, key in enumerate(keys)}
-    write_blocks(tmp_path / "x", blocks)
-    loaded = read_blocks(tmp_path / "x", 1000)
-    assert loaded.keys() == blocks.keys()
-    for key, rows in blocks.items():
-        np.testing.assert_array_equal(loaded[key], rows)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 
@@ -63,6 +64,7 @@ def test_rows_that_would_be_overwritten_are_skipped() -> None:
     written = []
 
     class Watched(np.ndarray):
+        @override
         def __setitem__(self, rows: Any, values: Any) -> None:
             written.append(rows)
 

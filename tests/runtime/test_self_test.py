@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from hearthd.models.bundle import GoldenRow
 from hearthd.models.dsl.fused import LOGIT_MARGIN
@@ -56,6 +57,7 @@ def test_logits_that_may_be_approximate_are_not_compared(below: float, passes: b
 
     @dataclass(kw_only=True)
     class Wrong(FakeRuntime):
+        @override
         def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
             logits = super().decode(slots, tokens, positions, exact)
             largest = logits.max(axis=1, keepdims=True)
@@ -101,6 +103,7 @@ def test_every_variant_and_every_row_of_a_batch_is_tested() -> None:
 
     @dataclass(kw_only=True)
     class Wrong(FakeRuntime):
+        @override
         def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
             logits = super().decode(slots, tokens, positions, exact)
             if len(slots) == 3:
@@ -109,6 +112,7 @@ def test_every_variant_and_every_row_of_a_batch_is_tested() -> None:
 
     @dataclass(kw_only=True)
     class TwoVariants(FakeRuntime):
+        @override
         def variants(self) -> Mapping[str, Reader]:
             return {"one": self, "three": wrong}
 
@@ -151,6 +155,7 @@ def self_test_of_row(row: GoldenRow, saved: bytes, level: Level = "full") -> Ver
 
     @dataclass(kw_only=True)
     class Caching(FakeRuntime):
+        @override
         def save(self, slot: int, start: int, stop: int) -> Any:
             assert (slot, start, stop) == (0, len(CASE.prompt_ids) - 1, len(CASE.prompt_ids))
             return np.frombuffer(b"abc" + saved + b"d", np.uint8)

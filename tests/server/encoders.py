@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors
+from typing_extensions import override
 
 from hearthd.models.bundle import (
     FORMAT,
@@ -22,6 +23,7 @@ from hearthd.models.bundle import (
     OutputSpec,
     Target,
 )
+from hearthd.runtime.array_functions import Functions
 from hearthd.runtime.golden_arrays import GoldenExample
 from hearthd.server.services.array_service import local_calls
 from hearthd.server.services.encoder_service import EncoderService
@@ -61,14 +63,15 @@ def _function(batch: int, length: int, width: int) -> FunctionSpec:
 
 
 @dataclass(kw_only=True)
-class FakeEncoder:
+class FakeEncoder(Functions):
     """Computes the vectors or scores. `calls` has the function and the counts of each call."""
 
     scores: bool
     calls: list[tuple[str, list[int]]] = field(default_factory=list)
 
+    @override
     def run(self, function: str, inputs: Arrays) -> Arrays:
-        """As Functions.run, and as strict as a real runtime."""
+        """As strict as a real runtime."""
         assert all(array.dtype == np.int32 for array in inputs.values())
         tokens, types, counts = (inputs[name] for name in ("tokens", "types", "counts"))
         assert function == f"encode_{tokens.shape[0]}x{tokens.shape[1]}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from typing_extensions import override
 
 from hearthd.models.bundle import (
     FORMAT,
@@ -257,6 +258,7 @@ class ScriptedRuntime(FakeRuntime):
 
     script: Script
 
+    @override
     def _append(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         logits = super()._append(slot, tokens, start)
         read, cue = self._read[slot], list(self.script.cue)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.models.bundle import (
     FORMAT,
@@ -16,6 +17,7 @@ from hearthd.models.bundle import (
     OutputSpec,
     Target,
 )
+from hearthd.runtime.array_functions import Functions
 from hearthd.runtime.golden_arrays import GoldenExample
 from hearthd.server.services.array_service import ArrayService, local_calls
 from tests.server.fakes import NOWHERE
@@ -51,7 +53,7 @@ FUNCTIONS = {"step": STEP, "root": ROOT}
 
 
 @dataclass(kw_only=True)
-class FakeFunctions:
+class FakeFunctions(Functions):
     """Computes the two functions; every call waits until `gate` is open."""
 
     gate: threading.Event = field(default_factory=threading.Event)
@@ -61,8 +63,9 @@ class FakeFunctions:
     def __post_init__(self) -> None:
         self.gate.set()
 
+    @override
     def run(self, function: str, inputs: Arrays) -> Arrays:
-        """As Functions.run, and as strict as a real runtime."""
+        """As strict as a real runtime."""
         for spec in FUNCTIONS[function].inputs:
             assert spec.name in inputs or spec.default == "zeros"
             assert inputs.get(spec.name, np.zeros(spec.shape)).shape == spec.shape

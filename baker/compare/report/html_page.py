@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree as ET
 
 import jinja2
 from markupsafe import Markup
@@ -74,7 +73,7 @@ def _figures(report: Report) -> list[ReportFigure]:
 def _by_position(
     group: str, kl: str, series: list[plots.Series], x_label: str
 ) -> list[ReportFigure]:
-    divergence = f"{kl} in nats by position, {group}: every position, and means of neighbours"
+    divergence = f"{kl} in nats by position, {group}: every position, and means of neighbors"
     agreement = f"Positions with the same top token, {group}"
     return [
         _figure(divergence, plots.kl_by_position(series, divergence, x_label)),
@@ -82,5 +81,5 @@ def _by_position(
     ]
 
 
-def _figure(caption: str, svg: ET.Element) -> ReportFigure:
-    return ReportFigure(caption=caption, svg=Markup(ET.tostring(svg, encoding="unicode")))
+def _figure(caption: str, svg: str) -> ReportFigure:
+    return ReportFigure(caption=caption, svg=Markup(svg))

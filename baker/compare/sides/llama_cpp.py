@@ -108,31 +108,31 @@ class LlamaCpp:
 
     @property
     def vocab_size(self) -> int:
-        """As Reader.vocab_size."""
+        """See Reader."""
         return int(self._api.llama_vocab_n_tokens(self._vocabulary))
 
     @property
     def context(self) -> int:
-        """As Reader.context."""
+        """See Reader."""
         return self._context_size
 
     @property
     def slots(self) -> int:
-        """As Reader.slots."""
+        """See Reader."""
         return 1
 
     @property
     def chunk(self) -> int:
-        """As Reader.chunk."""
+        """See Reader."""
         return _CHUNK
 
     @property
     def batch(self) -> int:
-        """As Reader.batch."""
+        """See Reader."""
         return 1
 
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
-        """As Reader.prefill; `start` is 0 or the next position.
+        """See Reader; `start` is 0 or the next position.
 
         llama.cpp computes logits with the last token of a batch, so tokens wait for `decode` and
         are read in the same call, while a batch has room.
@@ -156,7 +156,7 @@ class LlamaCpp:
         positions: Sequence[int],
         exact: Sequence[bool] = (),  # noqa: ARG002 - logits of llama.cpp are always exact
     ) -> NDArray[np.float32]:
-        """As Reader.decode."""
+        """See Reader."""
         assert len(slots) == len(tokens) == 1, f"decode of {len(slots)} sequences, expected 1"
         here = self._read + len(self._waiting)
         assert positions[0] in (0, here), f"position {positions[0]}, expected 0 or {here}"
@@ -200,7 +200,7 @@ class LlamaCpp:
         self._read += len(tokens)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
-        """As Vocabulary.tokenize; names of special tokens in the text stay text."""
+        """See Vocabulary; names of special tokens in the text stay text."""
         data = text.encode()
         room = len(data) + 2  # a token has at least one byte; plus <bos> and <eos>
         ids = (self._api.llama_token * room)()
@@ -208,7 +208,7 @@ class LlamaCpp:
         return tuple(ids[:count])
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
-        """As Vocabulary.detokenize; a broken character at the end becomes U+FFFD."""
+        """See Vocabulary; a broken character at the end becomes U+FFFD."""
         return b"".join(self._piece(token) for token in token_ids).decode(errors="replace")
 
     def load_adapter(self, path: Path) -> Any:

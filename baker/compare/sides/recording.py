@@ -13,13 +13,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pydantic import NonNegativeInt  # noqa: TC002  pydantic reads annotations
+
 from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.weights.source import read_text
 from hearthd.models import strict_json
+from hearthd.models.typed_json import typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
 
 # Digits kept of a log-probability: far below any difference caused by rounding in f32.
 _DIGITS = 5
@@ -57,22 +61,40 @@ class Recording:
     cases: tuple[Case, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _WrittenCase:
+    """A case as the file has it."""
+
+    prompt: str
+    prompt_ids: tuple[NonNegativeInt, ...]
+    greedy_ids: tuple[NonNegativeInt, ...]
+    text: str
+    top5: tuple[tuple[tuple[NonNegativeInt, float], ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    """A recording as the file has it."""
+
+    meta: dict[str, Any]
+    cases: dict[str, _WrittenCase]
+
+
 def read_recording(path: Path) -> Recording:
     """Read a recording; raises RecordingError."""
     try:
         data = strict_json.parse(read_text(path))
     except (OSError, ValueError) as error:
         raise RecordingError(f"{path} cannot be read as JSON: {error}") from error
-    _require(
-        isinstance(data, dict) and data.keys() == {"meta", "cases"}, str(path), "meta and cases"
-    )
-    for key in ("meta", "cases"):
-        _require(isinstance(data[key], dict), f"{path}: {key}", "an object")
-    _require(len(data["cases"]) > 0, f"{path}: cases", "at least one")
-    return Recording(
-        meta={key: str(value) for key, value in data["meta"].items()},
-        cases=tuple(_case(name, item, f"{path}: {name}") for name, item in data["cases"].items()),
-    )
+    try:
+        written = typed(_Written, data)
+        _require(len(written.cases) > 0, "cases", "at least one")
+        return Recording(
+            meta={key: str(value) for key, value in written.meta.items()},
+            cases=tuple(_case(name, case) for name, case in written.cases.items()),
+        )
+    except ValueError as error:
+        raise RecordingError(f"{path}: {error}") from error
 
 
 def write_recording(path: Path, recording: Recording) -> None:
@@ -98,43 +120,31 @@ def _case_json(case: Case) -> dict[str, Any]:
     }
 
 
-def _case(name: str, data: Any, where: str) -> Case:
-    fields = {"prompt", "prompt_ids", "greedy_ids", "text", "top5"}
-    _require(isinstance(data, dict) and data.keys() == fields, where, ", ".join(sorted(fields)))
-    for key in ("prompt", "text"):
-        _require(isinstance(data[key], str), f"{where}.{key}", "a text")
-    for key in ("prompt_ids", "greedy_ids"):
-        _require(_is_ids(data[key]) and len(data[key]) > 0, f"{where}.{key}", "token ids")
-    rows = data["top5"]
-    steps = len(data["greedy_ids"])
-    _require(isinstance(rows, list) and len(rows) == steps, f"{where}.top5", f"{steps} rows")
-    best = tuple(_best(row, f"{where}.top5[{index}]") for index, row in enumerate(rows))
-    for index, (row, token) in enumerate(zip(best, data["greedy_ids"], strict=True)):
+def _case(name: str, case: _WrittenCase) -> Case:
+    where, steps = f"cases.{name}", len(case.greedy_ids)
+    _require(steps > 0 and len(case.prompt_ids) > 0, where, "token ids")
+    _require(len(case.top5) == steps, f"{where}.top5", f"{steps} rows")
+    best = tuple(_best(row, f"{where}.top5[{index}]") for index, row in enumerate(case.top5))
+    for index, (row, token) in enumerate(zip(best, case.greedy_ids, strict=True)):
         _require(row.token_ids[0] == token, f"{where}.top5[{index}]", f"token {token} first")
     return Case(
         name=name,
-        prompt=data["prompt"],
-        prompt_ids=tuple(data["prompt_ids"]),
-        greedy_ids=tuple(data["greedy_ids"]),
-        text=data["text"],
+        prompt=case.prompt,
+        prompt_ids=case.prompt_ids,
+        greedy_ids=case.greedy_ids,
+        text=case.text,
         best=best,
     )
 
 
-def _best(row: Any, where: str) -> Best:
-    pairs = isinstance(row, list) and all(isinstance(p, list) and len(p) == 2 for p in row)
-    _require(pairs and len(row) >= 2, where, "at least two pairs of token id and log-probability")
+def _best(row: tuple[tuple[int, float], ...], where: str) -> Best:
+    _require(len(row) >= 2, where, "at least two pairs of token id and log-probability")
     ids, logprobs = zip(*row, strict=True)
-    _require(_is_ids(list(ids)), where, "token ids, first in each pair")
-    _require(all(type(p) in (int, float) and p <= 0 for p in logprobs), where, "log-probabilities")
+    _require(all(p <= 0 for p in logprobs), where, "log-probabilities")
     _require(list(logprobs) == sorted(logprobs, reverse=True), where, "the best first")
-    return Best(token_ids=ids, logprobs=tuple(float(p) for p in logprobs))
-
-
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
+    return Best(token_ids=ids, logprobs=logprobs)
 
 
 def _require(condition: bool, where: str, expected: str) -> None:
     if not condition:
-        raise RecordingError(f"{where}: expected {expected}")
+        raise ValueError(f"{where}: expected {expected}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
+from typing_extensions import override
+
 from hearthd.baker.compare.sides.prediction import FullPrediction, TopPrediction
 from hearthd.runtime.interface import prefill_all_but_last, read_prompt
 
@@ -133,8 +135,8 @@ class BundleSide(ReaderSide):
         super().__init__(runtime, about, vocabulary, exact=exact)
         self._runtime = runtime
 
+    @override
     def read(self, token_ids: Sequence[int], start: int) -> Iterator[FullPrediction]:
-        """See Side."""
         size = max(self._runtime.verify_tokens, default=0)
         if not size:
             yield from super().read(token_ids, start)
@@ -160,8 +162,8 @@ class LlamaSide(ReaderSide):
         """The size of all weights in the file, in bytes."""
         return self._llama.weights_bytes
 
+    @override
     def read(self, token_ids: Sequence[int], start: int) -> Iterator[FullPrediction]:
-        """See Side."""
         self._read = []  # the slot is about to hold another text
         return (
             FullPrediction(logits)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config import rope_scaling
 from hearthd.models.decoder.config.typed_keys import TypedKeys
@@ -138,6 +140,7 @@ class ConfigJson(TypedKeys):
         for section in self._sections.values():
             section.finish()
 
+    @override
     def _value(self, key: str, expected_type: type, options: Mapping[str, Any]) -> Any:
         if key in self._defaults:
             options = {"default": self._defaults[key]}

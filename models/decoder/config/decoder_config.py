@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from hearthd.models.config import MAX_LAYERS, ConfigError, ModelConfig
 from hearthd.models.decoder.config.config_json import POOLING, ConfigJson
 
@@ -46,6 +48,7 @@ class DecoderConfig(ModelConfig):
     mlp_bias: bool = False
     windows: tuple[int | None, ...] = ()
 
+    @override
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.by_layer:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from typing_extensions import override
 
 from hearthd.server.api.anthropic import message_blocks
 from hearthd.server.api.anthropic.error_bodies import ERRORS, stream_error
@@ -102,11 +103,12 @@ class MessagesRequest(TurnFields):
     )
 
     @property
+    @override
     def reasoning_budget(self) -> int | None:
-        """See TurnFields.reasoning_budget."""
         budget = self.thinking.budget_tokens if self.thinking else None
         return super().reasoning_budget if budget is None else budget
 
+    @override
     def rules(self) -> Grammar | None:
         """The grammar: of `output_config`, `output_format` or a field of all routes."""
         forms = {

@@ -101,6 +101,6 @@ def _listed(adapter: Adapter) -> ListedAdapter:
         name=adapter.name,
         path=adapter.folder.name,
         scale=adapter.default_scale,
-        requests=adapter.users,
+        requests=adapter.users.count,
         digest=adapter.digest.hex(),
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from typing_extensions import override
 
 from hearthd.server.api.current_service import CurrentLanguageService
 from hearthd.server.api.disconnect import unless_disconnected
@@ -89,8 +90,8 @@ class ChatRequest(TurnFields):
     )
 
     @property
+    @override
     def effort(self) -> Effort | None:
-        """See TurnFields.effort."""
         return self.reasoning_effort
 
     def turn(self) -> Turn:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import override
 
 from hearthd.server.api.current_service import CurrentLanguageService
 from hearthd.server.api.disconnect import unless_disconnected
@@ -135,10 +136,11 @@ class ResponsesRequest(TurnFields):
     metadata: Metadata = Field(default_factory=dict, description="Returned with the answer.")
 
     @property
+    @override
     def effort(self) -> Effort | None:
-        """See TurnFields.effort."""
         return self.reasoning.effort
 
+    @override
     def rules(self) -> Grammar | None:
         """The grammar, from `text` or a field of all routes; raises InvalidRequest for two."""
         rules, other = self.text.format.rules(), super().rules()

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
-from hearthd.server.sampling.constraint import ConstraintFailed
+from hearthd.server.sampling.constraint import Constraint, ConstraintFailed
 from hearthd.server.text.grammars.grammar import Grammars, Rules
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Constraints:
 
     def constraint(self, rules: AnswerRules) -> AnswerConstraint:
         """The constraint of an empty answer; raises InvalidRequest."""
-        answer: _Part = _FREE
+        answer: Constraint = _FREE
         if rules.grammar and rules.trigger:
             answer = _FromTrigger(
                 self.grammars.rules(rules.grammar), rules.trigger, self._tokenizer
@@ -83,28 +84,14 @@ class Constraints:
         return AnswerConstraint(rules, reasoning, answer, self._vocab_size)
 
 
-class _Part(Protocol):
-    """The constraint of a part of an answer."""
-
-    @property
-    def finished(self) -> bool:
-        """As Constraint.finished."""
-
-    def allowed(self) -> NDArray[np.bool_] | None:
-        """As Constraint.allowed."""
-
-    def accept(self, token: int) -> None:
-        """As Constraint.accept."""
-
-
-class AnswerConstraint:
+class AnswerConstraint(Constraint):
     """The state of one answer in its rules: the sampler's Constraint."""
 
     def __init__(
         self,
         rules: AnswerRules,
         reasoning: _ReasoningPart | None,
-        answer: _Part,
+        answer: Constraint,
         vocab_size: int,
     ) -> None:
         self.rules = rules
@@ -114,13 +101,13 @@ class AnswerConstraint:
         self._answer = answer
 
     @property
+    @override
     def finished(self) -> bool:
-        """As Constraint.finished."""
         inside = self._reasoning is not None and self._reasoning.inside
         return not inside and not self._forced and self._answer.finished
 
+    @override
     def allowed(self) -> NDArray[np.bool_] | None:
-        """As Constraint.allowed."""
         if self._forced:
             return _only(self._forced[0], self._vocab_size)
         if self._reasoning is None:
@@ -129,8 +116,8 @@ class AnswerConstraint:
             return self._reasoning.allowed()
         return self._reasoning.around(self._answer.allowed())
 
+    @override
     def accept(self, token: int) -> None:
-        """As Constraint.accept."""
         if self._forced:
             self._forced.popleft()
             return
@@ -146,16 +133,16 @@ class AnswerConstraint:
             self._reasoning = None
 
 
-class _Free:
+class _Free(Constraint):
     """Allows every token."""
 
     finished = False
 
-    def allowed(self) -> None:
-        """As Constraint.allowed."""
+    @override
+    def allowed(self) -> None: ...
 
-    def accept(self, token: int) -> None:
-        """As Constraint.accept."""
+    @override
+    def accept(self, token: int) -> None: ...
 
 
 _FREE = _Free()
@@ -188,7 +175,7 @@ class _ReasoningPart:
             self._forced = self._closing
 
     def allowed(self) -> NDArray[np.bool_] | None:
-        """As Constraint.allowed, inside the reasoning."""
+        """The tokens that may come next inside the reasoning; None for all."""
         return _only(self._forced[0], self._vocab_size) if self._forced else None
 
     def around(self, allowed: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
@@ -252,7 +239,7 @@ def _single_tokens(tokenizer: Tokenizer, *texts: str) -> frozenset[int]:
     return frozenset(ids[0] for ids in read if len(ids) == 1)
 
 
-class _FromTrigger:
+class _FromTrigger(Constraint):
     """Allows every token until a trigger, and from there on those of a grammar.
 
     Text that matches the trigger and not the grammar is free again.
@@ -269,16 +256,16 @@ class _FromTrigger:
         self._enforced = False
 
     @property
+    @override
     def finished(self) -> bool:
-        """As Constraint.finished."""
         return self._enforced and self._grammar.finished
 
+    @override
     def allowed(self) -> NDArray[np.bool_] | None:
-        """As Constraint.allowed."""
         return self._grammar.allowed() if self._enforced else None
 
+    @override
     def accept(self, token: int) -> None:
-        """As Constraint.accept."""
         if self._enforced:
             self._grammar.accept(token)
         elif self._possible:

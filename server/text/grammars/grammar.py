@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Literal
 
 import llguidance
 import numpy as np
+from typing_extensions import override
 
 from hearthd.server.errors import InvalidRequest
-from hearthd.server.sampling.constraint import ConstraintFailed
+from hearthd.server.sampling.constraint import Constraint, ConstraintFailed
 from hearthd.server.text.grammars.gbnf import gbnf_to_lark, is_gbnf
 from hearthd.server.text.grammars.schema_dialect import (
     InexactSchema,
@@ -72,8 +73,10 @@ class Grammar:
         return self.type in _JSON_TYPES
 
 
-class Rules:
+class Rules(Constraint):
     """The state of one answer in its grammar: a Constraint of the sampler."""
+
+    finished = False
 
     def __init__(
         self,
@@ -86,15 +89,14 @@ class Rules:
         self._vocabulary = vocabulary
         self._ends = ends
         self._keys = keys
-        self.finished = False
         self._allowed = self._next()
 
+    @override
     def allowed(self) -> NDArray[np.bool_]:
-        """As Constraint.allowed."""
         return self._allowed
 
+    @override
     def accept(self, token: int) -> None:
-        """As Constraint.accept."""
         self._matcher.consume_token(token)
         self._read(self._vocabulary.words[token])
         self._allowed = self._next()

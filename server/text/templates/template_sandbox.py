@@ -22,6 +22,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
+from typing_extensions import override
 
 from hearthd.server.text.templates.template_budget import Budget, LimitExceeded
 from hearthd.server.text.templates.template_operations import (
@@ -99,6 +100,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         """The operator `~`."""
         return self.concat(map(str, parts))
 
+    @override
     def concat(self, parts: Iterable[str]) -> str:
         """Join the parts of a text; Jinja calls this for blocks, macros and whole templates."""
         texts, size = [], 0
@@ -109,6 +111,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         self._budget.spend(size)
         return "".join(texts)
 
+    @override
     def call(self, context: Context, called: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a function or method, with checks."""
         self.check_time()
@@ -117,17 +120,20 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             check_method(self._budget, called.__name__, (owner, *args))
         return self.checked(super().call(context, called, *args, **kwargs))
 
+    @override
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Apply a binary operator, with checks."""
         self.check_time()
         check_operator(self._budget, operator, left, right)
         return self.checked(super().call_binop(context, operator, left, right))
 
+    @override
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """As Jinja's; of Python's own values only METHODS."""
         known = next((names for type_, names in METHODS.items() if isinstance(obj, type_)), None)
         return (known is None or attr in known) and super().is_safe_attribute(obj, attr, value)
 
+    @override
     def wrap_str_format(self, value: Any) -> None:
         """Texts have no `format` here."""
 
@@ -177,8 +183,8 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 class _Generation(Extension):
     """`{% generation %}`, which marks the model's words for training. Here it is only its body."""
 
+    @override
     def parse(self, parser: Parser) -> list[nodes.Node]:
-        """See Extension.parse."""
         next(parser.stream)
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
@@ -189,6 +195,7 @@ _Generation.tags = {"generation"}
 class _Namespace(Namespace):
     """Namespaces can hold one another, so their text does not show what they hold."""
 
+    @override
     def __repr__(self) -> str:
         return "<Namespace>"
 

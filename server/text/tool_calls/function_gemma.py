@@ -11,6 +11,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from hearthd.server.text.tool_calls.call_format import (
     CallFormat,
     Parsed,
@@ -40,8 +42,8 @@ class FunctionGemmaCalls(CallFormat):
     stop = (_RESPONSE,)
     json = False
 
+    @override
     def parse(self, text: str, *, final: bool) -> Parsed | None:
-        """See CallFormat.parse."""
         body, end, _ = text[len(_START) :].partition(_END)
         if not end and not final:
             return None
@@ -49,10 +51,10 @@ class FunctionGemmaCalls(CallFormat):
         length = len(_START) + len(body) + len(end)
         return Parsed(length=length, calls=(call,) if call else ())
 
+    @override
     def lark(
         self, tools: Sequence[Signature], quote: Callable[[str], str], *, parallel: bool
     ) -> str:
-        """See CallFormat.lark."""
         rules = [
             "calls: call+" if parallel else "calls: call",
             "call: " + " | ".join(f"call_{number}" for number in range(len(tools))),

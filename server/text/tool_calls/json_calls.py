@@ -14,6 +14,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from hearthd.server.text.tool_calls.call_format import (
     CallFormat,
     Parsed,
@@ -45,8 +47,8 @@ class JsonCalls(CallFormat):
     special: tuple[str, ...] = ()
     id_length: int | None = None
 
+    @override
     def parse(self, text: str, *, final: bool) -> Parsed | None:
-        """See CallFormat.parse."""
         start = max(len(start) for start in self.starts if text.startswith(start))
         try:
             value, end = read_json(text, start)
@@ -70,10 +72,10 @@ class JsonCalls(CallFormat):
             return None
         return tool_call(item.get("name"), item.get(self.arguments_key, {}))
 
+    @override
     def lark(
         self, tools: Sequence[Signature], quote: Callable[[str], str], *, parallel: bool
     ) -> str:
-        """See CallFormat.lark."""
         start, end = quote(self.starts[0]), quote(self.end) if self.end else ""
         parallel = parallel and not self.only_first
         if "{" in self.starts:  # the marker may be absent
@@ -112,8 +114,9 @@ class LlamaCalls(JsonCalls):
     only_first: bool = True
     special: tuple[str, ...] = (_PYTHON_TAG,)
 
+    @override
     def parse(self, text: str, *, final: bool) -> Parsed | None:
-        """See CallFormat.parse. A text that has no name at its beginning is not a call."""
+        """A text that has no name at its beginning is not a call."""
         body = text.removeprefix(_PYTHON_TAG).lstrip()
         first = body[1:].lstrip()
         if body and not (body[0] == "{" and '"name"'.startswith(first[: len('"name"')])):
@@ -123,8 +126,8 @@ class LlamaCalls(JsonCalls):
         return parsed and Parsed(length=len(tag) + parsed.length, calls=parsed.calls)
 
     @property
+    @override
     def trigger(self) -> bytes:
-        """See CallFormat.trigger."""
         return rb'\s*(?P<call>(<\|python_tag\|>)?\s*\{\s*"name"\s*:\s*")'
 
 
@@ -136,8 +139,8 @@ class NamedCalls(CallFormat):
     special: tuple[str, ...] = ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")
     id_length: int | None = 9
 
+    @override
     def parse(self, text: str, *, final: bool) -> Parsed | None:
-        """See CallFormat.parse."""
         start = len(self.starts[0])
         head, marker, _ = text[start:].partition("[ARGS]")
         if not marker:
@@ -149,10 +152,10 @@ class NamedCalls(CallFormat):
         call = tool_call(head.partition("[CALL_ID]")[0].strip(), value)
         return Parsed(length=end, calls=(call,) if call else ())
 
+    @override
     def lark(
         self, tools: Sequence[Signature], quote: Callable[[str], str], *, parallel: bool
     ) -> str:
-        """See CallFormat.lark."""
         marker, arguments = quote(self.starts[0]), quote("[ARGS]")
         rules = [
             "calls: call (SPACE? call)*" if parallel else "calls: call",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
+from typing_extensions import override
 
 from hearthd.baker.adapters.adapter import write_adapter
 from hearthd.models.gemma3 import ARCHITECTURE, Config
@@ -43,6 +44,7 @@ class QuantizedCase(LoraCase):
             if array.ndim == 2 and name.startswith("layers.")
         }
 
+    @override
     def weights(self) -> dict[str, Array]:
         """As `LoraCase.weights`, of the values on the grid."""
         grid = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from typing_extensions import override
 
 from hearthd.baker.adapters.adapter import read_adapter, write_adapter
 from hearthd.baker.adapters.merged_weights import MergedWeights
@@ -38,28 +39,36 @@ class Arrays(WeightSource):
         self._format, self._tensors = format_, tensors
 
     @property
+    @override
     def format(self) -> Any:
         return self._format
 
+    @override
     def names(self) -> tuple[str, ...]:
         return tuple(self._tensors)
 
+    @override
     def shape(self, name: str) -> tuple[int, ...]:
         return self._tensors[name].shape
 
-    def dtype(self, name: str) -> str:  # noqa: ARG002
+    @override
+    def dtype(self, name: str) -> str:
         return "Q8_0"
 
+    @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         array = self._tensors[name]
         return (array[at : at + 5] for at in range(0, len(array), 5))
 
+    @override
     def files(self) -> tuple[Path, ...]:
         return ()
 
+    @override
     def require_unchanged(self) -> None:
         pass
 
+    @override
     def metadata(self) -> Mapping[str, object]:
         return {}
 

@@ -62,7 +62,7 @@ def opened(folder: Path, precision: str, *, slots: int) -> IreeRuntime:
     """The runtime of a new bundle, with adapter `n` at place n + 1."""
     request = BakeRequest(
         model="gemma3", weights=folder / "model.gguf", size=None, target="host",
-        precision=precision, context=None, slots=slots, prefix=None, out=folder / precision,
+        precision=precision, context=None, slots=slots, out=folder / precision,
         adapters=len(ADAPTERS), rank=8,
     )  # fmt: skip
     with few_entry_points():

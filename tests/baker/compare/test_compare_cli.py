@@ -202,7 +202,7 @@ def test_errors_are_one_line_and_exit_code_2(
     name = str(bundle)
     for arguments, says in (
         ((str(tmp_path), too_long), ": not a bundle"),
-        ((str(bundle / "manifest.json"), name), "expected meta and cases"),
+        ((str(bundle / "manifest.json"), name), "meta: missing field"),
         ((too_long, name), "bake it with --context 14"),
         ((too_long, name, "--text", str(bad)), "remove --text"),
         (

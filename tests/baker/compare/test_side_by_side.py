@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from hearthd.baker.compare.measurement.passages import Passage, answer_passage, recorded_passages
 from hearthd.baker.compare.measurement.side_by_side import WORST, compare
@@ -145,6 +146,7 @@ def test_each_step_of_an_answer_is_the_top_token() -> None:
 
 def test_an_answer_outside_the_vocabulary_is_an_error() -> None:
     class Unknown(ReaderSide):
+        @override
         def after(self, *_: object) -> Any:
             return TopPrediction((-1, 3), (-0.5, -1.0))
 
@@ -202,6 +204,7 @@ def test_the_worst_positions_keep_the_candidates_of_both_sides() -> None:
 
 def test_the_first_of_many_differences_is_kept() -> None:
     class Other(ReaderSide):
+        @override
         def after(self, token_ids: Sequence[int]) -> FullPrediction:
             return super().after([(token + 1) % VOCAB for token in token_ids])
 
@@ -217,6 +220,7 @@ def test_the_first_of_many_differences_is_kept() -> None:
 
 def test_an_error_names_the_side_and_position_of_infinite_logits() -> None:
     class Broken(ReaderSide):
+        @override
         def after(self, token_ids: Sequence[int]) -> FullPrediction:
             if len(token_ids) == 3:
                 return FullPrediction(np.full(VOCAB, np.nan, np.float32))

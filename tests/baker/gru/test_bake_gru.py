@@ -13,6 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.numpy import save_file
+from typing_extensions import override
 
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks import inspection as inspect
@@ -260,6 +261,7 @@ class Interrupted(Silent):
         self._at = at
 
     @contextmanager
+    @override
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
         if name == self._at:
             raise KeyboardInterrupt

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from examples.train_tiny_gemma import CONFIG, END, initial
 from hearthd.baker.atomic_folder import BakeError
@@ -152,6 +153,7 @@ def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
     asked = []
 
     class Recording(Calibration):
+        @override
         def rounded(self, storages: Mapping[str, Storage]) -> CalibratedLayers:
             asked.append(set(storages))
             return super().rounded(storages)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from hearthd.baker.parameters import native
 from hearthd.baker.parameters.parameter_writer import half_after_half, locate, write_parameters
@@ -49,9 +50,11 @@ class QuantizedWeights(RandomWeights):
             name: _quantized(self._tensors[name], type_) for name, type_ in self._types.items()
         }
 
+    @override
     def dtype(self, name: str) -> str:
         return self._types.get(name, "f32")
 
+    @override
     def read(self, name: str) -> Array:
         if name not in self._types:
             return super().read(name)
@@ -60,9 +63,11 @@ class QuantizedWeights(RandomWeights):
         )
         return values
 
+    @override
     def blocks(self, name: str) -> Iterator[Array]:
         yield self.read(name)
 
+    @override
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
         for rows in np.split(self._rows[name], [16]):
             yield gguf_integers.decoded(self._types[name], rows, self.shape(name)[1])

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typing_extensions import override
 
 from hearthd.baker.pipeline.bake_encoder import bake_encoder
 from hearthd.baker.pipeline.bake_language_model import bake
-from hearthd.baker.pipeline.prompt_prefix import PrefixError
 from hearthd.baker.weights.source import TokenizerError
 from tests.baker.pipeline.test_bake_encoder import request, write_model
 from tests.baker.small_gemma import small_gemma
@@ -31,6 +31,7 @@ class UntilCompiled(Silent):
     """A Progress that ends the bake when it would compile."""
 
     @contextmanager
+    @override
     def stage(self, name: str, total: int = 0) -> Iterator[Any]:
         """Raises Compiled for the stage that compiles."""
         if name == COMPILES:
@@ -69,14 +70,6 @@ def test_a_language_model_is_refused(
     damage(weights, file, **change)
     with pytest.raises(TokenizerError, match=message):
         bake(bake_request(tmp_path / "out", weights=weights), UntilCompiled())
-
-
-def test_a_prefix_that_is_too_short_is_refused(tmp_path: Path) -> None:
-    weights, prefix = small_gemma(tmp_path / "weights"), tmp_path / "prefix.txt"
-    prefix.write_text("the")
-    wanted = bake_request(tmp_path / "out", weights=weights, prefix=prefix)
-    with pytest.raises(PrefixError, match="--prefix has 3 tokens, expected"):
-        bake(wanted, UntilCompiled())
 
 
 def test_an_encoder_is_refused(tmp_path: Path) -> None:

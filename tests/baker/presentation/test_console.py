@@ -6,6 +6,7 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from typing_extensions import override
 
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 class Terminal(StringIO):
     """A file that says it is a terminal."""
 
+    @override
     def isatty(self) -> bool:
         return True
 

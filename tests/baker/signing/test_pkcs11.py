@@ -16,9 +16,8 @@ pytest.importorskip("PyKCS11", reason="signs with a token: pip install 'model-si
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from hearthd.baker.signing.signers import Signer, SigningError, sign, verify_certificate
+from hearthd.baker.signing.signers import Signer, SigningError, sign
 from hearthd.models.bundle import SIGNATURE, BadSignature, read_public_key, require_signed_files
-from tests.baker.signing.test_signers import certificate
 from tests.models.bundle.signed_folders import SigningKey
 from tests.server import adapter_folders
 
@@ -104,21 +103,6 @@ def test_the_pin_is_read_from_a_file(token: Token, adapter: Path, tmp_path: Path
     (tmp_path / "pin").write_text(f"{PIN}\n")
     with pytest.raises(SigningError, match="must not end with a newline"):
         sign(adapter, Signer(pkcs11=token.uri("p256", **pin)))
-
-
-def test_the_signature_of_a_token_contains_a_certificate(
-    token: Token, adapter: Path, tmp_path: Path
-) -> None:
-    authority = SigningKey(tmp_path / "authority")
-    root = certificate("root", authority, None, authority)
-    leaf = certificate("signer", token.keys["p256"], root, authority)
-    for name, one in (("root", root), ("leaf", leaf)):
-        (tmp_path / f"{name}.pem").write_bytes(one.public_bytes(Encoding.PEM))
-    leaf_file = tmp_path / "leaf.pem"
-    sign(adapter, Signer(pkcs11=token.uri("p256"), certificate=leaf_file))
-    verify_certificate(adapter, (tmp_path / "root.pem",))
-    with pytest.raises(SigningError, match="certificate does not match"):
-        sign(adapter, Signer(pkcs11=token.uri("p384"), certificate=leaf_file))
 
 
 @pytest.mark.parametrize(

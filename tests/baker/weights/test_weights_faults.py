@@ -13,6 +13,7 @@ import gguf
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from typing_extensions import override
 
 from hearthd.baker.pipeline.bake_gru import GruBakeRequest, bake_gru
 from hearthd.baker.weights.open_weights import open_weights
@@ -148,6 +149,7 @@ class BadDisk(io.FileIO):
 
     good = 0
 
+    @override
     def readinto(self, buffer: Any) -> int | None:
         if self.tell() >= self.good:
             raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -162,6 +162,7 @@ def test_a_written_manifest_leaves_no_other_file(tmp_path: Path) -> None:
 
 FREE = ("calls", "config", "options", "statistics", "tools")
 FLAGS = ("modified", "adapters")
+DEFAULTS = ("adapters",)  # without it, the text differs from what is written
 
 
 def objects(value: Any, where: str = MANIFEST) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -205,7 +206,9 @@ def changed(
     return data
 
 
-@pytest.mark.parametrize(("example", "where", "name"), FIELDS)
+@pytest.mark.parametrize(
+    ("example", "where", "name"), [field for field in FIELDS if field[-1] not in DEFAULTS]
+)
 def test_a_missing_field_is_named(example: str, where: str, name: str) -> None:
     with pytest.raises(NotABundle) as caught:
         read(changed(where, lambda record: record.pop(name), example))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from hearthd.models.dsl.graph import make_graph
 from hearthd.models.program import ProgramOptions
@@ -47,6 +48,7 @@ class CompiledDevice(Device):
         self.parameters = {point.name: [*graph.parameters] for point, graph in program.entry_points}
         self.compiled = Compiled(self.graphs.values(), folder)
 
+    @override
     def call(self, name: str, numbers: Sequence[Sequence[int]], caches: list[Array]) -> list[Array]:
         if name not in self.graphs:
             return super().call(name, numbers, caches)

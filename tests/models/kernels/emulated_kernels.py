@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.baker.compiler.kernel_objects import instructions
 from hearthd.baker.compiler.targets import find_target
@@ -52,6 +53,7 @@ class EmulatedKernels(Kernels):
         self.instructions = instructions([program.read_bytes()])
         self._process = process
 
+    @override
     def _call(self, kernel: Any, arrays: tuple[Array, ...]) -> None:
         counts = (len(arrays), len(kernel.sizes), len(kernel.scalars), kernel.workgroups)
         parts = [struct.pack("<5Q", _NAMES.index(f"hearth_{kernel.function}"), *counts)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
 from hearthd.baker.compiler.targets import find_target
@@ -123,6 +124,7 @@ class LoadedKernels(Kernels):
         self.instructions = instructions([library.read_bytes()])
         self._library = ctypes.CDLL(str(library))
 
+    @override
     def _call(self, kernel: Any, arrays: tuple[Array, ...]) -> None:
         tensors: list[Any] = []
         for array in arrays:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from hearthd.runtime.interface import read_prompt
 from hearthd.server.engine.engine import Engine
@@ -306,10 +307,12 @@ def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
     calls: list[str] = []
 
     class Watched(FakeRuntime):
+        @override
         def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
             calls.append("chunk")
             super().prefill(slot, tokens, start)
 
+        @override
         def decode(
             self,
             slots: Sequence[int],

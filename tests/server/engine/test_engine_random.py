@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from hearthd.server.engine.generation import Event, Failed, Finished, Generation, Request, Started
 from hearthd.server.engine.prefix_cache import PrefixCache
@@ -75,7 +76,8 @@ async def follow(generation: Generation, leaves_after: int | None) -> list[Event
 class Free(Costs):
     """Costs at which every draft is worth verifying."""
 
-    def of(self, size: int) -> float:  # noqa: ARG002
+    @override
+    def of(self, size: int) -> float:
         return 0.5
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typing_extensions import override
 
 from hearthd.server.engine.generation import EmbedRequest, Event, Failed, Finished, Token
 from hearthd.server.engine.prefix_cache import PrefixCache
@@ -32,10 +33,12 @@ class PoorRuntime(FakeRuntime):
 
     at: str
 
+    @override
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
         self._allocate("prefill", tokens)
         super().prefill(slot, tokens, start)
 
+    @override
     def decode(
         self,
         slots: Sequence[int],
@@ -47,10 +50,12 @@ class PoorRuntime(FakeRuntime):
             self._allocate("decode", [*self._read[slot], token])
         return super().decode(slots, tokens, positions, exact)
 
+    @override
     def save(self, slot: int, start: int, stop: int) -> Rows:
         self._allocate("save", self._read[slot])
         return super().save(slot, start, stop)
 
+    @override
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[Any]:
         self._allocate("embed", tokens)
         return super().embed(slot, tokens, start)

@@ -123,16 +123,6 @@ def test_the_rest_of_a_prompt_is_not_stored() -> None:
     assert count_found(PrefixCache(limit_bytes=9 * SIZE, store=store), keys) == 1
 
 
-def test_pinned_blocks_are_never_evicted() -> None:
-    keys = block_keys([1, 2, 3], 1)
-    cache = PrefixCache(limit_bytes=SIZE, pinned={key: rows_of(key) for key in keys[:2]})
-    add_all(cache, keys)
-    for other in range(5, 9):
-        add_all(cache, block_keys([other], 1))
-    assert count_found(cache, keys) == 2
-    assert cache.state().bytes == SIZE
-
-
 def test_a_block_that_is_added_twice_counts_once() -> None:
     """As when two slots read the same prompt at the same time."""
     cache = PrefixCache(limit_bytes=3 * SIZE)

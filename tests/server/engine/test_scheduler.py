@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from typing_extensions import override
 
 from hearthd.server.engine.generation import EmbedRequest, Request
 from hearthd.server.engine.scheduler import Scheduler
@@ -318,6 +319,7 @@ class Requests(RuleBasedStateMachine):
         assert len({s.slot for s in running}) == len({s.id for s in running}) == len(running)
         assert all(0 <= s.slot < self.slots and not self.ends[s.id] for s in running)
 
+    @override
     def teardown(self) -> None:
         for batch, _ in itertools.islice(steps(self.scheduler, EOS, self.chunk), 1000):
             for read in batch:

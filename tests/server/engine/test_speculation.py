@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Event, Failed, Finished, Request, Token
@@ -38,6 +39,7 @@ class Counting(FakeRuntime):
     exact: set[tuple[bool, ...]] = field(default_factory=set)
     breaks: Literal["", "call", "row"] = ""
 
+    @override
     def decode(
         self,
         slots: Sequence[int],
@@ -49,6 +51,7 @@ class Counting(FakeRuntime):
         self.exact.add(tuple(exact))
         return super().decode(slots, tokens, positions, exact)
 
+    @override
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> Iterator[NDArray[np.float32]]:
@@ -269,6 +272,7 @@ def test_in_a_batch_exact_logits_are_computed_by_sequence() -> None:
 
 def test_nothing_is_drafted_when_verifying_costs_a_call_per_token() -> None:
     class Slow(Costs):
+        @override
         def of(self, size: int) -> float:
             return float(size)
 

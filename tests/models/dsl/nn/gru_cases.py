@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -48,6 +49,7 @@ class Case:
     steps: int
     inputs: int
 
+    @override
     def __str__(self) -> str:
         return self.name
 

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typing_extensions import override
 
 from hearthd.models.bundle import REQUEST_MEMORY
 from hearthd.server import logs
@@ -214,6 +215,7 @@ class Kept(logging.Handler):
         super().__init__()
         self._kept: dict[str | None, logging.LogRecord] = {}
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
         self._kept[logs.request_id()] = record
 

@@ -16,6 +16,7 @@ _PHRASES = {
     "none_required": "null",
     "tuple_type": "a valid list",
     "dict_type": "a JSON object",
+    "dataclass_type": "a JSON object",
     "byte_size": SIZE,
     "byte_size_unit": SIZE,
 }
@@ -38,7 +39,8 @@ def expected(problem: Mapping[str, Any]) -> str:
                 problem["ctx"]["expected"],
             )
         case "too_long":
-            return f"at most {problem['ctx']['max_length']} {parts(problem)}"
+            most = problem["ctx"]["max_length"]
+            return f"at most {most} {parts(problem)[: -1 if most == 1 else None]}"
         case "too_short":
             least = problem["ctx"]["min_length"]
             return f"at least {least} {parts(problem)[: -1 if least == 1 else None]}"
