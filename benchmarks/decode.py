@@ -2,7 +2,7 @@
 
     python -m benchmarks.decode --pair gemma3-270m-int8-g32=q8_0.gguf \\
         --pair gemma3-270m-bf16=bf16.gguf --kl kl/*/report.json --llama-server PATH \\
-        --json decode.json --markdown decode.md --plots docs/images
+        --json decode.json --markdown decode.md --plots plots
 
 A pair is a bundle and a GGUF file of the same quality. exact:BUNDLE is the bundle with all logits
 exact, as with `hearth serve --logits exact`. --alone adds a model without a counterpart.

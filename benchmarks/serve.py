@@ -1,7 +1,7 @@
 """Measure speed, latency and memory of Hearth and llama-server under load.
 
     python -m benchmarks.serve BUNDLE --llama-cpp MODEL.gguf --llama-server PATH \\
-        --json serve.json --markdown serve.md --plots docs/images
+        --json serve.json --markdown serve.md --plots plots
 
 Compare a bf16 bundle with a BF16 GGUF, and an int8-g32 bundle with a Q8_0 GGUF. Both servers have
 the same threads, slots, context and prompt cache, and get the same requests through the same route.
