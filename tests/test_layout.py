@@ -52,6 +52,7 @@ ALLOWED = {
         "server.errors",
         "server.fault_isolation",
         "server.engine",
+        "server.process.free_memory",
         "server.sampling",
         "models.bundle",
     ),

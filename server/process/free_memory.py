@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Parameters of mallopt, in malloc.h, and their values.
 _HEAPS = (-8, 1)
 _OWN_PAGES = (-3, 1 << 21)  # bytes from which a block is not in the heap
 _FREE_END = (-1, 1 << 24)  # free bytes at the end of the heap that are kept for reuse
+
+_MAX_TURN = 10.0  # seconds
+
+_alone = threading.Lock()
 
 
 def bound_free_memory() -> None:
@@ -31,3 +44,22 @@ def free_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@contextmanager
+def no_other_thread() -> Iterator[None]:
+    """Let no other thread run Python code for up to 10 s, unless this thread waits.
+
+    For code that creates a million objects for a moment. Python returns an arena of 1 MiB to the
+    system when it has no object. So an object that another thread creates meanwhile and keeps would
+    hold an arena. So would an object that Python keeps for reuse; a garbage collection frees those.
+    """
+    with _alone:  # the interval is that of the process
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(_MAX_TURN)
+        try:
+            time.sleep(2 * interval)  # waiting threads read the new interval
+            yield
+        finally:
+            gc.collect()
+            sys.setswitchinterval(interval)

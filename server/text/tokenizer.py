@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import functools
-import gc
 import hashlib
 import re
 import threading
@@ -21,6 +20,7 @@ from tokenizers import decoders, pre_tokenizers
 
 from hearthd.models.bundle import CONTEXTS_PER_TEXT, TEXT_BYTES_PER_TOKEN, BundleError
 from hearthd.server.errors import TextTooLong
+from hearthd.server.process.free_memory import no_other_thread
 from hearthd.server.text.space_prefix import after_special, inside
 from hearthd.server.text.tokenizer_json import (
     MAX_IDS,
@@ -119,10 +119,10 @@ class Tokenizer:
             key = hashlib.sha256(text).digest(), bos, context, whole_texts
             if (known := _IN_USE.get(key)) is not None:
                 return known
-            adapted = for_whole_texts if whole_texts else for_answers
-            # `build` frees the vocabulary of the file: nothing else may have a reference.
-            library = build(adapted(parse(text)))
-            gc.collect()  # of a million objects, those that Python keeps for reuse hold arenas
+            with no_other_thread():
+                adapted = for_whole_texts if whole_texts else for_answers
+                # `build` frees the vocabulary of the file: nothing else may have a reference.
+                library = build(adapted(parse(text)))
             tokenizer = Tokenizer(library, bos=bos, context=context)
             _IN_USE[key] = tokenizer
             return tokenizer

@@ -131,7 +131,7 @@ def _without_added_tokens(whole: dict[str, Any]) -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer.from_str(json.dumps(whole))
     whole["model"] = {"type": "BPE", "vocab": {}, "merges": []}
     bpe = _bpe(model)
-    # Free a million objects before others are made that stay and would hold their arenas.
+    # Free a million objects before others are made that stay: see `no_other_thread`.
     del model
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
     tokenizer.model = bpe
