@@ -37,7 +37,7 @@ from hearthd.baker.reference.golden_values import prompt_ids
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
 from hearthd.models import bundle as layout
-from hearthd.models.bundle import LanguageManifest, record_file
+from hearthd.models.bundle import LanguageManifest, Serving, record_file
 from hearthd.models.dsl.types import TypeRuleError
 from hearthd.models.peft.adapter_folder import adapter_files
 from hearthd.models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
@@ -90,6 +90,7 @@ class _BakeInputs:
     texts: _Texts
     calibration: Calibration
     workspace: Workspace
+    max_memory: int | None
 
 
 def bake(request: BakeRequest, progress: Progress) -> Path:
@@ -129,11 +130,11 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
         size = weights_bytes(program.weights) + _OTHER_FILES
         with folder_beside(out, size=size) as folder:
             workspace = Workspace(folder=folder, targets=chosen, progress=progress)
-            _make(
-                _BakeInputs(
-                    recorded, model, defaults, storages, program, texts, calibration, workspace
-                )
-            )
+            inputs = _BakeInputs(
+                recorded, model, defaults, storages, program, texts, calibration, workspace,
+                request.max_memory,
+            )  # fmt: skip
+            _make(inputs)
     return out
 
 
@@ -351,6 +352,7 @@ def _manifest(
         vocab_size=program.vocab_size,
         context=inputs.defaults.context,
         slots=inputs.defaults.slots,
+        serving=Serving(activations=inputs.defaults.activations, max_memory=inputs.max_memory),
         tolerance=PRECISIONS[inputs.defaults.precision].tolerance
         + KV_TOLERANCE[kv_cache_of([cache.dtype for cache in program.caches])]
         + activation_tolerance(

@@ -194,6 +194,8 @@ def _convert(type_: Any, value: Any, where: str) -> Any:
         return value
     if origin is types.UnionType and type(value) in arguments:
         return value
+    if origin is types.UnionType and dataclasses.is_dataclass(arguments[0]):
+        return _convert_record(arguments[0], value, where)
     if type_ is float and type(value) in (int, float):
         return float(value)
     if type_ in (int, str, bool) and type(value) is type_:
