@@ -1,13 +1,15 @@
 """Command-line flags that are derived from the fields of a pydantic model.
 
 The model is the only list of names, ranges and help texts. A flag passes on the text that was
-typed, and the model validates it.
+typed, and the model validates it. `json_schema_extra` of a field can name its `group`, a section of
+--help, and the `metavar` of its value.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
@@ -95,14 +97,14 @@ def _json(text: str) -> Any:
 
 
 def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
-    extra = field.json_schema_extra
-    group = extra.get("group") if isinstance(extra, dict) else None
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    group, metavar = extra.get("group"), extra.get("metavar")
     flag = f"--{name.replace('_', '-')}"
     is_switch = field.annotation is bool
     option = typer.Option(
         f"{flag}/--no-{flag[2:]}" if is_switch else flag,
         help=f"{field.description}{_default(field)}",
-        metavar=None if is_switch else _metavar(field.annotation),
+        metavar=None if is_switch else str(metavar or _metavar(field.annotation)),
         show_default=False,
         rich_help_panel=str(group) if group else None,
     )
@@ -116,6 +118,9 @@ def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
 
 
 def _metavar(annotation: Any) -> str:
+    """The value of a flag in --help, by its type."""
+    if len(types := [one for one in get_args(annotation) if one is not NoneType]) == 1:
+        annotation = types[0] if NoneType in get_args(annotation) else annotation
     if get_origin(annotation) is Literal:
         return "|".join(get_args(annotation))
     return next((_METAVARS[name] for name in _type_names(annotation) if name in _METAVARS), "TEXT")
