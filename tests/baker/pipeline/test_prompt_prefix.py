@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hearthd.baker.atomic_folder import BakeError
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.prompt_prefix import PrefixError, prefix_ids, write_prefix
 from hearthd.models.bundle import PREFIX, read_manifest, verify_files
 from hearthd.runtime.kv_blocks import block_keys, read_blocks
@@ -17,7 +17,7 @@ from hearthd.server.services.language_service import EngineOptions, open_languag
 from hearthd.server.text.answer import AnswerSummary
 from hearthd.server.text.text_request import TextRequest
 from hearthd.server.text.tokenizer import Tokenizer
-from tests.conftest import OPENING, OTHER_TARGET, Silent, bake_request
+from tests.conftest import OPENING, OTHER_TARGET, Silent, options_for
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 
@@ -56,15 +56,15 @@ def test_only_whole_chunks_are_written(tmp_path: Path) -> None:
 
 
 def test_a_prefix_for_another_machine_is_rejected(tmp_path: Path) -> None:
-    request = bake_request(tmp_path / "out", target=OTHER_TARGET, prefix=OPENING)
+    options = options_for(tmp_path / "out", target=OTHER_TARGET, prefix=OPENING)
     with pytest.raises(BakeError, match="--prefix: this machine cannot run a program for aarch64"):
-        bake(request, Silent())
+        bake(options, Silent())
 
 
 def test_a_prefix_that_is_not_text_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "prefix.txt").write_bytes(b"\xff")
     with pytest.raises(BakeError, match="not UTF-8 text"):
-        bake(bake_request(tmp_path / "out", prefix=tmp_path / "prefix.txt"), Silent())
+        bake(options_for(tmp_path / "out", prefix=tmp_path / "prefix.txt"), Silent())
 
 
 @pytest.mark.slow

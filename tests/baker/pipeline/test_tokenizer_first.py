@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.baker.pipeline.bake_encoder import bake_encoder
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.prompt_prefix import PrefixError
 from hearthd.baker.weights.source import TokenizerError
-from tests.baker.pipeline.test_bake_encoder import request, write_model
+from tests.baker.pipeline.test_bake_encoder import encoder_options, write_model
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import Silent, bake_request
+from tests.conftest import Silent, options_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +47,7 @@ def damage(folder: Path, name: str, **change: Any) -> None:
 def test_an_intact_model_is_compiled(tmp_path: Path) -> None:
     weights = small_gemma(tmp_path / "weights")
     with pytest.raises(Compiled):
-        bake(bake_request(tmp_path / "out", weights=weights), UntilCompiled())
+        bake(options_for(tmp_path / "out", weights=weights), UntilCompiled())
 
 
 @pytest.mark.parametrize(
@@ -68,21 +67,21 @@ def test_a_language_model_is_refused(
     weights = small_gemma(tmp_path / "weights")
     damage(weights, file, **change)
     with pytest.raises(TokenizerError, match=message):
-        bake(bake_request(tmp_path / "out", weights=weights), UntilCompiled())
+        bake(options_for(tmp_path / "out", weights=weights), UntilCompiled())
 
 
 def test_a_prefix_that_is_too_short_is_refused(tmp_path: Path) -> None:
     weights, prefix = small_gemma(tmp_path / "weights"), tmp_path / "prefix.txt"
     prefix.write_text("the")
-    wanted = bake_request(tmp_path / "out", weights=weights, prefix=prefix)
+    options = options_for(tmp_path / "out", weights=weights, prefix=prefix)
     with pytest.raises(PrefixError, match="--prefix has 3 tokens, expected"):
-        bake(wanted, UntilCompiled())
+        bake(options, UntilCompiled())
 
 
 def test_an_encoder_is_refused(tmp_path: Path) -> None:
     weights = write_model(tmp_path / "weights")
     with pytest.raises(Compiled):
-        bake_encoder(request(weights, tmp_path / "out"), UntilCompiled())
+        bake(encoder_options(weights, tmp_path / "out"), UntilCompiled())
     damage(weights, "tokenizer.json", pre_tokenizer={"type": "?"})
     with pytest.raises(TokenizerError, match="did not match any variant"):
-        bake_encoder(request(weights, tmp_path / "out"), UntilCompiled())
+        bake(encoder_options(weights, tmp_path / "out"), UntilCompiled())
