@@ -73,13 +73,17 @@ def _bake_options() -> str:
 
 def _flags(schema: type[BaseModel], argument: str) -> str:
     """A table for each group of a schema's fields. The field `argument` is not a flag."""
+    from hearthd.server.flags import flag, metavar
+
     groups: dict[str, list[str]] = {}
     for name, field in schema.model_fields.items():
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         group = str(extra.get("group", argument.capitalize()))
         default = "" if field.default in (None, ()) or field.is_required() else f"`{field.default}`"
-        flag = argument.upper() if name == argument else f"--{name.replace('_', '-')}"
-        row = f"| `{flag}` | {default} | {field.description} |"
+        typed = argument.upper() if name == argument else flag(name)
+        if name != argument and field.annotation is not bool:
+            typed += f" {metavar(field)}".replace("|", r"\|")
+        row = f"| `{typed}` | {default} | {field.description} |"
         groups.setdefault(group, ["| Flag | Default | Meaning |", "|---|---|---|"]).append(row)
     return "\n\n".join(f"## {group}\n\n" + "\n".join(rows) for group, rows in groups.items())
 

@@ -25,6 +25,7 @@ from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.models.bundle import CALIBRATION, PREFIX_TEXT, Activations
 from hearthd.models.gru import FORMS
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS, KvCache
+from hearthd.server.flags import flag
 from hearthd.server.validation import expected
 
 Kind: TypeAlias = Literal["language model", "encoder", "GRU"]
@@ -252,11 +253,6 @@ class BakeOptions(BaseModel):
                 if isinstance(value, Path):
                     value = extra["copy"] or value.name
                 yield name, int(value) if isinstance(value, ByteSize) else value
-
-
-def flag(name: str) -> str:
-    """The flag of an option."""
-    return f"--{name.replace('_', '-')}"
 
 
 def bake_options(values: Mapping[str, Any], *, strict: bool = False) -> BakeOptions:

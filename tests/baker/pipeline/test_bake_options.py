@@ -15,11 +15,11 @@ from hearthd.baker.pipeline.bake_options import (
     BadOption,
     BakeOptions,
     bake_options,
-    flag,
     recorded_options,
 )
 from hearthd.models.bundle import CALIBRATION, PREFIX_TEXT
 from hearthd.models.precision import NAMED_PRECISIONS
+from hearthd.server.flags import flag
 from tests.conftest import Silent, options_for
 
 if TYPE_CHECKING:
