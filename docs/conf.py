@@ -6,7 +6,10 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # autodoc imports the packages of this checkout
@@ -55,16 +58,32 @@ def _format_docstring(
 
 
 def _settings() -> str:
-    """A table of the server's settings for each of their groups."""
+    """The server's settings."""
     from hearthd.server.settings import Settings
 
+    return _flags(Settings, argument="bundle")
+
+
+def _bake_options() -> str:
+    """The options of a bake."""
+    from hearthd.baker.pipeline.bake_options import BakeOptions
+
+    return _flags(BakeOptions, argument="model")
+
+
+def _flags(schema: type[BaseModel], argument: str) -> str:
+    """A table for each group of a schema's fields. The field `argument` is not a flag."""
+    from hearthd.server.flags import flag, metavar
+
     groups: dict[str, list[str]] = {}
-    for name, field in Settings.model_fields.items():
-        extra = field.json_schema_extra
-        group = str(extra["group"]) if isinstance(extra, dict) else "Bundle"
+    for name, field in schema.model_fields.items():
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        group = str(extra.get("group", argument.capitalize()))
         default = "" if field.default in (None, ()) or field.is_required() else f"`{field.default}`"
-        flag = "BUNDLE" if name == "bundle" else f"--{name.replace('_', '-')}"
-        row = f"| `{flag}` | {default} | {field.description} |"
+        typed = argument.upper() if name == argument else flag(name)
+        if name != argument and field.annotation is not bool:
+            typed += f" {metavar(field)}".replace("|", r"\|")
+        row = f"| `{typed}` | {default} | {field.description} |"
         groups.setdefault(group, ["| Flag | Default | Meaning |", "|---|---|---|"]).append(row)
     return "\n\n".join(f"## {group}\n\n" + "\n".join(rows) for group, rows in groups.items())
 
@@ -81,7 +100,11 @@ def _request_fields() -> str:
     return "\n".join(rows)
 
 
-myst_substitutions = {"request_fields": _request_fields(), "settings": _settings()}
+myst_substitutions = {
+    "bake_options": _bake_options(),
+    "request_fields": _request_fields(),
+    "settings": _settings(),
+}
 
 
 def setup(app: Any) -> None:

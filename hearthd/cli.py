@@ -157,13 +157,12 @@ def _exit_with(
 ) -> NoReturn:
     """Run an application, and exit with its code, or with one line on stderr if it fails."""
     import typer
-    from typer.core import TyperGroup
 
     usage_error: Any = typer.BadParameter.__base__  # which has no public name
     _replace_invalid_characters()
     command = typer.main.get_command(app)
-    if isinstance(command, TyperGroup):
-        arguments = arguments or ["--help"]  # which lists the commands
+    if command.no_args_is_help:
+        arguments = arguments or ["--help"]
     try:
         code = command.main(list(arguments), prog_name=program, standalone_mode=False)
     except usage_error as error:

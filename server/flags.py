@@ -1,13 +1,15 @@
 """Command-line flags that are derived from the fields of a pydantic model.
 
 The model is the only list of names, ranges and help texts. A flag passes on the text that was
-typed, and the model validates it.
+typed, and the model validates it. `json_schema_extra` of a field can name its `group`, a section of
+--help, and the `metavar` of its value.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
@@ -70,7 +72,7 @@ def takes(
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         fields = schema.model_fields.items()
-        flags = [_flag(name, field) for name, field in fields if name not in leave_out]
+        flags = [_parameter(name, field) for name, field in fields if name not in leave_out]
         parameters = [*declared, *flags]
         # Typer reads a command's parameters from these two attributes.
         vars(command)["__signature__"] = inspect.Signature(parameters, return_annotation=None)
@@ -96,15 +98,18 @@ def _json(text: str) -> Any:
         return text  # the model rejects it
 
 
-def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
-    extra = field.json_schema_extra
-    group = extra.get("group") if isinstance(extra, dict) else None
-    flag = f"--{name.replace('_', '-')}"
+def flag(name: str) -> str:
+    """The flag of a field."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    group = _extra(field).get("group")
     is_switch = field.annotation is bool
     option = typer.Option(
-        f"{flag}/--no-{flag[2:]}" if is_switch else flag,
+        f"{flag(name)}/{flag(f'no_{name}')}" if is_switch else flag(name),
         help=f"{field.description}{_default(field)}",
-        metavar=None if is_switch else _metavar(field.annotation),
+        metavar=None if is_switch else metavar(field),
         show_default=False,
         rich_help_panel=str(group) if group else None,
     )
@@ -117,10 +122,21 @@ def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
     )
 
 
-def _metavar(annotation: Any) -> str:
+def metavar(field: FieldInfo) -> str:
+    """The value of a flag in --help and in the reference."""
+    annotation, named = field.annotation, _extra(field).get("metavar")
+    if named:
+        return str(named)
+    match [one for one in get_args(annotation) if one is not NoneType]:
+        case [type_] if NoneType in get_args(annotation):
+            annotation = type_
     if get_origin(annotation) is Literal:
         return "|".join(get_args(annotation))
     return next((_METAVARS[name] for name in _type_names(annotation) if name in _METAVARS), "TEXT")
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    return dict(field.json_schema_extra) if isinstance(field.json_schema_extra, dict) else {}
 
 
 def _takes_object(field: FieldInfo) -> bool:

@@ -18,7 +18,8 @@ import pytest
 from hypothesis import settings
 
 from hearthd.baker.pipeline import recipe
-from hearthd.baker.pipeline.recipe import BakeRequest, packaged_weights
+from hearthd.baker.pipeline.bake_options import BakeOptions, bake_options
+from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.bundle import PARAMETERS, LanguageManifest, bundle_home, read_manifest_of
@@ -58,17 +59,9 @@ class Silent:
         yield lambda _: None
 
 
-def bake_request(out: Path, *, precision: str = "f32", **options: object) -> BakeRequest:
-    """The request that `bake gemma3 --precision ... --out ...` makes."""
-    defaults = {
-        "model": "gemma3",
-        "weights": None,
-        "size": None,
-        "target": "host",
-        "context": None,
-        "slots": None,
-    }
-    return BakeRequest(**{**defaults, "precision": precision, "out": out, **options})  # type: ignore[arg-type]
+def options_for(out: Path, **options: object) -> BakeOptions:
+    """The options of `bake gemma3 --precision f32 --out OUT ...`; raises BadOption."""
+    return bake_options({"model": "gemma3", "precision": "f32", "out": out, **options})
 
 
 def packaged(model: str) -> WeightSource:
@@ -82,13 +75,13 @@ def few_entry_points(context: int = 128) -> Iterator[None]:
 
     For tests of what a bake does with its program. The shared bundles have all entry points.
     """
-    defaults_for = recipe.defaults_for
+    defaults_of = recipe.defaults_of
 
-    def one_chunk(request: BakeRequest, config: ModelConfig) -> recipe.Defaults:
-        return replace(defaults_for(request, config), context=context, prefill_tokens=(128,))
+    def one_chunk(model: str, config: ModelConfig) -> recipe.Defaults:
+        return replace(defaults_of(model, config), context=context, prefill_tokens=(128,))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipe, "defaults_for", one_chunk)
+        patch.setattr(recipe, "defaults_of", one_chunk)
         yield
 
 

@@ -210,7 +210,15 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
         (("serv",), "hearth: .*serv.* 'serve'.* See hearth --help."),
         (("--prot",), "hearth: No such option: --prot.* See hearth --help."),
         (("serve", "--prot"), "hearth serve: No such option: --prot.* See hearth serve --help."),
-        (("bake", "gemma3", "--max-memory", "x"), "hearth bake: .*--max-memory.* gemma3 --help."),
+        (
+            ("bake", "gemma3", "--prot"),
+            "hearth bake: No such option: --prot.* See hearth bake --help.",
+        ),
+        (
+            ("bake", "gemma3", "--max-memory", "x"),
+            "hearth bake: --max-memory: got 'x', expected a ",
+        ),
+        (("bake", "gema3"), "hearth bake: MODEL: got 'gema3', expected a GGUF file, .* gemma3, "),
         (("inspect",), "hearth inspect: Missing argument .*BUNDLE.* See hearth inspect --help."),
         (
             ("serve", "b", "--port", "x"),

@@ -23,8 +23,9 @@ ROOT = Path(__file__).parent.parent
 ALLOWED = {
     "models": (),
     "runtime": ("models.bundle",),
-    # A bake reads the tokenizer and the chat template as a server does.
-    "baker": ("models", "runtime", "server.text"),
+    # A bake reads the tokenizer and the chat template as a server does, and its flags are derived
+    # from a schema as those of a server are.
+    "baker": ("models", "runtime", "server.flags", "server.text", "server.validation"),
     # Examples have the token ids of the prompts that the server makes.
     "baker.tuning": (
         "models",

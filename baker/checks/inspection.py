@@ -16,6 +16,7 @@ from hearthd.models.bundle import (
     megabytes,
     read_manifest,
 )
+from hearthd.server.flags import flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -178,7 +179,7 @@ def _source_rows(sources: tuple[SourceRecord, ...]) -> Iterator[tuple[str, ...]]
 
 
 def _maker_rows(origin: Provenance) -> Iterator[tuple[str, ...]]:
-    flags = "".join(f" {_flag(name, value)}" for name, value in origin.options.items() if value)
+    flags = "".join(f" {_typed(name, value)}" for name, value in origin.options.items() if value)
     yield "command", f"hearth bake {origin.model}{flags}"
     yield from (("tried", precision.text) for precision in origin.tried)
     yield "hearth", origin.hearth.text
@@ -186,9 +187,8 @@ def _maker_rows(origin: Provenance) -> Iterator[tuple[str, ...]]:
     yield from origin.tools.items()
 
 
-def _flag(name: str, value: Any) -> str:
-    flag = f"--{name.replace('_', '-')}"
-    return flag if value is True else f"{flag} {value}"
+def _typed(name: str, value: Any) -> str:
+    return flag(name) if value is True else f"{flag(name)} {value}"
 
 
 def _entry_point_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:

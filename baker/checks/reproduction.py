@@ -4,49 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.compiler.compilation import compiler_for
 from hearthd.baker.compiler.targets import find_target
-from hearthd.baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
-from hearthd.baker.pipeline.bake_gru import GruBakeRequest, bake_gru
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake, bakeable
+from hearthd.baker.pipeline.bake_gru import GRU
+from hearthd.baker.pipeline.bake_options import BadOption, bake_options, recorded_options
 from hearthd.baker.pipeline.bill_of_materials import read_licence, write_manifest_and_bill
-from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.origin import hearth, source_records, tools
-from hearthd.baker.pipeline.recipe import BakeRequest, packaged_weights, recipes
+from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.models.bundle import (
-    CALIBRATION,
-    MANIFEST,
-    SIGNATURE,
-    read_manifest,
-)
+from hearthd.models.bundle import MANIFEST, SIGNATURE, read_manifest
+from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.peft.adapter_folder import adapter_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.progress import Progress
     from hearthd.models.bundle import Compiler, FileRecord, Hearth, Manifest, Provenance
 
 _BLOCK = 1 << 20
-_GRU = "gru"
-_LANGUAGE_OPTIONS = {"precision": str, "context": int, "slots": int, "target": str}
-_OPTIONAL_LANGUAGE_OPTIONS = {
-    "kv_cache": str,
-    "activations": str,
-    "max_memory": int,
-    "max_kl": float,
-    "max_bytes": int,
-    "adapters": int,
-    "rank": int,
-}
-_ENCODER_OPTIONS = {"precision": str, "context": int, "target": str}
-_GRU_OPTIONS = {"steps": int, "batch": int, "form": str, "batch_first": bool, "target": str}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,24 +56,12 @@ def reproduce(
     into the weights, if any. Raises BakeError if the weights are not
     those of the provenance, BundleError, and what the functions that bake raise.
     """
-    manifest = read_manifest(bundle)
-    origin = manifest.provenance
-    calibration = bundle / CALIBRATION if "calibration" in origin.options else None
+    origin = read_manifest(bundle).provenance
     with temporary_folder("hearth-") as folder:
         out = folder / "bundle"
-        if origin.model == _GRU:
-            gru = _gru_request(origin, weights, out)
-            check_sources(origin, [gru.weights])
-            bake_gru(gru, progress)
-        elif origin.model in encoder_recipes():
-            encoder = _encoder_request(origin, weights, out)
-            check_sources(origin, open_weights(encoder.weights).files())
-            bake_encoder(encoder, progress)
-        else:
-            request = _language_request(origin, weights, calibration, adapter, out)
-            files = open_weights(weights or packaged_weights(request.model)).files()
-            check_sources(origin, (*files, *(adapter_files(adapter) if adapter else ())))
-            bake(request, progress)
+        options = _options(origin, bundle, weights, adapter, out)
+        check_sources(origin, _files(options))
+        bake(options, progress)
         made = read_manifest(out)
         # Equal bytes may have another file name here, or come from another package.
         same = replace(made.provenance, sources=origin.sources)
@@ -166,59 +137,29 @@ def _file(record: FileRecord | None) -> str:
     return "no file" if record is None else f"{record.name} (sha256 {record.sha256[:16]})"
 
 
-def _language_request(
-    origin: Provenance,
-    weights: Path | None,
-    calibration: Path | None,
-    adapter: Path | None,
-    out: Path,
-) -> BakeRequest:
-    if origin.model not in recipes():
+def _options(
+    origin: Provenance, bundle: Path, weights: Path | None, adapter: Path | None, out: Path
+) -> BakeOptions:
+    """The options of the first bake; raises BakeError if one of them is not valid or missing."""
+    # Of several families with one architecture, the file decides again.
+    model = origin.model if origin.model in bakeable() else None
+    if model is None and origin.model not in ARCHITECTURES:
         raise BakeError(f"this version of Hearth cannot bake {origin.model!r:.80}")
     if adapter is None and "adapter" in origin.options:
         raise BakeError("the bundle was baked with an adapter; specify --adapter FOLDER")
     if weights is None and not origin.sources[0].package:
-        raise BakeError(f"the bundle was baked from {_names(origin)}; specify --weights PATH")
-    present = {
-        name: option_type
-        for name, option_type in _OPTIONAL_LANGUAGE_OPTIONS.items()
-        if name in origin.options
-    }
-    options = _checked(origin, _LANGUAGE_OPTIONS | present)
-    return BakeRequest(
-        model=origin.model,
-        weights=weights,
-        size=None,
-        calibration=calibration,
-        adapter=adapter,
-        out=out,
-        **options,
-    )
+        names = ", ".join(f"{source.name} ({source.bytes:,} bytes)" for source in origin.sources)
+        raise BakeError(f"the bundle was baked from {names}; specify --weights PATH")
+    given = {"model": model, "weights": weights, "adapter": adapter, "out": out}
+    try:
+        return bake_options(recorded_options(origin.options, bundle) | given, strict=True)
+    except BadOption as error:
+        raise BakeError(f"{MANIFEST}: provenance.options: {error}") from error
 
 
-def _gru_request(origin: Provenance, weights: Path | None, out: Path) -> GruBakeRequest:
-    if weights is None:
-        raise BakeError(f"the bundle was baked from {_names(origin)}; specify --weights PATH")
-    return GruBakeRequest(weights=weights, out=out, **_checked(origin, _GRU_OPTIONS))
-
-
-def _names(origin: Provenance) -> str:
-    return ", ".join(f"{source.name} ({source.bytes:,} bytes)" for source in origin.sources)
-
-
-def _checked(origin: Provenance, types: Mapping[str, type]) -> dict[str, Any]:
-    """The options of a provenance; raises BakeError for other types."""
-    for name, type_ in types.items():
-        if type(origin.options.get(name)) is not type_:
-            raise BakeError(
-                f"{MANIFEST}: the option {name} is {origin.options.get(name)!r:.80}, "
-                f"expected {type_.__name__}"
-            )
-    return {name: origin.options[name] for name in types}
-
-
-def _encoder_request(origin: Provenance, weights: Path | None, out: Path) -> EncoderBakeRequest:
-    if weights is None:
-        raise BakeError(f"the bundle was baked from {_names(origin)}; specify --weights PATH")
-    options = _checked(origin, _ENCODER_OPTIONS)
-    return EncoderBakeRequest(model=origin.model, weights=weights, out=out, **options)
+def _files(options: BakeOptions) -> tuple[Path, ...]:
+    """The files that a bake with these options reads its weights from."""
+    if options.model == GRU and options.weights is not None:
+        return (options.weights,)
+    weights = open_weights(options.weights or packaged_weights(str(options.model)))
+    return (*weights.files(), *(adapter_files(options.adapter) if options.adapter else ()))

@@ -35,11 +35,9 @@ if TYPE_CHECKING:
 
     from hearthd.baker.calibration.calibrated_layers import CalibratedLayers
     from hearthd.baker.pipeline.calibration_stage import Calibration
-    from hearthd.baker.pipeline.opened_model import OpenedModel
-    from hearthd.baker.pipeline.recipe import BakeRequest, Defaults
+    from hearthd.baker.pipeline.language_plan import AutoLimits, LanguagePlan
     from hearthd.baker.precision.kl_from_f32 import Divergence
     from hearthd.baker.progress import Progress
-    from hearthd.models.bundle import Target
     from hearthd.models.program import Program
 
 _MIXED = "mixed"
@@ -61,24 +59,22 @@ class Chosen:
 
 @dataclass(frozen=True)
 class AutoStage:
-    """The choice for one request. `target` is the machine whose instructions decide the order."""
+    """The choice for one plan. The instructions of its first target decide the order."""
 
-    request: BakeRequest
-    model: OpenedModel
-    defaults: Defaults
-    target: Target
+    plan: LanguagePlan
+    limits: AutoLimits
     calibration: Calibration
     progress: Progress
 
     def choose(self) -> Chosen:
-        """Choose a precision for the limit of the request: of divergence, or of bytes.
+        """Choose a precision within the limits: of divergence, or of bytes.
 
-        Raises BakeError if nothing is within it, a WeightsError or NotFiniteError.
+        Raises BakeError if nothing is within them, a WeightsError or NotFiniteError.
         """
-        names = by_speed(instructions_for(self.target))
-        if self.request.max_bytes is not None:
-            return self._least_divergence(names, self.request.max_bytes)
-        limit = self.request.kl_limit
+        names = by_speed(instructions_for(self.plan.targets[0]))
+        if self.limits.max_bytes is not None:
+            return self._least_divergence(names, self.limits.max_bytes)
+        limit = self.limits.max_kl
         tried = choose(names, max_kl=limit, obstacle=self._obstacle, divergence=self._divergence_of)
         tried = self._fewest_activation_bits(tried, limit)
         return self._fewest_bytes(tried, limit) if tried[-1].precision in _WHOLE else Chosen(tried)
@@ -86,32 +82,32 @@ class AutoStage:
     def _obstacle(self, precision: str) -> str | None:
         """Why the weights cannot be stored so, if so."""
         chosen = PRECISIONS[precision]
-        if self.request.activations not in (None, *chosen.activations):
-            return f"rounds no activations to {self.request.activations}"
-        if chosen.native and not self.model.storages(precision):
+        if self.limits.activations not in (None, *chosen.activations):
+            return f"rounds no activations to {self.limits.activations}"
+        if chosen.native and not self.plan.model.storages(precision):
             return f"stores these weights as {chosen.storage.name}"
         try:
             program = self._program(precision)
         except TypeRuleError as error:
             return f"does not support this model: {error}"
-        candidate = replace(self.defaults, precision=precision)
-        return too_large(program, candidate, self.request.max_memory)
+        plan = self.plan
+        return too_large(program, plan.program.context, plan.slots, plan.max_memory)
 
     @cached_property
     def _program(self) -> Callable[[str], Program]:
         """The program of a precision, traced once."""
-        return cache(
-            lambda precision: self.model.program(replace(self.defaults, precision=precision))
-        )
+        model, options = self.plan.model, self.plan.program
+        return cache(lambda precision: model.program(model.stored_in(options, precision)))
 
     def _divergence_of(self, precision: str, activations: Activations | None = None) -> Divergence:
-        activations = activations or self.defaults.activations
+        activations = activations or self.plan.program.activations
         with self.progress.stage(_measuring(precision, activations)):
             return self._meter.measure(precision, activations)
 
     @cached_property
     def _meter(self) -> Meter:  # lazy: computing F32's predictions takes long
-        model, texts = self.model, beginnings(self.model.tokenizer)
+        model = self.plan.model
+        texts = beginnings(model.tokenizer)
         return Meter(model.source, model.architecture, model.config, texts)
 
     # --- the least divergence within a number of bytes
@@ -143,7 +139,7 @@ class AutoStage:
                 f"and {megabytes(limit)} MB were given"
             )
         assigned = self._assigned(whole, mix)
-        measured = self._measured(assigned, self.defaults.activations)
+        measured = self._measured(assigned, self.plan.program.activations)
         return Chosen((*tried, attempt(_MIXED, measured)), assigned)
 
     def _bytes(self, precision: str) -> int:
@@ -165,7 +161,7 @@ class AutoStage:
         Returns all attempts, the chosen one last.
         """
         *others, exact = tried
-        if self.request.activations or _INT8 not in PRECISIONS[exact.precision].activations:
+        if self.limits.activations or _INT8 not in PRECISIONS[exact.precision].activations:
             return tried
         measured = self._divergence_of(exact.precision, _INT8)
         rounded = attempt(exact.precision, measured, limit)
@@ -207,7 +203,7 @@ class AutoStage:
             program = self._program(smallest)
         except TypeRuleError:
             return []
-        native = self.model.storages(whole)
+        native = self.plan.model.storages(whole)
         stacks = [
             weight.sources
             for weight in program.weights
@@ -227,14 +223,14 @@ class AutoStage:
 
     def _assigned(self, whole: str, mix: Sequence[Choice]) -> dict[str, str]:
         """The storages of all parameters that are not stored as the precision says."""
-        assigned = self.model.storages(whole)
+        assigned = self.plan.model.storages(whole)
         for choice in mix:
             assigned |= choice.storages
         usual = PRECISIONS[_MIXED].storage.name
         return {name: storage for name, storage in assigned.items() if storage != usual}
 
     def _rounded(self, assigned: Mapping[str, str]) -> CalibratedLayers:
-        kept = self.model.storages("native")
+        kept = self.plan.model.storages("native")
         return self.calibration.rounded(
             {
                 name: STORAGES[storage]

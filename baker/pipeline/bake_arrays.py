@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hearthd.baker.pipeline.shared_stages import CompiledProgram, RecordedRequest
+    from hearthd.baker.pipeline.shared_stages import BakeRecord, CompiledProgram
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.bundle import Target
@@ -71,7 +71,7 @@ class ArraysToBake:
     texts    files to write, by name
     """
 
-    recorded: RecordedRequest
+    record: BakeRecord
     architecture: str
     config: Mapping[str, Any]
     program: ArraysProgram
@@ -233,7 +233,7 @@ def _manifest(
             "target": workspace.targets[0],
             "other_programs": tuple(compiled.others),
             "statistics": statistics(program.graphs, program.weights),
-            "provenance": provenance(model.recorded, model.source, compiled),
+            "provenance": provenance(model.record, model.source, compiled),
             "files": records(sorted(workspace.folder.iterdir())),
             "functions": functions,
         }

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from hearthd.baker.atomic_folder import check_destination
 from hearthd.baker.compiler.targets import find_targets
 from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.baker.pipeline.recipe import MIN_CONTEXT, RecipeError
-from hearthd.baker.pipeline.shared_stages import RecordedRequest
-from hearthd.baker.pipeline.weights_config import check_architecture, read_config
+from hearthd.baker.pipeline.shared_stages import BakeRecord
 from hearthd.baker.tokenizer.tokenizer_files import text_tokenizer_json
-from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.bundle import TOKENIZER, EncoderManifest
 from hearthd.models.catalog import ENCODERS
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
@@ -28,9 +25,14 @@ from hearthd.models.precision import PRECISIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.pipeline.encoder_recipe import EncoderDefaults
+    from hearthd.baker.pipeline.weights_config import Family
     from hearthd.baker.progress import Progress
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.bundle import Target
     from hearthd.models.dsl.graph import Graph
+    from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
     from hearthd.models.program import ArraysProgram
     from hearthd.runtime.array_bytes import Arrays
 
@@ -42,18 +44,27 @@ _SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderBakeRequest:
-    """An encoder to bake. None means: as the recipe in configs/encoders says.
+class EncoderPlan:
+    """One bake of an encoder.
 
-    `context` is the longest text in tokens.
+    record        what the provenance says of it
+    out           folder of the bundle
+    targets       machines to compile for
+    architecture  and `config`: what the weights of `source` are
+    precision     how matrices are stored
+    lengths       of the functions, in tokens, rising
+    tokenizer     text of tokenizer.json
     """
 
-    model: str
-    weights: Path
-    precision: str | None
-    context: int | None
-    target: str
-    out: Path | None
+    record: BakeRecord
+    out: Path
+    targets: tuple[Target, ...]
+    source: WeightSource
+    architecture: EncoderArchitecture[Any]
+    config: Any
+    precision: str
+    lengths: tuple[int, ...]
+    tokenizer: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,50 +99,50 @@ class EncoderModel(ArraysToBake):
         )
 
 
-def bake_encoder(request: EncoderBakeRequest, progress: Progress) -> Path:
-    """Bake an encoder; returns the bundle's folder.
-
-    Raises ConfigError, RecipeError, TokenizerError and what bake_arrays raises.
-    """
-    defaults = encoder_recipes()[request.model]
-    precision = request.precision or defaults.precision
+def encoder_plan(options: BakeOptions, source: WeightSource, family: Family) -> EncoderPlan:
+    """Resolve options; raises RecipeError, TargetError or TokenizerError."""
+    options.require_kind("encoder", family.name)
+    defaults = encoder_recipes()[family.recipe]
+    precision = options.precision or defaults.precision
     if precision not in ENCODER_PRECISIONS:
         raise RecipeError(
             f"--precision: got {precision!r}, expected {', '.join(ENCODER_PRECISIONS)}"
         )
-    check_destination(request.out)
-    with progress.stage("open the weights"):
-        source = open_weights(request.weights)
-        architecture = ENCODERS[defaults.architecture]
-        check_architecture(request.model, source)
-        config = read_config(source, architecture)
-        lengths = _lengths(defaults, request.context, config.max_context)
-        targets = find_targets(request.target)
-        tokenizer = text_tokenizer_json(source)
+    lengths = _lengths(defaults, options.context, family.config.max_context)
+    resolved = {"precision": precision, "context": lengths[-1]}
+    return EncoderPlan(
+        record=BakeRecord(
+            model=family.name, options=options.record("encoder", **resolved), package=None
+        ),
+        out=options.out or Path(f"{family.name}-{precision}"),
+        targets=find_targets(options.target),
+        source=source,
+        architecture=ENCODERS[family.architecture],
+        config=family.config,
+        precision=precision,
+        lengths=lengths,
+        tokenizer=text_tokenizer_json(source),
+    )
+
+
+def bake_encoder(plan: EncoderPlan, progress: Progress) -> Path:
+    """Bake an encoder; returns the bundle's folder. Raises what bake_arrays raises."""
     with progress.stage("trace the model"):
-        program = architecture.program(config, EncoderOptions(precision=precision, lengths=lengths))
+        options = EncoderOptions(precision=plan.precision, lengths=plan.lengths)
+        program = plan.architecture.program(plan.config, options)
         model = EncoderModel(
-            recorded=RecordedRequest(
-                model=request.model,
-                options={
-                    "precision": precision,
-                    "context": lengths[-1],
-                    "target": request.target,
-                },
-                package=None,
-            ),
-            architecture=architecture.name,
-            config=architecture.to_manifest(config),
+            record=plan.record,
+            architecture=plan.architecture.name,
+            config=plan.architecture.to_manifest(plan.config),
             program=program,
-            source=source,
-            located=locate(source, architecture, config, program),
-            texts={TOKENIZER: tokenizer},
-            vocab_size=config.vocab_size,
-            precision=precision,
+            source=plan.source,
+            located=locate(plan.source, plan.architecture, plan.config, program),
+            texts={TOKENIZER: plan.tokenizer},
+            vocab_size=plan.config.vocab_size,
+            precision=plan.precision,
         )
-    out = request.out or Path(f"{request.model}-{precision}")
-    bake_arrays(model, targets, out, progress)
-    return out
+    bake_arrays(model, plan.targets, plan.out, progress)
+    return plan.out
 
 
 def traced_encoder(manifest: EncoderManifest) -> ArraysProgram:

@@ -9,29 +9,22 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearthd.baker.atomic_folder import check_destination
 from hearthd.baker.compiler.targets import find_targets
 from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
-from hearthd.baker.pipeline.shared_stages import RecordedRequest
+from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.baker.pipeline.shared_stages import BakeRecord
 from hearthd.baker.weights.safetensors import SafetensorsFile
 from hearthd.models.gru import config_from_shapes, program
 
 if TYPE_CHECKING:
+    from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.progress import Progress
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.bundle import Target
     from hearthd.models.gru import GruConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class GruBakeRequest:
-    """A GRU to bake. None means: as configs/arrays/gru.toml says."""
-
-    weights: Path
-    steps: int | None
-    batch: int | None
-    batch_first: bool
-    form: str | None
-    target: str
-    out: Path | None
+GRU = "gru"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,57 +36,84 @@ class GruDefaults:
     form: str
 
 
-def bake_gru(request: GruBakeRequest, progress: Progress) -> Path:
-    """Bake a safetensors file of torch.nn.GRU's state_dict; returns the bundle's folder.
+@dataclass(frozen=True, kw_only=True)
+class GruPlan:
+    """One bake of a GRU.
 
-    Raises ConfigError, which names the tensor that is missing, unknown or has a wrong shape, and
-    what bake_arrays raises.
+    record   what the provenance says of it
+    out      folder of the bundle
+    targets  machines to compile for
+    source   the weights
+    config   shapes and form of its functions
     """
-    check_destination(request.out)
-    with progress.stage("open the weights"):
-        source = SafetensorsFile(request.weights)
-        values = _values(request)
-        config = config_from_shapes(
-            {name: source.shape(name) for name in source.names()},
-            steps=values.steps,
-            batch=values.batch,
-            form=values.form,
-            batch_first=request.batch_first,
-        )
-        targets = find_targets(request.target)
-    with progress.stage(f"trace the model, {_form(config)}"):
-        options = {**dataclasses.asdict(values), "batch_first": request.batch_first}
+
+    record: BakeRecord
+    out: Path
+    targets: tuple[Target, ...]
+    source: WeightSource
+    config: GruConfig
+
+
+def gru_plan(options: BakeOptions) -> GruPlan:
+    """Resolve options: the weights are a safetensors file of torch.nn.GRU's state_dict.
+
+    Raises RecipeError, TargetError, a WeightsError, or ConfigError, which names the tensor that is
+    missing, unknown or has a wrong shape.
+    """
+    options.require_kind("GRU", GRU)
+    if options.weights is None:
+        raise RecipeError("--weights is missing: specify a safetensors file with the GRU's weights")
+    source = SafetensorsFile(options.weights)
+    values = _values(options)
+    config = config_from_shapes(
+        {name: source.shape(name) for name in source.names()},
+        steps=values.steps,
+        batch=values.batch,
+        form=values.form,
+        batch_first=options.batch_first,
+    )
+    record = options.record("GRU", **dataclasses.asdict(values))
+    return GruPlan(
+        record=BakeRecord(model=GRU, options=record, package=None),
+        out=options.out or Path(_name(config, options.target)),
+        targets=find_targets(options.target),
+        source=source,
+        config=config,
+    )
+
+
+def bake_gru(plan: GruPlan, progress: Progress) -> Path:
+    """Bake a GRU; returns the bundle's folder. Raises what bake_arrays raises."""
+    with progress.stage(f"trace the model, {_form(plan.config)}"):
         model = ArraysToBake(
-            recorded=RecordedRequest(
-                model="gru", options={**options, "target": request.target}, package=None
-            ),
-            architecture="gru",
-            config=dataclasses.asdict(config),
-            program=program(config),
-            source=source,
+            record=plan.record,
+            architecture=GRU,
+            config=dataclasses.asdict(plan.config),
+            program=program(plan.config),
+            source=plan.source,
         )
-    out = request.out or Path(_name(config, request.target))
-    bake_arrays(model, targets, out, progress)
-    return out
+    bake_arrays(model, plan.targets, plan.out, progress)
+    return plan.out
 
 
-def _values(request: GruBakeRequest) -> GruDefaults:
+def _values(options: BakeOptions) -> GruDefaults:
+    """The values of options that are given, and defaults for the others."""
     text = (files("hearthd.configs") / "arrays" / "gru.toml").read_text("utf-8")
     defaults = GruDefaults(**tomllib.loads(text))
-    requested = {
+    given = {
         field.name: value
         for field in dataclasses.fields(GruDefaults)
-        if (value := getattr(request, field.name)) is not None
+        if (value := getattr(options, field.name)) is not None
     }
-    return dataclasses.replace(defaults, **requested)
+    return dataclasses.replace(defaults, **given)
 
 
 def _form(config: GruConfig) -> str:
-    """The form that is used, and the reason if it is not the requested one."""
+    """The form that is used, and the reason if it is not the one in the options."""
     return config.form if config.fallback is None else f"{config.form} ({config.fallback})"
 
 
 def _name(config: GruConfig, target: str) -> str:
-    """The name of a bundle whose request names no folder."""
+    """The name of a bundle whose options name no folder."""
     name = f"gru-{config.inputs}-{config.hidden}"
     return name if target == "host" else f"{name}-{target}"

@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
 from hearthd.baker.reference.golden_values import STEPS, golden_rows, golden_values
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from hearthd.models.bundle import PARAMETERS
-from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:
+    from hearthd.baker.pipeline.opened_model import OpenedModel
     from hearthd.baker.pipeline.shared_stages import Workspace
-    from hearthd.models.bundle import Activations, Golden, GoldenRow
-    from hearthd.models.config import ModelConfig
-    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.bundle import Golden, GoldenRow
+    from hearthd.models.program import ProgramOptions
 
 
 def golden_stage(
-    workspace: Workspace,
-    architecture: Architecture[Any],
-    config: ModelConfig,
-    ids: list[tuple[int, ...]],
-    activations: Activations,
-    **options: Any,
+    workspace: Workspace, model: OpenedModel, options: ProgramOptions, ids: list[tuple[int, ...]]
 ) -> tuple[tuple[Golden, ...], tuple[GoldenRow, ...]]:
     """The golden values of prompts, and the golden rows of their last tokens.
 
-    `activations` and `options` are those of the program, which has a slot for each prompt.
+    `options` are those of the bundle's program; the one computed here has a slot for each prompt.
     """
     context = max(len(tokens) for tokens in ids) + STEPS
-    program = architecture.program(
-        config,
-        ProgramOptions(
-            context=context, decode_batches=(1, len(ids)), activations=activations, **options
-        ),
+    program = model.program(
+        replace(
+            options,
+            context=context,
+            decode_batches=(1, len(ids)),
+            verify_tokens=(),
+            adapters=0,
+        )
     )
     parameters = stored_parameters(program.parameters, workspace.folder / PARAMETERS)
     runtime = NumpyRuntime(program, parameters, context=context, slots=len(ids))
     # One thread: the last bits of a sum depend on the number of threads.
     with workspace.progress.stage("compute golden values with NumPy"), threadpool_limits(1):
         golden = golden_values(runtime, ids)
-    return golden, golden_rows(runtime, program.caches, golden, activations)
+    return golden, golden_rows(runtime, program.caches, golden, options.activations)

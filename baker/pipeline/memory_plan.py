@@ -9,7 +9,7 @@ other; it joins most ops with what reads them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -25,49 +25,58 @@ from hearthd.models.precision import NAMED_PRECISIONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hearthd.baker.pipeline.recipe import Defaults
     from hearthd.models.bundle import Memory
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.dsl.types import TensorType
-    from hearthd.models.program import Program
+    from hearthd.models.program import Program, ProgramOptions
 
 
 def check_fits(
-    program: Program, chosen: Defaults, limit: int, trace: Callable[[Defaults], Program]
+    program: Program,
+    options: ProgramOptions,
+    slots: int,
+    limit: int,
+    trace: Callable[[ProgramOptions], Program],
 ) -> None:
     """Raise BakeError unless a program can be served with all its slots in `limit` bytes.
 
-    The message has the parts of the sum, and what would fit; `trace` makes the program of another
-    choice.
+    The message has the parts of the sum, and what would fit; `trace` makes the program of other
+    options.
     """
-    memory = program_memory(program, chosen.context)
-    if memory.needed(chosen.slots) <= limit:
+    memory = program_memory(program, options.context)
+    if memory.needed(slots) <= limit:
         return
-    fewer = (n for n in range(chosen.slots - 1, 0, -1) if memory.needed(n) <= limit)
+    fewer = (n for n in range(slots - 1, 0, -1) if memory.needed(n) <= limit)
     smaller = (
-        *(replace(chosen, context=context) for context in _halved(chosen.context)),
-        *(replace(chosen, precision=name) for name in NAMED_PRECISIONS if name != chosen.precision),
+        *(replace(options, context=context) for context in _halved(options.context)),
+        *(
+            replace(options, precision=name)
+            for name in NAMED_PRECISIONS
+            if name != options.precision
+        ),
     )
-    fitting = (_flag(chosen, choice) for choice in smaller if _fits(trace, choice, limit))
+    fitting = (_flag(options, other) for other in smaller if _fits(trace, other, slots, limit))
     would = [f"--slots {n}" for n in islice(fewer, 1)] + list(fitting)
     raise BakeError(
-        f"--max-memory: {chosen.slots} slots of {chosen.context} tokens in {chosen.precision} need "
-        f"{memory.formula(chosen.slots)}, and {megabytes(limit)} MB were given; "
+        f"--max-memory: {slots} slots of {options.context} tokens in {options.precision} need "
+        f"{memory.formula(slots)}, and {megabytes(limit)} MB were given; "
         f"what would fit: {', '.join(would) or 'none of slots, context and precision alone'}"
     )
 
 
-def too_large(program: Program, chosen: Defaults, limit: int | None) -> str | None:
+def too_large(program: Program, context: int, slots: int, limit: int | None) -> str | None:
     """Why a program cannot be served with all its slots in `limit` bytes, if so."""
-    memory = program_memory(program, chosen.context)
-    if limit is None or memory.needed(chosen.slots) <= limit:
+    memory = program_memory(program, context)
+    if limit is None or memory.needed(slots) <= limit:
         return None
-    return f"needs {memory.formula(chosen.slots)}, more than --max-memory {megabytes(limit)} MB"
+    return f"needs {memory.formula(slots)}, more than --max-memory {megabytes(limit)} MB"
 
 
-def _fits(trace: Callable[[Defaults], Program], choice: Defaults, limit: int) -> bool:
+def _fits(
+    trace: Callable[[ProgramOptions], Program], options: ProgramOptions, slots: int, limit: int
+) -> bool:
     try:
-        return program_memory(trace(choice), choice.context).needed(choice.slots) <= limit
+        return program_memory(trace(options), options.context).needed(slots) <= limit
     except TypeRuleError:  # not every model's matrices can be stored in groups
         return False
 
@@ -89,12 +98,13 @@ def _halved(context: int) -> Iterator[int]:
     return (context // part for part in (2, 4, 8) if context // part >= MIN_CONTEXT)
 
 
-def _flag(chosen: Defaults, choice: Defaults) -> str:
-    """The option that makes the one choice of the other."""
+def _flag(options: ProgramOptions, other: ProgramOptions) -> str:
+    """The flag that makes the other options of these: a context or a precision."""
+    names = ("context", "precision")
     return next(
-        f"--{field.name} {getattr(choice, field.name)}"
-        for field in fields(chosen)
-        if getattr(choice, field.name) != getattr(chosen, field.name)
+        f"--{name} {getattr(other, name)}"
+        for name in names
+        if getattr(other, name) != getattr(options, name)
     )
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hearthd.baker.parameters import native
 from hearthd.baker.parameters.parameter_writer import locate
-from hearthd.baker.pipeline import recipe
 from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokenizer
-from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hearthd.baker.parameters.parameter_writer import Located
-    from hearthd.baker.pipeline.recipe import Defaults
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.models.program import Program
+    from hearthd.models.program import Program, ProgramOptions
 
 
 @dataclass(frozen=True)
@@ -40,23 +35,15 @@ class OpenedModel:
         """The parameters that are stored in another way than the precision's, as in the file."""
         return native.storages(precision, self.source, self.architecture, self.config)
 
-    def program(self, defaults: Defaults, assigned: Mapping[str, str] | None = None) -> Program:
-        """The program of a recipe's values, with `assigned` in place of `storages`.
+    def stored_in(self, options: ProgramOptions, precision: str) -> ProgramOptions:
+        """The options with another precision; raises a WeightsError for a missing tensor."""
+        return replace(options, precision=precision, storages=self.storages(precision))
+
+    def program(self, options: ProgramOptions) -> Program:
+        """The program with these options.
 
         Raises TypeRuleError if the precision cannot store a matrix.
         """
-        options = ProgramOptions(
-            context=defaults.context,
-            precision=defaults.precision,
-            prefill_tokens=defaults.prefill_tokens,
-            decode_batches=recipe.decode_batches(defaults.slots),
-            verify_tokens=recipe.VERIFY_TOKENS,
-            storages=self.storages(defaults.precision) if assigned is None else assigned,
-            kv_cache=defaults.kv_cache,
-            activations=defaults.activations,
-            adapters=defaults.adapters,
-            adapter_rank=defaults.rank,
-        )
         return self.architecture.program(self.config, options)
 
     def locate(self, program: Program) -> tuple[Located, ...]:

@@ -51,8 +51,8 @@ class Workspace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordedRequest:
-    """A bake request as the provenance records it: see models/bundle/provenance.py.
+class BakeRecord:
+    """What the provenance records of a bake: see models/bundle/provenance.py.
 
     `package` is the import name of the package that holds the weights, None if they are files;
     `adapter` are the files of an adapter that is merged into them.
@@ -169,22 +169,20 @@ def statistics(
     }
 
 
-def provenance(
-    recorded: RecordedRequest, source: WeightSource, compiled: CompiledProgram
-) -> Provenance:
+def provenance(record: BakeRecord, source: WeightSource, compiled: CompiledProgram) -> Provenance:
     """The provenance of the new bundle; computes the digests of the weights' files.
 
     Raises BadFile if they have changed.
     """
     sources = (
-        *source_records(source.files(), recorded.package),
-        *source_records(recorded.adapter, None),
+        *source_records(source.files(), record.package),
+        *source_records(record.adapter, None),
     )
     source.require_unchanged()  # the digests are of the content that was read
     return Provenance(
-        model=recorded.model,
-        options=dict(recorded.options),
-        tried=recorded.tried,
+        model=record.model,
+        options=dict(record.options),
+        tried=record.tried,
         hearth=hearth(),
         sources=sources,
         graph=compiled.graph,

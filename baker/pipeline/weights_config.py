@@ -1,20 +1,23 @@
-"""The architecture and the configuration that files of weights have."""
+"""The family, the architecture and the configuration that files of weights have."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
-from hearthd.baker.pipeline.recipe import RecipeError, recipes
+from hearthd.baker.pipeline.recipe import RecipeError, recipes, size_of
 from hearthd.baker.weights.safetensors import CONFIG
 from hearthd.baker.weights.source import BadFile
 from hearthd.models.catalog import ENCODERS
 from hearthd.models.config import ConfigError
+from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
 
@@ -24,40 +27,103 @@ if TYPE_CHECKING:
 
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.config import ModelConfig
-    from hearthd.models.decoder.architecture import Architecture, ArchitectureFiles
+    from hearthd.models.decoder.architecture import ArchitectureFiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What weights are.
+
+    name          of the family; of the architecture, if their size does not tell which of several
+                  families it is
+    recipe        name of the family in configs/ whose defaults hold
+    architecture  its name in the catalog
+    config        its configuration
+    """
+
+    name: str
+    recipe: str
+    architecture: str
+    config: Any
+
+
+def families() -> Mapping[str, ArchitectureFiles[Any]]:
+    """The architecture of each family that can be baked by its name."""
+    decoders = {name: sizes[0].architecture for name, sizes in recipes().items()}
+    return decoders | {name: ENCODERS[one.architecture] for name, one in encoder_recipes().items()}
+
+
+def identify(source: WeightSource, named: str | None) -> Family:
+    """What weights are, by their metadata. `named` is the family that they must be of, if any.
+
+    Raises RecipeError if they are of another family, ConfigError if of none, or BadFile.
+    """
+    if named is not None:
+        check_architecture(named, source)
+    candidates = _families_of(source) if named is None else [named]
+    architecture, config = _read_as(
+        {families()[name].name: families()[name] for name in candidates}, source
+    )
+    names = [name for name in candidates if families()[name] is architecture]
+    fitting = [name for name in names if size_of(name, config)]
+    certain = next((some for some in (names, fitting) if len(some) == 1), [architecture.name])
+    return Family(
+        name=certain[0],
+        recipe=(fitting or names)[0],
+        architecture=architecture.name,
+        config=config,
+    )
+
+
+def _read_as(
+    architectures: Mapping[str, ArchitectureFiles[Any]], source: WeightSource
+) -> tuple[ArchitectureFiles[Any], Any]:
+    """The first architecture that accepts the weights' metadata, and their configuration."""
+    *others, last = architectures.values()
+    for architecture in others:
+        with suppress(ConfigError):
+            return architecture, _config_of(source, architecture)
+    return last, _config_of(source, last)
+
+
+def _config_of(source: WeightSource, architecture: ArchitectureFiles[Any]) -> Any:
+    if isinstance(architecture, Architecture):
+        return model_config(source, architecture)
+    return read_config(source, architecture)
 
 
 def check_architecture(model: str, source: WeightSource) -> None:
-    """Raise RecipeError if the weights belong to another model, ConfigError if to none."""
-    in_gguf = source.format == "gguf"
-    key = "general.architecture" if in_gguf else "model_type"
-    written_for = source.metadata().get(key)
-    models_of = _models_by_architecture(gguf=in_gguf)
-    where = f"{_config_file(source)}: {key}"
-    if written_for not in models_of:
-        names = source.metadata().get("architectures", []) if written_for is None else written_for
-        raise ConfigError(
-            f"{where}: got {written_for!r:.80}, expected one of {', '.join(sorted(models_of))}"
-            f"{_nearest(names, models_of)}"
-        )
-    if model not in models_of[str(written_for)]:
-        commands = " or ".join(f"`hearth bake {name}`" for name in models_of[str(written_for)])
+    """Raise RecipeError if the weights belong to another family, ConfigError if to none."""
+    names = _families_of(source)
+    if model not in names:
+        commands = " or ".join(f"`hearth bake {name}`" for name in names)
+        where, written_for = _named_in(source)
         raise RecipeError(
             f"{where}: got {written_for!r}: bake these weights with {commands}, not {model}"
         )
 
 
-def _models_by_architecture(*, gguf: bool) -> Mapping[str, list[str]]:
-    """The names of recipes by what GGUF files or config.json call their architectures."""
-    files: list[tuple[str, ArchitectureFiles[Any]]] = [
-        (name, sizes[0].architecture) for name, sizes in recipes().items()
-    ]
-    files += [(name, ENCODERS[one.architecture]) for name, one in encoder_recipes().items()]
-    models_of = defaultdict(list)
-    for name, architecture in files:
-        for one in (architecture.name,) if gguf else architecture.model_types:
-            models_of[one].append(name)
-    return models_of
+def _families_of(source: WeightSource) -> list[str]:
+    """The families with the architecture of weights; raises ConfigError for an unknown one."""
+    names_of = defaultdict(list)
+    for name, architecture in families().items():
+        in_gguf = source.format == "gguf"
+        for one in (architecture.name,) if in_gguf else architecture.model_types:
+            names_of[one].append(name)
+    where, written_for = _named_in(source)
+    if written_for not in names_of:
+        names = source.metadata().get("architectures", []) if written_for is None else written_for
+        raise ConfigError(
+            f"{where}: got {written_for!r:.80}, expected one of {', '.join(sorted(names_of))}"
+            f"{_nearest(names, names_of)}"
+        )
+    return names_of[str(written_for)]
+
+
+def _named_in(source: WeightSource) -> tuple[str, object]:
+    """Where weights name their architecture, for messages, and the name."""
+    key = "general.architecture" if source.format == "gguf" else "model_type"
+    return f"{_config_file(source)}: {key}", source.metadata().get(key)
 
 
 def _config_file(source: WeightSource) -> Path:

@@ -48,9 +48,12 @@ from hearthd.models.bundle.file_records import MANIFEST
 from hearthd.models.bundle.manifest import Manifest
 from hearthd.models.bundle.memory_sum import SHARED_MEMORY, Footprint, Memory
 from hearthd.models.bundle.provenance import OMITTED, Activations
+from hearthd.models.typed_json import typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from hearthd.models.bundle.provenance import Provenance
 
 __all__ = [
     "CALIBRATION",
@@ -63,6 +66,7 @@ __all__ = [
     "GoldenRow",
     "GoldenStep",
     "LanguageManifest",
+    "Serving",
     "SpecialTokens",
     "language_memory",
 ]
@@ -166,6 +170,25 @@ class GoldenRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Serving:
+    """The options of a bake that hold while its programs run.
+
+    activations  what products with matrices of integers round activations to
+    max_memory   limit for the memory that serving takes, in bytes; None: no limit
+    """
+
+    activations: Activations
+    max_memory: int | None
+
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a limit that is not a size."""
+        if self.max_memory is not None and self.max_memory < 1:
+            raise NotABundle(
+                f"{MANIFEST}.serving.max_memory: got {self.max_memory}, expected a size"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LanguageManifest(Manifest):
     """The manifest of a language model.
 
@@ -173,7 +196,8 @@ class LanguageManifest(Manifest):
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
     LoRA adapters. `golden_rows` are of caches of i8 or f16: of the second layer, or of the first
-    one with activations of int8.
+    one with activations of int8. Bundles of older versions have no `serving`: `activations` and
+    `max_memory` are then read from the provenance.
     """
 
     kind: Literal["language"] = "language"
@@ -181,6 +205,7 @@ class LanguageManifest(Manifest):
     vocab_size: int
     context: int
     slots: int
+    serving: Serving | None = field(default=None, metadata=OMITTED)
     special_tokens: SpecialTokens
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[EntryPoint, ...]
@@ -230,28 +255,12 @@ class LanguageManifest(Manifest):
     @property
     def activations(self) -> Activations:
         """What products with matrices of integers round activations to; raises NotABundle."""
-        origin = self.provenance
-        chosen = origin.tried[-1].activations if origin.tried else "int16"
-        match origin.options.get("activations", chosen):
-            case "int16":
-                return "int16"
-            case "int8":
-                return "int8"
-            case other:
-                raise NotABundle(
-                    f"{MANIFEST}.provenance.options.activations: got {other!r:.80}, expected int16 "
-                    "or int8"
-                )
+        return (self.serving or _recorded_serving(self.provenance)).activations
 
     @property
     def max_memory(self) -> int | None:
         """The memory in bytes that serving may take, if baked with a limit; raises NotABundle."""
-        limit = self.provenance.options.get("max_memory")
-        if limit is not None and (type(limit) is not int or limit < 1):
-            raise NotABundle(
-                f"{MANIFEST}.provenance.options.max_memory: got {limit!r:.80}, expected a size"
-            )
-        return limit
+        return (self.serving or _recorded_serving(self.provenance)).max_memory
 
     @property
     def memory(self) -> Memory:
@@ -281,6 +290,19 @@ class LanguageManifest(Manifest):
         """This manifest with fewer slots, at least one, and the entry points that fit them."""
         fitting = tuple(point for point in self.entry_points if point.batch <= slots)
         return dataclasses.replace(self, slots=slots, entry_points=fitting)
+
+
+def _recorded_serving(origin: Provenance) -> Serving:
+    """The options of a bundle whose manifest has no `serving`; raises NotABundle."""
+    chosen = origin.tried[-1].activations if origin.tried else "int16"
+    data = {
+        "activations": origin.options.get("activations", chosen),
+        "max_memory": origin.options.get("max_memory"),
+    }
+    try:
+        return typed(Serving, data, f"{MANIFEST}.provenance.options")
+    except ValueError as error:
+        raise NotABundle(str(error)) from error
 
 
 def language_memory(

@@ -8,19 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hearthd.baker import atomic_folder as staging
 from hearthd.baker.atomic_folder import BakeError, check_destination, folder_beside
-from hearthd.baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
-from hearthd.baker.pipeline.bake_gru import GruBakeRequest, bake_gru
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake
+from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.models.bundle import MANIFEST, NotABundle, WrongFormat, read_manifest
-from tests.conftest import Silent, bake_request
+from tests.conftest import Silent
 
 # A manifest of a version that is not read: enough to be a bundle that may be replaced.
 _OLD, _NEW = '{"format": 1}', '{"format": 2}'
@@ -165,17 +162,10 @@ def test_a_folder_that_cannot_be_written_is_named(out: str) -> None:
 @pytest.mark.parametrize("out", ["/proc/bundle", "/proc/folder/bundle"])
 def test_a_destination_is_refused_before_the_weights_are_opened(out: str, tmp_path: Path) -> None:
     missing = tmp_path / "missing.safetensors"
-    options: dict[str, Any] = {"weights": missing, "out": Path(out), "target": "host"}
-    gru = GruBakeRequest(steps=None, batch=None, batch_first=False, form=None, **options)
-    encoder = EncoderBakeRequest(model="bert", precision=None, context=None, **options)
-    language = bake_request(Path(out), weights=missing, precision="f32", context=64)
-    for bake_any in (
-        partial(bake_gru, gru),
-        partial(bake_encoder, encoder),
-        partial(bake, language),
-    ):
+    for model in ("gru", "bert", "gemma3"):
+        options = bake_options({"model": model, "weights": missing, "out": out})
         with pytest.raises(BakeError, match=f"^--out: {out} cannot be written: No such file"):
-            bake_any(Silent())
+            bake(options, Silent())
 
 
 def test_a_destination_is_checked_without_a_trace(tmp_path: Path) -> None:

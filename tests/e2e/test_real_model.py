@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.reference.numpy_runtime import program_options
 from hearthd.models.bundle import LanguageManifest, read_manifest_of
 from hearthd.models.decoder import entry_points
@@ -28,7 +28,7 @@ from hearthd.models.gemma3 import ARCHITECTURE, Gemma3
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import Silent, bake_request, few_entry_points, weights_in
+from tests.conftest import Silent, few_entry_points, options_for, weights_in
 from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def small_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def baked(weights: Path, precision: str, slots: int) -> Path:
-    request = bake_request(weights.parent / precision, weights=weights, precision=precision)
+    options = options_for(weights.parent / precision, weights=weights, precision=precision)
     with few_entry_points(context=1024):
-        return bake(dataclasses.replace(request, slots=slots), Silent())
+        return bake(options.model_copy(update={"slots": slots}), Silent())
 
 
 @pytest.fixture(scope="module")

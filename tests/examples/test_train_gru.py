@@ -10,7 +10,8 @@ import pytest
 
 from examples import training
 from examples.train_gru import STEPS, main, signals
-from hearthd.baker.pipeline.bake_gru import GruBakeRequest, bake_gru
+from hearthd.baker.pipeline.bake import bake
+from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.models.bundle import ArraysManifest, read_manifest_of
 from hearthd.runtime.array_functions import ArraysRuntime
 from tests.conftest import Silent
@@ -31,11 +32,9 @@ def test_a_trained_gru_is_baked_and_predicts(
     assert losses[-1] < losses[0] / 8
     assert ET.parse(tmp_path / "loss.svg").getroot().get("role") == "img"
 
-    request = GruBakeRequest(
-        weights=tmp_path / "gru.safetensors", steps=STEPS, batch=16, batch_first=False,
-        form="loop", target="host", out=tmp_path / "bundle",
-    )  # fmt: skip
-    bundle = bake_gru(request, Silent())
+    files = {"weights": tmp_path / "gru.safetensors", "out": tmp_path / "bundle"}
+    options = {"model": "gru", "steps": STEPS, "batch": 16, "form": "loop", **files}
+    bundle = bake(bake_options(options), Silent())
     manifest = read_manifest_of(bundle, ArraysManifest)
     runtime = ArraysRuntime(bundle, manifest, threads=None)
     made = signals(np.random.default_rng(99), STEPS + 1, 16)

@@ -19,11 +19,11 @@ from examples.train_tiny_gemma import (
     main,
     tokenizer,
 )
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake
 from hearthd.models.gemma3 import ARCHITECTURE
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.open_bundle import open_bundle
-from tests.conftest import Silent, bake_request, few_entry_points
+from tests.conftest import Silent, few_entry_points, options_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_trained_gemma_is_baked_and_continues_the_text(
     assert ET.parse(folder / "loss.svg").getroot().get("role") == "img"
 
     with few_entry_points():
-        bundle = bake(bake_request(tmp_path / "bundle", weights=folder, slots=1), Silent())
+        bundle = bake(options_for(tmp_path / "bundle", weights=folder, slots=1), Silent())
     _, runtime = open_bundle(bundle, threads=None)
     ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode("after friday comes ").ids
     logits = read_prompt(runtime, ids)

@@ -16,13 +16,13 @@ from rich.console import Console
 
 from examples.train_tiny_gemma import CONFIG
 from hearthd.baker.checks.inspection import show
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.reference.numpy_runtime import program_options
 from hearthd.models.bundle import LanguageManifest, read_manifest_of
 from hearthd.models.precision import ACTIVATION_BITS, ACTIVATION_TOLERANCE
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import Silent, bake_request
+from tests.conftest import Silent, options_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +37,7 @@ TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 60, 290)]
 @pytest.fixture(scope="module", params=ACTIVATION_BITS)
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("int8")
-    small = bake_request(
+    small = options_for(
         folder / "small",
         weights=small_gemma(
             folder / "weights", replace(CONFIG, head_dim=64)

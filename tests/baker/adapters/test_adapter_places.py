@@ -12,8 +12,7 @@ from rich.console import Console
 from hearthd.baker.compare.sides import open_side
 from hearthd.baker.compare.sides.open_side import SideOptions
 from hearthd.baker.compare.sides.prediction import FullPrediction
-from hearthd.baker.pipeline.bake_language_model import bake
-from hearthd.baker.pipeline.recipe import BakeRequest
+from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.tuning import tuning
 from hearthd.baker.tuning.tuning import TuneRequest
@@ -31,7 +30,7 @@ from tests.baker.adapters.places_case import (
     write_adapters,
     write_model,
 )
-from tests.conftest import few_entry_points
+from tests.conftest import few_entry_points, options_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,13 +59,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def opened(folder: Path, precision: str, *, slots: int) -> IreeRuntime:
     """The runtime of a new bundle, with adapter `n` at place n + 1."""
-    request = BakeRequest(
-        model="gemma3", weights=folder / "model.gguf", size=None, target="host",
-        precision=precision, context=None, slots=slots, out=folder / precision,
+    options = options_for(
+        folder / precision, weights=folder / "model.gguf", precision=precision, slots=slots,
         adapters=len(ADAPTERS), rank=8,
     )  # fmt: skip
     with few_entry_points():
-        bundle = bake(request, TerminalProgress(Console(quiet=True)))
+        bundle = bake(options, TerminalProgress(Console(quiet=True)))
     _, runtime = open_bundle(bundle, threads=1)
     for number in range(len(ADAPTERS)):
         factors = read_factors(folder / str(number), runtime.adapters)

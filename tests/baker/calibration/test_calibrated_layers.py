@@ -19,7 +19,7 @@ from hearthd.baker.calibration.calibration_text import LENGTH, calibration_text,
 from hearthd.baker.calibration.token_weights import token_weights
 from hearthd.baker.checks.reproduction import reproduce
 from hearthd.baker.parameters.quantization import encoded
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.reference.numpy_runtime import traced
 from hearthd.models.bundle import CALIBRATION, LanguageManifest, read_manifest_of
@@ -28,7 +28,7 @@ from hearthd.models.dsl.matrix_format import FORMATS
 from hearthd.models.dsl.storage import STORAGES
 from tests.baker.pipeline.test_auto_precision import RandomWeights, log_probabilities
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import Silent, bake_request, few_entry_points
+from tests.conftest import Silent, few_entry_points, options_for
 from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
 from tests.models.unpacked import real_weights
 
@@ -119,11 +119,11 @@ def test_a_bundle_with_its_own_calibration_text_is_reproduced(
 ) -> None:
     text = tmp_path / "days.txt"
     text.write_text("after monday comes tuesday. " * 40)
-    request = bake_request(
+    options = options_for(
         tmp_path / "bundle", weights=weights, precision="int4-g32", slots=1, calibration=text
     )
     with few_entry_points():
-        bundle = bake(request, Silent())
+        bundle = bake(options, Silent())
         differences = reproduce(bundle, weights, Silent())
     assert differences == []
     manifest = read_manifest_of(bundle, LanguageManifest)
@@ -174,19 +174,19 @@ def test_a_wrong_calibration_file_is_one_sentence(
     path = tmp_path / "text"
     if content is not None:
         path.write_bytes(content)
-    request = bake_request(
+    options = options_for(
         tmp_path / "bundle", weights=weights, precision="int4-g32", calibration=path
     )
     with pytest.raises(BakeError, match=message) as error:
-        bake(request, Silent())
+        bake(options, Silent())
     assert "\n" not in str(error.value)
     assert not (tmp_path / "bundle").exists()
 
 
 def test_a_precision_that_needs_no_text_rejects_one(tmp_path: Path, weights: Path) -> None:
     (tmp_path / "text").write_text("some text")
-    request = bake_request(
+    options = options_for(
         tmp_path / "bundle", weights=weights, precision="bf16", calibration=tmp_path / "text"
     )
     with pytest.raises(RecipeError, match=r"bf16 does not .* --precision int4-g32 or int5-g32"):
-        bake(request, Silent())
+        bake(options, Silent())

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from hearthd.baker.pipeline.bake_gru import bake_gru
+from hearthd.baker.pipeline.bake import bake
 from tests.baker.gru.gru_example import (
     LAYERS,
     B,
     D,
     H,
     S,
-    gru_request,
+    gru_options,
     weights,
 )
 from tests.conftest import Silent
@@ -37,7 +37,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bundle(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bake_gru(gru_request(file, tmp_path_factory.mktemp("gru") / "sensor"), Silent())
+    return bake(gru_options(file, tmp_path_factory.mktemp("gru") / "sensor"), Silent())
 
 
 @pytest.fixture(scope="session")

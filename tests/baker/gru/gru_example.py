@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.baker.pipeline.bake_gru import GruBakeRequest
+from hearthd.baker.pipeline.bake_options import BakeOptions, bake_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,12 +57,6 @@ def expected(x: Array, h0: Array) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.stack(inputs), np.stack(last)
 
 
-def gru_request(weights: Path, out: Path, **options: object) -> GruBakeRequest:
-    defaults: dict[str, Any] = {
-        "steps": S,
-        "batch": B,
-        "batch_first": False,
-        "form": None,
-        "target": "host",
-    }
-    return GruBakeRequest(weights=weights, out=out, **{**defaults, **options})
+def gru_options(weights: Path, out: Path, **options: object) -> BakeOptions:
+    given = {"model": "gru", "weights": weights, "out": out, "steps": S, "batch": B}
+    return bake_options(given | options)

@@ -19,12 +19,12 @@ from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks import inspection as inspect
 from hearthd.baker.checks.reproduction import changes, compare, reproduce
 from hearthd.baker.checks.verification import verify
-from hearthd.baker.cli import app
 from hearthd.baker.compiler.targets import embedded_elfs
 from hearthd.baker.parameters.quantization import NotFiniteError
+from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.bake_arrays import TOLERANCE
-from hearthd.baker.pipeline.bake_gru import bake_gru
 from hearthd.baker.pipeline.origin import source_records
+from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.weights.source import BadFile, NoWeights, UnsupportedType
 from hearthd.models.bundle import (
     GOLDEN,
@@ -47,7 +47,7 @@ from tests.baker.gru.gru_example import (
     D,
     H,
     S,
-    gru_request,
+    gru_options,
     weights,
 )
 from tests.conftest import Silent
@@ -168,7 +168,7 @@ def test_a_bundle_for_another_machine_is_verified_without_running_it(
     bundle: Path, file: Path, tmp_path: Path
 ) -> None:
     target, machine = _OTHER[platform.machine()]
-    made = bake_gru(gru_request(file, tmp_path / "other", target=target), Silent())
+    made = bake(gru_options(file, tmp_path / "other", target=target), Silent())
     assert {elf.machine for elf in embedded_elfs((made / VMFB).read_bytes())} == {machine}
     assert (made / GOLDEN).read_bytes() == (bundle / GOLDEN).read_bytes()
     console = Console(record=True, width=200)
@@ -223,18 +223,18 @@ def test_weights_that_are_not_a_gru_are_rejected(
 ) -> None:
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(error, match=message):
-        bake_gru(gru_request(tmp_path / "model.safetensors", tmp_path / "gru"), Silent())
+        bake(gru_options(tmp_path / "model.safetensors", tmp_path / "gru"), Silent())
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
 def test_files_that_are_not_weights_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(NoWeights, match="absent does not exist; specify a safetensors file"):
-        bake_gru(gru_request(tmp_path / "absent", tmp_path / "gru"), Silent())
+        bake(gru_options(tmp_path / "absent", tmp_path / "gru"), Silent())
     with pytest.raises(BadFile, match="is a folder, expected a file"):
-        bake_gru(gru_request(tmp_path, tmp_path / "gru"), Silent())
+        bake(gru_options(tmp_path, tmp_path / "gru"), Silent())
     (tmp_path / "model").write_bytes(b"GGUF and so on")
     with pytest.raises(BadFile, match="is not a complete safetensors file"):
-        bake_gru(gru_request(tmp_path / "model", tmp_path / "gru"), Silent())
+        bake(gru_options(tmp_path / "model", tmp_path / "gru"), Silent())
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_invalid_options_are_rejected_by_name(
     file: Path, tmp_path: Path, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        bake_gru(gru_request(file, tmp_path / "gru", **options), Silent())
+        bake(gru_options(file, tmp_path / "gru", **options), Silent())
     assert not list(tmp_path.iterdir())
 
 
@@ -272,15 +272,15 @@ class Interrupted(Silent):
 def test_an_unused_form_is_reported_with_the_reason(file: Path, tmp_path: Path) -> None:
     """In the name of a stage, where this bake then ends."""
     stage = "trace the model, unrolled (fused: one step has no other to share a matmul with)"
-    request = gru_request(file, tmp_path / "gru", steps=1, form="fused")
+    options = gru_options(file, tmp_path / "gru", steps=1, form="fused")
     with pytest.raises(KeyboardInterrupt):
-        bake_gru(request, Interrupted(stage))
+        bake(options, Interrupted(stage))
 
 
 @pytest.mark.parametrize("at", ["lower to StableHLO", "write the weights", "wait for the compiler"])
 def test_an_interrupted_bake_leaves_nothing(file: Path, tmp_path: Path, at: str) -> None:
     with pytest.raises(KeyboardInterrupt):
-        bake_gru(gru_request(file, tmp_path / "gru"), Interrupted(at))
+        bake(gru_options(file, tmp_path / "gru"), Interrupted(at))
     assert not list(tmp_path.iterdir())
 
 
@@ -294,7 +294,7 @@ def test_a_program_that_fails_its_self_test_is_not_kept(
 
     monkeypatch.setattr(ArraysRuntime, "run", wrong)
     with pytest.raises(BakeError, match=r"model\.vmfb: .* differs by .*; report it") as refused:
-        bake_gru(gru_request(file, tmp_path / "gru"), Silent())
+        bake(gru_options(file, tmp_path / "gru"), Silent())
     assert "bake the bundle" not in str(refused.value)
     assert not list(tmp_path.iterdir())
 
@@ -315,20 +315,17 @@ def test_a_gru_that_amplifies_rounding_is_not_called_a_fault(tmp_path: Path) -> 
         narrow, wide = gru(x)[0].double(), gru.double()(x.double())[0]
     assert float((narrow - wide).abs().max()) > 100 * TOLERANCE
     save_file(tensors, tmp_path / "chaotic.safetensors")
-    request = gru_request(
+    options = gru_options(
         tmp_path / "chaotic.safetensors", tmp_path / "gru", steps=steps, form="loop"
     )
     message = (
         r"run: y: the function amplifies rounding: .* by \d\.\d+ in NumPy, .*; bake fewer steps"
     )
     with pytest.raises(BakeError, match=message) as refused:
-        bake_gru(request, Silent())
+        bake(options, Silent())
     assert "report it" not in str(refused.value)
 
 
-def test_a_gru_has_no_options_of_language_models() -> None:
-    from typer.testing import CliRunner
-
-    result = CliRunner().invoke(app, ["gru", "--weights", "x", "--context", "64"])
-    assert result.exit_code == 2
-    assert "No such option" in result.output
+def test_a_gru_has_no_options_of_language_models(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="--context: gru is not a language model or encoder; "):
+        bake(gru_options(file, tmp_path / "gru", context=64), Silent())

@@ -15,13 +15,13 @@ from hearthd.baker.checks.reproduction import changes, compare
 from hearthd.baker.checks.verification import verify
 from hearthd.baker.compiler import targets
 from hearthd.baker.compiler.targets import embedded_elfs, runnable
-from hearthd.baker.pipeline.bake_gru import bake_gru
+from hearthd.baker.pipeline.bake import bake
 from hearthd.models.bundle import ArraysManifest, Corrupt, read_manifest_of
 from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.cpu_features import UnsupportedCpu, best_program
 from hearthd.runtime.open_bundle import open_arrays
 from hearthd.server.services.array_service import open_array_service
-from tests.baker.gru.gru_example import expected, gru_request
+from tests.baker.gru.gru_example import expected, gru_options
 from tests.conftest import Silent
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def few_targets() -> Iterator[None]:
 def several(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The GRU for these machines."""
     out = tmp_path_factory.mktemp("several") / "sensor"
-    return bake_gru(gru_request(file, out, target="all"), Silent())
+    return bake(gru_options(file, out, target="all"), Silent())
 
 
 def test_each_target_has_a_program_of_its_machine(several: Path) -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake
 from hearthd.models.bundle import Activations, LanguageManifest, read_manifest_of
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.precision import ACTIVATION_TOLERANCE, activation_tolerance
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import Silent, bake_request, few_entry_points
+from tests.conftest import Silent, few_entry_points, options_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ def test_products_with_the_bits_of_a_file_round_to_8_bits_unless_asked(
     weights = small_gemma(tmp_path / "weights")
     options = {"weights": weights, "slots": 1, "precision": precision, "activations": given}
     with few_entry_points():
-        bundle = bake(bake_request(tmp_path / "bundle", **options), Silent())  # type: ignore[arg-type]
+        bundle = bake(options_for(tmp_path / "bundle", **options), Silent())
     manifest = read_manifest_of(bundle, LanguageManifest)
     assert manifest.activations == expected
     kernels = manifest.provenance.kernels.names
@@ -42,7 +42,7 @@ def test_int8_activations_and_int8_caches_of_a_real_model_pass_the_self_test(
 ) -> None:
     options = {"model": "smollm2", "slots": 1, "kv_cache": "int8", "activations": "int8"}
     with few_entry_points():
-        bundle = bake(bake_request(tmp_path / "b", precision="native", **options), Silent())
+        bundle = bake(options_for(tmp_path / "b", precision="native", **options), Silent())
     manifest = read_manifest_of(bundle, LanguageManifest)
     assert (manifest.caches[0].dtype, manifest.activations) == ("i8", "int8")
     assert [row.offset for row in manifest.golden_rows] == [0, 0, 0]

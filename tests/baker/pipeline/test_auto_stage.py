@@ -15,13 +15,13 @@ from hearthd.baker.calibration.calibration_text import calibration_text, sequenc
 from hearthd.baker.checks.reproduction import reproduce
 from hearthd.baker.compare.measurement.position_metrics import kl_divergence
 from hearthd.baker.compare.sides.prediction import FullPrediction
-from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.pipeline import auto_stage
 from hearthd.baker.pipeline.auto_stage import AutoStage, Chosen
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake, resolve
 from hearthd.baker.pipeline.calibration_stage import Calibration
+from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.baker.pipeline.opened_model import OpenedModel
-from hearthd.baker.pipeline.recipe import RecipeError, defaults_for
+from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.shared_stages import weights_bytes
 from hearthd.baker.precision.kl_from_f32 import beginnings
 from hearthd.baker.reference.numpy_runtime import traced
@@ -33,7 +33,7 @@ from hearthd.models.gemma3 import Gemma3
 from hearthd.runtime.language_model import IreeRuntime
 from tests.baker.pipeline.test_native import QuantizedWeights
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import Silent, bake_request, few_entry_points
+from tests.conftest import Silent, few_entry_points, options_for
 from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
 from tests.models.families.gemma3.gemma3_reference import forward
 
@@ -54,21 +54,31 @@ def weights(tmp_path: Path) -> Path:
     return small_gemma(tmp_path / "weights")
 
 
+def plan_for(out: Path, **options: Any) -> LanguagePlan:
+    """The plan of `--precision auto` for a target with AVX-512 and few entry points."""
+    given = {"precision": "auto", "target": "x86_64-avx512vnni", "slots": 1, **options}
+    plan = resolve(options_for(out, **given))
+    assert isinstance(plan, LanguagePlan)
+    return replace(plan, program=replace(plan.program, prefill_tokens=(32,)))
+
+
+def choice_of(plan: LanguagePlan, calibration: Calibration) -> Chosen:
+    assert plan.auto is not None
+    return AutoStage(plan, plan.auto, calibration, Silent()).choose()
+
+
 def chosen(weights: Path, folder: Path, **limits: Any) -> tuple[Chosen, int]:
     """What is chosen for small_gemma within limits, and the bytes of its weights."""
-    request = bake_request(folder / "bundle", weights=weights, precision="auto", **limits)
-    model = OpenedModel(open_weights(weights), ARCHITECTURES["gemma3"], CONFIG)
-    defaults = replace(defaults_for(request, CONFIG), prefill_tokens=(32,), slots=1)
+    plan = plan_for(folder / "bundle", weights=weights, **limits)
+    model = plan.model
 
     def read() -> NDArray[np.int32]:
         return sequences(calibration_text(None), model.tokenizer.tokenizer, END, 256)[:4]
 
     calibration = Calibration(model.source, model.architecture, CONFIG, read, folder, Silent())
-    target = find_target("x86_64-avx512vnni")
-    choice = AutoStage(request, model, defaults, target, calibration, Silent()).choose()
-    program = model.program(
-        replace(defaults, precision=choice.tried[-1].precision), choice.storages
-    )
+    choice = choice_of(plan, calibration)
+    last = choice.tried[-1].precision
+    program = model.program(replace(plan.program, precision=last, storages=choice.storages))
     return choice, weights_bytes(program.weights)
 
 
@@ -135,7 +145,7 @@ def test_the_least_divergence_within_the_bytes_is_chosen(tmp_path: Path, weights
 
 
 def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others get 4 bits, within a limit that allows it."""
     monkeypatch.setattr(OpenedModel, "tokenizer", None)  # which these weights lack
@@ -143,13 +153,11 @@ def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
     source = QuantizedWeights()
     model = OpenedModel(source, ARCHITECTURES["gemma3"], GROUPED)
     native = model.storages("native")
-    request = bake_request(tmp_path / "bundle", precision="auto", max_kl=10.0)
-    defaults = replace(defaults_for(request, GROUPED), prefill_tokens=(32,), slots=1)
+    plan = replace(plan_for(tmp_path / "bundle", weights=weights, max_kl=10.0), model=model)
 
     def read() -> NDArray[np.int32]:
         return np.array([TOKENS[:32]], np.int32)
 
-    target = find_target("x86_64-avx512vnni")
     asked = []
 
     class Recording(Calibration):
@@ -159,7 +167,7 @@ def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
             return super().rounded(storages)
 
     calibration = Recording(source, model.architecture, GROUPED, read, tmp_path, Silent())
-    choice = AutoStage(request, model, defaults, target, calibration, Silent()).choose()
+    choice = choice_of(plan, calibration)
     assert precisions(choice) == ["native", "native a8", "mixed a8"]
     kept = {name for name, storage in native.items() if storage.startswith("int4")}
     layers = {name for name in source.parameters if name.startswith("layers.")}
@@ -172,11 +180,11 @@ def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
 
 @pytest.mark.slow
 def test_a_mixed_bundle_predicts_what_was_measured(tmp_path: Path, weights: Path) -> None:
-    request = bake_request(
+    options = options_for(
         tmp_path / "bundle", weights=weights, precision="auto", max_kl=0.004, slots=1
     )
     with few_entry_points():
-        bundle = bake(request, Silent())
+        bundle = bake(options, Silent())
         assert reproduce(bundle, weights, Silent()) == []
     manifest = read_manifest_of(bundle, LanguageManifest)
     stored = [one for one in traced(manifest).weights if {*one.sources} & {*manifest.storages}]
@@ -204,17 +212,13 @@ def test_a_mixed_bundle_predicts_what_was_measured(tmp_path: Path, weights: Path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precision": "mixed"}, "--precision: got 'mixed', expected f32, .*, auto$"),
         ({"precision": "bf16", "max_bytes": 1 << 20}, "--max-bytes needs --precision auto"),
-        (
-            {"precision": "auto", "max_bytes": 1, "max_kl": 1.0},
-            "--max-kl and --max-bytes: got both",
-        ),
+        ({"precision": "bf16", "max_kl": 1.0}, "--max-kl needs --precision auto"),
     ],
 )
 def test_what_cannot_be_asked_for_is_one_sentence(
     tmp_path: Path, weights: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RecipeError, match=message) as error:
-        bake(bake_request(tmp_path / "bundle", weights=weights, **options), Silent())
+        bake(options_for(tmp_path / "bundle", weights=weights, **options), Silent())
     assert "\n" not in str(error.value)

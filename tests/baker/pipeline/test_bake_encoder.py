@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +11,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from hearthd.baker.checks.verification import verify
-from hearthd.baker.pipeline.bake_encoder import EncoderBakeRequest, bake_encoder
+from hearthd.baker.pipeline.bake import bake
+from hearthd.baker.pipeline.bake_options import BakeOptions, bake_options
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
@@ -40,15 +40,16 @@ def write_model(folder: Path, name: str = CASE) -> Path:
     return folder
 
 
-def request(weights: Path, out: Path) -> EncoderBakeRequest:
-    return EncoderBakeRequest(
-        model="xlm-roberta", precision="f32", context=64, target="host", weights=weights, out=out
-    )
+def encoder_options(weights: Path, out: Path, **options: object) -> BakeOptions:
+    given = {"model": "xlm-roberta", "precision": "f32", "context": 64}
+    return bake_options(given | {"weights": weights, "out": out} | options)
 
 
 @pytest.mark.slow
 def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
-    bundle = bake_encoder(request(write_model(tmp_path / "m"), tmp_path / "b"), PROGRESS)
+    bundle = bake(
+        encoder_options(write_model(tmp_path / "m"), tmp_path / "b", model=None), PROGRESS
+    )
     manifest = read_manifest(bundle)
     assert isinstance(manifest, EncoderManifest)
     assert [function.name for function in manifest.by_length] == [
@@ -77,11 +78,14 @@ def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
 
 
 def test_what_is_rejected_before_weights_are_read(tmp_path: Path) -> None:
-    good = request(write_model(tmp_path / "m"), tmp_path / "b")
-    with pytest.raises(RecipeError, match="--precision: got 'native', expected f32, "):
-        bake_encoder(replace(good, precision="native"), PROGRESS)
-    with pytest.raises(RecipeError, match="--context 321 is out of range: expected 64 to 320"):
-        bake_encoder(replace(good, context=321), PROGRESS)
-    with pytest.raises(RecipeError, match=r"got 'roberta': .*`hearth bake xlm-roberta`, not bert"):
-        bake_encoder(replace(good, model="bert"), PROGRESS)
+    weights = write_model(tmp_path / "m")
+
+    def refused(message: str, **options: object) -> None:
+        with pytest.raises(RecipeError, match=message):
+            bake(encoder_options(weights, tmp_path / "b", **options), PROGRESS)
+
+    refused("--precision: got 'native', expected f32, ", precision="native")
+    refused("--context 321 is out of range: expected 64 to 320", context=321)
+    refused("got 'roberta': .*`hearth bake xlm-roberta`, not bert", model="bert")
+    refused("--slots: xlm-roberta is not a language model; omit the option", slots=2, model=None)
     assert not (tmp_path / "b").exists()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hearthd.baker.atomic_folder import BakeError
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.memory_plan import call_bytes, check_fits, footprint, program_memory
-from hearthd.baker.pipeline.recipe import Defaults, decode_batches
+from hearthd.baker.pipeline.recipe import decode_batches
 from hearthd.models.decoder import entry_points
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import fused, ops
@@ -20,7 +20,7 @@ from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.gemma3 import Config, Gemma3
 from hearthd.models.program import ProgramOptions
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import Silent, bake_request
+from tests.conftest import Silent, options_for
 from tests.models.families.gemma3.gemma3_cases import TINY
 from tests.models.presets import GEMMA3
 
@@ -31,22 +31,27 @@ if TYPE_CHECKING:
     from hearthd.models.program import Program
 
 CONFIG = replace(TINY, layers=3, windows=(4, 4, None))
-CHOICE = Defaults(context=256, slots=4, precision="f32", prefill_tokens=(16,))
+OPTIONS = ProgramOptions(
+    context=256, precision="f32", prefill_tokens=(16,), decode_batches=decode_batches(4)
+)
 
 
-def made(choice: Defaults, config: Config = CONFIG) -> Program:
-    options = ProgramOptions(
-        context=choice.context,
-        precision=choice.precision,
-        prefill_tokens=choice.prefill_tokens,
-        decode_batches=decode_batches(choice.slots),
-    )
+def made(options: ProgramOptions, config: Config = CONFIG) -> Program:
     return entry_points.program(Gemma3(config), options)
+
+
+def small(precision: str, *, slots: int = 1, chunk: int = 8) -> ProgramOptions:
+    return ProgramOptions(
+        context=64,
+        precision=precision,
+        prefill_tokens=(chunk,),
+        decode_batches=decode_batches(slots),
+    )
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_every_weight_counts_where_it_is_used(precision: str) -> None:
-    program = made(Defaults(context=64, slots=2, precision=precision, prefill_tokens=(8,)))
+    program = made(small(precision, slots=2))
     sizes = {name: tensor_type.nbytes for name, tensor_type in program.parameters.items()}
     matrices = {name for name, tensor_type in program.parameters.items() if tensor_type.rank == 2}
     plan = footprint(program.graphs, program.parameters)
@@ -58,16 +63,15 @@ def test_every_weight_counts_where_it_is_used(precision: str) -> None:
 
 
 def test_weights_of_our_own_kernels_are_read_where_they_lie() -> None:
-    choice = Defaults(context=64, slots=1, precision="int8-g32", prefill_tokens=(8,))
-    program = made(choice, replace(GEMMA3["270m"], layers=1, windows=(512,)))
+    program = made(small("int8-g32"), replace(GEMMA3["270m"], layers=1, windows=(512,)))
     plan = footprint(program.graphs, program.parameters)
     assert (plan.laid_out, plan.looked_up) == (0, 0)
     assert plan.read == sum(tensor_type.nbytes for tensor_type in program.parameters.values())
 
 
 def test_a_slot_is_its_caches_and_a_step_holds_the_logits() -> None:
-    program = made(CHOICE)
-    memory = program_memory(program, CHOICE.context)
+    program = made(OPTIONS)
+    memory = program_memory(program, OPTIONS.context)
     assert memory.slot == sum(spec.bytes for spec in program.caches)
     assert memory.needed(3) - memory.needed(2) == memory.slot  # both by decode_2
     assert memory.step(4) >= 4 * 4 * TINY.vocab_size
@@ -123,34 +127,34 @@ def test_what_is_updated_in_place_takes_nothing() -> None:
 
 
 def test_what_fits_is_baked_and_a_byte_less_is_refused_with_advice() -> None:
-    program = made(CHOICE)
-    memory = program_memory(program, CHOICE.context)
-    check_fits(program, CHOICE, memory.needed(4), made)
+    program = made(OPTIONS)
+    memory = program_memory(program, OPTIONS.context)
+    check_fits(program, OPTIONS, 4, memory.needed(4), made)
     with pytest.raises(BakeError, match=r"--max-memory: 4 slots of 256 tokens in f32 need") as e:
-        check_fits(program, CHOICE, memory.needed(4) - 1, made)
+        check_fits(program, OPTIONS, 4, memory.needed(4) - 1, made)
     said = str(e.value)
     assert memory.formula(4) in said
     assert "what would fit: --slots 3, --context 128, --context 64" in said
     with pytest.raises(BakeError, match="what would fit: none of slots, context and precision"):
-        check_fits(program, CHOICE, 1000, made)
+        check_fits(program, OPTIONS, 4, 1000, made)
 
 
 def test_a_smaller_precision_is_advised_where_weights_are_most_of_it() -> None:
     config = replace(GEMMA3["270m"], layers=1, windows=(512,))
-    choice = Defaults(context=64, slots=1, precision="f32", prefill_tokens=(16,))
-    program = made(choice, config)
-    limit = program_memory(program, CHOICE.context).needed(1) - 300_000_000
+    options = small("f32", chunk=16)
+    program = made(options, config)
+    limit = program_memory(program, OPTIONS.context).needed(1) - 300_000_000
     precisions = "--precision bf16, --precision int12-g32, --precision int8-g32"
     with pytest.raises(BakeError, match=f"what would fit: {precisions}"):
-        check_fits(program, choice, limit, partial(made, config=config))
+        check_fits(program, options, 1, limit, partial(made, config=config))
 
 
 def test_a_bake_that_cannot_fit_ends_before_anything_is_compiled(tmp_path: Path) -> None:
     weights, out = small_gemma(tmp_path / "weights"), tmp_path / "out"
     out.mkdir()
-    request = bake_request(
+    options = options_for(
         out / "bundle", weights=weights, precision="int8-g32", context=64, max_memory=300_000
     )
     with pytest.raises(BakeError, match="4 slots of 64 tokens in int8-g32 need"):
-        bake(request, Silent())
+        bake(options, Silent())
     assert not list(out.iterdir())

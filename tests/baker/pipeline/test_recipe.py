@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hearthd.baker.pipeline import recipe
-from hearthd.baker.pipeline.bake_language_model import bake
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.weights.open_weights import PackagedWeights
 from hearthd.models.catalog import ARCHITECTURES
-from tests.conftest import Silent, bake_request
 from tests.models.presets import GEMMA3, SMOLLM2
-
-
-def request_for(model: str, **changes: Any) -> recipe.BakeRequest:
-    return bake_request(Path("bundle"), model=model, **{"precision": None, **changes})
 
 
 def test_recipes_list_models_by_size() -> None:
@@ -56,40 +48,23 @@ def test_a_size_without_a_package_needs_weights() -> None:
         recipe.packaged_weights("gemma3", "1b")
 
 
-def test_weights_decide_the_size_and_a_request_overrides_values() -> None:
+def test_weights_decide_the_size() -> None:
     config = GEMMA3["4b"]
     assert recipe.size_of("gemma3", config) == "4b"
     assert recipe.size_of("gemma3", replace(config, layers=33, windows=())) is None
-    usual = recipe.defaults_for(request_for("gemma3"), config)
+    usual = recipe.defaults_of("gemma3", config)
     assert (usual.slots, usual.context, usual.precision) == (4, 2048, "native")
-    changed = recipe.defaults_for(request_for("gemma3", slots=3, precision="bf16"), config)
-    assert changed == replace(usual, slots=3, precision="bf16")
-    unknown = recipe.defaults_for(request_for("gemma3"), replace(config, layers=33, windows=()))
+    unknown = recipe.defaults_of("gemma3", replace(config, layers=33, windows=()))
     assert unknown == recipe.recipes()["gemma3"][0].defaults
 
 
 def test_the_default_context_is_at_most_that_of_the_model() -> None:
     config = replace(GEMMA3["4b"], max_context=512)
-    assert recipe.defaults_for(request_for("gemma3"), config).context == 512
-    with pytest.raises(RecipeError, match="--context 1024 is out of range: expected 64 to 512"):
-        recipe.defaults_for(request_for("gemma3", context=1024), config)
+    assert recipe.defaults_of("gemma3", config).context == 512
 
 
-@pytest.mark.parametrize(("name", "hint"), [("fp4", "$"), ("int8", "; int8 was renamed to")])
-def test_an_unknown_precision_is_rejected_before_the_weights_are_read(
-    tmp_path: Path, name: str, hint: str
-) -> None:
-    request = request_for("gemma3", precision=name, weights=tmp_path / "no such file")
-    message = f"--precision: got '{name}', expected .*int8-g32.*, auto{hint}"
-    with pytest.raises(RecipeError, match=message):
-        bake(request, Silent())
-
-
-def test_a_size_of_another_model_is_rejected() -> None:
-    config = SMOLLM2
-    assert recipe.size_of("gemma3", config) is None
-    with pytest.raises(RecipeError, match=r"--size 360m: the weights have size 135m \(30 layers"):
-        recipe.defaults_for(request_for("smollm2", size="360m"), config)
+def test_a_shape_of_another_family_has_no_size() -> None:
+    assert recipe.size_of("gemma3", SMOLLM2) is None
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typing_extensions import override
 
-from hearthd.baker.pipeline.bake_encoder import bake_encoder
-from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.weights.source import TokenizerError
-from tests.baker.pipeline.test_bake_encoder import request, write_model
+from tests.baker.pipeline.test_bake_encoder import encoder_options, write_model
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import Silent, bake_request
+from tests.conftest import Silent, options_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +29,8 @@ class Compiled(Exception):
 class UntilCompiled(Silent):
     """A Progress that ends the bake when it would compile."""
 
-    @contextmanager
     @override
+    @contextmanager
     def stage(self, name: str, total: int = 0) -> Iterator[Any]:
         """Raises Compiled for the stage that compiles."""
         if name == COMPILES:
@@ -49,7 +48,7 @@ def damage(folder: Path, name: str, **change: Any) -> None:
 def test_an_intact_model_is_compiled(tmp_path: Path) -> None:
     weights = small_gemma(tmp_path / "weights")
     with pytest.raises(Compiled):
-        bake(bake_request(tmp_path / "out", weights=weights), UntilCompiled())
+        bake(options_for(tmp_path / "out", weights=weights), UntilCompiled())
 
 
 @pytest.mark.parametrize(
@@ -69,13 +68,13 @@ def test_a_language_model_is_refused(
     weights = small_gemma(tmp_path / "weights")
     damage(weights, file, **change)
     with pytest.raises(TokenizerError, match=message):
-        bake(bake_request(tmp_path / "out", weights=weights), UntilCompiled())
+        bake(options_for(tmp_path / "out", weights=weights), UntilCompiled())
 
 
 def test_an_encoder_is_refused(tmp_path: Path) -> None:
     weights = write_model(tmp_path / "weights")
     with pytest.raises(Compiled):
-        bake_encoder(request(weights, tmp_path / "out"), UntilCompiled())
+        bake(encoder_options(weights, tmp_path / "out"), UntilCompiled())
     damage(weights, "tokenizer.json", pre_tokenizer={"type": "?"})
     with pytest.raises(TokenizerError, match="did not match any variant"):
-        bake_encoder(request(weights, tmp_path / "out"), UntilCompiled())
+        bake(encoder_options(weights, tmp_path / "out"), UntilCompiled())

@@ -15,7 +15,8 @@ import pytest
 from safetensors.numpy import save_file
 from typing_extensions import override
 
-from hearthd.baker.pipeline.bake_gru import GruBakeRequest, bake_gru
+from hearthd.baker.pipeline.bake import bake
+from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import SafetensorsFile
 from hearthd.baker.weights.source import BadFile, read_array
@@ -125,18 +126,10 @@ def test_a_bake_whose_weights_change_leaves_nothing(tmp_path: Path, stage: str) 
     tensors = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     weights = tmp_path / "gru.safetensors"
     save_file({**tensors, "bias_hh_l0": tensors["bias_ih_l0"]}, weights)
-    request = GruBakeRequest(
-        weights=weights,
-        steps=2,
-        batch=None,
-        batch_first=False,
-        form=None,
-        target="host",
-        out=tmp_path / "gru",
-    )
+    options = {"model": "gru", "weights": weights, "steps": 2, "out": tmp_path / "gru"}
     meddler = Meddler(stage, weights)
     with pytest.raises(BadFile, match=r"gru\.safetensors changed while it was read"):
-        bake_gru(request, meddler)
+        bake(bake_options(options), meddler)
     assert meddler.latest == stage
     assert list(tmp_path.iterdir()) == [weights]
 

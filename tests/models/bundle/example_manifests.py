@@ -24,6 +24,7 @@ from hearthd.models.bundle import (
     LanguageManifest,
     OutputSpec,
     Provenance,
+    Serving,
     SourceRecord,
     SpecialTokens,
     Target,
@@ -49,7 +50,7 @@ ORIGIN = Provenance(
 EXAMPLE = LanguageManifest(
     format=FORMAT, architecture="gemma3", config={"layers": 18, "eps": 1e-6},
     precision="bf16", storages={}, vocab_size=262144, context=2048,
-    slots=2, tolerance=0.05,
+    slots=2, serving=Serving(activations="int8", max_memory=10**9), tolerance=0.05,
     special_tokens=SpecialTokens(bos=2, eos=(1, 106)),
     caches=(CacheSpec(name="layers.0.key", rows=640, width=256, dtype="f32"),),
     entry_points=(

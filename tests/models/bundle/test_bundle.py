@@ -43,6 +43,7 @@ from hearthd.models.bundle import (
     NotABundle,
     OutputSpec,
     Provenance,
+    Serving,
     SourceRecord,
     SpecialTokens,
     Target,
@@ -162,7 +163,7 @@ def test_a_written_manifest_leaves_no_other_file(tmp_path: Path) -> None:
 
 FREE = ("calls", "config", "options", "statistics", "tools")
 FLAGS = ("modified", "adapters")
-DEFAULTS = ("adapters",)  # without it, the text differs from what is written
+DEFAULTS = ("adapters", "serving")  # without them, the text differs from what is written
 
 
 def objects(value: Any, where: str = MANIFEST) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -191,9 +192,9 @@ def test_the_examples_have_every_field() -> None:
         LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
         GoldenStep, Footprint, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
         Provenance, SourceRecord, Hearth, KernelBuild, TriedPrecision, AdapterPlaces, AdapterArray,
-        AdapterMatrix,
+        AdapterMatrix, Serving,
     )  # fmt: skip
-    omitted = {"other_programs", "golden_rows", "activations", "template_bos"}
+    omitted = {"other_programs", "golden_rows", "template_bos"}
     names = {name for _, _, name in FIELDS} | {"format"} | omitted
     assert names == {field.name for record in records for field in dataclasses.fields(record)}
 
@@ -261,6 +262,25 @@ def test_an_integer_is_accepted_for_a_float() -> None:
     without = read(parsed() | {"special_tokens": {"bos": None, "eos": []}})
     assert isinstance(without, LanguageManifest)
     assert without.special_tokens.bos is None
+
+
+def test_a_bundle_of_an_older_version_has_its_serving_in_the_provenance() -> None:
+    def older(**options: object) -> LanguageManifest:
+        origin = dataclasses.replace(EXAMPLE.provenance, options=options)
+        return dataclasses.replace(EXAMPLE, serving=None, provenance=origin)
+
+    def serving(manifest: LanguageManifest) -> tuple[str, int | None]:
+        return manifest.activations, manifest.max_memory
+
+    assert "serving" not in json.loads(older().to_json())
+    assert serving(older()) == ("int16", None)
+    assert serving(older(activations="int8", max_memory=99)) == ("int8", 99)
+    tried = dataclasses.replace(EXAMPLE.provenance.tried[-1], activations="int8")
+    origin = dataclasses.replace(EXAMPLE.provenance, tried=(tried,))
+    assert serving(dataclasses.replace(EXAMPLE, serving=None, provenance=origin))[0] == "int8"
+    for name, value in (("activations", "int4"), ("max_memory", "99"), ("max_memory", 0)):
+        with pytest.raises(NotABundle, match=name):
+            serving(older(**{name: value}))
 
 
 def test_an_unknown_kind_is_rejected() -> None:

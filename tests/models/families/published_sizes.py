@@ -151,7 +151,6 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
         prefill_tokens=values.prefill_tokens,
         decode_batches=decode_batches(values.slots),
         verify_tokens=VERIFY_TOKENS,
-        activations=values.activations,
     )
     config = decoder.config(**SIZES[model].arguments())
     return decoder.program(config.for_context(values.context), options).graphs

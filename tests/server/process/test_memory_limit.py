@@ -21,6 +21,7 @@ from hearthd.models.bundle import (
     LanguageManifest,
     NotABundle,
     NotEnoughMemory,
+    Serving,
     read_manifest_of,
     read_public_key,
 )
@@ -131,8 +132,8 @@ def test_slots_and_cache_are_reduced_to_fit(manifest: LanguageManifest) -> None:
 
 @pytest.mark.usefixtures("system")
 def test_the_bakers_limit_counts(manifest: LanguageManifest) -> None:
-    options = {"max_memory": manifest.memory.needed(3)}
-    baked = replace(manifest, provenance=replace(manifest.provenance, options=options))
+    serving = Serving(activations="int16", max_memory=manifest.memory.needed(3))
+    baked = replace(manifest, serving=serving)
     assert admit(baked, max_memory=None, prefix_cache=0).slots == 3
 
 

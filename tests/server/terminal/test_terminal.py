@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
 import pytest
@@ -161,6 +161,25 @@ def test_an_object_is_typed_as_json(typed: str, read: object) -> None:
         typer.echo(repr(flags.typed_values(Biased, options)))
 
     assert CliRunner().invoke(app, ["--bias", typed]).output == f"{ {'bias': read} }\n"
+
+
+class Named(BaseModel):
+    """A field with a choice of values, and one that names its value."""
+
+    kind: Literal["a", "b"] | None = Field(None, description="Kind.")
+    rate: float = Field(1.0, description="Rate.", json_schema_extra={"metavar": "HZ"})
+
+
+def test_the_value_of_a_flag_has_a_name() -> None:
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @flags.takes(Named)
+    def show(**_: Any) -> None: ...
+
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert "--kind a|b " in shown
+    assert "--rate HZ " in shown
 
 
 class Terminal:

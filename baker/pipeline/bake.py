@@ -1,0 +1,72 @@
+"""Bake weights to a bundle: resolve the options to a plan, then run the stages of its model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from hearthd.baker.atomic_folder import check_destination
+from hearthd.baker.pipeline.bake_encoder import EncoderPlan, bake_encoder, encoder_plan
+from hearthd.baker.pipeline.bake_gru import GRU, GruPlan, bake_gru, gru_plan
+from hearthd.baker.pipeline.bake_language_model import bake_language_model
+from hearthd.baker.pipeline.bake_options import BadOption
+from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
+from hearthd.baker.pipeline.recipe import packaged_weights
+from hearthd.baker.pipeline.weights_config import families, identify
+from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
+from hearthd.models.catalog import ENCODERS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hearthd.baker.pipeline.bake_options import BakeOptions
+    from hearthd.baker.progress import Progress
+
+Plan: TypeAlias = LanguagePlan | EncoderPlan | GruPlan
+
+
+def bake(options: BakeOptions, progress: Progress) -> Path:
+    """Bake a bundle; returns its folder.
+
+    Raises one of BAKE_ERRORS. After an error or KeyboardInterrupt, no bundle and no file is left
+    behind.
+    """
+    check_destination(options.out)
+    with progress.stage("open the weights"):
+        plan = resolve(options)
+    match plan:
+        case LanguagePlan():
+            return bake_language_model(plan, progress)
+        case EncoderPlan():
+            return bake_encoder(plan, progress)
+        case GruPlan():
+            return bake_gru(plan, progress)
+
+
+def resolve(options: BakeOptions) -> Plan:
+    """The plan of a bake. Opens the weights and reads what describes them, but no tensor.
+
+    Raises one of BAKE_ERRORS.
+    """
+    if options.model == GRU:
+        return gru_plan(options)
+    weights = options.weights or _packaged(options)
+    source = open_weights(weights)
+    family = identify(source, options.model)
+    if family.architecture in ENCODERS:
+        return encoder_plan(options, source, family)
+    package = weights.package if isinstance(weights, PackagedWeights) else None
+    return language_plan(options, source, family, package)
+
+
+def bakeable() -> tuple[str, ...]:
+    """The names that `hearth bake` takes in place of a path."""
+    return (*families(), GRU)
+
+
+def _packaged(options: BakeOptions) -> PackagedWeights:
+    if options.model is None:
+        raise BadOption(
+            f"MODEL is missing: expected a GGUF file, a Hugging Face folder, or one of "
+            f"{', '.join(bakeable())}"
+        )
+    return packaged_weights(options.model, options.size)

@@ -1,0 +1,229 @@
+"""The plan of a bake of a language model: everything that follows from its options and weights.
+
+It is resolved once, before anything is traced. Only `--precision auto` replaces a part of it: the
+precision, which it chooses by tracing and measuring (auto_stage.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hearthd.baker.adapters.adapter import read_adapter
+from hearthd.baker.adapters.merged_weights import MergedWeights
+from hearthd.baker.calibration.calibration_text import calibration_text
+from hearthd.baker.compiler.targets import find_targets
+from hearthd.baker.parameters.native import default_precision
+from hearthd.baker.pipeline import recipe
+from hearthd.baker.pipeline.bake_options import DEFAULT_RANK
+from hearthd.baker.pipeline.opened_model import OpenedModel
+from hearthd.baker.pipeline.recipe import MIN_CONTEXT, VERIFY_TOKENS, RecipeError
+from hearthd.baker.pipeline.shared_stages import BakeRecord
+from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.peft.adapter_folder import adapter_files
+from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS
+from hearthd.models.program import ProgramOptions
+
+if TYPE_CHECKING:
+    from hearthd.baker.pipeline.bake_options import BakeOptions
+    from hearthd.baker.pipeline.recipe import Defaults
+    from hearthd.baker.pipeline.weights_config import Family
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.bundle import Activations, Target
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+
+# `--precision auto` has not chosen: predictions are compared with those of f32.
+_NOT_CHOSEN = "f32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoLimits:
+    """The limits of `--precision auto`.
+
+    max_kl       largest mean KL divergence from f32, in nats
+    max_bytes    most bytes that the weights take, in place of `max_kl`; None: no such limit
+    activations  what products must round activations to; None: the better of all
+    """
+
+    max_kl: float
+    max_bytes: int | None
+    activations: Activations | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguagePlan:
+    """One bake of a language model.
+
+    record       what the provenance says of it
+    out          folder of the bundle
+    targets      machines to compile for; the program of the first one is model.vmfb
+    model        the weights, an adapter merged into them, and what they are
+    program      options of the program; with `auto`, its precision is not chosen yet
+    slots        sequences that the server can hold at once
+    auto         limits of `--precision auto`; None: the precision is given, or was chosen
+    max_memory   limit for the memory that serving takes, in bytes; None: no limit
+    calibration  text that layers are rounded for, which the bundle keeps; None: Hearth's
+    """
+
+    record: BakeRecord
+    out: Path
+    targets: tuple[Target, ...]
+    model: OpenedModel
+    program: ProgramOptions
+    slots: int
+    auto: AutoLimits | None
+    max_memory: int | None
+    calibration: str | None
+
+
+def language_plan(
+    options: BakeOptions, source: WeightSource, family: Family, package: str | None
+) -> LanguagePlan:
+    """Resolve options; `package` is the import name of the package with the weights, if any.
+
+    Raises RecipeError, TargetError, BakeError, ConfigError, a WeightsError, or what reading an
+    adapter raises.
+    """
+    options.require_kind("language model", family.name)
+    architecture = ARCHITECTURES[family.architecture]
+    source = _merged(options, source, architecture, family.config)
+    defaults = recipe.defaults_of(family.recipe, family.config)
+    _require_size(options, family)
+    context = _context(options, defaults, family.config)
+    precision = options.precision or default_precision(
+        defaults.precision, source, architecture, family.config
+    )
+    _check_precision(options, precision)
+    model = OpenedModel(source, architecture, family.config.for_context(context))
+    slots = options.slots or defaults.slots
+    program = _program(options, model, precision, context, slots, defaults)
+    targets, path = find_targets(options.target), options.calibration
+    record = options.record(
+        "language model",
+        **_resolved(options, program, precision),
+        slots=slots,
+    )
+    return LanguagePlan(
+        record=BakeRecord(
+            model=family.name,
+            options=record,
+            package=package,
+            adapter=() if options.adapter is None else adapter_files(options.adapter),
+        ),
+        out=options.out or Path(_name(family, precision, options.target)),
+        targets=targets,
+        model=model,
+        program=program,
+        slots=slots,
+        auto=_auto_limits(options) if precision == AUTO else None,
+        max_memory=options.max_memory,
+        calibration=None if path is None else calibration_text(path),
+    )
+
+
+def _merged(
+    options: BakeOptions, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
+) -> WeightSource:
+    """The weights with the adapter of the options, if any."""
+    if options.adapter is None:
+        return source
+    terms = read_adapter(options.adapter, architecture, config)
+    return MergedWeights(source, terms, architecture, config)
+
+
+def _require_size(options: BakeOptions, family: Family) -> None:
+    size, config = recipe.size_of(family.recipe, family.config), family.config
+    if options.size is not None and options.size != size:
+        raise RecipeError(
+            f"--size {options.size}: the weights have size {size or 'unknown'} "
+            f"({config.layers} layers of width {config.hidden})"
+        )
+
+
+def _context(options: BakeOptions, defaults: Defaults, config: ModelConfig) -> int:
+    context = defaults.context if options.context is None else options.context
+    if not MIN_CONTEXT <= context <= config.max_context:
+        raise RecipeError(
+            f"--context {context} is out of range: expected {MIN_CONTEXT} to "
+            f"{config.max_context}, the context that the model was trained for"
+        )
+    return context
+
+
+def _check_precision(options: BakeOptions, precision: str) -> None:
+    """Raise RecipeError for an option that needs another precision."""
+    limits = {"--max-kl": options.max_kl, "--max-bytes": options.max_bytes}
+    for name, value in limits.items():
+        if value is not None and precision != AUTO:
+            raise RecipeError(f"{name} needs --precision {AUTO}")
+    if precision == AUTO:
+        return
+    chosen = PRECISIONS[precision]
+    if options.calibration is not None and not chosen.calibrated:
+        rounding = (name for name in NAMED_PRECISIONS if PRECISIONS[name].calibrated)
+        raise RecipeError(
+            f"--calibration: {precision} does not round by a calibration text; specify "
+            f"--precision {' or '.join(rounding)}"
+        )
+    if options.activations not in (None, *chosen.activations):
+        rounding = (name for name in NAMED_PRECISIONS if PRECISIONS[name].activations)
+        raise RecipeError(
+            f"--activations: {precision} multiplies floats and rounds no activations to "
+            f"{options.activations}; specify --precision {' or '.join(rounding)}"
+        )
+
+
+def _program(
+    options: BakeOptions,
+    model: OpenedModel,
+    precision: str,
+    context: int,
+    slots: int,
+    defaults: Defaults,
+) -> ProgramOptions:
+    # `--precision auto` measures the divergence with each kind of activations, and chooses later.
+    rounding = "int16" if precision == AUTO else PRECISIONS[precision].rounding
+    stored = _NOT_CHOSEN if precision == AUTO else precision
+    return ProgramOptions(
+        context=context,
+        precision=stored,
+        prefill_tokens=defaults.prefill_tokens,
+        decode_batches=recipe.decode_batches(slots),
+        verify_tokens=VERIFY_TOKENS,
+        storages=model.storages(stored),
+        kv_cache=options.kv_cache,
+        activations=options.activations or rounding,
+        adapters=options.adapters or 0,
+        adapter_rank=options.rank or DEFAULT_RANK,
+    )
+
+
+def _resolved(options: BakeOptions, program: ProgramOptions, precision: str) -> dict[str, Any]:
+    """The values of options that are not given, for the provenance."""
+    values: dict[str, Any] = {"precision": precision, "context": program.context}
+    if precision != AUTO:
+        chosen = PRECISIONS[precision]
+        values["kv_cache"] = program.kv_cache or chosen.kv_cache
+        values["activations"] = program.activations if chosen.activations else None
+    elif options.max_bytes is None:
+        values["max_kl"] = _auto_limits(options).max_kl
+    if program.adapters:
+        values["rank"] = program.adapter_rank
+    return values
+
+
+def _auto_limits(options: BakeOptions) -> AutoLimits:
+    return AutoLimits(
+        max_kl=MAX_KL if options.max_kl is None else options.max_kl,
+        max_bytes=options.max_bytes,
+        activations=options.activations,
+    )
+
+
+def _name(family: Family, precision: str, target: str) -> str:
+    """The name of a bundle whose options name no folder."""
+    parts = [family.name, recipe.size_of(family.name, family.config) or "custom", precision]
+    return "-".join(parts if target == "host" else [*parts, target])
