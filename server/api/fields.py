@@ -123,6 +123,11 @@ class ModelFields(Fields):
         "model ignores it.",
     )
 
+    @property
+    def adapter_scales(self) -> dict[int, float] | None:
+        """The scales of the LoRA adapters that the request chooses, by number; None for none."""
+        return None
+
 
 @functools.cache
 def _names(schema: type[Fields]) -> frozenset[str]:

@@ -128,6 +128,11 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
     )
     stream: bool = Field(False, description="Send the answer as server-sent events.")
 
+    @property
+    def adapter_scales(self) -> dict[int, float] | None:
+        """See ModelFields.adapter_scales."""
+        return None if self.lora is None else {one.id: one.scale for one in self.lora}
+
     def completion(
         self,
         prompt: str | Sequence[int],

@@ -11,7 +11,7 @@ from hearthd.server.api.anthropic import message_blocks
 from hearthd.server.api.anthropic.error_bodies import ERRORS, stream_error
 from hearthd.server.api.anthropic.events import Message, MessageEvent, MessageWriter
 from hearthd.server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
-from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Fields, JsonObject, MaxTokens, Text
 from hearthd.server.api.generation_fields import StopString, without_empty
@@ -150,14 +150,13 @@ class TokenCount(BaseModel):
     response_model=Message,
     responses=streams(MessageEvent),
 )
-async def create_message(
-    body: MessagesRequest, service: CurrentLanguageService, request: Request
-) -> Message | CompletionStream:
+async def create_message(body: MessagesRequest, request: Request) -> Message | CompletionStream:
     """Generate the next message of a conversation, in the form of Anthropic's API.
 
     With `stream`, the answer is a stream of server-sent events with Anthropic's names, such as
     content_block_delta.
     """
+    service = await language_service(request, body)
     turn = body.turn()
     prompt = await rendered(service, body, turn)
     choices = await begin(service, body, turn, prompt, max_tokens=body.max_tokens, logprobs=None)
@@ -169,7 +168,8 @@ async def create_message(
 
 
 @router.post("/v1/messages/count_tokens", summary="Count the tokens of a conversation")
-async def count_tokens(body: MessagesRequest, service: CurrentLanguageService) -> TokenCount:
+async def count_tokens(body: MessagesRequest, request: Request) -> TokenCount:
     """Return the number of tokens that the model reads for a conversation."""
+    service = await language_service(request, body)
     prompt = await rendered(service, body, body.turn())
     return TokenCount(input_tokens=len(prompt.ids))

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Fields, Logprobs, Text
 from hearthd.server.api.generation_fields import GenerationFields
@@ -129,13 +129,14 @@ Answer = CompletionAnswer | SelectedFields
     responses=streams(CompletionEvent),
 )
 async def completion(
-    body: CompletionRequest, service: CurrentLanguageService, request: Request
+    body: CompletionRequest, request: Request
 ) -> Answer | list[Answer] | CompletionStream:
     """Generate text after one or more prompts, with the fields of llama-server.
 
     With `stream`, the answer is a stream of server-sent events, each a CompletionEvent; the last
     one of each prompt is a CompletionAnswer without content.
     """
+    service = await language_service(request, body)
     return await _answer(body, _prompts(body.prompt, service.tokenizer), service, request)
 
 
@@ -146,13 +147,12 @@ async def completion(
     response_model_exclude_unset=True,
     responses=streams(CompletionEvent),
 )
-async def infill(
-    body: InfillRequest, service: CurrentLanguageService, request: Request
-) -> Answer | list[Answer] | CompletionStream:
+async def infill(body: InfillRequest, request: Request) -> Answer | list[Answer] | CompletionStream:
     """Generate the text of a gap, for models whose vocabulary has tokens to fill in the middle.
 
     The answer has the form of /completion. It is a 501 if the model lacks these tokens.
     """
+    service = await language_service(request, body)
     files = [SourceFile(name=file.filename, text=file.text) for file in body.input_extra]
     before = body.input_prefix + body.prompt
     ids = await asyncio.to_thread(

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Logprobs, MaxTokens, Text
 from hearthd.server.api.generation_fields import GenerationFields
@@ -108,14 +108,13 @@ class GenerateResponse(StreamEvent):
     response_model_exclude_unset=True,
     responses=streams(StreamEvent),
 )
-async def generate(
-    body: GenerateRequest, service: CurrentLanguageService, request: Request
-) -> GenerateResponse | CompletionStream:
+async def generate(body: GenerateRequest, request: Request) -> GenerateResponse | CompletionStream:
     """Generate text after a prompt.
 
     With `stream`, the answer is a stream of server-sent events: a StreamEvent for each token, and
     at the end a GenerateResponse without text.
     """
+    service = await language_service(request, body)
     completion = await service.complete(
         body.completion(body.prompt, max_tokens=body.max_tokens, logprobs=body.logprobs)
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import MaxTokens
 from hearthd.server.api.http_errors import ERRORS
@@ -200,14 +200,13 @@ class ChatResponse(Identity):
     response_model_exclude_unset=True,
     responses=streams(ChatChunk),
 )
-async def chat_completions(
-    body: ChatRequest, service: CurrentLanguageService, request: Request
-) -> ChatResponse | CompletionStream:
+async def chat_completions(body: ChatRequest, request: Request) -> ChatResponse | CompletionStream:
     """Generate the next message of a conversation.
 
     With `stream`, the answer is a stream of server-sent events, each a ChatChunk, that ends with
     `data: [DONE]`. The joined deltas of a choice are its message.
     """
+    service = await language_service(request, body)
     _check(body)
     turn = body.turn()
     prompt = await rendered(service, body, turn)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import MaxTokens, Text, prompts
 from hearthd.server.api.generation_fields import GenerationFields
@@ -122,13 +122,14 @@ class CompletionsResponse(Identity):
     responses=streams(CompletionsResponse),
 )
 async def completions(
-    body: CompletionsRequest, service: CurrentLanguageService, request: Request
+    body: CompletionsRequest, request: Request
 ) -> CompletionsResponse | CompletionStream:
     """Generate text after one or more prompts.
 
     With `stream`, the answer is a stream of server-sent events, each a CompletionsResponse with
     more of one choice, that ends with `data: [DONE]`.
     """
+    service = await language_service(request, body)
     _check(body)
     choices = await service.complete_all(
         [

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, model_validator
 
-from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Fields, JsonObject, MaxTokens, Metadata, Text
 from hearthd.server.api.http_errors import ERRORS
@@ -166,14 +166,13 @@ class ResponsesRequest(TurnFields):
     response_model=Response,
     responses=streams(ResponseEvent),
 )
-async def responses(
-    body: ResponsesRequest, service: CurrentLanguageService, request: Request
-) -> Response | CompletionStream:
+async def responses(body: ResponsesRequest, request: Request) -> Response | CompletionStream:
     """Generate the next messages or tool calls of a conversation.
 
     With `stream`, the answer is a stream of server-sent events with OpenAI's names, such as
     response.output_text.delta. The last event holds the complete response.
     """
+    service = await language_service(request, body)
     with_logprobs = LOGPROBS in body.include
     if body.top_logprobs and not with_logprobs:
         raise InvalidRequest(
