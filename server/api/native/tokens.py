@@ -10,13 +10,14 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from hearthd.models.bundle import CONTEXTS_PER_TEXT
+from hearthd.server.api.conversations.turn_fields import TemplateFields
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import JsonObject, ModelFields, Text
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
-from hearthd.server.api.openai.chat_messages import ChatMessage, conversation
-from hearthd.server.api.openai.turn_fields import TemplateFields
+from hearthd.server.api.openai.chat_messages import ChatMessage, messages
 from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.conversation import Conversation
 from hearthd.server.text.tokenizer import Tokenizer
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Tokens"])
@@ -129,13 +130,13 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> DetokenizeRes
 async def apply_template(body: TemplateRequest, request: Request) -> TemplateResponse:
     """Return the prompt that the bundle's chat template makes of a conversation."""
     service = await language_service(request, body)
-    messages = conversation(body.messages)
+    conversation = Conversation(messages=messages(body.messages))
     prompt = await asyncio.to_thread(
         service.template.prompt,
-        messages,
+        conversation.as_template(),
         tools=body.tools,
         variables=body.chat_template_kwargs,
-        **body.ending(messages[-1]),
+        **body.ending(conversation),
     )
     return TemplateResponse(prompt=prompt.text)
 

@@ -8,13 +8,15 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from hearthd.server.api.conversations.turn import begin, rendered
+from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import MaxTokens
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.inert_fields import without_unknown_types
 from hearthd.server.api.json_body import JsonRoute
-from hearthd.server.api.openai.chat_messages import ChatMessage
+from hearthd.server.api.openai.chat_messages import ChatMessage, messages
 from hearthd.server.api.openai.shared_fields import (
     FINISH_REASONS,
     ChosenLogprob,
@@ -29,14 +31,13 @@ from hearthd.server.api.openai.shared_fields import (
     usage,
 )
 from hearthd.server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
-from hearthd.server.api.openai.turn import Turn, begin, rendered
-from hearthd.server.api.openai.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream
 from hearthd.server.api.usage import reports
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.text.answer import AnswerSummary, Piece
 from hearthd.server.text.choices import Choices
+from hearthd.server.text.conversation import Conversation
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
@@ -93,13 +94,13 @@ class ChatRequest(TurnFields):
         """See TurnFields.effort."""
         return self.reasoning_effort
 
-    def turn(self) -> Turn:
+    def conversation(self) -> Conversation:
         """The conversation and its tools; raises InvalidRequest."""
         tools = [
             tool.function.tool(f"tools[{place}].function") for place, tool in enumerate(self.tools)
         ]
         choice = tool_choice(self.tool_choice, tools, parallel=self.parallel_tool_calls)
-        return Turn(messages=self.messages, tools=tools, choice=choice)
+        return Conversation(messages=messages(self.messages), tools=tools, choice=choice)
 
 
 class ChatFunctionCall(BaseModel):
@@ -208,12 +209,12 @@ async def chat_completions(body: ChatRequest, request: Request) -> ChatResponse 
     """
     service = await language_service(request, body)
     _check(body)
-    turn = body.turn()
-    prompt = await rendered(service, body, turn)
+    conversation = body.conversation()
+    prompt = await rendered(service, body, conversation)
     choices = await begin(
         service,
         body,
-        turn,
+        conversation,
         prompt,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,

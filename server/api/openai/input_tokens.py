@@ -5,12 +5,12 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
+from hearthd.server.api.conversations.turn import rendered
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai.chat import ChatRequest
 from hearthd.server.api.openai.responses import ResponsesRequest
-from hearthd.server.api.openai.turn import rendered
 from hearthd.server.services.language_service import LanguageService
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
@@ -38,5 +38,5 @@ async def chat_input_tokens(body: ChatRequest, request: Request) -> InputTokens:
 
 
 async def _count(body: ChatRequest | ResponsesRequest, service: LanguageService) -> InputTokens:
-    prompt = await rendered(service, body, body.turn())
+    prompt = await rendered(service, body, body.conversation())
     return InputTokens(object="response.input_tokens", input_tokens=len(prompt.ids))

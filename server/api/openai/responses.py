@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, model_validator
 
+from hearthd.server.api.conversations.turn import begin, rendered
+from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Fields, JsonObject, MaxTokens, Metadata, Text
@@ -18,13 +20,12 @@ from hearthd.server.api.openai.response_items import Items, MessageItem
 from hearthd.server.api.openai.response_tools import ResponseTools, offered
 from hearthd.server.api.openai.shared_fields import new_id
 from hearthd.server.api.openai.tool_fields import MODES, FlatToolChoice, tool_choice
-from hearthd.server.api.openai.turn import Turn, begin, rendered
-from hearthd.server.api.openai.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.text.choices import Choices
+from hearthd.server.text.conversation import Conversation
 from hearthd.server.text.grammars.grammar import Grammar
 
 LOGPROBS = "message.output_text.logprobs"
@@ -146,13 +147,13 @@ class ResponsesRequest(TurnFields):
             raise InvalidRequest(field=other.field, got=other.type, expected="none beside text")
         return rules or other
 
-    def turn(self) -> Turn:
+    def conversation(self) -> Conversation:
         """The conversation and its tools; raises InvalidRequest."""
         items = self.input
         if isinstance(items, str):
             items = [MessageItem(type="message", role="user", content=items)]
         tools = [offered_tool.tool for offered_tool in offered(self.tools).values()]
-        return Turn(
+        return Conversation(
             messages=response_items.messages(self.instructions, items),
             tools=tools,
             choice=tool_choice(self.tool_choice, tools, parallel=self.parallel_tool_calls),
@@ -180,12 +181,12 @@ async def responses(body: ResponsesRequest, request: Request) -> Response | Comp
             got=body.top_logprobs,
             expected="null or 0 without logprobs in include",
         )
-    turn = body.turn()
+    conversation = body.conversation()
     choices = await begin(
         service,
         body,
-        turn,
-        await rendered(service, body, turn),
+        conversation,
+        await rendered(service, body, conversation),
         max_tokens=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if with_logprobs else None,
     )
