@@ -8,20 +8,19 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from hearthd.server.api.anthropic import message_blocks
-from hearthd.server.api.anthropic.error_bodies import ERRORS, stream_error
+from hearthd.server.api.anthropic.error_bodies import ERRORS
 from hearthd.server.api.anthropic.events import Message, MessageEvent, MessageWriter
 from hearthd.server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
 from hearthd.server.api.conversations.content import Content
 from hearthd.server.api.conversations.turn import begin, rendered
 from hearthd.server.api.conversations.turn_fields import TurnFields
 from hearthd.server.api.current_service import language_service
-from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Fields, JsonObject, MaxTokens
 from hearthd.server.api.generation_fields import StopString, without_empty
 from hearthd.server.api.inert_fields import without_unknown_types
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openapi import streams
-from hearthd.server.api.sse import CompletionStream
+from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.text.conversation import Conversation
 from hearthd.server.text.grammars.grammar import Grammar
@@ -168,10 +167,7 @@ async def create_message(body: MessagesRequest, request: Request) -> Message | C
         service, body, conversation, prompt, max_tokens=body.max_tokens, logprobs=None
     )
     writer = MessageWriter(choices, model=service.name, stops=body.stop)
-    if body.stream:
-        return CompletionStream(choices, writer.events(), error=stream_error)
-    with choices:
-        return await unless_disconnected(request, writer.whole())
+    return await respond(writer, request, stream=body.stream)
 
 
 @router.post("/v1/messages/count_tokens", summary="Count the tokens of a conversation")

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.server.api.inert_fields import without_unknown_types
-from hearthd.server.api.openai.shared_fields import new_id
 from hearthd.server.api.openai.tool_fields import FlatTool
 from hearthd.server.text.tool_calls.call_format import ToolCall
 from hearthd.server.text.tool_calls.tools import Tool

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, model_validator
 
+from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.conversations.turn import begin, rendered
 from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.current_service import language_service
-from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Fields, JsonObject, MaxTokens, Metadata, Text
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
@@ -18,13 +18,11 @@ from hearthd.server.api.openai import response_items
 from hearthd.server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
 from hearthd.server.api.openai.response_items import Items, MessageItem
 from hearthd.server.api.openai.response_tools import ResponseTools, offered
-from hearthd.server.api.openai.shared_fields import new_id
 from hearthd.server.api.openai.tool_fields import MODES, FlatToolChoice, tool_choice
 from hearthd.server.api.openapi import streams
-from hearthd.server.api.sse import CompletionStream
+from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.text.choices import Choices
 from hearthd.server.text.conversation import Conversation
 from hearthd.server.text.grammars.grammar import Grammar
 
@@ -191,14 +189,12 @@ async def responses(body: ResponsesRequest, request: Request) -> Response | Comp
         logprobs=(body.top_logprobs or 0) if with_logprobs else None,
     )
     writer = ResponseWriter(
+        choices,
         _in_progress(body, service),
         tools=offered(body.tools),
         summarized=body.reasoning.summary is not None,
     )
-    if body.stream:
-        return CompletionStream(choices, writer.events(choices))
-    with choices:
-        return await unless_disconnected(request, _whole(writer, choices))
+    return await respond(writer, request, stream=body.stream)
 
 
 def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
@@ -221,9 +217,3 @@ def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
         tools=tools,
         top_p=body.top_p,
     )
-
-
-async def _whole(writer: ResponseWriter, choices: Choices) -> Response:
-    async for _ in writer.events(choices):
-        pass
-    return writer.response
