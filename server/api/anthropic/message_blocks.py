@@ -58,14 +58,10 @@ class ToolResultBlock(Fields):
     )
 
 
-AnyBlock = (
-    TextPart | MediaPart | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
-)
-_Block = Annotated[
-    TextPart | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock,
-    Field(discriminator="type"),
-]
-Block = Annotated[_Block | Unlisted, or_media(_Block)]
+_ReadBlock = TextPart | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
+_TypedBlock = Annotated[_ReadBlock, Field(discriminator="type")]
+AnyBlock = _ReadBlock | MediaPart
+Block = Annotated[_TypedBlock | Unlisted, or_media(_TypedBlock)]
 
 
 class MessageParam(Fields):
