@@ -131,7 +131,7 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
     @property
     def adapter_scales(self) -> dict[int, float] | None:
         """See ModelFields.adapter_scales."""
-        return None if self.lora is None else {one.id: one.scale for one in self.lora}
+        return None if self.lora is None else {adapter.id: adapter.scale for adapter in self.lora}
 
     def completion(
         self,

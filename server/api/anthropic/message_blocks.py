@@ -108,8 +108,8 @@ def messages(
     converted: list[Message | ToolResult] = []
     if system:
         converted.append(Message(role="system", parts=parts(system, "system")))
-    for place, message in enumerate(params):
-        field = f"messages[{place}].content"
+    for index, message in enumerate(params):
+        field = f"messages[{index}].content"
         if isinstance(message.content, str):
             converted.append(Message(role=message.role, parts=[message.content]))
         elif message.role == "assistant":
@@ -123,8 +123,8 @@ def _answer(blocks: Sequence[AnyBlock], field: str) -> Message:
     content: list[Part] = []
     reasoning: list[str] = []
     calls: list[EarlierCall] = []
-    for place, block in enumerate(blocks):
-        path = f"{field}[{place}]"
+    for index, block in enumerate(blocks):
+        path = f"{field}[{index}]"
         match block:
             case TextPart() | MediaPart():
                 content.append(part(block, path))
@@ -142,8 +142,8 @@ def _question(
 ) -> Iterator[Message | ToolResult]:
     """Results of tools as messages of their own, and the texts between them."""
     content: list[Part] = []
-    for place, block in enumerate(blocks):
-        path = f"{field}[{place}]"
+    for index, block in enumerate(blocks):
+        path = f"{field}[{index}]"
         match block:
             case TextPart() | MediaPart():
                 content.append(part(block, path))

@@ -70,9 +70,9 @@ def parts(content: str | Sequence[_AnyText | MediaPart], field: str) -> list[Par
     """The parts of a message for the text layer; `field` is the path of the content."""
     if isinstance(content, str):
         return [content]
-    return [part(given, f"{field}[{place}]") for place, given in enumerate(content)]
+    return [part(wire, f"{field}[{index}]") for index, wire in enumerate(content)]
 
 
-def part(given: _AnyText | MediaPart, field: str) -> Part:
+def part(wire: _AnyText | MediaPart, field: str) -> Part:
     """A part for the text layer; `field` is its path."""
-    return Media(kind=given.kind, field=field) if isinstance(given, MediaPart) else given.text
+    return Media(kind=wire.kind, field=field) if isinstance(wire, MediaPart) else wire.text

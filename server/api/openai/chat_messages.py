@@ -64,9 +64,9 @@ class ToolMessage(Fields):
 ChatMessage = Annotated[PlainMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-def messages(given: Sequence[ChatMessage]) -> list[Message | ToolResult]:
+def messages(wire: Sequence[ChatMessage]) -> list[Message | ToolResult]:
     """The messages for the text layer; raises InvalidRequest."""
-    return [_message(message, f"messages[{place}]") for place, message in enumerate(given)]
+    return [_message(message, f"messages[{index}]") for index, message in enumerate(wire)]
 
 
 def _message(message: ChatMessage, field: str) -> Message | ToolResult:
@@ -83,10 +83,10 @@ def _message(message: ChatMessage, field: str) -> Message | ToolResult:
                 id=call.id,
                 name=call.function.name,
                 arguments=json_arguments(
-                    call.function.arguments, f"{field}.tool_calls[{place}].function.arguments"
+                    call.function.arguments, f"{field}.tool_calls[{index}].function.arguments"
                 ),
             )
-            for place, call in enumerate(message.tool_calls)
+            for index, call in enumerate(message.tool_calls)
         ]
     return converted
 

@@ -165,8 +165,8 @@ def messages(instructions: str, items: Sequence[_Item]) -> list[Message | ToolRe
     converted: list[Message | ToolResult] = []
     if instructions:
         converted.append(Message(role="system", parts=[instructions]))
-    for place, item in enumerate(items):
-        field = f"input[{place}]"
+    for index, item in enumerate(items):
+        field = f"input[{index}]"
         match item:
             case MessageItem():
                 message = Message(role=item.role, parts=parts(item.content, f"{field}.content"))
