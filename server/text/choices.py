@@ -66,3 +66,13 @@ class Choices:
         finally:
             for reader in readers:
                 reader.cancel()
+
+
+class SingleChoice(Choices):
+    """One completion, whose tokens become pieces no faster than the pieces are read."""
+
+    async def pieces(self) -> AsyncIterator[tuple[int, Piece | AnswerSummary]]:
+        """See Choices.pieces."""
+        (completion,) = self._completions
+        async for piece in completion.pieces():
+            yield 0, piece

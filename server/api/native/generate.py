@@ -23,7 +23,7 @@ from hearthd.server.text.answer import (
     Timings,
     TokenCandidate,
 )
-from hearthd.server.text.choices import Choices
+from hearthd.server.text.choices import SingleChoice
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Generate"])
 
@@ -115,17 +115,17 @@ async def generate(body: GenerateRequest, request: Request) -> GenerateResponse 
     at the end a GenerateResponse without text.
     """
     service = await language_service(request, body)
-    choices = await service.complete_all(
-        [body.completion(body.prompt, max_tokens=body.max_tokens, logprobs=body.logprobs)]
+    completion = await service.complete(
+        body.completion(body.prompt, max_tokens=body.max_tokens, logprobs=body.logprobs)
     )
-    writer = GenerateWriter(choices, with_logprobs=body.logprobs is not None)
+    writer = GenerateWriter(SingleChoice([completion]), with_logprobs=body.logprobs is not None)
     return await respond(writer, request, stream=body.stream)
 
 
 class GenerateWriter(AnswerWriter[StreamEvent, GenerateResponse]):
     """Writes the events of the only choice; the last one is a GenerateResponse without text."""
 
-    def __init__(self, choices: Choices, *, with_logprobs: bool) -> None:
+    def __init__(self, choices: SingleChoice, *, with_logprobs: bool) -> None:
         super().__init__(choices)
         self._with_logprobs = with_logprobs
         self._kept: list[StreamEvent] = []
