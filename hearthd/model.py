@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from hearthd.models.bundle import EncoderManifest, bundle_home, read_manifest
-from hearthd.models.validation import expected
+from hearthd.server.api.fields import Fields
 from hearthd.server.api.generation_fields import GenerationFields
-from hearthd.server.errors import InvalidRequest
+from hearthd.server.api.invalid_fields import invalid_field
+from hearthd.server.api.openai import chat_messages
 from hearthd.server.services.encoder_service import EncoderService, open_encoder_service
 from hearthd.server.services.language_service import LanguageService, open_language_service
 from hearthd.server.terminal.session import Session
+from hearthd.server.text.conversation import Conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Self
 
     from numpy.typing import NDArray
 
-    from hearthd.server.text.templates.chat_template import Message
-
+AnyFields = TypeVar("AnyFields", bound=Fields)
 _QUEUE_LIMIT = 1  # one thread calls a model
 
 
@@ -56,19 +57,19 @@ class Model:
 
     def chat(
         self,
-        messages: str | Sequence[Message],
+        messages: str | Sequence[Mapping[str, Any]],
         *,
         max_tokens: int | None = None,
         **options: Any,
     ) -> str:
-        """Answer a conversation: messages with `role` and `content`, or the text of the user."""
+        """Answer a conversation: messages of OpenAI's chat route, or the text of the user."""
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         return "".join(self.stream(messages, max_tokens=max_tokens, **options))
 
     def stream(
         self,
-        prompt: str | Sequence[Message],
+        prompt: str | Sequence[Mapping[str, Any]],
         *,
         max_tokens: int | None = None,
         **options: Any,
@@ -78,7 +79,7 @@ class Model:
         Closing the iterator cancels the answer.
         """
         session = self._language()
-        read = prompt if isinstance(prompt, str) else session.service.template.prompt(prompt).ids
+        read = prompt if isinstance(prompt, str) else _prompt(session.service, prompt)
         return session.pieces(
             _fields(options).completion(read, max_tokens=max_tokens, logprobs=None)
         )
@@ -105,15 +106,28 @@ class Model:
         return cast("Session[LanguageService]", self._session)
 
 
+class _Chat(Fields):
+    messages: list[chat_messages.ChatMessage] = Field(min_length=1)
+
+
+def _prompt(service: LanguageService, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    """The token ids of the prompt for a conversation; raises InvalidRequest."""
+    chat = _validated(_Chat, {"messages": [*messages]})
+    conversation = Conversation(messages=chat_messages.messages(chat.messages))
+    return service.template.prompt(conversation.as_template()).ids
+
+
 def _fields(options: dict[str, Any]) -> GenerationFields:
     """The fields of a request; raises TypeError for an unknown one, and InvalidRequest."""
     if unknown := options.keys() - GenerationFields.model_fields.keys():
         raise TypeError(f"unknown option {min(unknown)!r}")
+    return _validated(GenerationFields, options)
+
+
+def _validated(schema: type[AnyFields], values: dict[str, Any]) -> AnyFields:
+    """The fields with these values; raises InvalidRequest."""
     try:
-        return GenerationFields.model_validate(options)
+        return schema.model_validate(values)
     except ValidationError as error:
-        problem = error.errors()[0]
-        path = ".".join(map(str, problem["loc"]))
-        raise InvalidRequest(
-            field=path, got=repr(problem["input"]), expected=expected(problem)
-        ) from error
+        problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
+        raise invalid_field(problems, values) from error

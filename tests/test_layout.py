@@ -311,6 +311,23 @@ def test_only_the_cluster_and_its_batch_import_ray() -> None:
     assert importing == {"server.cluster", "server.batch.ray_data"}
 
 
+def test_anthropics_surface_imports_nothing_of_openais() -> None:
+    folder = "server.api.anthropic"
+    importing = {
+        module: names
+        for module, tree in modules().items()
+        if folder_of(module) == folder
+        and (
+            names := {
+                name
+                for name in imported(ast.walk(tree), folder)
+                if within(name, "server.api.openai")
+            }
+        )
+    }
+    assert not importing
+
+
 def test_importing_models_imports_nothing() -> None:
     assert (ROOT / "models/__init__.py").read_bytes() == b""
 

@@ -79,6 +79,19 @@ def test_a_wrong_option_is_named(model: Model) -> None:
         model.chat("x")
 
 
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ({"role": "boss", "content": "x"}, r"messages\[0\].role: got .*boss"),
+        ({"role": "user"}, r"messages\[0\].content: got null, expected a value"),
+        ({"role": "user", "content": [{"type": "image"}]}, r"content\[0\]: .* cannot read images"),
+    ],
+)
+def test_a_wrong_message_is_named(chat: Model, message: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidRequest, match=problem):
+        chat.chat([message])
+
+
 def test_embeddings_are_rows(model: Model) -> None:
     rows = model.embed(["the dog", "the fox"])
     assert rows.dtype == np.float32

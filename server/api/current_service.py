@@ -1,14 +1,14 @@
 """The model that a request names, and the service that answers it.
 
 A model is named by the field `model` of the JSON body, an adapter by `model:adapter` or the field
-`lora`. Routes without such a body have a query parameter `model`. Both are held until the last byte
-of the response is sent.
+`lora`. They are looked up when the body has been validated. Routes without such a body have a query
+parameter `model`. Both are held until the last byte of the response is sent.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 from fastapi import Depends, Query, Request
 
@@ -25,8 +25,8 @@ from hearthd.server.services.model_pool import ModelPool
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from hearthd.server.api.fields import ModelFields
     from hearthd.server.services.adapters import Adapter, Adapters
-    from hearthd.server.services.model_kind import Kind
     from hearthd.server.services.service import Service
 
 
@@ -65,45 +65,35 @@ async def _deployment(request: Request, model: ModelName = "") -> Deployment:
     return (await _pool(request)).find(model)
 
 
-async def _named(request: Request, *kinds: Kind) -> Service:
-    """The service of the model that the body names, which must be of one of these kinds.
+async def language_service(request: Request, body: ModelFields) -> LanguageService:
+    """The language model that a body names, with the adapter that it chooses.
 
-    It has the adapter that the body names, if any.
+    Raises ModelNotFound, InvalidRequest, and what `lease` raises.
     """
-    body: Any = {}
-    with contextlib.suppress(ValueError, RecursionError):
-        # FastAPI has parsed the body, so this does not parse it again. It rejects a body that is
-        # not an object, and fields of other types.
-        body = await request.json()
-    fields = body if isinstance(body, dict) else {}
-    name = fields["model"] if isinstance(fields.get("model"), str) else ""
-    deployment, adapter = (await _pool(request)).find_adapted(name, *kinds)
+    deployment, adapter = (await _pool(request)).find_adapted(body.model, "language")
+    service = cast("LanguageService", await lease(request, deployment))
+    return _adapted(service, request, adapter, body.adapter_scales)
+
+
+async def embedder(request: Request, body: ModelFields) -> Embedder:
+    """The model of embeddings that a body names; raises as `language_service`."""
+    deployment, adapter = (await _pool(request)).find_adapted(body.model, "language", "encoder")
     service = await lease(request, deployment)
     if isinstance(service, LanguageService):
-        return _adapted(service, request, adapter, _scales(fields.get("lora")))
+        return _adapted(service, request, adapter, body.adapter_scales)
+    return _encoder(service, body, adapter)
+
+
+async def encoder(request: Request, body: ModelFields) -> EncoderService:
+    """The encoder that a body names; raises as `language_service`."""
+    deployment, adapter = (await _pool(request)).find_adapted(body.model, "encoder")
+    return _encoder(await lease(request, deployment), body, adapter)
+
+
+def _encoder(service: Service, body: ModelFields, adapter: str) -> EncoderService:
     if adapter:
-        raise InvalidRequest(field="model", got=name, expected="a model with adapters")
-    return service
-
-
-async def _language_service(request: Request) -> LanguageService:
-    return cast("LanguageService", await _named(request, "language"))
-
-
-async def _embedder(request: Request) -> Embedder:
-    return cast("Embedder", await _named(request, "language", "encoder"))
-
-
-async def _encoder(request: Request) -> EncoderService:
-    return cast("EncoderService", await _named(request, "encoder"))
-
-
-def _scales(lora: object) -> dict[int, float] | None:
-    """The scales of adapters in the field `lora`, by number; None if it has another type."""
-    try:
-        return {int(one["id"]): float(one.get("scale", 1.0)) for one in cast("Any", lora)}
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
-        return None
+        raise InvalidRequest(field="model", got=body.model, expected="a model with adapters")
+    return cast("EncoderService", service)
 
 
 def _adapted(
@@ -158,9 +148,6 @@ async def lease(request: Request, deployment: Deployment) -> Service:
     return leases.enter_context(held)
 
 
-CurrentLanguageService = Annotated[LanguageService, Depends(_language_service)]
-CurrentEmbedder = Annotated[Embedder, Depends(_embedder)]
-CurrentEncoder = Annotated[EncoderService, Depends(_encoder)]
 CurrentArrayService = Annotated[ArrayService, Depends(_array_service)]
 NamedModel = Annotated[Deployment, Depends(_deployment)]
 Pool = Annotated[ModelPool, Depends(_pool)]

@@ -64,6 +64,7 @@ def _unlimited(value: Any) -> Any:
 
 Text = Annotated[str, AfterValidator(_encodable)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(encodable_json)]
+ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Metadata = Annotated[dict[str, Text], BeforeValidator(limit_members)]
 Logprobs = Annotated[int, Field(ge=0, le=20)]
 # -1 and -2 are llama-server's words for no limit besides the context.
@@ -124,6 +125,11 @@ class ModelFields(Fields):
         description="Name of a model in /v1/models; the first one by default. A server with one "
         "model ignores it.",
     )
+
+    @property
+    def adapter_scales(self) -> dict[int, float] | None:
+        """The scales of the LoRA adapters that the request chooses, by number; None for none."""
+        return None
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
+from typing_extensions import override
 
 from hearthd.server.api.fields import (
     MAX_NAMES,
@@ -127,6 +128,12 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
         "default the one that the model's name or POST /lora-adapters chooses.",
     )
     stream: bool = Field(False, description="Send the answer as server-sent events.")
+
+    @override
+    @property
+    def adapter_scales(self) -> dict[int, float] | None:
+        """See ModelFields.adapter_scales."""
+        return None if self.lora is None else {adapter.id: adapter.scale for adapter in self.lora}
 
     def completion(
         self,

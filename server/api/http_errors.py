@@ -15,7 +15,6 @@ model_not_found, with status 404.
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi.exceptions import RequestValidationError
@@ -23,8 +22,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from hearthd.models.validation import expected, parts
-from hearthd.server.api import inert_fields
+from hearthd.server.api.invalid_fields import invalid_field
 from hearthd.server.errors import (
     ClientDisconnected,
     ContextExceeded,
@@ -43,8 +41,6 @@ from hearthd.server.errors import (
 from hearthd.server.logs import request_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fastapi import FastAPI, Request
 
 # The first row with a matching class applies.
@@ -68,7 +64,6 @@ _TYPES = {
     501: "not_supported_error",
     503: "unavailable_error",
 }
-_MAX_SHOWN = 200  # characters of a rejected value
 
 ErrorWord = Literal["context_length_exceeded", "model_not_found"]
 _WORD_STATUS: dict[ErrorWord, int] = {"context_length_exceeded": 400, "model_not_found": 404}
@@ -196,102 +191,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = [_at_discriminator(problem) for problem in error.errors()]
-    first = problems[0]
-    if first["type"] == "json_invalid":
-        reason = f"{first['ctx']['error']} at character {first['loc'][-1]}"
+    problems = error.errors()
+    if problems[0]["type"] == "json_invalid":
+        reason = f"{problems[0]['ctx']['error']} at character {problems[0]['loc'][-1]}"
         return respond(fault(400, f"body: not JSON: {reason}"))
-    # Every member of a union reports a problem: report the deepest ones of the first field.
-    of_field = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
-    deepest = _too_long(of_field) or max(of_field, key=lambda problem: len(problem["loc"]))
-    field = _path(deepest, error.body)
-    same_path = [
-        problem
-        for problem in of_field
-        if len(problem["loc"]) == len(deepest["loc"]) and _path(problem, error.body) == field
-    ]
-    if deepest["type"] == "too_long":
-        same_path = [deepest]
-    invalid = InvalidRequest(
-        field=field,
-        got=_got(deepest),
-        expected=" or ".join(dict.fromkeys(_expected(problem) for problem in same_path)),
-    )
-    return respond(describe(invalid))
-
-
-def _too_long(problems: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The problem of a list with too many items, if other members refuse its first item."""
-    for problem in problems:
-        if problem["type"] == "too_long":
-            depth = len(problem["loc"])
-            if all(other["loc"][depth:][:1] in ((), (0,)) for other in problems):
-                return problem
-    return None
-
-
-def _got(problem: dict[str, Any]) -> Scalar:
-    match problem["type"]:
-        case "missing":
-            return None
-        case "too_long":
-            return f"{len(problem['input'])} {parts(problem)}"
-    return shown(problem["input"])
-
-
-def _expected(problem: dict[str, Any]) -> str:
-    return inert_fields.instead(problem) or expected(problem)
-
-
-def _at_discriminator(problem: dict[str, Any]) -> dict[str, Any]:
-    """Move a problem with a union's discriminator to the path of that field."""
-    if problem["type"] not in ("union_tag_invalid", "union_tag_not_found"):
-        return problem
-    name = problem["ctx"]["discriminator"].strip("'")
-    present = problem["type"] == "union_tag_invalid"
-    return {
-        **problem,
-        "type": problem["type"] if present else "missing",
-        "loc": (*problem["loc"], name),
-        "input": problem["input"].get(name) if present else None,
-    }
-
-
-def _path(problem: dict[str, Any], body: object) -> str:
-    """`prompt[3]` for ("body", "prompt", "list[...]", 3): without the names of union members.
-
-    A parameter of the query has its name.
-    """
-    path, location = "", problem["loc"]
-    if location[0] == "query":
-        return str(location[1])
-    absent = len(location) - 1 if problem["type"] == "missing" else None
-    for place, key in enumerate(location[1:], 1):
-        if isinstance(key, int):
-            path += f"[{key}]"
-            body = body[key] if isinstance(body, list) else None
-        elif isinstance(body, dict) and (key in body or place == absent):
-            path += f".{key}" if path else key
-            body = body.get(key)
-    return path or "body"
-
-
-def shown(value: object) -> Scalar:
-    """A rejected value as a JSON scalar, shortened."""
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    try:
-        text = value if isinstance(value, str) else _text(value)
-    except RecursionError:  # the parser accepts deeper nesting than the encoder
-        text = "a value nested too deeply to be shown"
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False, default=repr)
-    return repr(value)
+    return respond(describe(invalid_field(problems, error.body)))

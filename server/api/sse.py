@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import AppStatus
 from typing_extensions import override
 
-from hearthd.server.api.http_errors import describe, encode
+from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.errors import ServerError
 from hearthd.server.fault_isolation import STOPS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
+    from fastapi import Request
     from starlette.types import Receive, Scope, Send
 
-    from hearthd.server.text.choices import Choices
-    from hearthd.server.text.completion import Completion
+    from hearthd.server.api.answer_writer import Answer, AnswerWriter
 
 log = logging.getLogger(__name__)
 
@@ -35,52 +35,46 @@ class NamedEvent(BaseModel):
     type: str
 
 
-def _describe(error: BaseException) -> str:
-    return encode(describe(error))
-
-
 class CompletionStream(EventSourceResponse):
-    """Send `events`, one `data:` line each; an error becomes an event named `error`.
+    """Send the events of a writer, one `data:` line each; an error becomes an event named `error`.
 
-    With `done`, a stream without an error ends with `data: [DONE]`. `error` makes the data of the
-    event for an error.
-
-    The completion is cancelled when the response ends for any reason. A comment every 15 seconds
+    The choices are cancelled when the response ends for any reason. A comment every 15 seconds
     keeps an idle connection open.
     """
 
-    def __init__(
-        self,
-        completion: Completion | Choices,
-        events: AsyncIterator[BaseModel],
-        *,
-        done: bool = False,
-        error: Callable[[BaseException], str] = _describe,
-    ) -> None:
-        super().__init__(_encode(events, done=done, error=error), sep="\n")
-        self._completion = completion
+    def __init__(self, writer: AnswerWriter[Any, Any]) -> None:
+        super().__init__(_encode(writer), sep="\n")
+        self._choices = writer.choices
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
-        with self._completion:
+        with self._choices:
             await super().__call__(scope, receive, send)
 
 
-async def _encode(
-    events: AsyncIterator[BaseModel], *, done: bool, error: Callable[[BaseException], str]
-) -> AsyncIterator[dict[str, str]]:
+async def respond(
+    writer: AnswerWriter[Any, Answer], request: Request, *, stream: bool
+) -> Answer | CompletionStream:
+    """The response to a request: a stream, or the whole answer unless its client disconnects."""
+    if stream:
+        return CompletionStream(writer)
+    with writer.choices:
+        return await unless_disconnected(request, writer.whole())
+
+
+async def _encode(writer: AnswerWriter[Any, Any]) -> AsyncIterator[dict[str, str]]:
     try:
-        async for event in events:
+        async for event in writer.events():
             if isinstance(event, NamedEvent):
                 yield {"event": event.type, "data": event.model_dump_json()}
             else:
                 yield {"data": event.model_dump_json(exclude_unset=True)}
-        if done:
+        if writer.sends_done:
             yield {"data": "[DONE]"}
     except STOPS:
         raise
     except BaseException as problem:
         if not isinstance(problem, ServerError):
             log.exception("a stream failed")
-        yield {"event": "error", "data": error(problem)}
+        yield {"event": "error", "data": writer.error(problem)}

@@ -19,7 +19,7 @@ from hearthd.server import flags
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.errors import InvalidRequest, ServerError
 from hearthd.server.services.language_service import LanguageService, open_language_service
-from hearthd.server.terminal.conversation import converse
+from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.session import Session, usage_line
 
 # Fields of an API request that have no use in a terminal.

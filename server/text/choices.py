@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from hearthd.server.fault_isolation import STOPS
 from hearthd.server.text.answer import AnswerSummary, Piece
 
@@ -66,3 +68,14 @@ class Choices:
         finally:
             for reader in readers:
                 reader.cancel()
+
+
+class SingleChoice(Choices):
+    """One completion, whose tokens become pieces no faster than the pieces are read."""
+
+    @override
+    async def pieces(self) -> AsyncIterator[tuple[int, Piece | AnswerSummary]]:
+        """See Choices.pieces."""
+        (completion,) = self._completions
+        async for piece in completion.pieces():
+            yield 0, piece

@@ -1,12 +1,14 @@
 """The events of /v1/messages, and the message that they build up."""
 
 import json
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import override
 
-from hearthd.server.api.openai.shared_fields import new_id
+from hearthd.server.api.answer_writer import AnswerWriter, new_id
+from hearthd.server.api.anthropic.error_bodies import stream_error
 from hearthd.server.api.sse import NamedEvent
 from hearthd.server.text.answer import AnswerSummary, Piece
 from hearthd.server.text.choices import Choices
@@ -83,42 +85,41 @@ def _event(name: str, /, **fields: Any) -> MessageEvent:
     return MessageEvent(type=name, **fields)
 
 
-class MessageWriter:
-    """Turn the pieces of one answer into events; at the end `message` is complete.
+class MessageWriter(AnswerWriter[MessageEvent, Message]):
+    """Writes the events of the only choice, and builds up the message.
 
     `stops` are the stop sequences of the request.
     """
 
     def __init__(self, choices: Choices, *, model: str, stops: Collection[str]) -> None:
+        super().__init__(choices)
         (prompt_tokens,) = choices.prompt_tokens
-        self.message = Message(
+        self._message = Message(
             id=new_id("msg_"),
             model=model,
             usage=MessageUsage(
                 input_tokens=prompt_tokens, cache_read_input_tokens=0, output_tokens=0
             ),
         )
-        self._choices = choices
         self._stops = stops
         self._open: TextBlock | ThoughtBlock | None = None
 
-    async def events(self) -> AsyncIterator[MessageEvent]:
-        """The events of the answer as its pieces arrive."""
-        yield _event("message_start", message=self.message.model_copy(deep=True))
-        yield _event("ping")
-        async for _, piece in self._choices.pieces():
-            for event in (
-                self._end(piece) if isinstance(piece, AnswerSummary) else self._more(piece)
-            ):
-                yield event
+    @override
+    def error(self, error: BaseException) -> str:
+        """See AnswerWriter.error."""
+        return stream_error(error)
 
-    async def whole(self) -> Message:
-        """The message when it is complete."""
-        async for _ in self.events():
-            pass
-        return self.message
+    @override
+    def _begin(self) -> list[MessageEvent]:
+        started = _event("message_start", message=self._message.model_copy(deep=True))
+        return [started, _event("ping")]
 
-    def _more(self, piece: Piece) -> list[MessageEvent]:
+    @override
+    def _answer(self) -> Message:
+        return self._message
+
+    @override
+    def _more(self, _index: int, piece: Piece) -> list[MessageEvent]:
         events = self._texts(piece.reasoning, piece.text)
         if piece.calls:
             events += self._close()
@@ -148,7 +149,7 @@ class MessageWriter:
 
     def _start(self, block: AnswerBlock) -> MessageEvent:
         self._open = None if isinstance(block, CallBlock) else block
-        self.message.content.append(block)
+        self._message.content.append(block)
         shown = block.model_copy(update={"input": {}} if isinstance(block, CallBlock) else {})
         return self._event("content_block_start", content_block=shown)
 
@@ -175,11 +176,12 @@ class MessageWriter:
         return self._event("content_block_delta", delta={"type": name, **fields})
 
     def _event(self, name: str, /, **fields: Any) -> MessageEvent:
-        return _event(name, index=len(self.message.content) - 1, **fields)
+        return _event(name, index=len(self._message.content) - 1, **fields)
 
-    def _end(self, summary: AnswerSummary) -> list[MessageEvent]:
+    @override
+    def _end(self, _index: int, summary: AnswerSummary) -> list[MessageEvent]:
         events = self._close()
-        message = self.message
+        message = self._message
         message.stop_reason = self._reason(summary)
         if message.stop_reason == "stop_sequence":
             message.stop_sequence = summary.stop_string

@@ -6,18 +6,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hearthd.server.api.fields import Fields, JsonObject, Text
-from hearthd.server.api.openai.chat_messages import (
-    AssistantMessage,
-    CalledFunction,
-    ChatMessage,
-    PlainMessage,
+from hearthd.server.api.conversations.content import (
+    CONTENT,
+    Content,
+    ContentPart,
+    MediaPart,
     TextPart,
-    ToolCallItem,
-    ToolMessage,
+    Unlisted,
+    or_media,
+    part,
+    parts,
 )
-from hearthd.server.api.openai.tool_fields import FlatNamedChoice, Name, tool_choice
+from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.conversation import EarlierCall, Message, Part, ToolResult
 from hearthd.server.text.tool_calls.tools import Tool, ToolChoice
 
 
@@ -41,7 +43,7 @@ class ToolUseBlock(Fields):
 
     type: Literal["tool_use"]
     id: Text = Field(description="Id of the call.")
-    name: Name = Field(description="Name of the tool.")
+    name: ToolName = Field(description="Name of the tool.")
     input: JsonObject = Field(description="The arguments.")
 
 
@@ -50,18 +52,16 @@ class ToolResultBlock(Fields):
 
     type: Literal["tool_result"]
     tool_use_id: Text = Field(description="Id of the call in an earlier message.")
-    content: Text | list[TextPart] = Field(
-        default="", description="A text, or a list of texts, which are joined with line breaks."
-    )
+    content: Content = Field(default="", description=CONTENT)
     is_error: bool = Field(
         default=False, description="Accepted and ignored: the content says what went wrong."
     )
 
 
-Block = Annotated[
-    TextPart | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock,
-    Field(discriminator="type"),
-]
+_ReadBlock = TextPart | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
+_TypedBlock = Annotated[_ReadBlock, Field(discriminator="type")]
+AnyBlock = _ReadBlock | MediaPart
+Block = Annotated[_TypedBlock | Unlisted, or_media(_TypedBlock)]
 
 
 class MessageParam(Fields):
@@ -77,7 +77,7 @@ class ToolParam(Fields):
     type: Literal["custom"] = Field(
         default="custom", description="Only custom: the server runs no tools."
     )
-    name: Name = Field(description="Name of the tool: up to 64 letters, digits and `_.-`.")
+    name: ToolName = Field(description="Name of the tool: up to 64 letters, digits and `_.-`.")
     description: Text | None = Field(default=None, description="What the tool does, for the model.")
     input_schema: JsonObject = Field(
         description="A JSON Schema of the arguments, which calls match."
@@ -94,84 +94,72 @@ class ToolChoiceParam(Fields):
         description="auto: the model may call tools. any: the answer is one or more calls. tool: "
         "it is a call of the tool `name`. none: the model does not see the tools."
     )
-    name: Name | None = Field(default=None, description="With tool: name of the tool.")
+    name: ToolName | None = Field(default=None, description="With tool: name of the tool.")
     disable_parallel_tool_use: bool = Field(default=False, description="Allow at most one call.")
 
 
-def messages(system: str | list[TextPart], params: Sequence[MessageParam]) -> list[ChatMessage]:
-    """The system text and the messages in the form of OpenAI's chat route.
+def messages(
+    system: str | list[ContentPart], params: Sequence[MessageParam]
+) -> list[Message | ToolResult]:
+    """The system text and the messages for the text layer.
 
-    Raises InvalidRequest for a block in a message of the wrong role, and for a result without call.
+    Raises InvalidRequest for a block in a message of the wrong role.
     """
-    converted: list[ChatMessage] = []
+    converted: list[Message | ToolResult] = []
     if system:
-        converted.append(PlainMessage(role="system", content=system))
-    calls: set[str] = set()
-    for place, message in enumerate(params):
-        field = f"messages[{place}]"
+        converted.append(Message(role="system", parts=parts(system, "system")))
+    for index, message in enumerate(params):
+        field = f"messages[{index}].content"
         if isinstance(message.content, str):
-            blocks: list[Block] = [TextPart(type="text", text=message.content)]
+            converted.append(Message(role=message.role, parts=[message.content]))
+        elif message.role == "assistant":
+            converted.append(_answer(message.content, field))
         else:
-            blocks = message.content
-        if message.role == "assistant":
-            answer = _answer(blocks, field)
-            calls |= {call.id for call in answer.tool_calls}
-            converted.append(answer)
-        else:
-            converted += _question(message.role, blocks, field, calls)
+            converted += _question(message.role, message.content, field)
     return converted
 
 
-def _answer(blocks: Sequence[Block], field: str) -> AssistantMessage:
-    texts: list[TextPart] = []
+def _answer(blocks: Sequence[AnyBlock], field: str) -> Message:
+    content: list[Part] = []
     reasoning: list[str] = []
-    calls: list[ToolCallItem] = []
-    for place, block in enumerate(blocks):
+    calls: list[EarlierCall] = []
+    for index, block in enumerate(blocks):
+        path = f"{field}[{index}]"
         match block:
-            case TextPart():
-                texts.append(block)
+            case TextPart() | MediaPart():
+                content.append(part(block, path))
             case ThinkingBlock():
                 reasoning.append(block.thinking)
             case ToolUseBlock():
-                arguments = json.dumps(block.input, ensure_ascii=False)
-                function = CalledFunction(name=block.name, arguments=arguments)
-                calls.append(ToolCallItem(id=block.id, function=function))
+                calls.append(EarlierCall(id=block.id, name=block.name, arguments=block.input))
             case ToolResultBlock():
-                raise _misplaced(f"{field}.content[{place}]", block)
-    return AssistantMessage(
-        role="assistant",
-        content=texts,
-        reasoning_content="\n".join(reasoning),
-        tool_calls=calls,
-    )
+                raise _misplaced(path, block)
+    return Message(role="assistant", parts=content, reasoning="\n".join(reasoning), calls=calls)
 
 
 def _question(
-    role: Literal["user", "system"], blocks: Sequence[Block], field: str, calls: set[str]
-) -> Iterator[ChatMessage]:
+    role: Literal["user", "system"], blocks: Sequence[AnyBlock], field: str
+) -> Iterator[Message | ToolResult]:
     """Results of tools as messages of their own, and the texts between them."""
-    texts: list[TextPart] = []
-    for place, block in enumerate(blocks):
+    content: list[Part] = []
+    for index, block in enumerate(blocks):
+        path = f"{field}[{index}]"
         match block:
-            case TextPart():
-                texts.append(block)
+            case TextPart() | MediaPart():
+                content.append(part(block, path))
             case ToolResultBlock() if role == "user":
-                if block.tool_use_id not in calls:
-                    raise InvalidRequest(
-                        field=f"{field}.content[{place}].tool_use_id",
-                        got=block.tool_use_id,
-                        expected="the id of a call in an earlier message",
-                    )
-                if texts:
-                    yield PlainMessage(role=role, content=texts)
-                    texts = []
-                yield ToolMessage(
-                    role="tool", content=block.content, tool_call_id=block.tool_use_id
+                if content:
+                    yield Message(role=role, parts=content)
+                    content = []
+                yield ToolResult(
+                    call_id=block.tool_use_id,
+                    parts=parts(block.content, f"{path}.content"),
+                    field=f"{path}.tool_use_id",
                 )
             case _:
-                raise _misplaced(f"{field}.content[{place}]", block)
-    if texts:
-        yield PlainMessage(role=role, content=texts)
+                raise _misplaced(path, block)
+    if content:
+        yield Message(role=role, parts=content)
 
 
 def _misplaced(field: str, block: Any) -> InvalidRequest:
@@ -198,13 +186,11 @@ def choice(params: ToolChoiceParam | None, known: Sequence[Tool]) -> ToolChoice:
     """The choice among tools; raises InvalidRequest for a name that is none of theirs."""
     if params is None:
         return ToolChoice()
-    parallel = not params.disable_parallel_tool_use
     if params.type == "tool":
         if params.name is None:
             raise InvalidRequest(
                 field="tool_choice.name", got=None, expected="the name of a tool with type tool"
             )
-        named = FlatNamedChoice(type="function", name=params.name)
-        return tool_choice(named, known, parallel=parallel)
+        return ToolChoice.among(known, "required", names=[params.name], parallel=False)
     mode = params.type if params.type != "any" else "required"
-    return tool_choice(mode, known, parallel=parallel)
+    return ToolChoice.among(known, mode, parallel=not params.disable_parallel_tool_use)

@@ -2,28 +2,28 @@
 
 import json
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import override
 
 from hearthd.server.api.anthropic import message_blocks
-from hearthd.server.api.anthropic.error_bodies import ERRORS, stream_error
+from hearthd.server.api.anthropic.error_bodies import ERRORS
 from hearthd.server.api.anthropic.events import Message, MessageEvent, MessageWriter
 from hearthd.server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
-from hearthd.server.api.current_service import CurrentLanguageService
-from hearthd.server.api.disconnect import unless_disconnected
-from hearthd.server.api.fields import Fields, JsonObject, MaxTokens, Text
+from hearthd.server.api.conversations.content import Content
+from hearthd.server.api.conversations.turn import begin, rendered
+from hearthd.server.api.conversations.turn_fields import TurnFields
+from hearthd.server.api.current_service import language_service
+from hearthd.server.api.fields import Fields, JsonObject, MaxTokens
 from hearthd.server.api.generation_fields import StopString, without_empty
 from hearthd.server.api.inert_fields import without_unknown_types
 from hearthd.server.api.json_body import JsonRoute
-from hearthd.server.api.openai.chat_messages import TextPart
-from hearthd.server.api.openai.turn import Turn, begin, rendered
-from hearthd.server.api.openai.turn_fields import TurnFields
 from hearthd.server.api.openapi import streams
-from hearthd.server.api.sse import CompletionStream
+from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.conversation import Conversation
 from hearthd.server.text.grammars.grammar import Grammar
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Anthropic"])
@@ -71,7 +71,7 @@ class MessagesRequest(TurnFields):
     messages: list[MessageParam] = Field(
         min_length=1, description="The conversation so far, oldest message first."
     )
-    system: Text | list[TextPart] = Field(
+    system: Content = Field(
         "", description="A system message before the conversation: a text, or a list of texts."
     )
     max_tokens: MaxTokens = Field(
@@ -127,16 +127,21 @@ class MessagesRequest(TurnFields):
             )
         return rules[0] if rules else None
 
-    def turn(self) -> Turn:
+    @override
+    def template_variables(self) -> dict[str, Any]:
+        """See TurnFields.template_variables."""
+        variables = super().template_variables()
+        if self.thinking is None:
+            return variables
+        return {"enable_thinking": self.thinking.type != "disabled", **variables}
+
+    def conversation(self) -> Conversation:
         """The conversation and its tools; raises InvalidRequest."""
         tools = message_blocks.tools(self.tools)
-        return Turn(
+        return Conversation(
             messages=message_blocks.messages(self.system, self.messages),
             tools=tools,
             choice=message_blocks.choice(self.tool_choice, tools),
-            variables={}
-            if self.thinking is None
-            else {"enable_thinking": self.thinking.type != "disabled"},
         )
 
 
@@ -152,26 +157,25 @@ class TokenCount(BaseModel):
     response_model=Message,
     responses=streams(MessageEvent),
 )
-async def create_message(
-    body: MessagesRequest, service: CurrentLanguageService, request: Request
-) -> Message | CompletionStream:
+async def create_message(body: MessagesRequest, request: Request) -> Message | CompletionStream:
     """Generate the next message of a conversation, in the form of Anthropic's API.
 
     With `stream`, the answer is a stream of server-sent events with Anthropic's names, such as
     content_block_delta.
     """
-    turn = body.turn()
-    prompt = await rendered(service, body, turn)
-    choices = await begin(service, body, turn, prompt, max_tokens=body.max_tokens, logprobs=None)
+    service = await language_service(request, body)
+    conversation = body.conversation()
+    prompt = await rendered(service, body, conversation)
+    choices = await begin(
+        service, body, conversation, prompt, max_tokens=body.max_tokens, logprobs=None
+    )
     writer = MessageWriter(choices, model=service.name, stops=body.stop)
-    if body.stream:
-        return CompletionStream(choices, writer.events(), error=stream_error)
-    with choices:
-        return await unless_disconnected(request, writer.whole())
+    return await respond(writer, request, stream=body.stream)
 
 
 @router.post("/v1/messages/count_tokens", summary="Count the tokens of a conversation")
-async def count_tokens(body: MessagesRequest, service: CurrentLanguageService) -> TokenCount:
+async def count_tokens(body: MessagesRequest, request: Request) -> TokenCount:
     """Return the number of tokens that the model reads for a conversation."""
-    prompt = await rendered(service, body, body.turn())
+    service = await language_service(request, body)
+    prompt = await rendered(service, body, body.conversation())
     return TokenCount(input_tokens=len(prompt.ids))

@@ -1,11 +1,13 @@
 """Answers in llama-server's form: the events of a stream, and the whole answer."""
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import Iterable
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import override
 
+from hearthd.server.api.answer_writer import AnswerWriter
 from hearthd.server.api.usage import reports
 from hearthd.server.text.answer import (
     AnswerSummary,
@@ -16,6 +18,8 @@ from hearthd.server.text.answer import (
     TokenLogprobs,
 )
 from hearthd.server.text.choices import Choices
+
+_ABSENT = object()
 
 
 class TokenProbability(BaseModel):
@@ -72,11 +76,21 @@ class CompletionAnswer(CompletionEvent):
     tokens_cached: int = Field(description="Tokens of prompt and answer.")
 
 
-class AnswerWriter:
-    """Turn the pieces of the answers to one request into events.
+class SelectedFields(BaseModel):
+    """The fields that `response_fields` selects."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+Answer = CompletionAnswer | SelectedFields
+
+
+class CompletionWriter(AnswerWriter[CompletionEvent, Answer | list[Answer]]):
+    """Writes the events of the answers to all prompts; a CompletionAnswer ends each.
 
     `settings` and `prompts` are what the last event of each answer returns. An answer is truncated
     when it ends with fewer than `n_predict` tokens at a limit. n_predict 0 gives empty answers.
+    Whole answers have the fields at the paths `selected`, or all.
     """
 
     def __init__(
@@ -89,54 +103,55 @@ class AnswerWriter:
         n_predict: int,
         after_sampling: bool,
         with_tokens: bool,
+        selected: list[str],
     ) -> None:
-        self._choices = choices
+        super().__init__(choices)
         self._model = model
         self._prompts = prompts
         self._settings = settings
         self._n_predict = n_predict
         self._after_sampling = after_sampling
         self._with_tokens = with_tokens
+        self._selected = selected
+        self._counts = [0] * len(prompts)
+        self._has_new_line = [False] * len(prompts)
+        self._kept: list[list[CompletionEvent]] = [[] for _ in prompts]
 
-    async def events(self) -> AsyncIterator[CompletionEvent]:
-        """The events of all answers as they arrive; a CompletionAnswer ends each."""
-        counts = [0] * len(self._prompts)
-        texts = [""] * len(self._prompts)
-        async for index, piece in self._choices.pieces():
-            if isinstance(piece, AnswerSummary):
-                yield self._end(index, piece, texts[index])
-            elif self._n_predict != 0 or piece.progress:
-                counts[index] += len(piece.token_ids)
-                texts[index] += piece.text
-                yield CompletionEvent(**self._fields(index, piece, counts[index]))
+    @override
+    def _more(self, index: int, piece: Piece) -> Iterable[CompletionEvent]:
+        if self._n_predict != 0 or piece.progress:
+            self._counts[index] += len(piece.token_ids)
+            self._has_new_line[index] |= "\n" in piece.text
+            yield CompletionEvent(**self._fields(index, piece))
 
-    async def whole(self) -> list[CompletionAnswer]:
-        """The answers to all prompts, in order."""
-        answers: dict[int, CompletionAnswer] = {}
-        parts: dict[int, list[CompletionEvent]] = {at: [] for at in range(len(self._prompts))}
-        async for event in self.events():
-            if isinstance(event, CompletionAnswer):
-                answers[event.index] = event
-            else:
-                parts[event.index].append(event)
-        for index, answer in answers.items():
-            answer.content = "".join(part.content for part in parts[index])
-            if self._with_tokens:
-                answer.tokens = [token for part in parts[index] for token in part.tokens]
-            probabilities = [p for part in parts[index] for p in part.completion_probabilities]
-            if probabilities:
-                answer.completion_probabilities = probabilities
-        return [answers[index] for index in sorted(answers)]
+    @override
+    def _keep(self, event: CompletionEvent) -> None:
+        self._kept[event.index].append(event)
 
-    def _fields(self, index: int, piece: Piece, count: int) -> dict[str, Any]:
+    @override
+    def _answer(self) -> Answer | list[Answer]:
+        answers = [_select(self._joined(events), self._selected) for events in self._kept]
+        return answers[0] if len(answers) == 1 else answers
+
+    def _joined(self, kept: list[CompletionEvent]) -> CompletionAnswer:
+        *events, answer = kept
+        assert isinstance(answer, CompletionAnswer), "the last event is the end of the answer"
+        answer.content = "".join(event.content for event in events)
+        if self._with_tokens:
+            answer.tokens = [token for event in events for token in event.tokens]
+        if probabilities := [p for event in events for p in event.completion_probabilities]:
+            answer.completion_probabilities = probabilities
+        return answer
+
+    def _fields(self, index: int, piece: Piece) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "index": index,
             "content": piece.text,
             "tokens": list(piece.token_ids),
             "stop": False,
             "id_slot": -1,
-            "tokens_predicted": count,
-            "tokens_evaluated": self._choices.prompt_tokens[index],
+            "tokens_predicted": self._counts[index],
+            "tokens_evaluated": self.choices.prompt_tokens[index],
             **reports(piece),
         }
         if piece.logprobs:
@@ -158,12 +173,13 @@ class AnswerWriter:
         named = {"id": candidate.id, "token": candidate.text, "bytes": list(candidate.bytes)}
         return {**named, **value}
 
-    def _end(self, index: int, summary: AnswerSummary, text: str) -> CompletionAnswer:
+    @override
+    def _end(self, index: int, summary: AnswerSummary) -> Iterable[CompletionEvent]:
         predicted = summary.completion_tokens if self._n_predict else 0
         stop_type: Literal["eos", "word", "limit"] = "limit"
         if summary.finish_reason == "stop" and self._n_predict:
             stop_type = "word" if summary.stop_string else "eos"
-        return CompletionAnswer(
+        yield CompletionAnswer(
             index=index,
             content="",
             tokens=[],
@@ -174,10 +190,25 @@ class AnswerWriter:
             tokens_evaluated=summary.prompt_tokens,
             generation_settings={**self._settings, "seed": summary.seed},
             prompt=self._prompts[index],
-            has_new_line="\n" in text,
+            has_new_line=self._has_new_line[index],
             truncated=summary.finish_reason == "length" and predicted != self._n_predict,
             stop_type=stop_type,
             stopping_word=summary.stop_string,
             tokens_cached=summary.prompt_tokens + predicted,
             timings=summary.timings,
         )
+
+
+def _select(answer: CompletionAnswer, paths: list[str]) -> Answer:
+    """The fields at the paths, each named by its path; without paths the whole answer."""
+    if not paths:
+        return answer
+    whole = answer.model_dump(mode="json", exclude_unset=True)
+    selected: dict[str, Any] = {}
+    for path in paths:
+        value: Any = whole
+        for name in path.split("/"):
+            value = value.get(name, _ABSENT) if isinstance(value, dict) else _ABSENT
+        if value is not _ABSENT:
+            selected[path] = value
+    return SelectedFields(**selected)

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from hearthd.server.api.current_service import CurrentLanguageService
-from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import Fields, Logprobs, Text
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
-from hearthd.server.api.llama_server.answers import AnswerWriter, CompletionAnswer, CompletionEvent
+from hearthd.server.api.llama_server.answers import Answer, CompletionEvent, CompletionWriter
 from hearthd.server.api.openai.embedding_inputs import TextObject
 from hearthd.server.api.openapi import streams
-from hearthd.server.api.sse import CompletionStream
+from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.text.infill import SourceFile, infill_prompt
@@ -26,7 +25,6 @@ from hearthd.server.text.tokenizer import Tokenizer
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
 
 _MAX_PROMPTS = 16
-_ABSENT = object()
 Ids = tuple[int, ...]
 Prompts = Text | TextObject | list[int | Text | TextObject | list[int | Text]]
 
@@ -112,15 +110,6 @@ class InfillRequest(PredictFields):
     )
 
 
-class SelectedFields(BaseModel):
-    """The fields that `response_fields` selects."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-Answer = CompletionAnswer | SelectedFields
-
-
 @router.post(
     "/completion",
     summary="Continue a prompt (llama-server)",
@@ -129,13 +118,14 @@ Answer = CompletionAnswer | SelectedFields
     responses=streams(CompletionEvent),
 )
 async def completion(
-    body: CompletionRequest, service: CurrentLanguageService, request: Request
+    body: CompletionRequest, request: Request
 ) -> Answer | list[Answer] | CompletionStream:
     """Generate text after one or more prompts, with the fields of llama-server.
 
     With `stream`, the answer is a stream of server-sent events, each a CompletionEvent; the last
     one of each prompt is a CompletionAnswer without content.
     """
+    service = await language_service(request, body)
     return await _answer(body, _prompts(body.prompt, service.tokenizer), service, request)
 
 
@@ -146,13 +136,12 @@ async def completion(
     response_model_exclude_unset=True,
     responses=streams(CompletionEvent),
 )
-async def infill(
-    body: InfillRequest, service: CurrentLanguageService, request: Request
-) -> Answer | list[Answer] | CompletionStream:
+async def infill(body: InfillRequest, request: Request) -> Answer | list[Answer] | CompletionStream:
     """Generate the text of a gap, for models whose vocabulary has tokens to fill in the middle.
 
     The answer has the form of /completion. It is a 501 if the model lacks these tokens.
     """
+    service = await language_service(request, body)
     files = [SourceFile(name=file.filename, text=file.text) for file in body.input_extra]
     before = body.input_prefix + body.prompt
     ids = await asyncio.to_thread(
@@ -175,7 +164,7 @@ async def _answer(
             for prompt in prompts
         ]
     )
-    writer = AnswerWriter(
+    writer = CompletionWriter(
         choices,
         model=service.name,
         prompts=[await asyncio.to_thread(_shown, prompt, service.tokenizer) for prompt in prompts],
@@ -183,13 +172,9 @@ async def _answer(
         n_predict=limit,
         after_sampling=body.post_sampling_probs,
         with_tokens=body.return_tokens,
+        selected=body.response_fields,
     )
-    if body.stream:
-        return CompletionStream(choices, writer.events())
-    with choices:
-        answers = await unless_disconnected(request, writer.whole())
-    selected = [_select(answer, body.response_fields) for answer in answers]
-    return selected[0] if len(selected) == 1 else selected
+    return await respond(writer, request, stream=body.stream)
 
 
 def _prompts(given: Prompts, tokenizer: Tokenizer) -> list[str | Ids]:
@@ -218,18 +203,3 @@ def _text(given: str | TextObject) -> str:
 def _shown(prompt: str | Ids, tokenizer: Tokenizer) -> str:
     ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
     return tokenizer.decode(ids, special=True)
-
-
-def _select(answer: CompletionAnswer, paths: list[str]) -> Answer:
-    """The fields at the paths, each named by its path; without paths the whole answer."""
-    if not paths:
-        return answer
-    whole = answer.model_dump(mode="json", exclude_unset=True)
-    selected: dict[str, Any] = {}
-    for path in paths:
-        value: Any = whole
-        for name in path.split("/"):
-            value = value.get(name, _ABSENT) if isinstance(value, dict) else _ABSENT
-        if value is not _ABSENT:
-            selected[path] = value
-    return SelectedFields(**selected)

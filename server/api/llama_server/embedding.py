@@ -5,7 +5,7 @@ from typing import Self
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, model_validator
 
-from hearthd.server.api.current_service import CurrentEmbedder
+from hearthd.server.api.current_service import embedder
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import ModelFields
 from hearthd.server.api.http_errors import ERRORS
@@ -36,10 +36,9 @@ class EmbeddingAnswer(BaseModel):
 
 
 @router.post("/embedding", summary="Embed texts (llama-server)")
-async def embedding(
-    body: EmbeddingRequest, service: CurrentEmbedder, request: Request
-) -> list[EmbeddingAnswer]:
+async def embedding(body: EmbeddingRequest, request: Request) -> list[EmbeddingAnswer]:
     """Return a vector for each text, as /v1/embeddings does, in the form of llama-server."""
+    service = await embedder(request, body)
     name = "input" if body.content is None else "content"
     texts = getattr(body, name)
     vectors = await unless_disconnected(request, embed_all(texts, name, service))

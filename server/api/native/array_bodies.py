@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from hearthd.runtime.array_bytes import from_bytes, to_bytes
-from hearthd.server.api.http_errors import shown
+from hearthd.server.api.invalid_fields import shown
 from hearthd.server.api.json_body import parse_json
 from hearthd.server.errors import InvalidRequest
 

@@ -1,19 +1,20 @@
 """POST /generate: continue a prompt; the answer comes at once or as a stream."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import override
 
-from hearthd.server.api.current_service import CurrentLanguageService
-from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.answer_writer import AnswerWriter
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import Logprobs, MaxTokens, Text
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openapi import streams
-from hearthd.server.api.sse import CompletionStream
+from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.api.usage import Usage, reports
 from hearthd.server.text.answer import (
     AnswerSummary,
@@ -23,7 +24,7 @@ from hearthd.server.text.answer import (
     Timings,
     TokenCandidate,
 )
-from hearthd.server.text.completion import Completion
+from hearthd.server.text.choices import SingleChoice
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Generate"])
 
@@ -108,71 +109,69 @@ class GenerateResponse(StreamEvent):
     response_model_exclude_unset=True,
     responses=streams(StreamEvent),
 )
-async def generate(
-    body: GenerateRequest, service: CurrentLanguageService, request: Request
-) -> GenerateResponse | CompletionStream:
+async def generate(body: GenerateRequest, request: Request) -> GenerateResponse | CompletionStream:
     """Generate text after a prompt.
 
     With `stream`, the answer is a stream of server-sent events: a StreamEvent for each token, and
     at the end a GenerateResponse without text.
     """
+    service = await language_service(request, body)
     completion = await service.complete(
         body.completion(body.prompt, max_tokens=body.max_tokens, logprobs=body.logprobs)
     )
-    with_logprobs = body.logprobs is not None
-    if body.stream:
-        return CompletionStream(completion, _events(completion, with_logprobs))
-    with completion:
-        return await unless_disconnected(request, _collect(completion, with_logprobs))
+    writer = GenerateWriter(SingleChoice([completion]), with_logprobs=body.logprobs is not None)
+    return await respond(writer, request, stream=body.stream)
 
 
-async def _events(completion: Completion, with_logprobs: bool) -> AsyncIterator[StreamEvent]:
-    async for piece in completion.pieces():
-        if isinstance(piece, AnswerSummary):
-            yield _response(piece, [], with_logprobs=False)
-        else:
-            yield StreamEvent(**_content([piece], with_logprobs), **reports(piece))
+class GenerateWriter(AnswerWriter[StreamEvent, GenerateResponse]):
+    """Writes the events of the only choice; the last one is a GenerateResponse without text."""
 
+    def __init__(self, choices: SingleChoice, *, with_logprobs: bool) -> None:
+        super().__init__(choices)
+        self._with_logprobs = with_logprobs
+        self._kept: list[StreamEvent] = []
 
-async def _collect(completion: Completion, with_logprobs: bool) -> GenerateResponse:
-    pieces: list[Piece] = []
-    async for piece in completion.pieces():
-        if isinstance(piece, AnswerSummary):
-            return _response(piece, pieces, with_logprobs)
-        pieces.append(piece)
-    raise AssertionError("a completion ended without a summary")
+    @override
+    def _more(self, _index: int, piece: Piece) -> Iterable[StreamEvent]:
+        fields: dict[str, Any] = reports(piece)
+        if self._with_logprobs:
+            fields["logprobs"] = [
+                GeneratedToken(
+                    **_alternative(token.chosen),
+                    top=[Alternative(**_alternative(other)) for other in token.top],
+                )
+                for token in piece.logprobs
+            ]
+        yield StreamEvent(text=piece.text, token_ids=list(piece.token_ids), **fields)
 
+    @override
+    def _end(self, _index: int, summary: AnswerSummary) -> Iterable[StreamEvent]:
+        yield GenerateResponse(
+            text="",
+            token_ids=[],
+            finish_reason=summary.finish_reason,
+            usage=Usage(
+                prompt_tokens=summary.prompt_tokens,
+                completion_tokens=summary.completion_tokens,
+                total_tokens=summary.prompt_tokens + summary.completion_tokens,
+            ),
+            timings=summary.timings,
+            seed=summary.seed,
+        )
 
-def _response(summary: AnswerSummary, pieces: list[Piece], with_logprobs: bool) -> GenerateResponse:
-    return GenerateResponse(
-        **_content(pieces, with_logprobs),
-        finish_reason=summary.finish_reason,
-        usage=Usage(
-            prompt_tokens=summary.prompt_tokens,
-            completion_tokens=summary.completion_tokens,
-            total_tokens=summary.prompt_tokens + summary.completion_tokens,
-        ),
-        timings=summary.timings,
-        seed=summary.seed,
-    )
+    @override
+    def _keep(self, event: StreamEvent) -> None:
+        self._kept.append(event)
 
-
-def _content(pieces: list[Piece], with_logprobs: bool) -> dict[str, Any]:
-    """The fields of a StreamEvent, with `logprobs` only if the request has them."""
-    content: dict[str, Any] = {
-        "text": "".join(piece.text for piece in pieces),
-        "token_ids": [id_ for piece in pieces for id_ in piece.token_ids],
-    }
-    if with_logprobs:
-        content["logprobs"] = [
-            GeneratedToken(
-                **_alternative(token.chosen),
-                top=[Alternative(**_alternative(other)) for other in token.top],
-            )
-            for piece in pieces
-            for token in piece.logprobs
-        ]
-    return content
+    @override
+    def _answer(self) -> GenerateResponse:
+        *events, answer = self._kept
+        assert isinstance(answer, GenerateResponse), "the last event is the end of the answer"
+        answer.text = "".join(event.text for event in events)
+        answer.token_ids = [id_ for event in events for id_ in event.token_ids]
+        if self._with_logprobs:
+            answer.logprobs = [token for event in events for token in event.logprobs]
+        return answer
 
 
 def _alternative(candidate: TokenCandidate) -> dict[str, Any]:

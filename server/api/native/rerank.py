@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hearthd.server.api.current_service import CurrentEncoder
+from hearthd.server.api.current_service import encoder
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Fields, ModelFields, Text
 from hearthd.server.api.http_errors import ERRORS
@@ -97,10 +97,9 @@ class RerankResponse(BaseModel):
 
 
 @router.post("/v1/rerank", summary="Order texts by relevance", response_model_exclude_unset=True)
-async def rerank(
-    body: RerankRequest, service: CurrentEncoder, request: Request
-) -> RerankResponse | list[TextScore]:
+async def rerank(body: RerankRequest, request: Request) -> RerankResponse | list[TextScore]:
     """Order documents by their relevance to a query. The model must be a reranker."""
+    service = await encoder(request, body)
     field = "texts" if body.documents is None else "documents"
     documents = [_text(document) for document in getattr(body, field)]
     query = _text(body.query)

@@ -5,18 +5,19 @@ import json
 from array import array
 from collections.abc import Iterator, Sequence
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from hearthd.models.bundle import CONTEXTS_PER_TEXT
-from hearthd.server.api.current_service import CurrentLanguageService
+from hearthd.server.api.conversations.turn_fields import TemplateFields
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import JsonObject, ModelFields, Text
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
-from hearthd.server.api.openai.chat_messages import ChatMessage, conversation
-from hearthd.server.api.openai.turn_fields import TemplateFields
+from hearthd.server.api.openai.chat_messages import ChatMessage, messages
 from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.conversation import Conversation
 from hearthd.server.text.tokenizer import Tokenizer
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Tokens"])
@@ -96,8 +97,9 @@ class TemplateResponse(BaseModel):
 
 
 @router.post("/tokenize", summary="Tokenize a text", response_model=TokenizeResponse)
-async def tokenize(body: TokenizeRequest, service: CurrentLanguageService) -> StreamingResponse:
+async def tokenize(body: TokenizeRequest, request: Request) -> StreamingResponse:
     """Return the token ids of a text, and optionally the text of each token."""
+    service = await language_service(request, body)
     tokenizer = service.tokenizer
     ids = await asyncio.to_thread(tokenizer.read, body.content, special=body.parse_special)
     if body.add_special:
@@ -108,10 +110,9 @@ async def tokenize(body: TokenizeRequest, service: CurrentLanguageService) -> St
 
 
 @router.post("/detokenize", summary="Decode tokens")
-async def detokenize(
-    body: DetokenizeRequest, service: CurrentLanguageService
-) -> DetokenizeResponse:
+async def detokenize(body: DetokenizeRequest, request: Request) -> DetokenizeResponse:
     """Return the text of token ids."""
+    service = await language_service(request, body)
     size, limit = service.manifest.vocab_size, service.manifest.context * CONTEXTS_PER_TEXT
     if len(body.tokens) > limit:
         raise InvalidRequest(
@@ -126,17 +127,16 @@ async def detokenize(
 
 
 @router.post("/apply-template", summary="Render a conversation")
-async def apply_template(
-    body: TemplateRequest, service: CurrentLanguageService
-) -> TemplateResponse:
+async def apply_template(body: TemplateRequest, request: Request) -> TemplateResponse:
     """Return the prompt that the bundle's chat template makes of a conversation."""
-    messages = conversation(body.messages)
+    service = await language_service(request, body)
+    conversation = Conversation(messages=messages(body.messages))
     prompt = await asyncio.to_thread(
         service.template.prompt,
-        messages,
+        conversation.as_template(),
         tools=body.tools,
         variables=body.chat_template_kwargs,
-        **body.ending(messages[-1]),
+        **body.ending(conversation),
     )
     return TemplateResponse(prompt=prompt.text)
 

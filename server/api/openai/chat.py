@@ -1,7 +1,7 @@
 """POST /v1/chat/completions: OpenAI's route for conversations, with tools."""
 
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -9,13 +9,16 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import override
 
-from hearthd.server.api.current_service import CurrentLanguageService
-from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.answer_writer import new_id
+from hearthd.server.api.conversations.turn import begin, rendered
+from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import MaxTokens
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.inert_fields import without_unknown_types
 from hearthd.server.api.json_body import JsonRoute
-from hearthd.server.api.openai.chat_messages import ChatMessage
+from hearthd.server.api.openai.chat_messages import ChatMessage, messages
+from hearthd.server.api.openai.choice_writer import ChoicesEvent, ChoiceWriter
 from hearthd.server.api.openai.shared_fields import (
     FINISH_REASONS,
     ChosenLogprob,
@@ -24,20 +27,15 @@ from hearthd.server.api.openai.shared_fields import (
     OpenAIUsage,
     StreamOptions,
     chosen_logprob,
-    finish_reason,
-    head,
-    new_id,
-    usage,
+    identity,
 )
 from hearthd.server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
-from hearthd.server.api.openai.turn import Turn, begin, rendered
-from hearthd.server.api.openai.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.openapi import streams
-from hearthd.server.api.sse import CompletionStream
-from hearthd.server.api.usage import reports
+from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.errors import InvalidRequest
-from hearthd.server.text.answer import AnswerSummary, Piece
+from hearthd.server.text.answer import Piece
 from hearthd.server.text.choices import Choices
+from hearthd.server.text.conversation import Conversation
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
@@ -94,13 +92,13 @@ class ChatRequest(TurnFields):
     def effort(self) -> Effort | None:
         return self.reasoning_effort
 
-    def turn(self) -> Turn:
+    def conversation(self) -> Conversation:
         """The conversation and its tools; raises InvalidRequest."""
         tools = [
             tool.function.tool(f"tools[{place}].function") for place, tool in enumerate(self.tools)
         ]
         choice = tool_choice(self.tool_choice, tools, parallel=self.parallel_tool_calls)
-        return Turn(messages=self.messages, tools=tools, choice=choice)
+        return Conversation(messages=messages(self.messages), tools=tools, choice=choice)
 
 
 class ChatFunctionCall(BaseModel):
@@ -167,7 +165,7 @@ class ChatChoice(BaseModel):
     finish_reason: FinishWord = Field(description=FINISH_REASONS)
 
 
-class ChatChunk(Identity):
+class ChatChunk(ChoicesEvent):
     """An event of a stream."""
 
     object: Literal["chat.completion.chunk"]
@@ -201,35 +199,28 @@ class ChatResponse(Identity):
     response_model_exclude_unset=True,
     responses=streams(ChatChunk),
 )
-async def chat_completions(
-    body: ChatRequest, service: CurrentLanguageService, request: Request
-) -> ChatResponse | CompletionStream:
+async def chat_completions(body: ChatRequest, request: Request) -> ChatResponse | CompletionStream:
     """Generate the next message of a conversation.
 
     With `stream`, the answer is a stream of server-sent events, each a ChatChunk, that ends with
     `data: [DONE]`. The joined deltas of a choice are its message.
     """
+    service = await language_service(request, body)
     _check(body)
-    turn = body.turn()
-    prompt = await rendered(service, body, turn)
+    conversation = body.conversation()
+    prompt = await rendered(service, body, conversation)
     choices = await begin(
         service,
         body,
-        turn,
+        conversation,
         prompt,
         max_tokens=body.max_completion_tokens or body.max_tokens,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         choices=body.n,
     )
-    parts = _parts(body, choices)
-    if body.stream:
-        first = head(service, "chatcmpl-", "chat.completion.chunk")
-        return CompletionStream(choices, _events(body, first, parts), done=True)
-    with choices:
-        first = head(service, "chatcmpl-", "chat.completion")
-        if body.verbose:
-            first["__verbose"] = Verbose(prompt=prompt.text)
-        return await unless_disconnected(request, _whole(first, parts))
+    verbose = {"__verbose": Verbose(prompt=prompt.text)} if body.verbose else {}
+    writer = ChatWriter(choices, body, identity(service, "chatcmpl-"), verbose)
+    return await respond(writer, request, stream=body.stream)
 
 
 def _check(body: ChatRequest) -> None:
@@ -247,36 +238,57 @@ def _check(body: ChatRequest) -> None:
         )
 
 
-# A part of the answer, and the fields `timings` and `prompt_progress` beside it.
-Part = tuple[ChatChunkChoice | OpenAIUsage, dict[str, Any]]
+class ChatWriter(ChoiceWriter[ChatChunkChoice, ChatChunk, ChatResponse]):
+    """Writes the events of the choices; `verbose` has more fields of the whole answer."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        body: ChatRequest,
+        identity: dict[str, Any],
+        verbose: dict[str, Any],
+    ) -> None:
+        super().__init__(
+            choices,
+            ChatChunk,
+            {**identity, "object": "chat.completion.chunk"},
+            n=body.n,
+            options=body.stream_options,
+        )
+        self._with_logprobs = body.logprobs
+        self._verbose = verbose
+        self._calls: Counter[int] = Counter()
+
+    @override
+    def _begin(self) -> Iterable[ChatChunk]:
+        for index in range(self._n):
+            yield self._chunk(_choice(index, ChatDelta(role="assistant", content=None)))
+
+    @override
+    def _more(self, index: int, piece: Piece) -> Iterable[ChatChunk]:
+        if piece.text or piece.logprobs or piece.calls or piece.reasoning or piece.progress:
+            more = _choice(index, _delta(piece, self._calls[index]))
+            if self._with_logprobs:
+                more.logprobs = _logprobs(piece)
+            yield self._chunk(more, piece)
+            self._calls[index] += len(piece.calls)
+
+    @override
+    def _last(self, index: int, reason: FinishWord) -> ChatChunkChoice:
+        return _choice(index, ChatDelta(), reason)
+
+    @override
+    def _answer(self) -> ChatResponse:
+        return ChatResponse(
+            **{**self._identity, "object": "chat.completion"},
+            choices=[_joined(deltas) for deltas in self._kept()],
+            **self._totals(),
+            **self._verbose,
+        )
 
 
-async def _parts(body: ChatRequest, choices: Choices) -> AsyncIterator[Part]:
-    """Parts of the choices as they come, and the usage at the end."""
-    summaries: dict[int, AnswerSummary] = {}
-    calls: Counter[int] = Counter()
-    for index in range(body.n):
-        delta = ChatDelta(role="assistant", content=None)
-        yield ChatChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None), {}
-    async for index, piece in choices.pieces():
-        if isinstance(piece, AnswerSummary):
-            summaries[index] = piece
-            reason = finish_reason(piece.finish_reason)
-            end = ChatChunkChoice(
-                index=index, delta=ChatDelta(), logprobs=None, finish_reason=reason
-            )
-            yield end, reports(piece)
-        elif piece.text or piece.logprobs or piece.calls or piece.reasoning or piece.progress:
-            more = ChatChunkChoice(
-                index=index,
-                delta=_delta(piece, calls[index]),
-                logprobs=_logprobs(piece) if body.logprobs else None,
-                finish_reason=None,
-            )
-            yield more, reports(piece)
-            calls[index] += len(piece.calls)
-    in_order = [summary for _, summary in sorted(summaries.items())]
-    yield usage(in_order, choices=body.n), reports(in_order[0])
+def _choice(index: int, delta: ChatDelta, reason: FinishWord | None = None) -> ChatChunkChoice:
+    return ChatChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=reason)
 
 
 def _delta(piece: Piece, first_call: int) -> ChatDelta:
@@ -300,28 +312,6 @@ def _delta(piece: Piece, first_call: int) -> ChatDelta:
 
 def _logprobs(piece: Piece) -> ChatLogprobs:
     return ChatLogprobs(content=[chosen_logprob(token) for token in piece.logprobs])
-
-
-async def _events(
-    body: ChatRequest, first: dict[str, Any], parts: AsyncIterator[Part]
-) -> AsyncIterator[ChatChunk]:
-    with_usage = body.stream_options is not None and body.stream_options.include_usage
-    usages: dict[str, Any] = {"usage": None} if with_usage else {}
-    async for part, more in parts:
-        if isinstance(part, ChatChunkChoice):
-            yield ChatChunk(**first, choices=[part], **usages, **more)
-        elif with_usage:
-            yield ChatChunk(**first, choices=[], usage=part, **more)
-
-
-async def _whole(first: dict[str, Any], parts: AsyncIterator[Part]) -> ChatResponse:
-    gathered: dict[int, list[ChatChunkChoice]] = defaultdict(list)
-    async for part, more in parts:
-        if isinstance(part, OpenAIUsage):
-            choices = [_joined(gathered[index]) for index in sorted(gathered)]
-            return ChatResponse(**first, choices=choices, usage=part, **more)
-        gathered[part.index].append(part)
-    raise AssertionError("the parts ended without a usage")
 
 
 def _joined(parts: list[ChatChunkChoice]) -> ChatChoice:

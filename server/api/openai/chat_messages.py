@@ -1,28 +1,16 @@
-"""A conversation: from OpenAI's chat form to the form of chat templates."""
+"""A conversation in the form of OpenAI's chat route."""
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hearthd.server.api.fields import Fields, Text, encodable_json
-from hearthd.server.api.openai.tool_fields import Name
+from hearthd.server.api.conversations.content import CONTENT, Content, parts
+from hearthd.server.api.fields import Fields, Text, ToolName, encodable_json
 from hearthd.server.errors import InvalidRequest
+from hearthd.server.text.conversation import EarlierCall, Message, ToolResult
 
-if TYPE_CHECKING:
-    from hearthd.server.text.templates.chat_template import Message
-
-
-class TextPart(Fields):
-    """A part of a message. Images, sound and files are not supported."""
-
-    type: Literal["text"]
-    text: Text = Field(description="The text.")
-
-
-Content = Text | list[TextPart]
-_CONTENT = "A text, or a list of texts, which are joined with line breaks."
 _AUTHOR = "Name of the author, for chat templates that use it."
 
 
@@ -32,14 +20,14 @@ class PlainMessage(Fields):
     role: Literal["system", "developer", "user"] = Field(
         description="developer is a newer name of system."
     )
-    content: Content = Field(description=_CONTENT)
+    content: Content = Field(description=CONTENT)
     name: Text = Field(default="", description=_AUTHOR)
 
 
 class CalledFunction(Fields):
     """A function that the model called."""
 
-    name: Name = Field(description="Name of the function.")
+    name: ToolName = Field(description="Name of the function.")
     arguments: Text = Field(description="The arguments, a JSON object as text.")
 
 
@@ -55,7 +43,7 @@ class AssistantMessage(Fields):
     """An earlier message from the model."""
 
     role: Literal["assistant"]
-    content: Content = Field(default="", description=_CONTENT)
+    content: Content = Field(default="", description=CONTENT)
     name: Text = Field(default="", description=_AUTHOR)
     reasoning_content: Text = Field(
         default="", description="The model's reasoning, for chat templates that use it."
@@ -69,66 +57,46 @@ class ToolMessage(Fields):
     """The result of a tool call."""
 
     role: Literal["tool"]
-    content: Content = Field(description=_CONTENT)
+    content: Content = Field(description=CONTENT)
     tool_call_id: Text = Field(description="Id of the call in an earlier message.")
 
 
 ChatMessage = Annotated[PlainMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-def conversation(messages: Sequence[ChatMessage]) -> "list[Message]":
-    """The messages in the form of chat templates; raises InvalidRequest.
+def messages(wire: Sequence[ChatMessage]) -> list[Message | ToolResult]:
+    """The messages for the text layer; raises InvalidRequest."""
+    return [_message(message, f"messages[{index}]") for index, message in enumerate(wire)]
 
-    Content is one text, arguments are objects, and a tool's result has the tool's name.
-    """
-    if not messages:  # such as a list of reasoning without a text
-        raise InvalidRequest(field="messages", got="none", expected="at least one message")
-    names: dict[str, str] = {}
-    converted: list[Message] = []
-    for place, message in enumerate(messages):
-        plain: Message = {"role": message.role, "content": _text(message.content)}
-        plain |= message.model_dump(include={"name", "reasoning_content"}, exclude_defaults=True)
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            plain["tool_calls"] = _calls(message.tool_calls, f"messages[{place}].tool_calls")
-            names |= {call.id: call.function.name for call in message.tool_calls}
-        if isinstance(message, ToolMessage):
-            if message.tool_call_id not in names:
-                raise InvalidRequest(
-                    field=f"messages[{place}].tool_call_id",
-                    got=message.tool_call_id,
-                    expected="the id of a call in an earlier message",
-                )
-            plain["name"] = names[message.tool_call_id]
-            plain["tool_call_id"] = message.tool_call_id
-        converted.append(plain)
+
+def _message(message: ChatMessage, field: str) -> Message | ToolResult:
+    content = parts(message.content, f"{field}.content")
+    if isinstance(message, ToolMessage):
+        return ToolResult(
+            call_id=message.tool_call_id, parts=content, field=f"{field}.tool_call_id"
+        )
+    converted = Message(role=message.role, parts=content, name=message.name)
+    if isinstance(message, AssistantMessage):
+        converted.reasoning = message.reasoning_content
+        converted.calls = [
+            EarlierCall(
+                id=call.id,
+                name=call.function.name,
+                arguments=json_arguments(
+                    call.function.arguments, f"{field}.tool_calls[{index}].function.arguments"
+                ),
+            )
+            for index, call in enumerate(message.tool_calls)
+        ]
     return converted
 
 
-def _text(content: str | list[TextPart]) -> str:
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
-
-
-def _calls(calls: list[ToolCallItem], field: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {
-                "name": call.function.name,
-                "arguments": _arguments(call, f"{field}[{place}].function.arguments"),
-            },
-        }
-        for place, call in enumerate(calls)
-    ]
-
-
-def _arguments(call: ToolCallItem, field: str) -> dict[str, Any]:
+def json_arguments(text: str, field: str) -> dict[str, Any]:
+    """The arguments of a call; raises InvalidRequest at `field` unless they are an object."""
     try:
-        arguments = encodable_json(json.loads(call.function.arguments))
+        arguments = encodable_json(json.loads(text))
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        raise InvalidRequest(
-            field=field, got=call.function.arguments[:200], expected="a JSON object as text"
-        )
+        raise InvalidRequest(field=field, got=text[:200], expected="a JSON object as text")
     return arguments

@@ -2,34 +2,30 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import override
 
-from hearthd.server.api.current_service import CurrentLanguageService
-from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import MaxTokens, Text, prompts
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.openai.choice_writer import ChoicesEvent, ChoiceWriter
 from hearthd.server.api.openai.shared_fields import (
     FINISH_REASONS,
     FinishWord,
-    Identity,
-    OpenAIUsage,
     StreamOptions,
-    finish_reason,
-    head,
-    usage,
+    identity,
 )
 from hearthd.server.api.openapi import streams
-from hearthd.server.api.sse import CompletionStream
-from hearthd.server.api.usage import reports
+from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.text.answer import AnswerSummary, TokenCandidate, TokenLogprobs
+from hearthd.server.text.answer import Piece, TokenCandidate, TokenLogprobs
 from hearthd.server.text.choices import Choices
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
@@ -106,12 +102,11 @@ class CompletionsChoice(BaseModel):
     )
 
 
-class CompletionsResponse(Identity):
+class CompletionsResponse(ChoicesEvent):
     """The answers; in a stream, an event with more of one of them."""
 
     object: Literal["text_completion"]
     choices: list[CompletionsChoice] = Field(description="The answers, or more of one of them.")
-    usage: OpenAIUsage | None = Field(default=None, description="Token counts.")
 
 
 @router.post(
@@ -122,13 +117,14 @@ class CompletionsResponse(Identity):
     responses=streams(CompletionsResponse),
 )
 async def completions(
-    body: CompletionsRequest, service: CurrentLanguageService, request: Request
+    body: CompletionsRequest, request: Request
 ) -> CompletionsResponse | CompletionStream:
     """Generate text after one or more prompts.
 
     With `stream`, the answer is a stream of server-sent events, each a CompletionsResponse with
     more of one choice, that ends with `data: [DONE]`.
     """
+    service = await language_service(request, body)
     _check(body)
     choices = await service.complete_all(
         [
@@ -143,12 +139,8 @@ async def completions(
         ],
         answers_per_prompt=body.n,
     )
-    parts = _parts(body, service, choices)
-    first = head(service, "cmpl-", "text_completion")
-    if body.stream:
-        return CompletionStream(choices, _events(body, first, parts), done=True)
-    with choices:
-        return await unless_disconnected(request, _whole(first, parts))
+    writer = CompletionsWriter(choices, body, service)
+    return await respond(writer, request, stream=body.stream)
 
 
 def _check(body: CompletionsRequest) -> None:
@@ -162,43 +154,59 @@ def _check(body: CompletionsRequest) -> None:
         )
 
 
-# A part of the answer, and the fields `timings` and `prompt_progress` beside it.
-Part = tuple[CompletionsChoice | OpenAIUsage, dict[str, Any]]
+class CompletionsWriter(ChoiceWriter[CompletionsChoice, CompletionsResponse, CompletionsResponse]):
+    """Writes the events of the choices."""
 
+    def __init__(
+        self, choices: Choices, body: CompletionsRequest, service: LanguageService
+    ) -> None:
+        super().__init__(
+            choices,
+            CompletionsResponse,
+            {**identity(service, "cmpl-"), "object": "text_completion"},
+            n=body.n,
+            options=body.stream_options,
+        )
+        self._body = body
+        self._service = service
+        # Where the answers begin, in characters: the lengths of the prompts.
+        self._starts: dict[int, int] = defaultdict(int)
 
-async def _parts(
-    body: CompletionsRequest, service: LanguageService, choices: Choices
-) -> AsyncIterator[Part]:
-    """Parts of the choices as they come, and the usage at the end."""
-    starts: dict[int, int] = defaultdict(int)  # of the answers: the lengths of the prompts
-    summaries: dict[int, AnswerSummary] = {}
-    if body.echo:
-        for place, (_, prompt) in enumerate(prompts(body.prompt, "prompt")):
-            text = prompt if isinstance(prompt, str) else service.tokenizer.decode(prompt)
-            first = _first(service, prompt) if body.scores else None
-            for index in range(place * body.n, (place + 1) * body.n):
-                starts[index] = len(text)
-                yield (
-                    CompletionsChoice(index=index, text=text, logprobs=first, finish_reason=None),
-                    {},
+    @override
+    def _begin(self) -> Iterable[CompletionsResponse]:
+        """The prompts, with `echo`."""
+        if not self._body.echo:
+            return
+        for place, (_, prompt) in enumerate(prompts(self._body.prompt, "prompt")):
+            text = prompt if isinstance(prompt, str) else self._service.tokenizer.decode(prompt)
+            first = _first(self._service, prompt) if self._body.scores else None
+            for index in range(place * self._n, (place + 1) * self._n):
+                self._starts[index] = len(text)
+                yield self._chunk(
+                    CompletionsChoice(index=index, text=text, logprobs=first, finish_reason=None)
                 )
-    async for index, piece in choices.pieces():
-        if isinstance(piece, AnswerSummary):
-            summaries[index] = piece
-            reason = finish_reason(piece.finish_reason)
-            end = CompletionsChoice(index=index, text="", logprobs=None, finish_reason=reason)
-            yield end, reports(piece)
-        elif piece.text or piece.logprobs or piece.progress:
+
+    @override
+    def _more(self, index: int, piece: Piece) -> Iterable[CompletionsResponse]:
+        if piece.text or piece.logprobs or piece.progress:
             logprobs = None
-            if body.logprobs is not None:
+            if self._body.logprobs is not None:
                 # A piece without an id is a token of the prompt.
-                logprobs = _logprobs(piece.logprobs, starts[index] if piece.token_ids else 0)
+                start = self._starts[index] if piece.token_ids else 0
+                logprobs = _logprobs(piece.logprobs, start)
             more = CompletionsChoice(
                 index=index, text=piece.text, logprobs=logprobs, finish_reason=None
             )
-            yield more, reports(piece)
-    in_order = [summary for _, summary in sorted(summaries.items())]
-    yield usage(in_order, choices=body.n), reports(in_order[0])
+            yield self._chunk(more, piece)
+
+    @override
+    def _last(self, index: int, reason: FinishWord) -> CompletionsChoice:
+        return CompletionsChoice(index=index, text="", logprobs=None, finish_reason=reason)
+
+    @override
+    def _answer(self) -> CompletionsResponse:
+        choices = [_joined(deltas) for deltas in self._kept()]
+        return CompletionsResponse(**self._identity, choices=choices, **self._totals())
 
 
 def _first(service: LanguageService, prompt: str | tuple[int, ...]) -> CompletionsLogprobs:
@@ -226,30 +234,6 @@ def _label(candidate: TokenCandidate) -> str:
         return candidate.bytes.decode()
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in candidate.bytes)
-
-
-async def _events(
-    body: CompletionsRequest,
-    first: dict[str, Any],
-    parts: AsyncIterator[Part],
-) -> AsyncIterator[CompletionsResponse]:
-    with_usage = body.stream_options is not None and body.stream_options.include_usage
-    usages: dict[str, Any] = {"usage": None} if with_usage else {}
-    async for part, more in parts:
-        if isinstance(part, CompletionsChoice):
-            yield CompletionsResponse(**first, choices=[part], **usages, **more)
-        elif with_usage:
-            yield CompletionsResponse(**first, choices=[], usage=part, **more)
-
-
-async def _whole(first: dict[str, Any], parts: AsyncIterator[Part]) -> CompletionsResponse:
-    gathered: dict[int, list[CompletionsChoice]] = defaultdict(list)
-    async for part, more in parts:
-        if isinstance(part, OpenAIUsage):
-            choices = [_joined(gathered[index]) for index in sorted(gathered)]
-            return CompletionsResponse(**first, choices=choices, usage=part, **more)
-        gathered[part.index].append(part)
-    raise AssertionError("the parts ended without a usage")
 
 
 def _joined(parts: list[CompletionsChoice]) -> CompletionsChoice:

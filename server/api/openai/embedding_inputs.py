@@ -10,9 +10,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from hearthd.server.api.conversations.content import TextPart
 from hearthd.server.api.current_service import Embedder
 from hearthd.server.api.fields import Fields, Text
-from hearthd.server.api.openai.chat_messages import TextPart
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.logs import count_tokens
 from hearthd.server.text.answer import EmbeddedText

@@ -11,7 +11,7 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from hearthd.server.api.current_service import CurrentEmbedder
+from hearthd.server.api.current_service import embedder
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import ModelFields
 from hearthd.server.api.http_errors import ERRORS
@@ -67,10 +67,9 @@ class EmbeddingsResponse(BaseModel):
 
 
 @router.post("/v1/embeddings", summary="Embed texts")
-async def embeddings(
-    body: EmbeddingsRequest, service: CurrentEmbedder, request: Request
-) -> EmbeddingsResponse:
+async def embeddings(body: EmbeddingsRequest, request: Request) -> EmbeddingsResponse:
     """Return a vector for each text, pooled as the model was trained for, of length 1."""
+    service = await embedder(request, body)
     largest = service.embedding_width
     width = largest if body.dimensions is None else body.dimensions
     if width > largest:

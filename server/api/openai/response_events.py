@@ -1,12 +1,14 @@
 """The events of /v1/responses, and the response that they build up."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import override
 
+from hearthd.server.api.answer_writer import AnswerWriter, new_id
 from hearthd.server.api.openai.response_tools import OfferedTool, OutputCall, OutputCustomCall
-from hearthd.server.api.openai.shared_fields import ChosenLogprob, chosen_logprob, new_id
+from hearthd.server.api.openai.shared_fields import ChosenLogprob, chosen_logprob
 from hearthd.server.api.sse import NamedEvent
 from hearthd.server.api.usage import reports
 from hearthd.server.text.answer import AnswerSummary, Piece, Timings
@@ -149,17 +151,23 @@ class ResponseEvent(NamedEvent):
     sequence_number: int = Field(description="Position of the event in the stream, from 0.")
 
 
-class ResponseWriter:
-    """Turn the pieces of one answer into events; the last event holds the complete response.
+class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
+    """Writes the events of the only choice; the last event holds the complete response.
 
     `tools` are those of the request by the names that the model sees. With `summarized` the
     reasoning is a summary.
     """
 
     def __init__(
-        self, response: Response, *, tools: Mapping[str, OfferedTool], summarized: bool
+        self,
+        choices: Choices,
+        response: Response,
+        *,
+        tools: Mapping[str, OfferedTool],
+        summarized: bool,
     ) -> None:
-        self.response = response
+        super().__init__(choices)
+        self._response = response
         self._tools = tools
         self._summarized = summarized
         self._number = -1
@@ -167,23 +175,22 @@ class ResponseWriter:
         self._output: list[OutputItem] = []
         self._logprobs: list[ChosenLogprob] = []
 
-    async def events(self, choices: Choices) -> AsyncIterator[ResponseEvent]:
-        """The events of the only choice, as its pieces arrive."""
-        yield self._event("created", response=self.response)
-        yield self._event("in_progress", response=self.response)
-        async for _, piece in choices.pieces():
-            for event in (
-                self._end(piece) if isinstance(piece, AnswerSummary) else self._more(piece)
-            ):
-                yield event
+    @override
+    def _begin(self) -> list[ResponseEvent]:
+        return [self._event(name, response=self._response) for name in ("created", "in_progress")]
+
+    @override
+    def _answer(self) -> Response:
+        return self._response
 
     def _event(self, name: str, /, **fields: Any) -> ResponseEvent:
         self._number += 1
         return ResponseEvent(type=f"response.{name}", sequence_number=self._number, **fields)
 
-    def _more(self, piece: Piece) -> list[ResponseEvent]:
+    @override
+    def _more(self, _index: int, piece: Piece) -> list[ResponseEvent]:
         if piece.progress:
-            return [self._event("in_progress", response=self.response, **reports(piece))]
+            return [self._event("in_progress", response=self._response, **reports(piece))]
         if isinstance(self._item, OutputReasoning):
             self._logprobs = []  # tokens of the reasoning, which are not reported
         self._logprobs += [chosen_logprob(token) for token in piece.logprobs]
@@ -298,12 +305,13 @@ class ResponseWriter:
             self._event("output_item.done", output_index=index, item=item),
         ]
 
-    def _end(self, summary: AnswerSummary) -> list[ResponseEvent]:
+    @override
+    def _end(self, _index: int, summary: AnswerSummary) -> list[ResponseEvent]:
         cut = summary.finish_reason in ("length", "timeout")
         status: Literal["completed", "incomplete"] = "incomplete" if cut else "completed"
         events = [] if self._output or self._item else self._text("")
         events += self._close(status)
-        self.response = self.response.model_copy(
+        self._response = self._response.model_copy(
             update={
                 "status": status,
                 "incomplete_details": Incomplete(reason="max_output_tokens") if cut else None,
@@ -320,7 +328,7 @@ class ResponseWriter:
                 "timings": summary.timings,
             }
         )
-        end = self._event(status, response=self.response, timings=summary.timings)
+        end = self._event(status, response=self._response, timings=summary.timings)
         return [*events, end]
 
 

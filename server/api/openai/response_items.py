@@ -1,24 +1,17 @@
 """A conversation in the form of /v1/responses: a list of items."""
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from hearthd.server.api.fields import Fields, JsonObject, Text
+from hearthd.server.api.conversations.content import CONTENT, Unlisted, or_media, parts
+from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.server.api.inert_fields import without_unknown_types
-from hearthd.server.api.openai.chat_messages import (
-    AssistantMessage,
-    CalledFunction,
-    ChatMessage,
-    PlainMessage,
-    ToolCallItem,
-    ToolMessage,
-)
+from hearthd.server.api.openai.chat_messages import json_arguments
 from hearthd.server.api.openai.response_tools import qualified
-from hearthd.server.api.openai.tool_fields import Name
+from hearthd.server.text.conversation import EarlierCall, Message, ToolResult
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -39,21 +32,9 @@ class OutputTextPart(Fields):
     logprobs: list[Any] = Field(default_factory=list, description="Accepted and ignored.")
 
 
-def _only_text(part: Any) -> Any:
-    if isinstance(part, dict) and part.get("type") in ("input_image", "input_file", "input_audio"):
-        raise ValueError("text: the model cannot read images, files and sound")
-    return part
-
-
-Part = Annotated[
-    InputTextPart | OutputTextPart, Field(discriminator="type"), BeforeValidator(_only_text)
-]
+_TextPart = Annotated[InputTextPart | OutputTextPart, Field(discriminator="type")]
+Part = Annotated[_TextPart | Unlisted, or_media(_TextPart)]
 Content = Text | list[Part]
-_CONTENT = "A text, or a list of texts, which are joined with line breaks."
-
-
-def _joined(content: str | list[InputTextPart | OutputTextPart]) -> str:
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
 class ItemState(Fields):
@@ -70,11 +51,7 @@ class MessageItem(ItemState):
     role: Literal["system", "developer", "user", "assistant"] = Field(
         description="The author. developer is a newer name of system."
     )
-    content: Content = Field(description=_CONTENT)
-
-    def text(self) -> str:
-        """The parts as one text."""
-        return _joined(self.content)
+    content: Content = Field(description=CONTENT)
 
 
 class CallItem(ItemState):
@@ -82,13 +59,18 @@ class CallItem(ItemState):
 
     type: Literal["function_call"]
     call_id: Text = Field(description="Id of the call.")
-    name: Name = Field(description="Name of the function.")
-    namespace: Name | None = Field(default=None, description="The group that the function is in.")
+    name: ToolName = Field(description="Name of the function.")
+    namespace: ToolName | None = Field(
+        default=None, description="The group that the function is in."
+    )
     arguments: Text = Field(description="The arguments, a JSON object as text.")
 
-    def function(self) -> CalledFunction:
-        """The call as the model wrote it."""
-        return _function(qualified(self.name, self.namespace), self.arguments)
+    def call(self, field: str) -> EarlierCall:
+        """The call for the text layer; raises InvalidRequest. `field` is the path of the item."""
+        arguments = json_arguments(self.arguments, f"{field}.arguments")
+        return EarlierCall(
+            id=self.call_id, name=qualified(self.name, self.namespace), arguments=arguments
+        )
 
 
 class CustomCallItem(ItemState):
@@ -96,14 +78,14 @@ class CustomCallItem(ItemState):
 
     type: Literal["custom_tool_call"]
     call_id: Text = Field(description="Id of the call.")
-    name: Name = Field(description="Name of the tool.")
-    namespace: Name | None = Field(default=None, description="The group that the tool is in.")
+    name: ToolName = Field(description="Name of the tool.")
+    namespace: ToolName | None = Field(default=None, description="The group that the tool is in.")
     input: Text = Field(description="The input of the tool.")
 
-    def function(self) -> CalledFunction:
-        """The call as the model wrote it."""
-        arguments = json.dumps({"input": self.input}, ensure_ascii=False)
-        return _function(qualified(self.name, self.namespace), arguments)
+    def call(self, _field: str) -> EarlierCall:
+        """The call for the text layer."""
+        name = qualified(self.name, self.namespace)
+        return EarlierCall(id=self.call_id, name=name, arguments={"input": self.input})
 
 
 class ShellCallItem(ItemState):
@@ -113,14 +95,9 @@ class ShellCallItem(ItemState):
     call_id: Text = Field(description="Id of the call.")
     action: JsonObject = Field(description="The command.")
 
-    def function(self) -> CalledFunction:
-        """The call in the form of a function."""
-        return _function("local_shell", json.dumps(self.action, ensure_ascii=False))
-
-
-def _function(name: str, arguments: str) -> CalledFunction:
-    """A call whose name, of two names, may be longer than one in a request."""
-    return CalledFunction.model_construct(name=name, arguments=arguments)
+    def call(self, _field: str) -> EarlierCall:
+        """The call for the text layer, in the form of a function."""
+        return EarlierCall(id=self.call_id, name="local_shell", arguments=self.action)
 
 
 class CallOutputItem(ItemState):
@@ -128,7 +105,7 @@ class CallOutputItem(ItemState):
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: Text = Field(description="Id of the call in an earlier item.")
-    output: Content = Field(description=f"The result. {_CONTENT}")
+    output: Content = Field(description=f"The result. {CONTENT}")
 
 
 class ReasoningPart(Fields):
@@ -178,45 +155,42 @@ Items = Annotated[
 ]
 
 
-def messages(instructions: str, items: Sequence[_Item]) -> list[ChatMessage]:
-    """The items as messages; consecutive calls, and the text before them, are one message.
+def messages(instructions: str, items: Sequence[_Item]) -> list[Message | ToolResult]:
+    """The messages for the text layer; raises InvalidRequest.
 
-    Reasoning belongs to the message from the assistant that follows it.
+    Consecutive calls, and the text before them, are one message. Reasoning belongs to the message
+    from the assistant that follows it.
     """
     reasoning = ""
-    converted: list[ChatMessage] = []
+    converted: list[Message | ToolResult] = []
     if instructions:
-        converted.append(PlainMessage(role="system", content=instructions))
-    for item in items:
+        converted.append(Message(role="system", parts=[instructions]))
+    for index, item in enumerate(items):
+        field = f"input[{index}]"
         match item:
-            case MessageItem(role="assistant"):
-                message = AssistantMessage(role="assistant", content=item.text())
-                message.reasoning_content, reasoning = reasoning, ""
+            case MessageItem():
+                message = Message(role=item.role, parts=parts(item.content, f"{field}.content"))
+                if item.role == "assistant":
+                    message.reasoning, reasoning = reasoning, ""
                 converted.append(message)
             case ReasoningItem():
                 reasoning = item.text()
-            case MessageItem(role="system" | "developer" | "user" as role):
-                converted.append(PlainMessage(role=role, content=item.text()))
             case CallItem() | CustomCallItem() | ShellCallItem():
                 answer = _last_answer(converted, new=bool(reasoning))
-                answer.reasoning_content = answer.reasoning_content or reasoning
-                answer.tool_calls.append(_call(item))
+                answer.reasoning = answer.reasoning or reasoning
+                answer.calls.append(item.call(field))
                 reasoning = ""
             case CallOutputItem():
-                output = _joined(item.output)
+                output = parts(item.output, f"{field}.output")
                 converted.append(
-                    ToolMessage(role="tool", content=output, tool_call_id=item.call_id)
+                    ToolResult(call_id=item.call_id, parts=output, field=f"{field}.call_id")
                 )
     return converted
 
 
-def _last_answer(converted: list[ChatMessage], *, new: bool) -> AssistantMessage:
+def _last_answer(converted: list[Message | ToolResult], *, new: bool) -> Message:
     last = converted[-1] if converted else None
-    if new or not isinstance(last, AssistantMessage):
-        last = AssistantMessage(role="assistant")
+    if new or not isinstance(last, Message) or last.role != "assistant":
+        last = Message(role="assistant")
         converted.append(last)
     return last
-
-
-def _call(item: _Call) -> ToolCallItem:
-    return ToolCallItem(id=item.call_id, type="function", function=item.function())

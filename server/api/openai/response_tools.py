@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from hearthd.server.api.fields import Fields, JsonObject, Text
+from hearthd.server.api.answer_writer import new_id
+from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.server.api.inert_fields import without_unknown_types
-from hearthd.server.api.openai.shared_fields import new_id
-from hearthd.server.api.openai.tool_fields import FlatTool, Name
+from hearthd.server.api.openai.tool_fields import FlatTool
 from hearthd.server.text.tool_calls.call_format import ToolCall
 from hearthd.server.text.tool_calls.tools import Tool
 
@@ -34,7 +34,7 @@ class CustomTool(Fields):
     """A tool whose input is a text. The model sees a function with the argument `input`."""
 
     type: Literal["custom"]
-    name: Name = Field(description="Name of the tool: up to 64 letters, digits and `_.-`.")
+    name: ToolName = Field(description="Name of the tool: up to 64 letters, digits and `_.-`.")
     description: Text = Field(default="", description="What the tool does, for the model.")
     format: JsonObject | None = Field(
         default=None,
@@ -60,7 +60,7 @@ class NamespaceTool(Fields):
     """A group of tools. The model sees each with the name of the group in front of its own."""
 
     type: Literal["namespace"]
-    name: Name = Field(description="Name of the group.")
+    name: ToolName = Field(description="Name of the group.")
     description: Text = Field(default="", description="Accepted and ignored.")
     tools: Annotated[
         list[Annotated[FlatTool | CustomTool, Field(discriminator="type")]],

@@ -8,8 +8,10 @@ from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import override
 
-from hearthd.server.api.current_service import CurrentLanguageService
-from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.answer_writer import new_id
+from hearthd.server.api.conversations.turn import begin, rendered
+from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
+from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import Fields, JsonObject, MaxTokens, Metadata, Text
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
@@ -17,15 +19,12 @@ from hearthd.server.api.openai import response_items
 from hearthd.server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
 from hearthd.server.api.openai.response_items import Items, MessageItem
 from hearthd.server.api.openai.response_tools import ResponseTools, offered
-from hearthd.server.api.openai.shared_fields import new_id
 from hearthd.server.api.openai.tool_fields import MODES, FlatToolChoice, tool_choice
-from hearthd.server.api.openai.turn import Turn, begin, rendered
-from hearthd.server.api.openai.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.openapi import streams
-from hearthd.server.api.sse import CompletionStream
+from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.text.choices import Choices
+from hearthd.server.text.conversation import Conversation
 from hearthd.server.text.grammars.grammar import Grammar
 
 LOGPROBS = "message.output_text.logprobs"
@@ -148,13 +147,13 @@ class ResponsesRequest(TurnFields):
             raise InvalidRequest(field=other.field, got=other.type, expected="none beside text")
         return rules or other
 
-    def turn(self) -> Turn:
+    def conversation(self) -> Conversation:
         """The conversation and its tools; raises InvalidRequest."""
         items = self.input
         if isinstance(items, str):
             items = [MessageItem(type="message", role="user", content=items)]
         tools = [offered_tool.tool for offered_tool in offered(self.tools).values()]
-        return Turn(
+        return Conversation(
             messages=response_items.messages(self.instructions, items),
             tools=tools,
             choice=tool_choice(self.tool_choice, tools, parallel=self.parallel_tool_calls),
@@ -168,14 +167,13 @@ class ResponsesRequest(TurnFields):
     response_model=Response,
     responses=streams(ResponseEvent),
 )
-async def responses(
-    body: ResponsesRequest, service: CurrentLanguageService, request: Request
-) -> Response | CompletionStream:
+async def responses(body: ResponsesRequest, request: Request) -> Response | CompletionStream:
     """Generate the next messages or tool calls of a conversation.
 
     With `stream`, the answer is a stream of server-sent events with OpenAI's names, such as
     response.output_text.delta. The last event holds the complete response.
     """
+    service = await language_service(request, body)
     with_logprobs = LOGPROBS in body.include
     if body.top_logprobs and not with_logprobs:
         raise InvalidRequest(
@@ -183,24 +181,22 @@ async def responses(
             got=body.top_logprobs,
             expected="null or 0 without logprobs in include",
         )
-    turn = body.turn()
+    conversation = body.conversation()
     choices = await begin(
         service,
         body,
-        turn,
-        await rendered(service, body, turn),
+        conversation,
+        await rendered(service, body, conversation),
         max_tokens=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if with_logprobs else None,
     )
     writer = ResponseWriter(
+        choices,
         _in_progress(body, service),
         tools=offered(body.tools),
         summarized=body.reasoning.summary is not None,
     )
-    if body.stream:
-        return CompletionStream(choices, writer.events(choices))
-    with choices:
-        return await unless_disconnected(request, _whole(writer, choices))
+    return await respond(writer, request, stream=body.stream)
 
 
 def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
@@ -223,9 +219,3 @@ def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
         tools=tools,
         top_p=body.top_p,
     )
-
-
-async def _whole(writer: ResponseWriter, choices: Choices) -> Response:
-    async for _ in writer.events(choices):
-        pass
-    return writer.response

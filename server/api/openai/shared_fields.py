@@ -1,11 +1,11 @@
 """Parts that OpenAI's routes share: request fields, usage, identifiers, log-probabilities."""
 
-import secrets
 import time
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
+from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.fields import Fields
 from hearthd.server.api.usage import Usage
 from hearthd.server.services.language_service import LanguageService
@@ -98,20 +98,14 @@ def finish_reason(reason: FinishReason) -> FinishWord:
     return "length" if reason == "timeout" else reason
 
 
-def head(service: LanguageService, prefix: str, object_: str) -> dict[str, Any]:
-    """The fields of Identity, and `object`."""
+def identity(service: LanguageService, prefix: str) -> dict[str, Any]:
+    """The fields of Identity without `object`; the id begins with `prefix`."""
     return {
         "id": new_id(prefix),
-        "object": object_,
         "created": int(time.time()),
         "model": service.name,
         "system_fingerprint": service.fingerprint,
     }
-
-
-def new_id(prefix: str) -> str:
-    """A new unique id."""
-    return f"{prefix}{secrets.token_hex(12)}"
 
 
 class TokenLogprob(BaseModel):

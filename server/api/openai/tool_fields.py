@@ -6,12 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hearthd.server.api.fields import Fields, JsonObject, Text
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.text.tool_calls.tools import Tool, ToolChoice
+from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
+from hearthd.server.text.tool_calls.tools import ChoiceMode, Tool, ToolChoice
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-Mode = Literal["auto", "none", "required"]
 MODES = (
     "auto: the model may call tools. none: the model does not see them. required: the answer is "
     "one or more calls."
@@ -21,7 +18,7 @@ MODES = (
 class Function(Fields):
     """A function that the model may call."""
 
-    name: Name = Field(description="Name of the function: up to 64 letters, digits and `_.-`.")
+    name: ToolName = Field(description="Name of the function: up to 64 letters, digits and `_.-`.")
     description: Text = Field(default="", description="What the function does, for the model.")
     parameters: JsonObject = Field(
         default_factory=dict,
@@ -65,7 +62,7 @@ class FlatTool(Function, _FunctionType):
 class FunctionName(Fields):
     """The name of a function."""
 
-    name: Name = Field(description="Name of the function.")
+    name: ToolName = Field(description="Name of the function.")
 
 
 class NamedChoice(_FunctionType):
@@ -88,7 +85,7 @@ class AllowedChoice(Fields):
     allowed_tools: AllowedTools
 
 
-ChatToolChoice = Mode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")]
+ChatToolChoice = ChoiceMode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")]
 
 
 class FlatNamedChoice(FunctionName):
@@ -105,36 +102,25 @@ class FlatAllowedChoice(Fields):
     tools: list[FlatNamedChoice] = Field(min_length=1, description="The functions.")
 
 
-FlatToolChoice = Mode | Annotated[FlatNamedChoice | FlatAllowedChoice, Field(discriminator="type")]
+FlatToolChoice = (
+    ChoiceMode | Annotated[FlatNamedChoice | FlatAllowedChoice, Field(discriminator="type")]
+)
 
 
 def tool_choice(
     choice: ChatToolChoice | FlatToolChoice, tools: Sequence[Tool], *, parallel: bool
 ) -> ToolChoice:
     """The choice among tools; raises InvalidRequest for a name that is none of theirs."""
-    mode: Mode = "required"
     match choice:
-        case "auto" | "none" | "required":
-            if choice == "required" and not tools:
-                raise InvalidRequest(
-                    field="tool_choice", got=choice, expected="auto or none without tools"
-                )
-            return ToolChoice(mode=choice, parallel=parallel)
         case NamedChoice():
-            names, parallel = [choice.function.name], False
+            return ToolChoice.among(tools, "required", names=[choice.function.name], parallel=False)
         case FlatNamedChoice():
-            names, parallel = [choice.name], False
-        case AllowedChoice():
-            names = [tool.function.name for tool in choice.allowed_tools.tools]
-            mode = choice.allowed_tools.mode
+            return ToolChoice.among(tools, "required", names=[choice.name], parallel=False)
+        case AllowedChoice(allowed_tools=allowed):
+            names = [tool.function.name for tool in allowed.tools]
+            return ToolChoice.among(tools, allowed.mode, names=names, parallel=parallel)
         case FlatAllowedChoice():
-            names, mode = [tool.name for tool in choice.tools], choice.mode
-    known = {tool.name for tool in tools}
-    for name in names:
-        if name not in known:
-            raise InvalidRequest(
-                field="tool_choice",
-                got=name,
-                expected=f"the name of a tool: {', '.join(sorted(known)) or 'there are none'}",
-            )
-    return ToolChoice(mode=mode, allowed=frozenset(names), parallel=parallel)
+            names = [tool.name for tool in choice.tools]
+            return ToolChoice.among(tools, choice.mode, names=names, parallel=parallel)
+        case mode:
+            return ToolChoice.among(tools, mode, parallel=parallel)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hearthd.server.text.tokenizer import Tokenizer
     from hearthd.server.text.tool_calls.tools import Tool, ToolChoice
 
-Message = dict[str, Any]
+TemplateMessage = dict[str, Any]
 ToolDefinition = dict[str, Any]  # in OpenAI's form
 
 # Phi 4's words for a conversation with tools and no system message.
@@ -115,7 +115,7 @@ class ChatTemplate:
 
     def prompt(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[TemplateMessage],
         *,
         tools: Sequence[ToolDefinition] = (),
         add_generation_prompt: bool = True,
@@ -160,8 +160,8 @@ class ChatTemplate:
         )
 
     def _adapted(
-        self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
-    ) -> list[Message]:
+        self, messages: Sequence[TemplateMessage], tools: Sequence[ToolDefinition]
+    ) -> list[TemplateMessage]:
         """The messages as the template expects them; raises InvalidRequest."""
         if tools and not self._takes_tools:
             raise InvalidRequest(
@@ -179,7 +179,7 @@ class ChatTemplate:
 
     @functools.cached_property
     def _takes_text_arguments(self) -> bool:
-        def render(messages: list[Message]) -> str:
+        def render(messages: list[TemplateMessage]) -> str:
             return self.render(messages, tools=[], add_generation_prompt=False)
 
         return argument_form.takes_text(render)
@@ -213,7 +213,7 @@ class ChatTemplate:
 
     def render(
         self,
-        messages: list[Message],
+        messages: list[TemplateMessage],
         *,
         tools: list[ToolDefinition],
         add_generation_prompt: bool,
@@ -255,7 +255,7 @@ class ChatTemplate:
         return text
 
 
-def _with_ids(message: Message, length: int) -> Message:
+def _with_ids(message: TemplateMessage, length: int) -> TemplateMessage:
     """A message whose tool calls have ids of this many letters and digits."""
     changed = dict(message)
     if "tool_call_id" in message:
@@ -273,7 +273,9 @@ def _short_id(id_: str, length: int) -> str:
     return hashlib.sha256(id_.encode()).hexdigest()[:length]
 
 
-def _with_tools(messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> list[Message]:
+def _with_tools(
+    messages: Sequence[TemplateMessage], tools: Sequence[ToolDefinition]
+) -> list[TemplateMessage]:
     """The messages with the tools in the system message, as JSON of the functions."""
     first, *rest = messages
     if first["role"] != "system":

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from hearthd.server.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hearthd.server.text.tool_calls.call_format import CallFormat
+
+
+ChoiceMode: TypeAlias = Literal["auto", "none", "required"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +51,33 @@ class ToolChoice:
     parallel   whether an answer may have more than one call
     """
 
-    mode: Literal["auto", "none", "required"] = "auto"
+    mode: ChoiceMode = "auto"
     allowed: frozenset[str] | None = None
     parallel: bool = True
+
+    @staticmethod
+    def among(
+        tools: Sequence[Tool],
+        mode: ChoiceMode,
+        *,
+        parallel: bool,
+        names: Sequence[str] | None = None,
+    ) -> ToolChoice:
+        """The choice of the tools with these names, or of all; raises InvalidRequest."""
+        if mode == "required" and not tools and names is None:
+            raise InvalidRequest(
+                field="tool_choice", got=mode, expected="auto or none without tools"
+            )
+        known = {tool.name for tool in tools}
+        for name in names or ():
+            if name not in known:
+                raise InvalidRequest(
+                    field="tool_choice",
+                    got=name,
+                    expected=f"the name of a tool: {', '.join(sorted(known)) or 'there are none'}",
+                )
+        allowed = None if names is None else frozenset(names)
+        return ToolChoice(mode=mode, allowed=allowed, parallel=parallel)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from tests.server import fakes, functions, templates
-from tests.server.fake_models import FakeModel, pool
+from tests.server.fake_models import FakeModel, pool, statuses
 from tests.server.generate_client import LIBRARY
 
 if TYPE_CHECKING:
@@ -102,6 +102,15 @@ def test_an_unknown_model_is_404(client: httpx.Client, path: str) -> None:
         assert error["type"] == "not_found_error"
     else:
         assert (error["code"], error["param"]) == ("model_not_found", "model")
+
+
+@pytest.mark.parametrize("body", [{"max_tokens": 0}, {"lora": [{"id": -1}]}, {"prompt": 1}])
+def test_an_invalid_request_loads_no_model(body: dict[str, Any]) -> None:
+    models = [FakeModel(name=name, tokenizer=LIBRARY) for name in ("one", "two")]
+    with fakes.running(pool(*models, room=1)) as client:
+        refused = client.post("/generate", json={"model": "two", "prompt": "the", **body})
+        assert refused.status_code == 400
+        assert statuses(client) == {"one": "loaded", "two": "unloaded"}
 
 
 def test_a_name_that_is_not_a_string_is_an_invalid_field(client: httpx.Client) -> None:

@@ -321,7 +321,8 @@ def test_reload_offers_new_models_and_drops_those_that_are_gone() -> None:
         assert statuses(client) == {"kept": "loaded", "gone": "loaded"}
         listed = client.get("/models?reload=1").json()["data"]
         assert [model["id"] for model in listed] == ["kept", "new"]
-        assert client.post("/v1/completions", json={"model": "gone"}).status_code == 404
+        body = {"model": "gone", "prompt": "the"}
+        assert client.post("/v1/completions", json=body).status_code == 404
         gone.opened.clear()
         wait_until(lambda: gc.collect() >= 0 and service() is None)
         complete(client, "new")

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from hearthd.server import flags
 from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.commands import NOT_HERE
-from hearthd.server.terminal.conversation import converse
 from hearthd.server.terminal.session import Session
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, answer

@@ -218,7 +218,7 @@ def accepts(client: httpx.Client) -> bool:
         ({"lora": [{"id": 3, "scale": 1}]}, "lora: got 3, expected a loaded adapter"),
         ({"lora": [{"id": 0}, {"id": 1}]}, "expected at most one adapter"),
         ({"model": "fake-model:sql", "lora": [{"id": 0}]}, "expected none: the model names one"),
-        ({"lora": [{"id": -1, "scale": 1}]}, "lora: got -1, expected a loaded adapter"),
+        ({"lora": [{"id": -1, "scale": 1}]}, "lora[0].id: got -1, expected"),
         ({"lora": [{"scale": 1}]}, "lora[0].id"),
         ({"lora": 5}, "lora"),
         ({"lora": [{"id": 0, "scale": 1e300}]}, "lora[0].scale"),

@@ -308,7 +308,7 @@ USER = {"role": "user", "content": "x"}
                     }
                 ]
             },
-            "messages[0].content[0].type",
+            "messages[0].content[0]",
         ),
         (
             {"messages": [{"role": "tool", "content": "x", "tool_call_id": "a"}]},

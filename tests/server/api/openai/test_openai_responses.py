@@ -183,7 +183,10 @@ def test_an_empty_answer_is_an_empty_message() -> None:
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
             "input[0].content[0]",
         ),
-        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input"),
+        (
+            {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]},
+            "input[0].call_id",
+        ),
         ({"input": "the dog " * 400}, "input"),
         ({"input": [TALK[1], TALK[1]]}, "input"),
         ({"input": [{"type": "reasoning", "id": "", "content": []}]}, "input"),

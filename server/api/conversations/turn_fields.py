@@ -1,15 +1,13 @@
 """Fields of every route that takes a conversation: the template and the reasoning."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from hearthd.server.api.fields import Fields, JsonObject, limit_members
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from hearthd.server.text.templates.chat_template import Message
+from hearthd.server.text.conversation import Conversation
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT = (
@@ -35,15 +33,14 @@ class TemplateFields(Fields):
         "from the assistant and has no tool calls.",
     )
 
-    def ending(self, last: "Message") -> dict[str, bool]:
+    def ending(self, conversation: Conversation) -> dict[str, bool]:
         """How the prompt ends: options of ChatTemplate.prompt; raises InvalidRequest."""
-        continued = self._continues(last)
+        continued = self._continues(possible=conversation.can_be_continued)
         begins = not continued and self.add_generation_prompt is not False
         return {"continue_final": continued, "add_generation_prompt": begins}
 
-    def _continues(self, last: "Message") -> bool:
+    def _continues(self, *, possible: bool) -> bool:
         """Whether the answer continues the last message; raises InvalidRequest."""
-        possible = last["role"] == "assistant" and not last.get("tool_calls")
         if self.continue_final_message and not possible:
             raise InvalidRequest(
                 field="continue_final_message",

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from hearthd.server.errors import InvalidRequest, ServerError
 from hearthd.server.fault_isolation import STOPS
 from hearthd.server.terminal.session import usage_line
+from hearthd.server.text.conversation import Conversation, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from hearthd.server.api.generation_fields import GenerationFields
     from hearthd.server.services.language_service import LanguageService
     from hearthd.server.terminal.session import Session
-    from hearthd.server.text.templates.chat_template import Message
     from hearthd.server.text.text_request import TextRequest
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ def converse(
 
     `max_tokens` limits each answer. `show` prints text of answers, `note` prints other lines.
     """
-    opening: list[Message] = [{"role": "system", "content": system}] if system else []
-    session.service.template.prompt([*opening, {"role": "user", "content": "x"}])
+    opening = [Message(role="system", parts=[system])] if system else []
+    _prompt(session, [*opening, Message(role="user", parts=["x"])])
     note(_COMMANDS)
     messages = list(opening)
     complete = partial(fields.completion, max_tokens=max_tokens, logprobs=None)
@@ -83,7 +83,7 @@ def _turn(
     note: Callable[[str], None],
 ) -> list[Message]:
     """Answer a message; return the conversation after it."""
-    messages: list[Message] = [*history, {"role": "user", "content": message}]
+    messages = [*history, Message(role="user", parts=[message])]
     pieces: list[str] = []
 
     def write(text: str) -> None:
@@ -91,8 +91,7 @@ def _turn(
         show(text)
 
     try:
-        prompt = session.service.template.prompt(messages)
-        status = usage_line(session.answer(complete(prompt.ids), write))
+        status = usage_line(session.answer(complete(_prompt(session, messages)), write))
     except KeyboardInterrupt:
         status = "interrupted"
     except ServerError as error:
@@ -106,4 +105,9 @@ def _turn(
         return history
     show("\n")
     note(status)
-    return [*messages, {"role": "assistant", "content": "".join(pieces)}]
+    return [*messages, Message(role="assistant", parts=["".join(pieces)])]
+
+
+def _prompt(session: Session[LanguageService], messages: Sequence[Message]) -> tuple[int, ...]:
+    """The token ids of the prompt for a conversation; raises InvalidRequest."""
+    return session.service.template.prompt(Conversation(messages=messages).as_template()).ids

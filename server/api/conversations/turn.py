@@ -1,47 +1,32 @@
-"""Start the answers to a conversation, for every OpenAI route that takes one."""
+"""Start the answers to a conversation, for every route that takes one."""
 
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from hearthd.server.api.openai.chat_messages import ChatMessage, conversation
-from hearthd.server.api.openai.turn_fields import TurnFields
+from hearthd.server.api.conversations.turn_fields import TurnFields
 from hearthd.server.errors import InvalidRequest
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.text.choices import Choices
-from hearthd.server.text.tool_calls.tools import Tool, ToolChoice
+from hearthd.server.text.conversation import Conversation
 
 if TYPE_CHECKING:
     from hearthd.server.text.templates.chat_template import Prompt
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Turn:
-    """A conversation whose next message the model generates.
-
-    variables  of the chat template, besides those that the request names
-    field      name of the messages in the request, for errors
-    """
-
-    messages: Sequence[ChatMessage]
-    tools: Sequence[Tool]
-    choice: ToolChoice
-    variables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    field: str = "messages"
-
-
-async def rendered(service: LanguageService, body: TurnFields, turn: Turn) -> "Prompt":
+async def rendered(
+    service: LanguageService, body: TurnFields, conversation: Conversation
+) -> "Prompt":
     """The prompt for a turn, and the reasoning that may follow it; raises InvalidRequest."""
-    with _errors_at(turn.field):
-        messages = conversation(turn.messages)
+    with _errors_at(conversation.field):
         prompt = await asyncio.to_thread(
             service.template.prompt,
-            messages,
-            tools=[tool.as_template() for tool in _visible(turn)],
-            variables={**turn.variables, **body.template_variables()},
-            **body.ending(messages[-1]),
+            conversation.as_template(),
+            tools=[tool.as_template() for tool in conversation.visible_tools],
+            variables=body.template_variables(),
+            **body.ending(conversation),
         )
     reasoning = prompt.reasoning and dataclasses.replace(
         prompt.reasoning, budget=body.reasoning_budget, split=body.reasoning_format != "none"
@@ -49,14 +34,10 @@ async def rendered(service: LanguageService, body: TurnFields, turn: Turn) -> "P
     return dataclasses.replace(prompt, reasoning=reasoning)
 
 
-def _visible(turn: Turn) -> Sequence[Tool]:
-    return () if turn.choice.mode == "none" else turn.tools
-
-
 async def begin(
     service: LanguageService,
     body: TurnFields,
-    turn: Turn,
+    conversation: Conversation,
     prompt: "Prompt",
     *,
     max_tokens: int | None,
@@ -73,9 +54,9 @@ async def begin(
                 body.completion(
                     prompt.ids, max_tokens=max_tokens, logprobs=logprobs, choice=choice
                 ),
-                tools=service.template.tool_use(_visible(turn), turn.choice),
+                tools=service.template.tool_use(conversation.visible_tools, conversation.choice),
                 reasoning=prompt.reasoning,
-                field=turn.field,
+                field=conversation.field,
             )
             for choice in range(choices)
         ],
@@ -85,10 +66,10 @@ async def begin(
 
 @contextlib.contextmanager
 def _errors_at(field: str) -> Iterator[None]:
-    """Report errors of `messages` at the field from which they were converted."""
+    """Report the chat template's errors of `messages` at the field that has them."""
     try:
         yield
     except InvalidRequest as error:
-        if field == "messages" or not error.field.startswith("messages"):
+        if error.field != "messages" or field == "messages":
             raise
         raise InvalidRequest(field=field, got=error.got, expected=error.expected) from error

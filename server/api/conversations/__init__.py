@@ -1,0 +1,1 @@
+"""What the routes for conversations share: parts of messages, the template, the reasoning."""
