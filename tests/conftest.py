@@ -39,9 +39,15 @@ if TYPE_CHECKING:
 # A shell has its background jobs ignore Ctrl-C, and they would hand that on to what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A slow machine must not fail a test.
-settings.register_profile("patient", deadline=None)
+# A slow machine must not fail a test. `--hypothesis-profile night` is that of scripts/nightly.
+settings.register_profile("patient", deadline=None, max_examples=40)
+settings.register_profile("night", deadline=None, max_examples=400)
 settings.load_profile("patient")
+
+
+def few(share: int) -> settings:
+    """Settings for a test whose examples take long: a share of those of the profile."""
+    return settings(max_examples=settings.default.max_examples // share)  # type: ignore[union-attr]
 
 
 @pytest.fixture(scope="session", autouse=True)

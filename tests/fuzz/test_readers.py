@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hearthd.baker.compare.sides.recording import RecordingError, read_recording
@@ -27,6 +27,7 @@ from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.peft.adapter_settings import CONFIG
 from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.text.templates import template_budget
+from tests.conftest import few
 from tests.fuzz.bundle_readers import BUNDLE, BUNDLES, KEY, stored_block
 from tests.fuzz.reader import Reader, attempt, read
 from tests.fuzz.request_readers import REQUESTS
@@ -48,7 +49,7 @@ def test_valid_files_are_accepted(reader: Reader) -> None:
 
 
 @each_reader
-@settings(max_examples=10)
+@few(10)
 @given(seed=st.integers(0, 2**32))
 def test_damage_is_a_named_error_or_harmless(reader: Reader, seed: int) -> None:
     """`python -m tests.fuzz --reader NAME --seed SEED --runs 1` does the same."""

@@ -35,6 +35,7 @@ def test_products_with_the_bits_of_a_file_round_to_8_bits_unless_asked(
     assert (manifest.tolerance > ACTIVATION_TOLERANCE["int8"]) == (expected == "int8")
 
 
+@pytest.mark.nightly  # test_int8_cache.py has a small model
 @pytest.mark.slow
 def test_int8_activations_and_int8_caches_of_a_real_model_pass_the_self_test(
     tmp_path: Path,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.runtime.cpu_features import cpu_features
 from tests.fuzz.guided.kernel_calls import run
 from tests.fuzz.reader import Reader
-from tests.models.kernels.kernel_library import INSTRUCTION_SETS, write_sources
+from tests.models.kernels.kernel_library import INSTRUCTION_SETS, kernel_names, write_sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def build(folder: Path) -> dict[str, Path]:
         if not INSTRUCTION_SETS[name][1] <= cpu_features():
             continue
         library = libraries[name] = folder / f"{name}.so"
-        sources = write_sources(library)
+        sources = write_sources(library, kernel_names())
         newest = max(path.stat().st_mtime for path in sources[0].parent.glob("*.[ch]"))
         if not library.exists() or library.stat().st_mtime < newest:
             command = [CLANG, *_FLAGS, *flags, "-o", str(library), *map(str, sources)]

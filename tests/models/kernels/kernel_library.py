@@ -22,6 +22,8 @@ from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -57,11 +59,11 @@ def kernel_names() -> list[str]:
     return [*names, *(kernel_name(name, 8) for name in names if _ROUNDING.match(name))]
 
 
-def write_sources(library: Path) -> list[Path]:
-    """The sources of a library of all kernels: files of SOURCES, and new ones beside it."""
+def write_sources(library: Path, names: Sequence[str]) -> list[Path]:
+    """The sources of a library of kernels: files of SOURCES, and new ones beside it."""
     undefined = "".join(f"#undef {macro}\n" for macro in _MACROS)
     alone, together = list[Path](), defaultdict[str | None, list[str]](list)
-    for name in kernel_names():
+    for name in names:
         source, macros = kernel_source(name)
         file, bits = SOURCES / f"{source}.c", macros.pop("ACTIVATION_BITS", None)
         if _INTEGERS.match(name):
@@ -76,15 +78,18 @@ def write_sources(library: Path) -> list[Path]:
     return alone
 
 
-def build_library(machine: str, cpu: str, library: Path, *more: str) -> None:
-    """Compile and link all kernels by the baker's flags, with nothing else.
+def build_library(
+    machine: str, cpu: str, library: Path, *more: str, names: Sequence[str] | None = None
+) -> None:
+    """Compile and link kernels, all by default, by the baker's flags, with nothing else.
 
     `more` are flags and files that make a program of them instead of a shared library.
     """
     flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
     target = ["-target", f"{machine}-linux-gnu", f"-mcpu={cpu}"]
     command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags, *(more or _SHARED), *_ALONE]
-    subprocess.run([*command, "-o", str(library), *map(str, write_sources(library))], check=True)
+    sources = write_sources(library, kernel_names() if names is None else names)
+    subprocess.run([*command, "-o", str(library), *map(str, sources)], check=True)
 
 
 class Kernels(ABC):
