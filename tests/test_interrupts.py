@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command at any moment; `python -m tests.faults interrupts` tries more moments."""
+"""Ctrl-C ends a command at any moment; `python -m tools.faults interrupts` tries more moments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.interrupts import cases, interrupt_commands
+from tools.faults.interrupts import cases, interrupt_commands
 
 ROOT = Path(__file__).parent.parent
 _BEGIN = """

@@ -25,8 +25,8 @@ from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ProgramOptions
-from tests.fuzz.compiled.model_maker import KINDS, make_config, make_model
 from tests.models.presets import GEMMA3, SMOLLM2
+from tools.fuzz.compiled.model_maker import KINDS, make_config, make_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

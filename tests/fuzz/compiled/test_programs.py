@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl.evaluate import evaluate
-from tests.fuzz.compiled import program_runs
-from tests.fuzz.compiled.program_bounds import exact
-from tests.fuzz.compiled.program_compiler import CHECKED, FASTER, compile_all
-from tests.fuzz.compiled.program_rules import make
-from tests.fuzz.compiled.program_runs import Finding, cases_of, check, shrink
-from tests.fuzz.compiled.programs import Program, value_case
 from tests.models.compiled import Loaded
+from tools.fuzz.compiled import program_runs
+from tools.fuzz.compiled.program_bounds import exact
+from tools.fuzz.compiled.program_compiler import CHECKED, FASTER, compile_all
+from tools.fuzz.compiled.program_rules import make
+from tools.fuzz.compiled.program_runs import Finding, cases_of, check, shrink
+from tools.fuzz.compiled.programs import Program, value_case
 
 CORPUS: dict[str, Any] = json.loads(
     (Path(__file__).parent / "programs.json").read_text(encoding="utf-8")

@@ -13,8 +13,6 @@ from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.fused.small_products import FORMS
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
-from tests.fuzz.guided.coverage_inputs import kept_calls
-from tests.fuzz.guided.kernel_calls import Call, call_of
 from tests.models.kernels.emulated_kernels import (
     EMULATED,
     QEMU,
@@ -24,6 +22,8 @@ from tests.models.kernels.emulated_kernels import (
     names_of_program,
 )
 from tests.models.kernels.test_kernel_calls import calls
+from tools.fuzz.guided.coverage_inputs import kept_calls
+from tools.fuzz.guided.kernel_calls import Call, call_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

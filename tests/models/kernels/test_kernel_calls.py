@@ -17,9 +17,9 @@ import pytest
 from hearthd.baker.compiler.kernel_objects import PACKAGE
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.ops import REGISTRY
-from tests.fuzz.guided.coverage_inputs import kept_calls
-from tests.fuzz.guided.kernel_calls import MAKERS, call_of, run
 from tests.models.kernels.kernel_library import SOURCES
+from tools.fuzz.guided.coverage_inputs import kept_calls
+from tools.fuzz.guided.kernel_calls import MAKERS, call_of, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

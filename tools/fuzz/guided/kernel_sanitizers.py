@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hearthd.runtime.cpu_features import cpu_features
-from tests.fuzz.guided.kernel_calls import run
-from tests.fuzz.reader import Reader
 from tests.models.kernels.kernel_library import INSTRUCTION_SETS, kernel_names, write_sources
+from tools.fuzz.guided.kernel_calls import run
+from tools.fuzz.reader import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
