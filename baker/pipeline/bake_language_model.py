@@ -103,6 +103,8 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
     with progress.stage("open the weights"):
         weights = request.weights or recipe.packaged_weights(request.model, request.size)
         model, defaults = _open(request, open_weights(weights))
+        if defaults.precision != AUTO:  # which chooses one that rounds as the request says
+            recipe.check_activations(request, defaults.precision)
         chosen = targets.find_targets(request.target)
         texts = _Texts(_prefix_text(request.prefix, chosen), calibration_text(request.calibration))
     with progress.stage("read the tokenizer"):
@@ -121,7 +123,6 @@ def bake(request: BakeRequest, progress: Progress) -> Path:
             package=weights.package if isinstance(weights, PackagedWeights) else None,
             adapter=() if request.adapter is None else adapter_files(request.adapter),
         )
-        recipe.check_activations(request, defaults.precision)
         storages = choice.storages or model.storages(defaults.precision)
         program = _program(request, model, defaults, storages, progress)
         texts = _with_prefix(texts, tokenizer, program, defaults)

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hearthd.baker.pipeline import bake_language_model
 from hearthd.baker.pipeline.bake_language_model import bake
+from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.models.dsl.mlir.stablehlo import kernels
 from hearthd.models.precision import ACTIVATION_TOLERANCE, activation_tolerance
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, bake_request, few_entry_points
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "given", "expected"),
     [("native", None, "int8"), ("native", "int16", "int16"), ("int8-g32", None, "int16")],
@@ -25,14 +27,24 @@ def test_products_with_the_bits_of_a_file_round_to_8_bits_unless_asked(
     tmp_path: Path, precision: str, given: str | None, expected: str
 ) -> None:
     weights = small_gemma(tmp_path / "weights")
-    options = {"weights": weights, "slots": 1, "precision": precision, "activations": given}
+    request = bake_request(
+        tmp_path / "bundle", weights=weights, slots=1, precision=precision, activations=given
+    )
+    model, defaults = bake_language_model._open(request, open_weights(weights))
+    assert defaults.activations == expected
+    called = kernels(model.program(defaults).graphs)
+    assert any(name.endswith("_a8") for name in called) == (expected == "int8")
+
+
+@pytest.mark.slow
+def test_a_manifest_says_what_products_round_to(tmp_path: Path) -> None:
+    weights = small_gemma(tmp_path / "weights")
+    request = bake_request(tmp_path / "bundle", weights=weights, slots=1, precision="native")
     with few_entry_points():
-        bundle = bake(bake_request(tmp_path / "bundle", **options), Silent())  # type: ignore[arg-type]
-    manifest = read_manifest_of(bundle, LanguageManifest)
-    assert manifest.activations == expected
-    kernels = manifest.provenance.kernels.names
-    assert any(name.endswith("_a8") for name in kernels) == (expected == "int8")
-    assert (manifest.tolerance > ACTIVATION_TOLERANCE["int8"]) == (expected == "int8")
+        manifest = read_manifest_of(bake(request, Silent()), LanguageManifest)
+    assert manifest.activations == "int8"
+    assert any(name.endswith("_a8") for name in manifest.provenance.kernels.names)
+    assert manifest.tolerance > ACTIVATION_TOLERANCE["int8"]
 
 
 @pytest.mark.nightly  # test_int8_cache.py has a small model

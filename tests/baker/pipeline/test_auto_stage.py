@@ -26,7 +26,7 @@ from hearthd.baker.precision.kl_from_f32 import Meter, beginnings
 from hearthd.baker.reference.numpy_runtime import traced
 from hearthd.baker.tokenizer.tokenizer_files import read_tokenizer
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.models.bundle import CALIBRATION, LanguageManifest, read_manifest_of
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.gemma3 import Gemma3
 from hearthd.runtime.language_model import IreeRuntime
@@ -216,12 +216,16 @@ def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
 
 @pytest.mark.slow
 def test_a_mixed_bundle_predicts_what_was_measured(tmp_path: Path, weights: Path) -> None:
+    text = tmp_path / "days.txt"
+    text.write_text("after monday comes tuesday. " * 40)
     request = bake_request(
-        tmp_path / "bundle", weights=weights, precision="auto", max_kl=0.004, slots=1
-    )
+        tmp_path / "bundle", weights=weights, precision="auto", max_kl=0.004, slots=1,
+        calibration=text,
+    )  # fmt: skip
     with few_entry_points():
         bundle = bake(request, Silent())
         assert reproduce(bundle, weights, Silent()) == []
+    assert (bundle / CALIBRATION).read_text() == text.read_text()
     manifest = read_manifest_of(bundle, LanguageManifest)
     stored = [one for one in traced(manifest).weights if {*one.sources} & {*manifest.storages}]
     assert 0 < len(stored) <= PARTS

@@ -32,7 +32,7 @@ EMULATED = {
 }
 
 # Of the forms of integers, which the C code reads alike on every machine, two of products.
-_OTHER_FORMS = re.compile("int5|int6|minimum|int4_adapted|(routed|embedding)_int12")
+_OTHER_FORMS = re.compile("int5|int6|minimum|(routed|embedding)_int12")
 _PROGRAM = Path(__file__).with_name("emulated.c")
 
 
