@@ -40,9 +40,15 @@ if TYPE_CHECKING:
 # A shell has its background jobs ignore Ctrl-C, and they would hand that on to what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A slow machine must not fail a test.
-settings.register_profile("patient", deadline=None)
+# A slow machine must not fail a test. `--hypothesis-profile night` is that of scripts/nightly.
+settings.register_profile("patient", deadline=None, max_examples=40)
+settings.register_profile("night", deadline=None, max_examples=400)
 settings.load_profile("patient")
+
+
+def few(share: int) -> settings:
+    """Settings for a test whose examples take long: a share of those of the profile."""
+    return settings(max_examples=settings.default.max_examples // share)  # type: ignore[union-attr]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -194,13 +200,19 @@ _guard = Guard()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark quick tests, and put tests that need a shared bundle last, when it is baked.
+
+    Tests marked nightly run where `-m` names them.
 
     With `--dist loadgroup` one worker runs a file's tests of one stage: they share fixtures. The
     last stage begins with long tests and goes on with the files of the most tests, so that all
     workers end together.
     """
+    if "nightly" not in config.option.markexpr:
+        nightly = [item for item in items if item.get_closest_marker("nightly")]
+        items[:] = [item for item in items if item not in nightly]
+        config.hook.pytest_deselected(items=nightly)
     stages = {item: _stage(item) for item in items}
     sizes = Counter((item.path, stage) for item, stage in stages.items())
     for item, stage in stages.items():

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command at any moment; `python -m tests.faults interrupts` tries more moments."""
+"""Ctrl-C ends a command at any moment; `python -m tools.faults interrupts` tries more moments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.interrupts import cases, interrupt_commands
+from tools.faults.interrupts import cases, interrupt_commands
 
 ROOT = Path(__file__).parent.parent
 _BEGIN = """
@@ -117,4 +117,11 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 
 def test_commands_end_at_random_moments(tmp_path: Path) -> None:
-    interrupt_commands(tmp_path, cases(tmp_path, None), count=16, seed=1, seconds=10)
+    """One that bakes, one that reads a bundle, and a server."""
+    bake, verify, _, serve, *_ = cases(tmp_path, None)
+    interrupt_commands(tmp_path, [bake, verify, serve], count=4, seed=1, seconds=10)
+
+
+@pytest.mark.nightly
+def test_every_command_ends_at_random_moments(tmp_path: Path) -> None:
+    interrupt_commands(tmp_path, cases(tmp_path, None), count=48, seed=1, seconds=10)

@@ -174,7 +174,7 @@ def forbidden(names: Iterable[str], folder: str) -> set[str]:
     return {
         name
         for name in names
-        if name.split(".")[0] in (*PACKAGES, "tests")
+        if name.split(".")[0] in (*PACKAGES, "tests", "tools")
         and not any(within(name, allowed) for allowed in (rule, *ALLOWED[rule]))
     }
 
@@ -298,6 +298,7 @@ def test_the_server_runs_without_baker_dsl_and_compiler() -> None:
         "hearthd.models.decoder",
         "iree.compiler",
         "tests",
+        "tools",
     )
     assert not [name for name in loaded if name.startswith(unwanted)]
 
@@ -332,10 +333,11 @@ def test_importing_models_imports_nothing() -> None:
     assert (ROOT / "models/__init__.py").read_bytes() == b""
 
 
-def test_files_of_tests_are_short() -> None:
+def test_files_of_tests_and_tools_are_short() -> None:
     lines = {
         str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
-        for path in (ROOT / "tests").rglob("*.py")
+        for folder in ("tests", "tools")
+        for path in (ROOT / folder).rglob("*.py")
     }
     assert not {name: count for name, count in lines.items() if count > MAX_FILE_LINES}
 

@@ -7,6 +7,7 @@ That is the whole graph; `Graph` only adds which tensors go in and come out, and
 from __future__ import annotations
 
 import numbers
+import operator
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -206,17 +207,16 @@ def in_order(roots: tuple[Tensor, ...], leaves: tuple[Tensor, ...] = ()) -> Iter
     The walk does not go beyond `leaves`, which are left out.
     """
     done = {id(leaf) for leaf in leaves}
-    stack = [(root, False) for root in reversed(roots)]
+    stack = [*reversed(roots)]
     while stack:
-        tensor, expanded = stack.pop()
+        tensor = stack[-1]
         if id(tensor) in done:
-            continue
-        if expanded:
+            stack.pop()
+        elif missing := [source for source in tensor.inputs if id(source) not in done]:
+            stack += reversed(missing)
+        else:
             done.add(id(tensor))
             yield tensor
-        else:
-            stack.append((tensor, True))
-            stack.extend((source, False) for source in reversed(tensor.inputs))
 
 
 def op_of(tensor: Tensor) -> Op | None:
@@ -259,7 +259,7 @@ def reapplied(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor:
     """A node's op on the tensors in the places of its inputs."""
     assert isinstance(node.origin, Apply)
     inputs = tuple(map(mapped, node.inputs))
-    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+    if all(map(operator.is_, inputs, node.inputs)):
         return node
     return Tensor(node.type, Apply(node.origin.op, inputs, node.origin.attrs))
 

@@ -5,11 +5,11 @@ The rules are in models/dsl/fuse.py and models/dsl/stored_weights.py.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hearthd.models.dsl.graph import Apply, Graph, Tensor, readers_of, rebuilt
+from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, readers_of, rebuilt
 from hearthd.models.dsl.types import DslError, TypeRuleError
 
 if TYPE_CHECKING:
@@ -166,8 +166,11 @@ def rewritten(
     readers = readers_of(graph)
     owners: dict[int, _Match] = {}
     counts: Counter[str] = Counter()
+    applied: dict[Op | None, list[Tensor]] = defaultdict(list)
+    for tensor in graph.nodes:
+        applied[op_of(tensor)].append(tensor)
     for rule in rules:
-        for tensor in graph.nodes:
+        for tensor in applied[rule.pattern[-1].op]:
             match = _find(rule, tensor, owners)
             if match is not None and _is_safe(match, places, readers):
                 counts[rule.name] += 1

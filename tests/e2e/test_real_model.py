@@ -261,7 +261,12 @@ def test_a_batch_of_two_equals_two_single_sequences(
 
 
 @pytest.mark.parametrize(
-    ("name", "batches"), [("bf16", (2, 4)), ("f32", (2,)), ("int8-g32", (2, 4, 8))]
+    ("name", "batches"),
+    [
+        pytest.param("bf16", (2, 4), marks=pytest.mark.nightly),
+        ("f32", (2,)),
+        ("int8-g32", (2, 4, 8)),
+    ],
 )
 def test_a_sequence_has_the_same_bits_in_any_batch(
     runtime: IreeRuntime, tokens: list[int], batches: tuple[int, ...]
@@ -290,7 +295,9 @@ def test_a_sequence_has_the_same_bits_in_any_batch(
                 np.testing.assert_array_equal(row, alone[slot, ahead])
 
 
-@pytest.mark.parametrize("name", ["f32", "bf16", "int8-g32"])
+@pytest.mark.parametrize(
+    "name", ["f32", pytest.param("bf16", marks=pytest.mark.nightly), "int8-g32"]
+)
 def test_verify_has_the_same_bits_as_repeated_decodes(
     runtime: IreeRuntime, tokens: list[int]
 ) -> None:

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer, and every file that once revealed a defect."""
+"""A short run of the fuzzer of tools/fuzz, and every file that once revealed a defect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hearthd.baker.compare.sides.recording import RecordingError, read_recording
@@ -27,11 +27,12 @@ from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.peft.adapter_settings import CONFIG
 from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.text.templates import template_budget
-from tests.fuzz.bundle_readers import BUNDLE, BUNDLES, KEY, stored_block
-from tests.fuzz.reader import Reader, attempt, read
-from tests.fuzz.request_readers import REQUESTS
-from tests.fuzz.weights import WEIGHTS
+from tests.conftest import few
 from tests.models.bundle.example_manifests import EXAMPLE
+from tools.fuzz.bundle_readers import BUNDLE, BUNDLES, KEY, stored_block
+from tools.fuzz.reader import Reader, attempt, read
+from tools.fuzz.request_readers import REQUESTS
+from tools.fuzz.weights import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,10 +49,10 @@ def test_valid_files_are_accepted(reader: Reader) -> None:
 
 
 @each_reader
-@settings(max_examples=10)
+@few(10)
 @given(seed=st.integers(0, 2**32))
 def test_damage_is_a_named_error_or_harmless(reader: Reader, seed: int) -> None:
-    """`python -m tests.fuzz --reader NAME --seed SEED --runs 1` does the same."""
+    """`python -m tools.fuzz --reader NAME --seed SEED --runs 1` does the same."""
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")  # of NumPy, on NaN values
         patch.setattr(template_budget, "MAX_SECONDS", 0.02)

@@ -22,7 +22,7 @@ from hearthd.models.bundle import LanguageManifest, read_manifest_of
 from hearthd.models.precision import ACTIVATION_BITS, ACTIVATION_TOLERANCE
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
-from tests.conftest import Silent, options_for
+from tests.conftest import Silent, few_entry_points, options_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,8 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         kv_cache="int8",
         activations=request.param,
     )
-    return bake(small, Silent())
+    with few_entry_points(context=512):
+        return bake(small, Silent())
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ import pytest
 from hearthd.models.peft.adapter_factors import read_factors
 from tests.server.adapter_folders import PLACES
 from tests.server.fakes import EOS, UNK, Script, fake_service, gemma_like, running
-from tests.soak.memory import Sample, growths, sample
-from tests.soak.operations import Operator, write_adapter
-from tests.soak.questions import Question, ask, questions
-from tests.soak.traffic import Client, Loaded, Record
+from tools.soak.memory import Sample, growths, sample
+from tools.soak.operations import Operator, write_adapter
+from tools.soak.questions import Question, ask, questions
+from tools.soak.traffic import Client, Loaded, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

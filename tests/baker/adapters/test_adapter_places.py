@@ -174,6 +174,7 @@ def test_adapters_in_one_batch_have_the_bits_that_each_has_alone(folder: Path) -
     require_that_tuning_reads_the_bundle(folder, "native")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_adapters_beside_integers_of_12_bits_are_those_of_peft(folder: Path) -> None:
     runtime = opened(folder, "int12-g32", slots=SLOTS)

@@ -113,6 +113,7 @@ def weights(tmp_path: Path) -> Path:
     return small_gemma(tmp_path / "weights")
 
 
+@pytest.mark.nightly  # test_auto_stage.py has one of mixed precision
 @pytest.mark.slow
 def test_a_bundle_with_its_own_calibration_text_is_reproduced(
     tmp_path: Path, weights: Path

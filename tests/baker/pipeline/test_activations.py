@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hearthd.baker.pipeline.bake import bake
+from hearthd.baker.pipeline.bake import bake, resolve
+from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.models.bundle import Activations, LanguageManifest, read_manifest_of
+from hearthd.models.dsl.mlir.stablehlo import kernels
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.precision import ACTIVATION_TOLERANCE, activation_tolerance
 from tests.baker.small_gemma import small_gemma
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "given", "expected"),
     [("native", None, "int8"), ("native", "int16", "int16"), ("int8-g32", None, "int16")],
@@ -26,16 +27,29 @@ def test_products_with_the_bits_of_a_file_round_to_8_bits_unless_asked(
     tmp_path: Path, precision: str, given: str | None, expected: str
 ) -> None:
     weights = small_gemma(tmp_path / "weights")
-    options = {"weights": weights, "slots": 1, "precision": precision, "activations": given}
+    plan = resolve(
+        options_for(
+            tmp_path / "bundle", weights=weights, slots=1, precision=precision, activations=given
+        )
+    )
+    assert isinstance(plan, LanguagePlan)
+    assert plan.program.activations == expected
+    called = kernels(plan.model.program(plan.program).graphs)
+    assert any(name.endswith("_a8") for name in called) == (expected == "int8")
+
+
+@pytest.mark.slow
+def test_a_manifest_says_what_products_round_to(tmp_path: Path) -> None:
+    weights = small_gemma(tmp_path / "weights")
+    options = options_for(tmp_path / "bundle", weights=weights, slots=1, precision="native")
     with few_entry_points():
-        bundle = bake(options_for(tmp_path / "bundle", **options), Silent())
-    manifest = read_manifest_of(bundle, LanguageManifest)
-    assert manifest.activations == expected
-    kernels = manifest.provenance.kernels.names
-    assert any(name.endswith("_a8") for name in kernels) == (expected == "int8")
-    assert (manifest.tolerance > ACTIVATION_TOLERANCE["int8"]) == (expected == "int8")
+        manifest = read_manifest_of(bake(options, Silent()), LanguageManifest)
+    assert manifest.activations == "int8"
+    assert any(name.endswith("_a8") for name in manifest.provenance.kernels.names)
+    assert manifest.tolerance > ACTIVATION_TOLERANCE["int8"]
 
 
+@pytest.mark.nightly  # test_int8_cache.py has a small model
 @pytest.mark.slow
 def test_int8_activations_and_int8_caches_of_a_real_model_pass_the_self_test(
     tmp_path: Path,

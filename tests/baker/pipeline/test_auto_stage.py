@@ -23,11 +23,11 @@ from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.shared_stages import weights_bytes
-from hearthd.baker.precision.kl_from_f32 import beginnings
+from hearthd.baker.precision.kl_from_f32 import Meter, beginnings
 from hearthd.baker.reference.numpy_runtime import traced
 from hearthd.baker.tokenizer.tokenizer_files import read_tokenizer
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.models.bundle import CALIBRATION, LanguageManifest, read_manifest_of
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.gemma3 import Gemma3
 from hearthd.runtime.language_model import IreeRuntime
@@ -38,20 +38,30 @@ from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
 from tests.models.families.gemma3.gemma3_reference import forward
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+    from typing import TypeAlias
 
     from numpy.typing import NDArray
 
     from hearthd.baker.calibration.calibrated_layers import CalibratedLayers
+    from hearthd.baker.parameters.parameter_writer import StoredRows
+    from hearthd.models.bundle import Activations
     from hearthd.models.dsl.storage import Storage
+
+    Choose: TypeAlias = Callable[..., tuple[Chosen, int]]
 
 PARTS = 2 * 5  # of two layers: query, key and value; output; gate; up; down
 
 
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    return small_gemma(tmp_path / "weights")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("auto")
+
+
+@pytest.fixture(scope="module")
+def weights(folder: Path) -> Path:
+    return small_gemma(folder / "weights")
 
 
 def plan_for(out: Path, **options: Any) -> LanguagePlan:
@@ -67,19 +77,60 @@ def choice_of(plan: LanguagePlan, calibration: Calibration) -> Chosen:
     return AutoStage(plan, plan.auto, calibration, Silent()).choose()
 
 
-def chosen(weights: Path, folder: Path, **limits: Any) -> tuple[Chosen, int]:
-    """What is chosen for small_gemma within limits, and the bytes of its weights."""
-    plan = plan_for(folder / "bundle", weights=weights, **limits)
-    model = plan.model
+@pytest.fixture(scope="module")
+def model(weights: Path) -> OpenedModel:
+    return OpenedModel(open_weights(weights), ARCHITECTURES["gemma3"], CONFIG)
 
+
+@pytest.fixture(scope="module")
+def calibration(model: OpenedModel, folder: Path) -> Calibration:
     def read() -> NDArray[np.int32]:
         return sequences(calibration_text(None), model.tokenizer.tokenizer, END, 256)[:4]
 
-    calibration = Calibration(model.source, model.architecture, CONFIG, read, folder, Silent())
-    choice = choice_of(plan, calibration)
-    last = choice.tried[-1].precision
-    program = model.program(replace(plan.program, precision=last, storages=choice.storages))
-    return choice, weights_bytes(program.weights)
+    return Calibration(model.source, model.architecture, CONFIG, read, folder, Silent())
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tests of one model compute what a precision predicts once."""
+    logits = Meter._logits
+
+    def remembered(
+        meter: Meter,
+        precision: str,
+        activations: Activations,
+        assigned: Mapping[str, str],
+        rounded: Mapping[str, StoredRows],
+    ) -> list[NDArray[np.float32]]:
+        key = (id(meter.source), precision, activations, *sorted(assigned.items()), *rounded)
+        if key not in _predicted:
+            _predicted[key] = logits(meter, precision, activations, assigned, rounded)
+        return _predicted[key]
+
+    monkeypatch.setattr(Meter, "_logits", remembered)
+
+
+_predicted: dict[Any, list[NDArray[np.float32]]] = {}
+
+
+@pytest.fixture
+def chosen(
+    weights: Path,
+    model: OpenedModel,
+    calibration: Calibration,
+    tmp_path: Path,
+    measured: None,  # noqa: ARG001
+) -> Choose:
+    """What is chosen for small_gemma within limits, and the bytes of its weights."""
+
+    def choose(**limits: Any) -> tuple[Chosen, int]:
+        plan = replace(plan_for(tmp_path / "bundle", weights=weights, **limits), model=model)
+        choice = choice_of(plan, calibration)
+        last = choice.tried[-1].precision
+        program = model.program(replace(plan.program, precision=last, storages=choice.storages))
+        return choice, weights_bytes(program.weights)
+
+    return choose
 
 
 def precisions(choice: Chosen) -> list[str]:
@@ -87,10 +138,10 @@ def precisions(choice: Chosen) -> list[str]:
     return [f"{one.precision}{' a8' * (one.activations == 'int8')}" for one in choice.tried]
 
 
-def test_the_fewest_bits_within_the_divergence_are_chosen(tmp_path: Path, weights: Path) -> None:
+def test_the_fewest_bits_within_the_divergence_are_chosen(chosen: Choose) -> None:
     sizes = []
     for limit, in_bits in ((1.0, {4}), (0.006, {4, 5})):
-        choice, size = chosen(weights, tmp_path, max_kl=limit)
+        choice, size = chosen(max_kl=limit)
         *tried, last = choice.tried
         assert (last.precision, last.refused) == ("mixed", None)
         assert precisions(choice)[:3] == ["native", "int8-g32", "int8-g32 a8"]
@@ -102,46 +153,42 @@ def test_the_fewest_bits_within_the_divergence_are_chosen(tmp_path: Path, weight
     assert sizes[0] < sizes[1]
 
 
-def test_without_a_mix_within_the_divergence_a_whole_precision_is_chosen(
-    tmp_path: Path, weights: Path
-) -> None:
-    choice, _ = chosen(weights, tmp_path, max_kl=0.00016)
+def test_without_a_mix_within_the_divergence_a_whole_precision_is_chosen(chosen: Choose) -> None:
+    choice, _ = chosen(max_kl=0.00016)
     assert choice.storages == {}
     assert precisions(choice)[0] == "native"
     assert precisions(choice)[-1] == "int8-g32"
-    choice, _ = chosen(weights, tmp_path, max_kl=1e-5)
+    choice, _ = chosen(max_kl=1e-5)
     assert precisions(choice) == ["native", "int8-g32", "int12-g32 a8", "int12-g32"]
 
 
-def test_activations_have_eight_bits_within_the_divergence_unless_asked(
-    tmp_path: Path, weights: Path
-) -> None:
-    choice, _ = chosen(weights, tmp_path, max_kl=1.0)
+def test_activations_have_eight_bits_within_the_divergence_unless_asked(chosen: Choose) -> None:
+    choice, _ = chosen(max_kl=1.0)
     assert precisions(choice) == ["native", "int8-g32", "int8-g32 a8", "mixed a8"]
     *_, exact, rounded, mixed = choice.tried
     assert exact.kl is not None
     assert rounded.kl is not None
     assert rounded.kl > 1.2 * exact.kl
     assert mixed.text.startswith("mixed with activations of int8: mean KL divergence")
-    choice, _ = chosen(weights, tmp_path, max_kl=(exact.kl + rounded.kl) / 2)
+    choice, _ = chosen(max_kl=(exact.kl + rounded.kl) / 2)
     assert "int8-g32 a8" in precisions(choice)[:-1]
     assert choice.tried[-1].activations == "int16"
-    choice, _ = chosen(weights, tmp_path, max_kl=1.0, activations="int16")
+    choice, _ = chosen(max_kl=1.0, activations="int16")
     assert precisions(choice) == ["native", "int8-g32", "mixed"]
 
 
-def test_the_least_divergence_within_the_bytes_is_chosen(tmp_path: Path, weights: Path) -> None:
+def test_the_least_divergence_within_the_bytes_is_chosen(chosen: Choose) -> None:
     divergences = []
     for limit in (70_000, 80_000):
-        choice, size = chosen(weights, tmp_path, max_bytes=limit)
+        choice, size = chosen(max_bytes=limit)
         assert precisions(choice)[-1] == "mixed"
         assert 0.9 * limit < size <= limit
         divergences.append(choice.tried[-1].kl or 0.0)
     assert divergences == sorted(divergences, reverse=True)
-    choice, size = chosen(weights, tmp_path, max_bytes=150_000)
+    choice, size = chosen(max_bytes=150_000)
     assert (precisions(choice)[-1], choice.storages) == ("int12-g32", {})
     with pytest.raises(BakeError, match=r"at least 0\.1 MB, and 0\.1 MB were given"):
-        chosen(weights, tmp_path, max_bytes=40_000)
+        chosen(max_bytes=40_000)
 
 
 def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
@@ -180,12 +227,16 @@ def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
 
 @pytest.mark.slow
 def test_a_mixed_bundle_predicts_what_was_measured(tmp_path: Path, weights: Path) -> None:
+    text = tmp_path / "days.txt"
+    text.write_text("after monday comes tuesday. " * 40)
     options = options_for(
-        tmp_path / "bundle", weights=weights, precision="auto", max_kl=0.004, slots=1
-    )
+        tmp_path / "bundle", weights=weights, precision="auto", max_kl=0.004, slots=1,
+        calibration=text,
+    )  # fmt: skip
     with few_entry_points():
         bundle = bake(options, Silent())
         assert reproduce(bundle, weights, Silent()) == []
+    assert (bundle / CALIBRATION).read_text() == text.read_text()
     manifest = read_manifest_of(bundle, LanguageManifest)
     stored = [one for one in traced(manifest).weights if {*one.sources} & {*manifest.storages}]
     assert 0 < len(stored) <= PARTS

@@ -21,7 +21,7 @@ from hearthd.baker.tokenizer.tokenizer_files import chat_template, special_token
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.baker.weights.source import TokenizerError
-from hearthd.models.bundle import TOKENIZER, SpecialTokens
+from hearthd.models.bundle import TOKENIZER, LanguageManifest, SpecialTokens, read_manifest_of
 from tests.conftest import packaged
 
 if TYPE_CHECKING:
@@ -316,8 +316,9 @@ def test_gemma_gives_the_recorded_model(gemma: Tokenizer) -> None:
 
 
 @pytest.mark.slow
-def test_gemma_has_its_special_tokens(gemma: Tokenizer) -> None:
-    assert special_tokens(packaged("gemma3")) == SpecialTokens(bos=2, eos=(1,))
+def test_gemma_has_its_special_tokens(gemma: Tokenizer, bundles: Bundles) -> None:
+    manifest = read_manifest_of(bundles["int8-g32"], LanguageManifest)
+    assert manifest.special_tokens == SpecialTokens(bos=2, eos=(1,))
     assert gemma.get_vocab_size() == 262144
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl.evaluate import evaluate
-from tests.fuzz.compiled import model_runs
-from tests.fuzz.compiled.model_maker import KINDS, make_model
-from tests.fuzz.compiled.model_runs import check_model
+from tools.fuzz.compiled import model_runs
+from tools.fuzz.compiled.model_maker import KINDS, make_model
+from tools.fuzz.compiled.model_runs import check_model
 
 
 # An architecture with windows, one with fused projections, and the GRU; the fuzzer takes all.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hearthd.server.text.templates import template_budget
-from tests.fuzz.guided import coverage_inputs
-from tests.fuzz.guided.coverage_inputs import corpus, groups, mutated, seeds, victim_of, written
+from tools.fuzz.guided import coverage_inputs
+from tools.fuzz.guided.coverage_inputs import corpus, groups, mutated, seeds, victim_of, written
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.fuzz.guided.cpu_limits import CpuTimeExceeded, cpu_limit, within_ticks
+from tools.fuzz.guided.cpu_limits import CpuTimeExceeded, cpu_limit, within_ticks
 
 
 def _compute(seconds: float) -> None:

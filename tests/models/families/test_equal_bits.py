@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,8 +59,12 @@ class CompiledDevice(Device):
 
 
 @pytest.mark.slow
-def test_a_sequence_has_the_same_bits_in_every_batch_and_verify(tmp_path: Path) -> None:
-    device = CompiledDevice(program_of("gemma3", OPTIONS, **WIDTHS), tmp_path)
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_a_sequence_has_the_same_bits_in_every_batch_and_verify(
+    precision: str, tmp_path: Path
+) -> None:
+    options = replace(OPTIONS, precision=precision)
+    device = CompiledDevice(program_of("gemma3", options, **WIDTHS), tmp_path)
     slots = [device.prefill(device.slot(), prompt, 0) for prompt in PROMPTS]
     ends = [len(prompt) for prompt in PROMPTS]
     alone, (after,) = device.decode(slots[:1], [4], ends[:1])

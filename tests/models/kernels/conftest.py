@@ -5,15 +5,18 @@ from __future__ import annotations
 import pytest
 
 from hearthd.runtime.cpu_features import cpu_features
-from tests.models.kernels.kernel_library import INSTRUCTION_SETS, LoadedKernels
+from tests.models.kernels.kernel_library import INSTRUCTION_SETS, LoadedKernels, kernel_names
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LoadedKernels]:
-    """The kernels under each instruction set that this machine has."""
+def built(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, LoadedKernels]:
+    """The kernels under each instruction set that this machine has, at night all of them."""
     folder = tmp_path_factory.mktemp("kernels")
+    names = kernel_names(whole="nightly" in request.config.option.markexpr)
     return {
-        name: LoadedKernels(cpu, folder)
+        name: LoadedKernels(cpu, folder, names)
         for name, (cpu, features) in INSTRUCTION_SETS.items()
         if features <= cpu_features()
     }

@@ -14,11 +14,10 @@ from typing_extensions import override
 
 from hearthd.baker.compiler.kernel_objects import instructions
 from hearthd.baker.compiler.targets import find_target
-from hearthd.models.dsl.kernel_sources import KERNELS
-from tests.models.kernels.kernel_library import Kernels, build_library
+from tests.models.kernels.kernel_library import Kernels, NotBuilt, build_library
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,31 +31,35 @@ EMULATED = {
     "i8mm": ("aarch64-i8mm", "max"),
 }
 
-_NAMES = [f"hearth_{name}" for name in KERNELS]
 _PROGRAM = Path(__file__).with_name("emulated.c")
 
 
-def build_program(name: str, folder: Path) -> Path:
-    """A program of all kernels for an instruction set, which needs nothing else to be linked."""
+def build_program(name: str, folder: Path, names: Sequence[str]) -> Path:
+    """A program of kernels for an instruction set, which needs nothing else to be linked."""
     program = folder / name
-    kernels = "".join(f"KERNEL({kernel}) " for kernel in _NAMES)
+    kernels = "".join(f"KERNEL(hearth_{kernel}) " for kernel in names)
     cpu = find_target(EMULATED[name][0]).cpu.replace("-", "_")
     flags = ("-static", "-Wl,--no-gc-sections", f"-DKERNELS={kernels}")
-    build_library("aarch64", cpu, program, *flags, str(_PROGRAM))
+    build_library("aarch64", cpu, program, names, *flags, str(_PROGRAM))
     return program
 
 
 class EmulatedKernels(Kernels):
-    """All kernels under an instruction set of ARM, as `emulated.c` calls them."""
+    """Kernels under an instruction set of ARM, as `emulated.c` calls them."""
 
-    def __init__(self, program: Path, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, program: Path, names: Sequence[str], process: subprocess.Popen[bytes]
+    ) -> None:
         self.instructions = instructions([program.read_bytes()])
+        self.names = names
         self._process = process
 
     @override
     def _call(self, kernel: Any, arrays: tuple[Array, ...]) -> None:
+        if kernel.function not in self.names:
+            raise NotBuilt(kernel.function)
         counts = (len(arrays), len(kernel.sizes), len(kernel.scalars), kernel.workgroups)
-        parts = [struct.pack("<5Q", _NAMES.index(f"hearth_{kernel.function}"), *counts)]
+        parts = [struct.pack("<5Q", self.names.index(kernel.function), *counts)]
         for array in arrays:
             parts += [struct.pack("<Q", array.nbytes), array.tobytes()]
         parts.append(struct.pack(f"<{len(kernel.sizes)}Q", *kernel.sizes))
@@ -74,12 +77,12 @@ class EmulatedKernels(Kernels):
 
 
 @contextmanager
-def emulated(program: Path, cpu: str) -> Iterator[EmulatedKernels]:
+def emulated(program: Path, names: Sequence[str], cpu: str) -> Iterator[EmulatedKernels]:
     """The kernels of a program on a CPU that QEMU emulates."""
     assert QEMU is not None
     command = (QEMU, "-cpu", cpu, str(program))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            yield EmulatedKernels(program, process)
+            yield EmulatedKernels(program, names, process)
         finally:
             process.kill()

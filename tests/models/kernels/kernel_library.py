@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from typing_extensions import override
 
 from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
 from hearthd.baker.compiler.targets import find_target
 from hearthd.models import dsl
 from hearthd.models.dsl.kernel_sources import KERNELS
+from hearthd.models.dsl.matrix_format import INT4_MIN, INT6, INT8, STORED
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -46,6 +50,27 @@ _ALONE = ("-nostdlib", "-Wl,-z,defs")
 _MACROS = sorted({macro for kernel in KERNELS.values() for macro in kernel.macros})
 
 
+# The formats whose products with experts and with adapters are compiled in every run: a plane of 8
+# bits, one of 4 with minimums, two planes. They share the loops, and unpack as plain products do.
+FEW_FORMATS = (INT8, INT4_MIN, INT6)
+# All formats, for a test of such products; the others run at night.
+FEW_AT_DAY = [
+    pytest.param(one, marks=() if one in FEW_FORMATS else pytest.mark.nightly) for one in STORED
+]
+
+
+def kernel_names(*, whole: bool) -> list[str]:
+    """The names of all kernels, or without products that FEW_FORMATS stand for."""
+    others = [one.symbol for one in STORED if one not in FEW_FORMATS]
+    left_out = {
+        f"{name}{suffix}"
+        for symbol in others
+        for name in (f"linear_routed_{symbol}", f"linear_{symbol}_adapted")
+        for suffix in ("", "_a8")
+    }
+    return [name for name in KERNELS if whole or name not in left_out]
+
+
 def source_text(name: str) -> str:
     """A C file that compiles a kernel, also behind others."""
     kernel = KERNELS[name]
@@ -54,25 +79,26 @@ def source_text(name: str) -> str:
     return f'{undefined}{macros}#include "{kernel.file}"\n'
 
 
-def write_sources(library: Path) -> list[Path]:
-    """The sources of a library of all kernels, beside it.
+def write_sources(library: Path, names: Sequence[str]) -> list[Path]:
+    """The sources of a library of kernels, beside it.
 
     Variants of a file that round activations alike are compiled together: reading the headers of
     the intrinsics takes longer than compiling one of them.
     """
     sources = defaultdict[tuple[str, ...], list[str]](list)
-    for name, kernel in KERNELS.items():
-        bits = kernel.macros.get("ACTIVATION_BITS", "16")
-        sources[("integers", bits) if "PLANES" in kernel.macros else (name,)].append(name)
+    for name in names:
+        macros = KERNELS[name].macros
+        bits = macros.get("ACTIVATION_BITS", "16")
+        sources[("integers", bits) if "PLANES" in macros else (name,)].append(name)
     paths = []
-    for key, names in sources.items():
+    for key, together in sources.items():
         paths.append(library.with_suffix(f".{'_'.join(key)}.c"))
-        paths[-1].write_text("".join(map(source_text, names)))
+        paths[-1].write_text("".join(map(source_text, together)))
     return paths
 
 
-def build_library(machine: str, cpu: str, library: Path, *more: str) -> None:
-    """Compile and link all kernels by the baker's flags, with nothing else.
+def build_library(machine: str, cpu: str, library: Path, names: Sequence[str], *more: str) -> None:
+    """Compile and link kernels by the baker's flags, with nothing else.
 
     `more` are flags and files that make a program of them instead of a shared library.
     """
@@ -80,7 +106,12 @@ def build_library(machine: str, cpu: str, library: Path, *more: str) -> None:
     target = ["-target", f"{machine}-linux-gnu", f"-mcpu={cpu}"]
     flags += [*(more or _SHARED), *_ALONE, f"-I{SOURCES}"]
     command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags]
-    subprocess.run([*command, "-o", str(library), *map(str, write_sources(library))], check=True)
+    sources = write_sources(library, names)
+    subprocess.run([*command, "-o", str(library), *map(str, sources)], check=True)
+
+
+class NotBuilt(Exception):
+    """The library or program does not have this kernel: see `kernel_names`."""
 
 
 class Kernels(ABC):
@@ -118,10 +149,11 @@ class Kernels(ABC):
 class LoadedKernels(Kernels):
     """The kernels as a shared library of this machine."""
 
-    def __init__(self, cpu: str, folder: Path) -> None:
+    def __init__(self, cpu: str, folder: Path, names: Sequence[str]) -> None:
         library = folder / f"{next(_number)}.so"
-        build_library("x86_64", cpu, library)
+        build_library("x86_64", cpu, library, names)
         self.instructions = instructions([library.read_bytes()])
+        self.names = names
         self._library = ctypes.CDLL(str(library))
 
     @override
@@ -136,7 +168,9 @@ class LoadedKernels(Kernels):
             assert function(*tensors, ctypes.c_size_t(workgroup), *sizes, *scalars) == 0
 
     def function(self, name: str) -> Any:
-        """The C function of a kernel."""
+        """The C function of a kernel; raises NotBuilt."""
+        if name not in self.names:
+            raise NotBuilt(name)
         return getattr(self._library, f"hearth_{name}")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hearthd.models.dsl.fused.adapter_products import LANES, TERMS, adapter_blocks
 from hearthd.models.dsl.fused.quantized_products import sample_matrix
-from hearthd.models.dsl.matrix_format import STORED
+from tests.models.kernels.kernel_library import FEW_AT_DAY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -171,7 +171,7 @@ def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) ->
 # --- linear_adapted
 
 
-@pytest.mark.parametrize("form", STORED, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", FEW_AT_DAY, ids=lambda form: form.name)
 @pytest.mark.parametrize("rows", [1, 3, 7, 8])
 @pytest.mark.parametrize("activation_bits", [16, 8])
 def test_a_product_with_adapters_has_the_bits_of_both_kernels(

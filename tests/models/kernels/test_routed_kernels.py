@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.models.kernels import test_quantized_kernels
+from tests.models.kernels.kernel_library import FEW_FORMATS
 from tests.models.kernels.test_quantized_kernels import BY_NAME, steps
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
     Matrices = tuple[str, tuple[Array, ...], dict[str, Any], Array]
 
 # Stored forms; with `_a8`, beside activations of 8 bits.
-STORED = ("f32", "bf16", *BY_NAME, *(f"{name}_a8" for name in BY_NAME))
+STORED = [
+    pytest.param(stored, marks=() if form is None or form in FEW_FORMATS else pytest.mark.nightly)
+    for name, form in {"f32": None, "bf16": None, **BY_NAME}.items()
+    for stored in ([name] if form is None else [name, f"{name}_a8"])
+]
 EXPERTS = 5
 # Rows and columns of an expert's matrix: a block; workgroups of unequal size; more than a panel of
 # columns.
@@ -141,7 +146,7 @@ def ends_by(kernels: Kernels, made: Matrices, x: Array, chosen: Array, hidden: l
     os._exit(0)
 
 
-@pytest.mark.parametrize("stored", ["f32", "bf16", "int8-g32", "int4-g32"])
+@pytest.mark.parametrize("stored", ["f32", "bf16", "int8-g32", "int4-g32-min"])
 def test_only_the_matrices_of_chosen_experts_are_read(
     built: dict[str, Kernels], stored: str
 ) -> None:

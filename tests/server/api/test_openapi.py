@@ -15,6 +15,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from hearthd.server.app import create_app
+from tests.conftest import few
 from tests.server import fakes, templates
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def address() -> Iterator[str]:
 
 @schema.parametrize()
 @settings(
-    max_examples=20,
+    max_examples=few(4).max_examples,
     derandomize=True,
     database=None,
     deadline=None,

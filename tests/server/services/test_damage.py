@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hearthd.models.bundle import (
@@ -25,6 +25,7 @@ from hearthd.models.bundle import (
 )
 from hearthd.runtime.open_bundle import check_and_load
 from hearthd.server.services.language_service import open_language_service
+from tests.conftest import few
 from tests.server import fakes, templates, tiny
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def loads(bundle: Path, level: Level) -> bool:
     return check_and_load(bundle, read_manifest(bundle), lambda _: True, level=level)
 
 
-@settings(max_examples=60)
+@few(2)
 @given(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True))
 def test_any_flipped_bit_is_detected(bundle: Path, name: str, place: float) -> None:
     assert loads(bundle, "full")

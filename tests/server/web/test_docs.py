@@ -43,8 +43,16 @@ def behind(prefix: str) -> Callable[[ASGIApp], ASGIApp]:
     return wrap
 
 
-@pytest.mark.parametrize("kind", SERVICES)
-@pytest.mark.parametrize("prefix", ["", "/some/prefix"])
+@pytest.mark.parametrize(
+    ("kind", "prefix"),
+    [
+        *zip(SERVICES, ["", "/some/prefix"], strict=True),
+        *(
+            pytest.param(*one, marks=pytest.mark.nightly)
+            for one in zip(SERVICES, ["/some/prefix", ""], strict=True)
+        ),
+    ],
+)
 def test_operations_are_shown_and_sent(page: Page, kind: str, prefix: str) -> None:
     # Without the chat page, too.
     with fakes.running(SERVICES[kind](), before=behind(prefix), webui=False) as client:

@@ -1,4 +1,4 @@
-"""`python -m tests.faults`: kill bakes, interrupt commands, overload a server with connections."""
+"""`python -m tools.faults`: kill bakes, interrupt commands, overload a server with connections."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tests.faults.connections import crowd
-from tests.faults.interrupts import cases, interrupt_commands
-from tests.faults.kill import kill_bakes
+from tools.faults.connections import crowd
+from tools.faults.interrupts import cases, interrupt_commands
+from tools.faults.kill import kill_bakes
 
 command = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 
@@ -78,4 +78,4 @@ def _connections(
 
 
 if __name__ == "__main__":
-    command(prog_name="python -m tests.faults")
+    command(prog_name="python -m tools.faults")

@@ -22,12 +22,12 @@ import numpy as np
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.mlir.stablehlo import module_text
 from hearthd.models.dsl.types import DslError
-from tests.fuzz.compiled import long_run
-from tests.fuzz.compiled.long_run import FindingFile
-from tests.fuzz.compiled.program_bounds import exact, tiny, unit
-from tests.fuzz.compiled.program_compiler import compile_graphs
-from tests.fuzz.compiled.program_rules import make
-from tests.fuzz.compiled.programs import FORMS, Program, Step, results_of, value_case
+from tools.fuzz.compiled import long_run
+from tools.fuzz.compiled.long_run import FindingFile
+from tools.fuzz.compiled.program_bounds import exact, tiny, unit
+from tools.fuzz.compiled.program_compiler import compile_graphs
+from tools.fuzz.compiled.program_rules import make
+from tools.fuzz.compiled.programs import FORMS, Program, Step, results_of, value_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.models.dsl.graph import Tensor
-    from tests.fuzz.compiled.long_run import State
-    from tests.fuzz.compiled.program_bounds import Bounded
-    from tests.fuzz.compiled.programs import Case
+    from tools.fuzz.compiled.long_run import State
+    from tools.fuzz.compiled.program_bounds import Bounded
+    from tools.fuzz.compiled.programs import Case
 
     Array = NDArray[Any]
 
@@ -146,7 +146,7 @@ def difference(
 def check_apart(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
     """As `check`, in another process; one that ends or hangs is a finding too."""
     request = json.dumps([[one.to_json(), one.seed, one.form] for one in programs])
-    command = [sys.executable, "-m", "tests.fuzz.compiled.program_runs"]
+    command = [sys.executable, "-m", "tools.fuzz.compiled.program_runs"]
     try:
         done = subprocess.run(
             command, input=request, capture_output=True, text=True, timeout=SECONDS, check=False

@@ -6,8 +6,8 @@ from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
 from hearthd.models.dsl.types import DType, TensorType
-from tests.fuzz.compiled.program_maker import MAX_STEPS, Maker
-from tests.fuzz.compiled.programs import Program
+from tools.fuzz.compiled.program_maker import MAX_STEPS, Maker
+from tools.fuzz.compiled.programs import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable

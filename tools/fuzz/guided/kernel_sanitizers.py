@@ -8,10 +8,11 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hearthd.models.dsl.kernel_sources import KERNELS
 from hearthd.runtime.cpu_features import cpu_features
-from tests.fuzz.guided.kernel_calls import run
-from tests.fuzz.reader import Reader
 from tests.models.kernels.kernel_library import INSTRUCTION_SETS, SOURCES, write_sources
+from tools.fuzz.guided.kernel_calls import run
+from tools.fuzz.reader import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +52,7 @@ def build(folder: Path) -> dict[str, Path]:
         if not INSTRUCTION_SETS[name][1] <= cpu_features():
             continue
         library = libraries[name] = folder / f"{name}.so"
-        sources = write_sources(library)
+        sources = write_sources(library, list(KERNELS))
         newest = max(path.stat().st_mtime for path in SOURCES.rglob("*.[ch]"))
         if not library.exists() or library.stat().st_mtime < newest:
             command = [

@@ -22,14 +22,14 @@ from safetensors.numpy import save_file
 from benchmarks.serving.load_client import Prompts
 from hearthd.models.peft.adapter_folder import PREFIX, TENSORS
 from hearthd.models.peft.adapter_settings import CONFIG
-from tests.soak.questions import COMPLETIONS
+from tools.soak.questions import COMPLETIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from hearthd.models.bundle import AdapterPlaces
-    from tests.soak.traffic import Loaded, Record
+    from tools.soak.traffic import Loaded, Record
 
 _FULL = 15  # seconds for which the disk is full
 _INTERVAL = (3, 25)  # seconds between two operations

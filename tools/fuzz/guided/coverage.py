@@ -30,7 +30,7 @@ def run(groups: Sequence[str], minutes: float, keep: Path, say: Callable[[str], 
         before = _cpu_seconds()
         seconds = max(1, round(60 * minutes / len(groups)))
         command = [
-            *(sys.executable, "-m", "tests.fuzz.guided.coverage_process"),
+            *(sys.executable, "-m", "tools.fuzz.guided.coverage_process"),
             *(group, str(keep), str(seconds)),
         ]
         with tempfile.TemporaryDirectory(prefix="hearth-fuzz-") as temporary:

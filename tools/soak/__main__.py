@@ -2,8 +2,8 @@
 
     hearth bake smollm2 --adapters 8 --out base
     hearth bake gemma3 --out other
-    python -m tests.soak base other --minutes 120 --json soak.json
-    python -m tests.soak base other --minutes 30 --tls
+    python -m tools.soak base other --minutes 120 --json soak.json
+    python -m tools.soak base other --minutes 30 --tls
 
 Clients repeat questions whose answers an idle server gave before, ask new ones, disconnect and
 send invalid requests. Meanwhile adapters are loaded and unloaded, bundles reloaded and unloaded,
@@ -33,10 +33,10 @@ from hearthd.baker.presentation.table import Table, print_table
 from hearthd.models.bundle import CHAT_TEMPLATE, LanguageManifest, read_manifest_of
 from tests.server.certificates import certificate
 from tests.server.tls import trusting
-from tests.soak.memory import Growth, Sample, growths, sample
-from tests.soak.operations import Operator, small_disk, write_adapter
-from tests.soak.questions import Question, Rejected, ask, questions
-from tests.soak.traffic import Client, Loaded, Record
+from tools.soak.memory import Growth, Sample, growths, sample
+from tools.soak.operations import Operator, small_disk, write_adapter
+from tools.soak.questions import Question, Rejected, ask, questions
+from tools.soak.traffic import Client, Loaded, Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -266,7 +266,7 @@ def say(text: str) -> None:
 def main() -> int:
     """Run; the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.soak",
+        prog="python -m tools.soak",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

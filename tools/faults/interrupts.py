@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.faults.kill import processes_in
+from tools.faults.kill import processes_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,15 +17,15 @@ from hearthd.server.errors import InvalidRequest
 from hearthd.server.sampling.constraint import ConstraintFailed
 from hearthd.server.text.grammars.grammar import Grammar, Grammars, GrammarType
 from hearthd.server.text.tokenizer import Tokenizer
-from tests.fuzz.guided.asgi_client import Request, answer
-from tests.fuzz.mutations import damaged_bytes, damaged_json
-from tests.fuzz.reader import Reader, in_json
 from tests.server import adapter_folders, fakes
+from tools.fuzz.guided.asgi_client import Request, answer
+from tools.fuzz.mutations import damaged_bytes, damaged_json
+from tools.fuzz.reader import Reader, in_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fuzz.reader import Files
+    from tools.fuzz.reader import Files
 
 _STEPS = 12  # tokens of an answer that follows a grammar
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hearthd.models.dsl.graph import Input, Tensor
 from hearthd.models.dsl.types import DslError, DType, TensorType
-from tests.fuzz.compiled.programs import Step, apply, attribute_value
+from tools.fuzz.compiled.programs import Step, apply, attribute_value
 
 if TYPE_CHECKING:
     from random import Random

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearthd.server.batch.batch_targets import in_process
-from tests.fuzz.guided.cpu_limits import within_ticks
 from tests.server import adapter_folders, fakes, templates
+from tools.fuzz.guided.cpu_limits import within_ticks
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message

@@ -19,12 +19,12 @@ from hearthd.baker.weights.source import WeightsError
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from tests.baker.tokenizer.test_gguf_vocabulary import METADATA
-from tests.fuzz.mutations import damaged_bytes, damaged_json
-from tests.fuzz.reader import Reader, in_json, written
 from tests.models.families.family_recording import recorded
 from tests.models.families.gemma3.test_gemma3_config import HF_1B_NEW, HF_4B, HF_270M
 from tests.models.families.llama.test_llama_config import HF_SMOLLM2
 from tests.server import fakes, templates
+from tools.fuzz.mutations import damaged_bytes, damaged_json
+from tools.fuzz.reader import Reader, in_json, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.baker.weights.source import WeightSource
-    from tests.fuzz.reader import Files
+    from tools.fuzz.reader import Files
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """Inputs of the fuzzer with coverage: which file of which reader has which bytes.
 
 libFuzzer knows only bytes: the first one says which file of a group's readers the others are. In
-this project an input is a line of tests/fuzz/corpus/GROUP.jsonl, with the names.
+this project an input is a line of tools/fuzz/corpus/GROUP.jsonl, with the names.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.fuzz.bundle_readers import BUNDLES
-from tests.fuzz.guided.coverage import KERNELS
-from tests.fuzz.reader import Reader, group_of, read
-from tests.fuzz.request_readers import REQUESTS
-from tests.fuzz.weights import WEIGHTS
+from tools.fuzz.bundle_readers import BUNDLES
+from tools.fuzz.guided.coverage import KERNELS
+from tools.fuzz.reader import Reader, group_of, read
+from tools.fuzz.request_readers import REQUESTS
+from tools.fuzz.weights import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

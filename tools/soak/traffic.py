@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from benchmarks.serving.load_client import Prompts
-from tests.soak.questions import COMPLETIONS, Incomplete, Question, Rejected, ask, book_body
+from tools.soak.questions import COMPLETIONS, Incomplete, Question, Rejected, ask, book_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

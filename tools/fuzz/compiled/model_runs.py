@@ -17,10 +17,10 @@ import numpy as np
 
 from hearthd.baker.parameters.irpa import ArchiveWriter
 from hearthd.models.dsl.evaluate import evaluate
-from tests.fuzz.compiled import long_run
-from tests.fuzz.compiled.long_run import FindingFile
-from tests.fuzz.compiled.model_maker import make_model
-from tests.fuzz.compiled.program_compiler import compile_graphs
+from tools.fuzz.compiled import long_run
+from tools.fuzz.compiled.long_run import FindingFile
+from tools.fuzz.compiled.model_maker import make_model
+from tools.fuzz.compiled.program_compiler import compile_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.models.dsl.graph import Graph
-    from tests.fuzz.compiled.long_run import State
-    from tests.fuzz.compiled.model_maker import Model
     from tests.models.compiled import Loaded
+    from tools.fuzz.compiled.long_run import State
+    from tools.fuzz.compiled.model_maker import Model
 
     Array = NDArray[Any]
 
@@ -84,7 +84,7 @@ def run(seed: int, minutes: float, keep: Path, say: Callable[[str], None]) -> in
 
 def _check_apart(seed: int, _: State) -> tuple[int, int, list[FindingFile]]:
     """Check the model of a seed in another process."""
-    command = [sys.executable, "-m", "tests.fuzz.compiled.model_runs", str(seed)]
+    command = [sys.executable, "-m", "tools.fuzz.compiled.model_runs", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     if done.returncode:
         compared, findings = 0, [("crash", (done.stderr.strip().splitlines() or [""])[-1][:200])]

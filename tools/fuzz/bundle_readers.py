@@ -32,17 +32,17 @@ from hearthd.server.settings import BadSettings, as_toml, load
 from hearthd.server.text.templates.chat_template import ChatTemplate
 from hearthd.server.text.tokenizer import Tokenizer
 from tests.baker.compare.test_compare_recording import small
-from tests.fuzz.mutations import damaged_bytes, damaged_json, damaged_toml, hostile_template
-from tests.fuzz.reader import Reader, in_json, written
 from tests.models.bundle.example_manifests import ARRAYS, EXAMPLE
 from tests.server import fakes, templates
+from tools.fuzz.mutations import damaged_bytes, damaged_json, damaged_toml, hostile_template
+from tools.fuzz.reader import Reader, in_json, written
 
 if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
     from hearthd.models.bundle import Manifest
-    from tests.fuzz.reader import Files
+    from tools.fuzz.reader import Files
 
 KEY, BUNDLE = hashlib.sha256(b"key").digest(), hashlib.sha256(b"bundle").digest()
 _ROWS = np.arange(96, dtype=np.uint8)

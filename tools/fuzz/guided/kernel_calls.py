@@ -21,7 +21,7 @@ from hearthd.models.dsl.fused.adapter_products import LANES, MAX_SMALL_RANK, TER
 from hearthd.models.dsl.matrix_format import GROUP, ROWS, STORED
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
-from tests.fuzz.guided.guarded_memory import GuardedMemory
+from tools.fuzz.guided.guarded_memory import GuardedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""One process of libFuzzer with the coverage of this project's Python: `python -m tests.fuzz`.
+"""One process of libFuzzer with the coverage of this project's Python: `python -m tools.fuzz`.
 
-    python -m tests.fuzz.guided.coverage_process GROUP FOLDER SECONDS
+    python -m tools.fuzz.guided.coverage_process GROUP FOLDER SECONDS
 
 FOLDER/GROUP has the inputs, FOLDER/found what was found: each defect once, by its traceback.
 SECONDS and the limit of an input are CPU time.
@@ -20,12 +20,12 @@ from typing import NoReturn
 
 import atheris
 
-from tests.fuzz.guided.coverage import KERNELS
+from tools.fuzz.guided.coverage import KERNELS
 
 with atheris.instrument_imports(include=["hearthd"]):
     from hearthd.server.text.templates import template_budget
-    from tests.fuzz.guided import coverage_inputs
-    from tests.fuzz.guided.cpu_limits import CpuTimeExceeded, cpu_limit
+    from tools.fuzz.guided import coverage_inputs
+    from tools.fuzz.guided.cpu_limits import CpuTimeExceeded, cpu_limit
 
 _TEMPLATE_SECONDS = 0.05  # else most of the time is waited for templates
 _INPUT_SECONDS = 60  # of CPU time
@@ -95,7 +95,7 @@ def main(group: str, folder: Path, seconds: int) -> NoReturn:
 def _prepare(group: str, folder: Path) -> tuple[Path, Path]:
     """Write a group's first inputs and set limits; the folders of inputs and of what is found."""
     if group == KERNELS:
-        from tests.fuzz.guided import kernel_sanitizers
+        from tools.fuzz.guided import kernel_sanitizers
 
         libraries = kernel_sanitizers.build(folder / "libraries")
         coverage_inputs.add(kernel_sanitizers.reader(libraries), coverage_inputs.groups())

@@ -1,10 +1,10 @@
-"""`python -m tests.fuzz`: run every reader on damaged files, or compile random programs or models.
+"""`python -m tools.fuzz`: run every reader on damaged files, or compile random programs or models.
 
-    python -m tests.fuzz --minutes 10
-    python -m tests.fuzz --reader gguf --seed 4711 --runs 1
-    python -m tests.fuzz --programs --minutes 60
-    python -m tests.fuzz --models --minutes 60
-    python -m tests.fuzz --coverage http --minutes 60
+    python -m tools.fuzz --minutes 10
+    python -m tools.fuzz --reader gguf --seed 4711 --runs 1
+    python -m tools.fuzz --programs --minutes 60
+    python -m tools.fuzz --models --minutes 60
+    python -m tools.fuzz --coverage http --minutes 60
 
 Each reader runs in a process of its own, which may allocate --memory MiB and take --seconds per
 file. A hang or a crash in C ends the process, prints its stack, and is a defect, too. The seed of a
@@ -38,10 +38,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from hearthd.server.text.templates import template_budget
-from tests.fuzz.bundle_readers import BUNDLES
-from tests.fuzz.reader import Reader, attempt, group_of, read
-from tests.fuzz.request_readers import REQUESTS
-from tests.fuzz.weights import WEIGHTS
+from tools.fuzz.bundle_readers import BUNDLES
+from tools.fuzz.reader import Reader, attempt, group_of, read
+from tools.fuzz.request_readers import REQUESTS
+from tools.fuzz.weights import WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ _MAX_DEFECTS = 5
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.fuzz", description=__doc__.partition("\n")[0] if __doc__ else None
+        prog="python -m tools.fuzz", description=__doc__.partition("\n")[0] if __doc__ else None
     )
     parser.add_argument(
         "--minutes",
@@ -77,7 +77,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--write-corpus",
         action="store_true",
-        help="write the smallest inputs in --keep to tests/fuzz/corpus",
+        help="write the smallest inputs in --keep to tools/fuzz/corpus",
     )
     parser.add_argument("--coverage", metavar="GROUP", help="fuzz a group of readers by coverage")
     parser.add_argument(
@@ -94,22 +94,22 @@ def main() -> int:
     """Run the readers one after the other; the exit code."""
     arguments = _arguments()
     if arguments.programs:
-        from tests.fuzz.compiled import program_runs  # the readers need no compiler
+        from tools.fuzz.compiled import program_runs  # the readers need no compiler
 
         return program_runs.run(arguments.seed, arguments.minutes, arguments.keep, _say)
     if arguments.models:
-        from tests.fuzz.compiled import model_runs
+        from tools.fuzz.compiled import model_runs
 
         return model_runs.run(arguments.seed, arguments.minutes, arguments.keep, _say)
     if arguments.write_corpus:
-        from tests.fuzz.guided import coverage, coverage_inputs
+        from tools.fuzz.guided import coverage, coverage_inputs
 
         for group in coverage_inputs.groups():
             _say(f"{group:12} {coverage_inputs.write_corpus(group, arguments.keep):4} inputs")
         _say(f"{coverage.KERNELS:12} {coverage_inputs.write_calls(arguments.keep):4} inputs")
         return 0
     if arguments.coverage:
-        from tests.fuzz.guided import coverage
+        from tools.fuzz.guided import coverage
 
         known = [*dict.fromkeys(map(group_of, READERS.values())), coverage.KERNELS]
         if arguments.coverage not in ("all", *known):
@@ -127,7 +127,7 @@ def _in_a_process(name: str, arguments: argparse.Namespace, share: float) -> int
     options = [f"--{key.replace('_', '-')}={getattr(arguments, key)}" for key in shared]
     options += [f"--minutes={arguments.minutes * share}"]
     options += [] if arguments.runs is None else [f"--runs={arguments.runs}"]
-    command = [sys.executable, "-m", "tests.fuzz", "--child", f"--reader={name}", *options]
+    command = [sys.executable, "-m", "tools.fuzz", "--child", f"--reader={name}", *options]
     code = subprocess.run(command, check=False).returncode
     if code not in (0, 1):
         _say(f"{name}: the process ended with {code}")

@@ -1,1 +1,0 @@
-"""Faults that take long to provoke: `python -m tests.faults --help`."""

@@ -1,0 +1,1 @@
+"""Faults that take long to provoke: `python -m tools.faults --help`."""
