@@ -44,7 +44,7 @@ def test_a_recorded_option_that_is_not_valid_is_named(
 
 def test_options_that_an_older_version_recorded_are_read(tmp_path: Path) -> None:
     options = {"precision": "native", "context": 2048, "slots": 4, "target": "host"}
-    for more in ({}, {"activations": "int8"}, {"max_memory": 10**9, "max_kl": 0, "prefix": "p"}):
+    for more in ({}, {"activations": "int8"}, {"max_memory": 10**9, "max_kl": 0}):
         refused(tmp_path, NoWeights, "does not exist", options=options | more)
 
 
