@@ -24,6 +24,9 @@ class Progress(Protocol):
         manager returns with the number of units that are done since the last call.
         """
 
+    def note(self, text: str) -> None:
+        """Show a line that a user should know of."""
+
 
 class TerminalProgress:
     """Show the running stage with its time; leave one line for each completed stage."""
@@ -42,6 +45,10 @@ class TerminalProgress:
         else:
             yield lambda _: None
         self._console.print(f"{time.perf_counter() - start:6.1f} s  {name}", highlight=False)
+
+    def note(self, text: str) -> None:
+        """See Progress."""
+        self._console.print(f"          {text}", highlight=False, markup=False, soft_wrap=True)
 
     def _bar(self, total: int) -> ProgressBar:
         from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn

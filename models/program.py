@@ -143,6 +143,7 @@ class Program:
     """A language model's entry points (the ABI is in models/bundle), caches of a slot, and weights.
 
     fusions   by entry point, how often each rule of models/dsl/fuse.py was applied
+    unfused   by entry point, the reason and the number of what a rule left as it is, by its name
     adapters  the places for LoRA adapters
     """
 
@@ -152,6 +153,7 @@ class Program:
     entry_points: tuple[tuple[EntryPoint, Graph], ...]
     weights: tuple[Weight, ...]
     fusions: Mapping[str, Mapping[str, int]]
+    unfused: Mapping[str, Mapping[str, tuple[str, int]]]
     adapters: AdapterPlaces = NO_PLACES
 
     @property

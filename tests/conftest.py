@@ -64,6 +64,9 @@ class Silent:
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:  # noqa: ARG002
         yield lambda _: None
 
+    def note(self, text: str) -> None:
+        pass
+
 
 def options_for(out: Path, **options: object) -> BakeOptions:
     """The options of `bake gemma3 --precision f32 --out OUT ...`; raises BadOption."""

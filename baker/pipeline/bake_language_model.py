@@ -20,6 +20,7 @@ from hearthd.baker.pipeline.shared_stages import (
     records,
     require_passed,
     statistics,
+    unfused_texts,
     weights_bytes,
     write_weights,
 )
@@ -117,6 +118,8 @@ def _program(plan: LanguagePlan, progress: Progress) -> Program:
                 f"--precision {options.precision} does not support this model: {error}; "
                 "--precision bf16 supports every size"
             ) from error
+    for text in unfused_texts(program.unfused):
+        progress.note(text)
     if plan.max_memory is not None:
         with progress.stage("check the memory limit"):
             check_fits(

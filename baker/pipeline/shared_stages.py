@@ -169,6 +169,21 @@ def statistics(
     }
 
 
+def unfused_texts(unfused: Mapping[str, Mapping[str, tuple[str, int]]]) -> Iterator[str]:
+    """A line for each fusion whose kernel does not take a part of the program, which is slower.
+
+    `unfused` has the reason and the number of such parts by entry point and by fusion.
+    """
+    for fusion in dict.fromkeys(name for refused in unfused.values() for name in refused):
+        points = [point for point, refused in unfused.items() if fusion in refused]
+        reason, count = unfused[points[-1]][fusion]
+        expected = reason.rpartition("): ")[2]
+        yield (
+            f"not fused: {fusion} x{count} in {points[-1]}, one of {len(points)} such entry "
+            f"points: {expected}"
+        )
+
+
 def provenance(record: BakeRecord, source: WeightSource, compiled: CompiledProgram) -> Provenance:
     """The provenance of the new bundle; computes the digests of the weights' files.
 

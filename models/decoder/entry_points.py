@@ -90,6 +90,10 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         entry_points=tuple(zip(points, result.graphs, strict=True)),
         weights=result.weights,
         fusions={point.name: counts for point, counts in zip(points, result.counts, strict=True)},
+        unfused={
+            point.name: unsupported
+            for point, unsupported in zip(points, result.unsupported, strict=True)
+        },
         adapters=result.adapters,
     )
 

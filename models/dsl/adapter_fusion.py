@@ -10,7 +10,7 @@ from hearthd.models.dsl.fused.adapted_products import linear_adapted
 from hearthd.models.dsl.fused.adapter_products import lora_down, lora_up
 from hearthd.models.dsl.fused.quantized_products import linear_quantized
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, rebuilt
-from hearthd.models.dsl.types import DType, TypeRuleError
+from hearthd.models.dsl.types import DType, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ def with_adapted_products(
         attrs = {**_attrs(product), **_attrs(node)}
         try:
             made = linear_adapted(*map(mapped, inputs), **attrs)
-        except TypeRuleError:
+        except Unsupported:
             return None
         counts["adapted"] += 1
         return made

@@ -21,7 +21,14 @@ from hearthd.models.dsl.gradient import pull_back
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, attrs_key, instantiated, rebuilt
 from hearthd.models.dsl.ops.record import Array, Attrs, NoGradient, Op, Reads, Types, Vjp, require
 from hearthd.models.dsl.trace import trace
-from hearthd.models.dsl.types import DslError, DType, NoGradientError, TensorType
+from hearthd.models.dsl.types import (
+    DslError,
+    DType,
+    NoGradientError,
+    TensorType,
+    TypeRuleError,
+    Unsupported,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +140,10 @@ class Fused(Op):
         if len(counts) > 1:
             expected = f"{counts[0]} to {counts[-1]} inputs"
         require(len(types) in counts, f"{expected}, got {len(types)}")
-        self.limits(types, attrs)
+        try:
+            self.limits(types, attrs)
+        except TypeRuleError as error:
+            raise Unsupported(str(error)) from None
         return self.body(types, attrs).outputs[0].type
 
     def _evaluate(self, arrays: tuple[Array, ...], attrs: Attrs) -> Array:

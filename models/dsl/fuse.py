@@ -141,12 +141,14 @@ class Optimized:
     graphs   in the order of those that were given
     weights  what they read, in the order of the model's parameters
     counts   for each graph, how often a rule was applied, by its name
+    unsupported  for each graph, the reason and the number of what a rule left as it is, by its name
     adapters the places for LoRA adapters
     """
 
     graphs: tuple[Graph, ...]
     weights: tuple[Weight, ...]
     counts: tuple[Mapping[str, int], ...]
+    unsupported: tuple[Mapping[str, tuple[str, int]], ...]
     adapters: AdapterPlaces = NO_PLACES
 
 
@@ -171,29 +173,31 @@ def optimized(
     """
     weights = Weights(parameters)
 
-    def stored(matrix: Tensor) -> Storage:
+    def storage_of(matrix: Tensor) -> Storage:
         return storage(next(iter(weights.stored(matrix).sources)))
 
-    stacks = _stacks(graphs, weights, stored)
+    stacks = _stacks(graphs, weights, storage_of)
     stacked = [_with_stacks(graph, stacks, weights) for graph in graphs]
     adapters = NO_PLACES
     if places is not None:
         rewriter = PlaceRewriter(weights, places, [graph for graph, _ in stacked])
         stacked = [(rewriter.rewritten(graph), count) for graph, count in stacked]
         adapters = rewriter.result()
-    store_matrices([graph for graph, _ in stacked], weights, stored)
-    done, counts = [], []
+    store_matrices([graph for graph, _ in stacked], weights, storage_of)
+    done, counts, unsupported = [], [], []
     for graph, count in stacked:
-        graph, read = stored_graph(graph, weights, activation_bits)
-        graph = with_merged_slices(graph)
-        graph, fused_ = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
-        graph, adapted = with_adapted_products(graph, weights.parameters())
+        stored = stored_graph(graph, weights, activation_bits)
+        graph = with_merged_slices(stored.graph)
+        rewrite = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
+        graph, adapted = with_adapted_products(rewrite.graph, weights.parameters())
         done.append(deduplicated(inlined(graph)))
-        counts.append(count + read + fused_ + adapted)
+        counts.append(count + stored.counts + rewrite.counts + adapted)
+        unsupported.append(stored.unsupported | rewrite.unsupported)
     return Optimized(
         graphs=tuple(done),
         weights=weights.read_by(done),
         counts=tuple(counts),
+        unsupported=tuple(unsupported),
         adapters=adapters,
     )
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, readers_of, rebuilt
-from hearthd.models.dsl.types import DslError, TypeRuleError
+from hearthd.models.dsl.types import DslError, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ class Rule:
     pattern      the nodes that are replaced: the last is computed from all the others, and only
                  these may be read from outside
     replacement  (tensors and attributes by the pattern's names) -> a tensor for each of `pattern`;
-                 raises TypeRuleError for shapes that it does not take: those stay as they are
+                 raises Unsupported for what a kernel does not take: that stays as it is
     """
 
     name: str
@@ -154,10 +154,23 @@ def _ranges(
     return tensor, (0, rows), (0, columns)
 
 
+class Rewrite(NamedTuple):
+    """What rules did to a graph.
+
+    graph        after the rules
+    counts       how often each rule was applied, by its name
+    unsupported  matches that a rule did not replace: the reason and the number, by its name
+    """
+
+    graph: Graph
+    counts: Counter[str]
+    unsupported: dict[str, tuple[str, int]]
+
+
 def rewritten(
     graph: Graph, rules: Sequence[Rule], parameters: Mapping[str, Tensor] | None = None
-) -> tuple[Graph, Counter[str]]:
-    """The graph after the rules, and how often each was applied, by its name.
+) -> Rewrite:
+    """Apply rules to a graph.
 
     A node belongs to one match at most; an earlier rule goes first. `parameters` are all weights
     that replacements may read, by name.
@@ -166,25 +179,32 @@ def rewritten(
     readers = readers_of(graph)
     owners: dict[int, _Match] = {}
     counts: Counter[str] = Counter()
+    unsupported: dict[str, tuple[str, int]] = {}
     applied: dict[Op | None, list[Tensor]] = defaultdict(list)
     for tensor in graph.nodes:
         applied[op_of(tensor)].append(tensor)
     for rule in rules:
         for tensor in applied[rule.pattern[-1].op]:
-            match = _find(rule, tensor, owners)
+            try:
+                match = _find(rule, tensor, owners)
+            except Unsupported as error:
+                reason, count = unsupported.get(rule.name, (str(error), 0))
+                unsupported[rule.name] = (reason, count + 1)
+                continue
             if match is not None and _is_safe(match, places, readers):
                 counts[rule.name] += 1
                 owners |= {id(part): match for part in match.nodes.values()}
     if not counts:
-        return graph, counts
+        return Rewrite(graph, counts, unsupported)
 
     def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
         return None if id(node) not in owners else _replaced(owners[id(node)], node, mapped)
 
-    return rebuilt(graph, replace, parameters), counts
+    return Rewrite(rebuilt(graph, replace, parameters), counts, unsupported)
 
 
 def _find(rule: Rule, tensor: Tensor, owners: Mapping[int, _Match]) -> _Match | None:
+    """The match that ends with a tensor; raises Unsupported if a kernel does not take it."""
     if id(tensor) in owners:
         return None
     match = _Match(rule)
@@ -192,10 +212,7 @@ def _find(rule: Rule, tensor: Tensor, owners: Mapping[int, _Match]) -> _Match | 
         return None
     if any(id(part) in owners for part in match.nodes.values()):
         return None
-    try:
-        made = match.replace(lambda x: x)
-    except TypeRuleError:
-        return None
+    made = match.replace(lambda x: x)
     if [one.type for one in made] != [one.type for one in match.outputs]:
         raise DslError(f"{rule.name}: the replacement of {tensor} has other types: got {made}")
     return match

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.graph import Apply, Graph, Parameter, Tensor
-from hearthd.models.dsl.rewrite import Rule, node, rewritten, variables
+from hearthd.models.dsl.rewrite import Rewrite, Rule, node, rewritten, variables
 from hearthd.models.dsl.storage import F32, Storage
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _WEIGHT = "weight"
@@ -168,10 +167,8 @@ def store_matrices(
         weights.store(weight, (key in looked_up and chosen.table) or chosen)
 
 
-def stored_graph(
-    graph: Graph, weights: Weights, activation_bits: int
-) -> tuple[Graph, Counter[str]]:
-    """The graph on stored matrices, and how often a rule was applied.
+def stored_graph(graph: Graph, weights: Weights, activation_bits: int) -> Rewrite:
+    """The graph on stored matrices.
 
     Products with matrices of integers round activations to `activation_bits`, except those with
     tables, which are logits: see models/dsl/activations.py.

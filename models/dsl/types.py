@@ -17,6 +17,7 @@ class DslError(Exception):
 
     DslError
      +- TypeRuleError    an op refuses its inputs' shapes or dtypes, or its attributes
+     |   +- Unsupported  the kernel of a fused op does not take them; the op's function does
      +- VoidError        data was asked of a tensor that has none
      +- NoGradientError  a gradient was asked through an op that states it has none
     """
@@ -24,6 +25,10 @@ class DslError(Exception):
 
 class TypeRuleError(DslError):
     """An op refuses the shapes or dtypes of its inputs, or its attributes."""
+
+
+class Unsupported(TypeRuleError):
+    """The kernel of a fused op does not take these inputs. A graph keeps its function instead."""
 
 
 class VoidError(DslError):

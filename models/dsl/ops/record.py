@@ -202,7 +202,7 @@ class Op:
         try:
             result = self.infer(types, attrs)
         except TypeRuleError as error:
-            raise TypeRuleError(f"{self.name}({_call_text(types, attrs)}): {error}") from None
+            raise type(error)(f"{self.name}({_call_text(types, attrs)}): {error}") from None
         return Tensor(result, Apply(self, inputs, attrs))
 
     @cached_property

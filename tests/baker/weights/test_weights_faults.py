@@ -119,6 +119,9 @@ class Meddler:
             byte_changed(self._path)
         yield lambda _: None
 
+    def note(self, text: str) -> None:
+        pass
+
 
 @pytest.mark.parametrize("stage", ["write the weights", "compute golden values with NumPy"])
 def test_a_bake_whose_weights_change_leaves_nothing(tmp_path: Path, stage: str) -> None:

@@ -326,7 +326,7 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
 
     outputs = tuple(map(build, rule.pattern))
     graph = make_graph(rule.name, tuple(inputs.values()), outputs, {}, {})
-    result, counts = rewritten(graph, (rule,))
+    result, counts, _ = rewritten(graph, (rule,))
     assert counts == {rule.name: 1}
     return graph, result
 

@@ -1,0 +1,42 @@
+"""What a rule does not replace, and why: a kernel that does not take it, or a fault in the rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from hearthd.baker.pipeline.shared_stages import unfused_texts
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.rewrite import Rule, node, rewritten, variables
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
+from tests.models.dsl.test_fuse import LAYERS, OPTIONS, program_of
+
+
+def test_what_a_kernel_does_not_take_is_reported_with_the_reason() -> None:
+    """The attention of Gemma 2 has a soft cap, which the kernel does not have."""
+    program = program_of("gemma2", OPTIONS)
+    assert "attention_cached" not in program.fusions["decode_1"]
+    reason, count = program.unfused["decode_1"]["attention_cached"]
+    assert count == LAYERS
+    assert reason.endswith("expected no soft cap of scores")
+    (text,) = unfused_texts(program.unfused)
+    points = len(program.entry_points)
+    assert text.startswith("not fused: attention_cached x")
+    assert text.endswith(f"one of {points} such entry points: expected no soft cap of scores")
+
+
+def test_nothing_is_reported_where_kernels_take_everything() -> None:
+    assert list(unfused_texts(program_of("gemma3", OPTIONS).unfused)) == []
+
+
+def test_a_fault_in_a_rule_is_an_error() -> None:
+    """It would otherwise leave the slow function in the graph."""
+    (x,) = variables("x")
+    rule = Rule(
+        name="faulty",
+        pattern=(node(ops.negate, x),),
+        replacement=lambda x: (ops.reshape(x, shape=(7,)),),
+    )
+    graph = trace("negated", lambda x: (ops.negate(x),), {"x": TensorType((4,), DType.F32)})
+    with pytest.raises(TypeRuleError, match="reshape"):
+        rewritten(graph, (rule,))
