@@ -285,7 +285,7 @@ def section(
     """The table of a pair, the bundle first, or of a single model."""
     measured = {measurements.heading(model): measurements.rounds[model.name] for model in models}
     target = (
-        TARGETS.get(measurements.about[models[-1].name].quantisation) if len(models) == 2 else None
+        TARGETS.get(measurements.about[models[-1].name].quantization) if len(models) == 2 else None
     )
     title = " against ".join(measured)
     if target is None:

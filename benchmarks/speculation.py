@@ -50,7 +50,7 @@ PROMPTS = {
     "code editing": f"The function:\n\n{_CODE}\nThe same function with the parameter items renamed "
     "to products:\n\ndef total_price(products, tax):\n",
     "quoting": f"{_TEXT}\n\nThe same text again, word for word:\n\nThe lighthouse",
-    "summarising": f"{_TEXT}\n\nA summary of the text about the lighthouse, its keeper Anna "
+    "summarizing": f"{_TEXT}\n\nA summary of the text about the lighthouse, its keeper Anna "
     "Lindqvist and her notebooks:\n\n",
     "prose": "Once upon a time, in a small village by the sea, there lived",
     "questions": "Question: Why is the sky blue?\nAnswer:",

@@ -1,4 +1,4 @@
-"""Gemma 2: Gemma 3 with soft caps, without normalised heads, and with one kind of positions.
+"""Gemma 2: Gemma 3 with soft caps, without normalized heads, and with one kind of positions.
 
 Source: "Gemma 2: Improving Open Language Models at a Practical Size" (2024) and the reference
 implementation google/gemma_pytorch.

@@ -1,4 +1,4 @@
-"""Gemma 3 (text): layers with norms before and after, normalised heads, and sliding layers.
+"""Gemma 3 (text): layers with norms before and after, normalized heads, and sliding layers.
 
 Source: "Gemma 3 Technical Report" (2025) and the reference implementation google/gemma_pytorch.
 """
@@ -56,7 +56,7 @@ class Config(DecoderConfig):
 
 
 class GemmaBlock(nn.Module):
-    """One layer: attention and MLP, each normalised before and after."""
+    """One layer: attention and MLP, each normalized before and after."""
 
     def __init__(self, config: DecoderConfig, self_attn: Layer) -> None:
         self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
@@ -95,13 +95,13 @@ class GemmaModel(DecoderModel):
 
     @override
     def logits(self, x: Tensor) -> Tensor:
-        """Normalised hidden states (N, E) -> logits (N, V)."""
+        """Normalized hidden states (N, E) -> logits (N, V)."""
         logits = super().logits(x)
         return logits if self.logit_cap is None else f.soft_cap(logits, self.logit_cap)
 
 
 class Gemma3(GemmaModel):
-    """Blocks with normalised heads."""
+    """Blocks with normalized heads."""
 
     config: Config
 

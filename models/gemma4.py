@@ -81,7 +81,7 @@ class Config(SharedCacheConfig):
 
 
 class Gemma4Attention(NormedAttention):
-    """Attention whose values are normalised too."""
+    """Attention whose values are normalized too."""
 
     @override
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -134,7 +134,7 @@ class Gemma4(GemmaModel):
 
     @override
     def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
-        """Tokens i32 (N,) at positions i32 (N,) -> normalised hidden states (N, E)."""
+        """Tokens i32 (N,) at positions i32 (N,) -> normalized hidden states (N, E)."""
         h = self.embed(tokens)
         embeddings, ropes = self.layer_embeddings(tokens, h), self.rope_tables(positions)
         for i, block in enumerate(self.layers):

@@ -71,7 +71,7 @@ class Granite(DecoderModel):
 
     @override
     def logits(self, x: Tensor) -> Tensor:
-        """Normalised hidden states (N, E) -> logits (N, V)."""
+        """Normalized hidden states (N, E) -> logits (N, V)."""
         return super().logits(x * (1.0 / self.config.logit_scale))
 
 

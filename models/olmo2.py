@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Olmo2Attention(Attention):
-    """Attention of which queries and keys are normalised before they are split into heads."""
+    """Attention of which queries and keys are normalized before they are split into heads."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config)
@@ -44,7 +44,7 @@ class Olmo2Attention(Attention):
 
 
 class Olmo2Block(nn.Module):
-    """One layer: attention and MLP, each normalised after."""
+    """One layer: attention and MLP, each normalized after."""
 
     def __init__(self, config: DecoderConfig) -> None:
         self.self_attn = Olmo2Attention(config)

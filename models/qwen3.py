@@ -1,4 +1,4 @@
-"""Qwen3: Llama with normalised queries and keys ("Qwen3 Technical Report", 2025)."""
+"""Qwen3: Llama with normalized queries and keys ("Qwen3 Technical Report", 2025)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hearthd.models.qwen2 import qwen_fields
 
 
 class Qwen3(DecoderModel):
-    """Blocks with normalised heads."""
+    """Blocks with normalized heads."""
 
     def __init__(self, config: DecoderConfig) -> None:
         blocks = [Block(config, NormedAttention(config), MLP(config)) for _ in range(config.layers)]

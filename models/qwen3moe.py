@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Qwen3Moe(DecoderModel):
-    """Blocks with normalised heads; some have experts, and the others an MLP."""
+    """Blocks with normalized heads; some have experts, and the others an MLP."""
 
     def __init__(self, config: ExpertsConfig) -> None:
         blocks = [

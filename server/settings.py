@@ -166,7 +166,7 @@ class Settings(BaseSettings):
     strict_fields: bool = _setting(
         "Access",
         False,
-        "Reject a request with an unknown field, or one that would not be honoured, with status "
+        "Reject a request with an unknown field, or one that would not be honored, with status "
         "400. Otherwise such fields are ignored and listed in the header Warning, unless the "
         "answer would be wrong without them.",
     )

@@ -42,7 +42,7 @@ def hidden_states(
     folder: Path,
     matrix: Callable[[str, Tensor, Array, Array], Array],
 ) -> NDArray[np.float32]:
-    """The normalised hidden states f32 (S * T, E) of texts, token ids i32 (S, T).
+    """The normalized hidden states f32 (S * T, E) of texts, token ids i32 (S, T).
 
     matrix  (parameter, inputs, their values x (..., K), weight (N, K)) -> the matrix that x is
             multiplied by, for each product with a parameter, in their order
@@ -125,7 +125,7 @@ def logits(
     states: NDArray[np.float32],
     folder: Path,
 ) -> NDArray[np.float32]:
-    """The logits f32 (N, V) of normalised hidden states (N, E), with the head as it is."""
+    """The logits f32 (N, V) of normalized hidden states (N, E), with the head as it is."""
     model = architecture.model(config)
     inputs = {"states": TensorType(states.shape, DType.F32)}
     graph = trace("logits", lambda x: (model.logits(x),), inputs, parameters=model.parameters())
@@ -135,7 +135,7 @@ def logits(
 
 
 def _graph(model: Decoder, count: int, length: int) -> Graph:
-    """Read `count` sequences of `length` tokens: the normalised hidden states (N, E)."""
+    """Read `count` sequences of `length` tokens: the normalized hidden states (N, E)."""
     layers = range(model.config.cached_layers)
     inputs = {"tokens": TensorType((count * length,), DType.I32)}
     inputs |= {f"start.{i}": TensorType((1,), DType.I32) for i in range(count)}

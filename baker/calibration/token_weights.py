@@ -152,7 +152,7 @@ class Gradients:
         return evaluate(self.graph, [tokens], self._weights, replace=replace)[1:]
 
     def _by_states(self, states: Floats, first: int, bits: np.random.BitGenerator) -> Floats:
-        """The gradient by normalised hidden states (T, E)."""
+        """The gradient by normalized hidden states (T, E)."""
         result = np.zeros_like(states)
         rows = max(1, _LOGITS_BYTES // (4 * self._model.config.vocab_size))
         chosen = range(first, len(states), STRIDE)

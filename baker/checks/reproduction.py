@@ -12,7 +12,7 @@ from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.pipeline.bake import bake, bakeable
 from hearthd.baker.pipeline.bake_gru import GRU
 from hearthd.baker.pipeline.bake_options import BadOption, bake_options, recorded_options
-from hearthd.baker.pipeline.bill_of_materials import read_licence, write_manifest_and_bill
+from hearthd.baker.pipeline.bill_of_materials import read_license, write_manifest_and_bill
 from hearthd.baker.pipeline.origin import hearth, source_records, tools
 from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.temporary_folder import temporary_folder
@@ -65,7 +65,7 @@ def reproduce(
         made = read_manifest(out)
         # Equal bytes may have another file name here, or come from another package.
         same = replace(made.provenance, sources=origin.sources)
-        write_manifest_and_bill(out, replace(made, provenance=same), read_licence(out))
+        write_manifest_and_bill(out, replace(made, provenance=same), read_license(out))
         return list(compare(bundle, out))
 
 

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from hearthd.baker.atomic_folder import BakeError, folder_beside
 from hearthd.baker.compiler.targets import runnable
 from hearthd.baker.parameters.parameter_writer import Located
-from hearthd.baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
+from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_and_bill
 from hearthd.baker.pipeline.shared_stages import (
     Workspace,
     compile_in_background,
@@ -124,7 +124,7 @@ def bake_arrays(
         manifest = write_manifest_and_bill(
             folder,
             _manifest(model, workspace, functions, compiled),
-            licence_of(model.source),
+            license_of(model.source),
         )
         for program_file in runnable(manifest):
             with progress.stage(f"compare {program_file.file} with golden values"):

@@ -9,7 +9,7 @@ from hearthd.baker.atomic_folder import BakeError, folder_beside
 from hearthd.baker.calibration.calibration_text import calibration_text, sequences
 from hearthd.baker.compiler import targets
 from hearthd.baker.pipeline.auto_stage import AutoStage
-from hearthd.baker.pipeline.bill_of_materials import licence_of, write_manifest_and_bill
+from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_and_bill
 from hearthd.baker.pipeline.calibration_stage import Calibration, layers_to_round
 from hearthd.baker.pipeline.golden_stage import golden_stage
 from hearthd.baker.pipeline.memory_plan import check_fits, footprint
@@ -159,7 +159,7 @@ def _make(inputs: _BakeInputs) -> None:
 
 def _write_manifest(inputs: _BakeInputs, manifest: LanguageManifest) -> LanguageManifest:
     return write_manifest_and_bill(
-        inputs.workspace.folder, manifest, licence_of(inputs.plan.model.source)
+        inputs.workspace.folder, manifest, license_of(inputs.plan.model.source)
     )
 
 

@@ -1,6 +1,6 @@
 """bom.cdx.json: what a bundle was made from, as a CycloneDX 1.6 bill of materials for models.
 
-It is made of the manifest and the licence of the weights alone, so that the same bake writes the
+It is made of the manifest and the license of the weights alone, so that the same bake writes the
 same bytes: it has no date, and its serial number is a digest of its text.
 """
 
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 BILL = "bom.cdx.json"
 _FORMAT = {"bomFormat": "CycloneDX", "specVersion": "1.6"}
-# SPDX identifiers. Model cards write them in lower case, and other licences by names of their own.
+# SPDX identifiers. Model cards write them in lower case, and other licenses by names of their own.
 _SPDX = ("Apache-2.0", "BSD-3-Clause", "CC-BY-4.0", "CC-BY-NC-4.0", "CC-BY-SA-4.0", "MIT")
-_LICENCE = re.compile(r"^license: *[\"']?([^\"'\n]+)", re.MULTILINE)
+_LICENSE = re.compile(r"^license: *[\"']?([^\"'\n]+)", re.MULTILINE)
 _MODEL_CARD = "README.md"
 _MAX_CARD, _MAX_NAME = 1 << 16, 200  # characters that are read of a card, and kept of a name
 
 
-def write_manifest_and_bill(folder: Path, manifest: M, licence: str | None) -> M:
+def write_manifest_and_bill(folder: Path, manifest: M, license_name: str | None) -> M:
     """Write the bill of materials, then the manifest; returns the manifest, which lists the bill.
 
-    `licence` is that of the weights; None if they do not name one.
+    `license_name` is that of the weights; None if they do not name one.
     """
     files = tuple(record for record in manifest.files if record.name != BILL)
-    bill = _bill(replace(manifest, files=files), licence)
+    bill = _bill(replace(manifest, files=files), license_name)
     (folder / BILL).write_text(_text(bill), encoding="utf-8")
     complete = replace(manifest, files=(*files, record_file(folder / BILL)))
     write_manifest(folder, complete)
@@ -56,31 +56,31 @@ def write_manifest_and_bill(folder: Path, manifest: M, licence: str | None) -> M
     return complete
 
 
-def read_licence(bundle: Path) -> str | None:
-    """The licence in the bill of materials of a bundle."""
+def read_license(bundle: Path) -> str | None:
+    """The license in the bill of materials of a bundle."""
     bill = json.loads((bundle / BILL).read_text(encoding="utf-8"))
-    licences = bill["metadata"]["component"].get("licenses")
-    return next(iter(licences[0]["license"].values())) if licences else None
+    licenses = bill["metadata"]["component"].get("licenses")
+    return next(iter(licenses[0]["license"].values())) if licenses else None
 
 
-def licence_of(source: WeightSource) -> str | None:
-    """The licence that weights name: in the metadata of GGUF, config.json or the model card."""
+def license_of(source: WeightSource) -> str | None:
+    """The license that weights name: in the metadata of GGUF, config.json or the model card."""
     metadata = source.metadata()
     named = metadata.get("general.license" if source.format == "gguf" else "license")
     if named == "other":
         named = metadata.get("general.license.name", named)
     if not named and source.folder is not None:
-        named = _licence_in_card(source.folder / _MODEL_CARD)
+        named = _license_in_card(source.folder / _MODEL_CARD)
     return named.strip()[:_MAX_NAME] or None if isinstance(named, str) else None
 
 
-def _licence_in_card(card: Path) -> str | None:
-    """The licence in the front matter of a model card, if there is one."""
+def _license_in_card(card: Path) -> str | None:
+    """The license in the front matter of a model card, if there is one."""
     if not card.is_file():
         return None
     with card.open(encoding="utf-8", errors="replace") as file:
         parts = file.read(_MAX_CARD).split("---\n", 2)
-    match = _LICENCE.search(parts[1]) if len(parts) > 2 and not parts[0] else None
+    match = _LICENSE.search(parts[1]) if len(parts) > 2 and not parts[0] else None
     return match and match[1]
 
 
@@ -91,9 +91,9 @@ def _text(bill: dict[str, Any]) -> str:
     return json.dumps(numbered, indent=1, ensure_ascii=False) + "\n"
 
 
-def _bill(manifest: Manifest, licence: str | None) -> dict[str, Any]:
+def _bill(manifest: Manifest, license: str | None) -> dict[str, Any]:
     origin = manifest.provenance
-    licences = {"licenses": [{"license": _licence(licence)}]} if licence else {}
+    licenses = {"licenses": [{"license": _license(license)}]} if license else {}
     datasets = list(_datasets(manifest))
     hashes = [file for file in manifest.files if file.name == PARAMETERS]
     model = {
@@ -101,7 +101,7 @@ def _bill(manifest: Manifest, licence: str | None) -> dict[str, Any]:
         "bom-ref": "model",
         "name": origin.model,
         **(_hashes(hashes[0]) if hashes else {}),
-        **licences,
+        **licenses,
         "pedigree": {"ancestors": [_weights(source) for source in origin.sources]},
         "modelCard": {
             "modelParameters": {
@@ -167,7 +167,7 @@ def _datasets(manifest: Manifest) -> Iterator[dict[str, Any]]:
     }
 
 
-def _licence(name: str) -> dict[str, str]:
+def _license(name: str) -> dict[str, str]:
     spdx = next((known for known in _SPDX if known.lower() == name.lower()), None)
     return {"id": spdx} if spdx else {"name": name}
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _POINTS_PER_INCH = 72
 _WIDTH, _HEIGHT = 400, 240  # points
-# Grey and colors of medium brightness can be read on a light and on a dark page.
+# Gray and colors of medium brightness can be read on a light and on a dark page.
 _GREY = "#808080"
 _COLORS = ["2a9d8f", "e07a3f", "4a7fc1", "a86bb5", "8a9a2e", "c2577f"]
 _STYLE: dict[Any, object] = {

@@ -65,7 +65,7 @@ def golden_rows(
     """The cached keys and values of each prompt's last token, in the second layer.
 
     In the first one of a model with one layer, and with activations of int8: an activation that is
-    rounded to its other neighbour changes later layers by about as much as rounding itself. Returns
+    rounded to its other neighbor changes later layers by about as much as rounding itself. Returns
     no rows for caches of f32. The runtime has read each prompt in a slot of its own.
     """
     keys = [at for at, spec in enumerate(caches) if spec.name.endswith(".key")]

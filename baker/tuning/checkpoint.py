@@ -1,6 +1,6 @@
 """The state of a run in one file, from which it goes on with the same bits.
 
-checkpoint.safetensors has the adapter, the optimiser's state and the best adapter so far as
+checkpoint.safetensors has the adapter, the optimizer's state and the best adapter so far as
 tensors, and in its metadata the options of the run and what has been measured.
 """
 

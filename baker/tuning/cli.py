@@ -182,7 +182,7 @@ def _tune(
 ) -> None:
     """Tune a LoRA adapter of a model on examples.
 
-    The model's matrices are frozen, as bf16; the adapter and the optimiser are f32. Writes
+    The model's matrices are frozen, as bf16; the adapter and the optimizer are f32. Writes
     adapter_config.json and adapter_model.safetensors, as PEFT does, the loss as loss.svg, and
     checkpoint.safetensors.
     """

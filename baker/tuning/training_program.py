@@ -1,4 +1,4 @@
-"""The compiled program that tunes an adapter: losses, gradients and the update of the optimiser.
+"""The compiled program that tunes an adapter: losses, gradients and the update of the optimizer.
 
 For each length of batch it has a function that adds gradients to sums and, for validation, one that
 only computes the loss; and one function that updates the adapter. The model's matrices are frozen.
@@ -60,7 +60,7 @@ class TrainingProgram:
     """The traced functions, and the types of what they hand from step to step, by name.
 
     adapters    A and B of each matrix
-    state       of the optimiser
+    state       of the optimizer
     recomputes  whether gradients compute values again instead of keeping them
     """
 
@@ -171,7 +171,7 @@ def compile_program(
 
 
 class Trainer:
-    """A compiled program; the adapter and the optimiser's state stay on the device."""
+    """A compiled program; the adapter and the optimizer's state stay on the device."""
 
     def __init__(self, traced: TrainingProgram, folder: Path, begin: Mapping[str, Array]) -> None:
         """Load the program of a folder; `begin` has the adapter and, unless zeros, the state."""
@@ -215,7 +215,7 @@ class Trainer:
         return self._arrays(self._traced.adapters, self._adapters)
 
     def state(self) -> dict[str, Array]:
-        """Copies of the optimiser's state, by name."""
+        """Copies of the optimizer's state, by name."""
         return self._arrays(self._traced.state, self._state)
 
     def _call(self, name: str, arguments: list[Any], kept: int) -> tuple[list[Any], float]:

@@ -87,7 +87,7 @@ class Measurements:
     def build(self, model: Model) -> str:
         """The precision of the weights and the logits."""
         exact = ", exact logits" if model.exact else ""
-        return f"{self.about[model.name].quantisation}{exact}"
+        return f"{self.about[model.name].quantization}{exact}"
 
     def heading(self, model: Model) -> str:
         """The name of the model in tables and plots."""

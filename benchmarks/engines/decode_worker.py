@@ -37,13 +37,13 @@ _SLOT = 0
 class EngineDescription:
     """The measured engine and its model.
 
-    quantisation   the precision of the bundle, or the format of the GGUF file
+    quantization   the precision of the bundle, or the format of the GGUF file
     weights_bytes  of the weights that every token reads: with tied embeddings, the whole table is
                    read as the output head
     versions       of the engine
     """
 
-    quantisation: str
+    quantization: str
     weights_bytes: int
     versions: dict[str, str]
 
@@ -60,7 +60,7 @@ def open_hearth(
     # Without `exact`, a step reads few blocks of the arrays that refine the head.
     refining = 0 if exact else manifest.statistics["refining_bytes"]
     about = EngineDescription(
-        quantisation=manifest.precision,
+        quantization=manifest.precision,
         weights_bytes=manifest.statistics["weights_bytes"] - refining,
         versions={"hearth": version()},
     )
@@ -73,7 +73,7 @@ def open_llama(
     """llama.cpp with its defaults: weights are repacked for the fastest kernels of the CPU."""
     runtime = LlamaCpp(model, context=context, threads=threads, profile=FASTEST)
     about = EngineDescription(
-        quantisation=runtime.quantisation,
+        quantization=runtime.quantization,
         weights_bytes=runtime.weights_bytes,
         versions={"llama-cpp-python": runtime.version},
     )

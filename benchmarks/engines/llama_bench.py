@@ -50,7 +50,7 @@ class LlamaBench:
                 figures[f"decode_{depth}"] = float(row["avg_ts"])
         about = EngineDescription(
             # such as "gemma3 270M Q4_K - Medium"
-            quantisation=rows[0]["model_type"].split(" ", 2)[2],
+            quantization=rows[0]["model_type"].split(" ", 2)[2],
             weights_bytes=rows[0]["model_size"],
             versions={self.name: str(rows[0]["build_commit"])},
         )

@@ -54,13 +54,13 @@ class Decoder(Protocol):
         """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
 
     def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
-        """Tokens i32 (N,) at positions i32 (N,) -> their normalised hidden states (N, E).
+        """Tokens i32 (N,) at positions i32 (N,) -> their normalized hidden states (N, E).
 
         Keys and values of the tokens go into the layers' caches.
         """
 
     def logits(self, x: Tensor) -> Tensor:
-        """Normalised hidden states (N, E) -> logits (N, V)."""
+        """Normalized hidden states (N, E) -> logits (N, V)."""
 
 
 def program(model: Decoder, options: ProgramOptions) -> Program:
@@ -148,7 +148,7 @@ def read(
     buffers  by layer, then by sequence: see LayerCache
     keys     all positions are below it
 
-    Returns the normalised hidden states (N, E), and the layers' caches with the tokens in them.
+    Returns the normalized hidden states (N, E), and the layers' caches with the tokens in them.
     """
     count = tokens.shape[0] // len(starts)
     positions = ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)

@@ -75,7 +75,7 @@ class Attention(nn.Module):
 
 
 class NormedAttention(Attention):
-    """Attention of which each head of queries and keys is normalised."""
+    """Attention of which each head of queries and keys is normalized."""
 
     def __init__(self, config: DecoderConfig, *, scale: float | None = None) -> None:
         super().__init__(config, scale=scale)
@@ -117,7 +117,7 @@ class Scale(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: attention and MLP, each normalised before."""
+    """One layer: attention and MLP, each normalized before."""
 
     def __init__(
         self, config: DecoderConfig, self_attn: Layer, mlp: Callable[[Tensor], Tensor]
@@ -161,7 +161,7 @@ class DecoderModel(nn.Module):
         return [table if config.rotates(layer) else None for layer, table in enumerate(tables)]
 
     def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
-        """Tokens i32 (N,) at positions i32 (N,) -> normalised hidden states (N, E)."""
+        """Tokens i32 (N,) at positions i32 (N,) -> normalized hidden states (N, E)."""
         h = self.embed(tokens)
         ropes = self.rope_tables(positions)
         for block, rope, cache in zip(self.layers, ropes, caches, strict=True):
@@ -169,7 +169,7 @@ class DecoderModel(nn.Module):
         return self.norm(h)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Normalised hidden states (N, E) -> logits (N, V)."""
+        """Normalized hidden states (N, E) -> logits (N, V)."""
         return self.embed_tokens.logits(x) if self.lm_head is None else self.lm_head(x)
 
     def window(self, layer: int) -> int | None:

@@ -61,7 +61,7 @@ def answer_loss(
 
 
 def whole_sequence_states(model: Decoder, tokens: Tensor, sequences: int) -> Tensor:
-    """Normalised hidden states (N, E) of sequences of equal length, each from position 0."""
+    """Normalized hidden states (N, E) of sequences of equal length, each from position 0."""
     length = tokens.shape[0] // sequences
     one = ops.iota(shape=(length,), axis=0, dtype=DType.I32)
     positions = ops.concatenate(*[one] * sequences, axis=0)

@@ -61,7 +61,7 @@ class SharedCacheConfig(DecoderConfig):
 
 
 class SharedAttention(nn.Module):
-    """Attention with normalised queries over the keys and values of another layer."""
+    """Attention with normalized queries over the keys and values of another layer."""
 
     def __init__(self, config: DecoderConfig, *, scale: float) -> None:
         self.scale = scale

@@ -44,7 +44,7 @@ plain_sum = node(ops.add, h, y)
 
 
 def both(pair: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum, and the sum normalised, of one kernel's result."""
+    """The sum, and the sum normalized, of one kernel's result."""
     return f.at(pair, 0), f.at(pair, 1)
 
 

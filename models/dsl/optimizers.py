@@ -1,6 +1,6 @@
-"""Optimisers: from weights, gradients and a state to the next weights and state, in ops.
+"""Optimizers: from weights, gradients and a state to the next weights and state, in ops.
 
-They know names and types, and no model. All that an optimiser remembers from one step to the next
+They know names and types, and no model. All that an optimizer remembers from one step to the next
 is its state, which starts as zeros.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Optimizer(Protocol):
-    """The interface of an optimiser in a training step."""
+    """The interface of an optimizer in a training step."""
 
     def state(self, weights: Mapping[str, TensorType]) -> dict[str, TensorType]:
         """The types of the state, by name, for weights of these types."""

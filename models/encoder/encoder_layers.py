@@ -45,7 +45,7 @@ class FeedForward(nn.Module):
 
 
 class EncoderBlock(nn.Module):
-    """One layer: attention and MLP, each added to its input and normalised."""
+    """One layer: attention and MLP, each added to its input and normalized."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.self_attn = SelfAttention(config)

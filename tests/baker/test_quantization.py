@@ -48,7 +48,7 @@ def test_bf16_rounds_to_nearest_even(block: NDArray[np.float32]) -> None:
 
 
 def test_bf16_ties_go_to_even() -> None:
-    # One and three halves of the last bit above 1: both neighbours are equally near.
+    # One and three halves of the last bit above 1: both neighbors are equally near.
     block = np.array([[1 + 2**-8, 1 + 3 * 2**-8]], np.float32)
     np.testing.assert_array_equal(to_bf16(block).astype(np.float32), [[1, 1 + 2**-6]])
 

@@ -174,7 +174,7 @@ def test_a_pair_has_the_goals_of_its_quality(tmp_path: Path) -> None:
     kinds = {"ours": "int8-g32", "q8.gguf": "Q8_0"}
     measurements = Measurements(
         about={
-            n: EngineDescription(quantisation=k, weights_bytes=1, versions={})
+            n: EngineDescription(quantization=k, weights_bytes=1, versions={})
             for n, k in kinds.items()
         },
         rounds={"ours": [{"decode_128": 90.0}], "q8.gguf": [{"decode_128": 50.0}]},
@@ -224,7 +224,7 @@ def test_llama_bench_measures_the_same_lengths(tmp_path: Path, help_text: str) -
         "prefill_128": 128, "prefill_512": 512, "decode_128": 64, "decode_1024": 512,
     }  # fmt: skip
     assert about == EngineDescription(
-        quantisation="Q4_K - Medium", weights_bytes=253, versions={"fork": "abc"}
+        quantization="Q4_K - Medium", weights_bytes=253, versions={"fork": "abc"}
     )
     model = Model(path=tmp_path / "a.gguf", bench=bench)
     assert (model.name, model.engine) == ("a.gguf in fork", "fork")

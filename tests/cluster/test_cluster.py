@@ -70,7 +70,7 @@ def test_the_openai_client_gets_the_same_answer_with_and_without_a_stream(
         ("port", 80, "set it in the Serve config"),
     ],
 )
-def test_settings_that_a_cluster_cannot_honour_are_rejected(
+def test_settings_that_a_cluster_cannot_honor_are_rejected(
     setting: str, value: Any, reason: str
 ) -> None:
     from hearthd.server.cluster.application import hearth_app

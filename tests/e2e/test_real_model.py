@@ -324,7 +324,7 @@ def test_verify_has_the_same_bits_as_repeated_decodes(
 def test_logits_near_the_best_one_are_those_of_an_exact_step(
     bundles: Bundles, tokens: list[int]
 ) -> None:
-    """What may be drawn has the same bits; the rest is near; and a neighbour's wish is its own."""
+    """What may be drawn has the same bits; the rest is near; and a neighbor's wish is its own."""
     _, runtime = open_bundle(bundles["int8-g32"], threads=None)
     for slot in (0, 1):
         runtime.prefill(slot, tokens[:40], 0)

@@ -95,7 +95,7 @@ class LlamaCpp:
         return str(self._api.__version__)
 
     @property
-    def quantisation(self) -> str:
+    def quantization(self) -> str:
         """The format of the weights by llama.cpp's name, such as Q8_0."""
         text = ctypes.create_string_buffer(_DESCRIPTION)
         self._api.llama_model_desc(self._model, text, _DESCRIPTION)

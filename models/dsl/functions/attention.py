@@ -58,7 +58,7 @@ def rope_table(
     shape = (positions.shape[0], head_dim // 2)
 
     def step(values: NDArray[np.float64]) -> Tensor:
-        """The difference of the angles of neighbouring positions, as i32 that wraps around."""
+        """The difference of the angles of neighboring positions, as i32 that wraps around."""
         fixed = ops.constant(value=values.astype(np.uint32).view(np.int32))
         return ops.broadcast(fixed, shape=shape, axes=(1,))
 

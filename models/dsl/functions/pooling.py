@@ -103,8 +103,8 @@ def upsample2d_bilinear(x: Tensor, scale: int) -> Tensor:
         phases = []
         for phase in range(scale):
             away = (phase + 0.5) / scale - 0.5  # from the middle, in pixels
-            neighbour = before if away < 0 else behind
-            phases.append(x * (1.0 - abs(away)) + neighbour * abs(away))
+            neighbor = before if away < 0 else behind
+            phases.append(x * (1.0 - abs(away)) + neighbor * abs(away))
         x = _interleaved(phases, axis)
     return x
 

@@ -23,7 +23,7 @@ WORKGROUPS = 16
 # took as long.
 _FETCHED = 1 << 16
 # Of a call with more than _MANY workgroups, such as one for each row of a prefill, a thread takes
-# _TOGETHER at a time: to take one and to count it takes as long as to normalise a row.
+# _TOGETHER at a time: to take one and to count it takes as long as to normalize a row.
 _MANY, _TOGETHER = 64, 4
 # The state of chain.h.
 STATE = TensorType((48,), DType.I32)

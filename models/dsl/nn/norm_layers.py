@@ -15,7 +15,7 @@ __all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
 
 
 class RMSNorm(Module):
-    """Root-mean-square normalisation of the last axis, times a learned factor."""
+    """Root-mean-square normalization of the last axis, times a learned factor."""
 
     def __init__(self, width: int, eps: float, *, dtype: DType = DType.F32) -> None:
         self.weight = parameter(width, dtype=dtype)

@@ -1,11 +1,11 @@
-// Colour code with highlight.js, which is loaded for the first block of code.
+// Color code with highlight.js, which is loaded for the first block of code.
 
 const MAX_LENGTH = 50_000; // characters
 
 let library = null;
 let loading = null;
 
-/** Colour the text of an element, if the language is known. */
+/** Color the text of an element, if the language is known. */
 export async function highlight(element, language) {
   const text = element.textContent;
   if (text.length > MAX_LENGTH) return;

@@ -1,4 +1,4 @@
-// Tables, code blocks and formulas of rendered Markdown: a box that scrolls, colours, a copy button,
+// Tables, code blocks and formulas of rendered Markdown: a box that scrolls, colors, a copy button,
 // typeset math. The libraries for code and math are loaded when the first one appears.
 
 import { highlight } from "../markdown/highlight.js";

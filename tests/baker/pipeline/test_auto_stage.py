@@ -216,7 +216,7 @@ def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
     calibration = Recording(source, model.architecture, GROUPED, read, tmp_path, Silent())
     choice = choice_of(plan, calibration)
     assert precisions(choice) == ["native", "native a8", "mixed a8"]
-    kept = {name for name, storage in native.items() if storage.startswith(("int4", "iq4"))}
+    kept = {name for name, storage in native.items() if storage.startswith("int4")}
     layers = {name for name in source.parameters if name.startswith("layers.")}
     matrices = {name for name in layers if source.parameters[name].ndim == 2}
     assert 0 < len(kept & matrices) < len(matrices)

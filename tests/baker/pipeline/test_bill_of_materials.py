@@ -13,8 +13,8 @@ import pytest
 from hearthd.baker.calibration import calibration_text
 from hearthd.baker.pipeline.bill_of_materials import (
     BILL,
-    licence_of,
-    read_licence,
+    license_of,
+    read_license,
     write_manifest_and_bill,
 )
 from hearthd.models.bundle import CALIBRATION, FileRecord, SourceRecord, read_manifest, record_file
@@ -30,8 +30,8 @@ SOURCE = SourceRecord(
 )
 
 
-def bill_of(folder: Path, manifest: Manifest, licence: str | None = None) -> dict[str, Any]:
-    write_manifest_and_bill(folder, manifest, licence)
+def bill_of(folder: Path, manifest: Manifest, license: str | None = None) -> dict[str, Any]:
+    write_manifest_and_bill(folder, manifest, license)
     bill: dict[str, Any] = json.loads((folder / BILL).read_text(encoding="utf-8"))
     return bill
 
@@ -41,14 +41,14 @@ def record(name: str, digest: str = "cd" * 32) -> FileRecord:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-@pytest.mark.parametrize("licence", [None, "apache-2.0", "gemma"])
-def test_the_official_schema_accepts_it(example: str, licence: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("license", [None, "apache-2.0", "gemma"])
+def test_the_official_schema_accepts_it(example: str, license: str | None, tmp_path: Path) -> None:
     json_ = pytest.importorskip("cyclonedx.validation.json", reason="installed by the extra dev")
     from cyclonedx.schema import SchemaVersion
 
     provenance = replace(EXAMPLE.provenance, sources=(SOURCE,))
     manifest = replace(EXAMPLES[example], provenance=provenance, files=(record("params.irpa"),))
-    bill = bill_of(tmp_path, replace(manifest, precision="int4-g32"), licence)
+    bill = bill_of(tmp_path, replace(manifest, precision="int4-g32"), license)
     validator = json_.JsonStrictValidator(SchemaVersion.V1_6)
     assert validator.validate_str(json.dumps(bill)) is None
     del bill["metadata"]["component"]["name"]
@@ -100,13 +100,13 @@ def test_the_manifest_lists_the_bill_once(tmp_path: Path) -> None:
     once = write_manifest_and_bill(tmp_path, EXAMPLE, "gemma")
     assert once.files == (*EXAMPLE.files, record_file(tmp_path / BILL))
     assert read_manifest(tmp_path) == once
-    assert write_manifest_and_bill(tmp_path, once, read_licence(tmp_path)) == once
+    assert write_manifest_and_bill(tmp_path, once, read_license(tmp_path)) == once
 
 
-@pytest.mark.parametrize("licence", ["gemma", "MIT", None])
-def test_the_licence_is_read_again(licence: str | None, tmp_path: Path) -> None:
-    bill_of(tmp_path, EXAMPLE, licence)
-    assert read_licence(tmp_path) == licence
+@pytest.mark.parametrize("license", ["gemma", "MIT", None])
+def test_the_license_is_read_again(license: str | None, tmp_path: Path) -> None:
+    bill_of(tmp_path, EXAMPLE, license)
+    assert read_license(tmp_path) == license
 
 
 def test_the_calibration_text_is_a_dataset(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ class Weights:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "licence"),
+    ("metadata", "license"),
     [
         ({"general.license": "gemma"}, "gemma"),
         ({"general.license": "other", "general.license.name": "lfm1.0"}, "lfm1.0"),
@@ -151,13 +151,13 @@ class Weights:
         ({}, None),
     ],
 )
-def test_the_licence_in_a_gguf_file(metadata: dict[str, object], licence: str | None) -> None:
+def test_the_license_in_a_gguf_file(metadata: dict[str, object], license: str | None) -> None:
     weights: Any = Weights(metadata, None)
-    assert licence_of(weights) == licence
+    assert license_of(weights) == license
 
 
 @pytest.mark.parametrize(
-    ("card", "licence"),
+    ("card", "license"),
     [
         ("---\nlanguage: en\nlicense: apache-2.0\ntags:\n- x\n---\n# Model\n", "apache-2.0"),
         ('---\nlicense: "mit"\n---\n', "mit"),
@@ -167,10 +167,10 @@ def test_the_licence_in_a_gguf_file(metadata: dict[str, object], licence: str | 
         (None, None),
     ],
 )
-def test_the_licence_in_a_folder(card: str | None, licence: str | None, tmp_path: Path) -> None:
+def test_the_license_in_a_folder(card: str | None, license: str | None, tmp_path: Path) -> None:
     if card is not None:
         (tmp_path / "README.md").write_text(card)
     weights: Any = Weights({}, tmp_path)
-    assert licence_of(weights) == licence
+    assert license_of(weights) == license
     named: Any = Weights({"license": "cc-by-4.0"}, tmp_path)
-    assert licence_of(named) == "cc-by-4.0"
+    assert license_of(named) == "cc-by-4.0"

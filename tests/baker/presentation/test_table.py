@@ -15,8 +15,8 @@ TABLE = Table(
 )
 
 
-def in_terminal(table: Table, *, colour: bool = False) -> str:
-    console = Console(width=80, force_terminal=colour, color_system="standard" if colour else None)
+def in_terminal(table: Table, *, color: bool = False) -> str:
+    console = Console(width=80, force_terminal=color, color_system="standard" if color else None)
     with console.capture() as captured:
         console.print(terminal_table(table))
     return captured.get()
@@ -29,7 +29,7 @@ def test_the_terminal_shows_every_cell_as_it_is() -> None:
 
 
 def test_only_failed_rows_are_red() -> None:
-    lines = in_terminal(TABLE, colour=True).splitlines()
+    lines = in_terminal(TABLE, color=True).splitlines()
     red = [line for line in lines if "\x1b[31m" in line]
     assert len(red) == 1
     assert "indented" in red[0]

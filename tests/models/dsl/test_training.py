@@ -1,4 +1,4 @@
-"""value_and_grad, losses and optimisers: against formulas in NumPy, and compiled against both."""
+"""value_and_grad, losses and optimizers: against formulas in NumPy, and compiled against both."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_gradients_of_losses_equal_finite_differences() -> None:
     assert check_gradient(traced(f.mean_squared_error, pair), pair, rng) == 2
 
 
-# --- optimisers
+# --- optimizers
 
 
 def update_graph(

@@ -1,4 +1,4 @@
-"""Losses and optimisers against PyTorch's."""
+"""Losses and optimizers against PyTorch's."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_mean_squared_error_and_its_gradient(shape: list[int], seed: int) -> Non
 
 @pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "adamw"])
 def test_optimizers(name: str) -> None:
-    """Ten steps in float64, on gradients that PyTorch's optimiser is given too."""
+    """Ten steps in float64, on gradients that PyTorch's optimizer is given too."""
     rng = np.random.default_rng(4)
     graph = update_graph(OPTIMIZERS[name], {"w": (3, 2)}, DType.F64)
     weight = rng.normal(size=(3, 2))
@@ -94,7 +94,7 @@ def torch_optimizer(name: str, w: Any) -> Any:
 
 
 def test_adamw_with_warmup_cosine_decay_and_clipping() -> None:
-    """50 steps in float32 of two weights: 1e-5 of PyTorch's optimiser, schedulers and clipping."""
+    """50 steps in float32 of two weights: 1e-5 of PyTorch's optimizer, schedulers and clipping."""
     rng = np.random.default_rng(5)
     shapes = {"a": (4, 3), "b": (5,)}
     schedule = WarmupCosine(peak=0.05, warmup=5, total=50)

@@ -1,7 +1,7 @@
 """The weights of a folder as a GGUF file, with the names that the gguf package has for tensors.
 
 What llama.cpp's converter does besides is done here too: it changes the order of the rows of
-queries and keys where llama.cpp rotates neighbours, and stores 1 + w for the norms of Gemma.
+queries and keys where llama.cpp rotates neighbors, and stores 1 + w for the norms of Gemma.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-# llama.cpp's architectures that rotate neighbours: LLAMA_ROPE_TYPE_NORM.
+# llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBOURS = ("llama", "smollm3", "granite")
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
@@ -47,7 +47,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
         if name.endswith("conv.conv.weight"):
             values = values.squeeze(1)
         if architecture in _ROTATES_NEIGHBOURS and ("q_proj" in name or "k_proj" in name):
-            values = neighbours(values, config.head_dim)
+            values = neighbors(values, config.head_dim)
         if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
             values = values + np.float32(1)
         writer.add_tensor(stored, values)
@@ -78,7 +78,7 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
         yield name, np.stack(matrices)
 
 
-def neighbours(rows: Array, width: int) -> Array:
+def neighbors(rows: Array, width: int) -> Array:
     """Rows of heads in the order 0, D/2, 1, D/2 + 1, ..., as convert_hf_to_gguf.py has them."""
     return np.ascontiguousarray(
         rows.reshape(-1, 2, width // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)

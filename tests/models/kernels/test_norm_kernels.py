@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EPS = 1e-3
 
 
-def normalised(x: Array, weight: Array) -> Array:
+def normalized(x: Array, weight: Array) -> Array:
     """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, 2019) in f64, over the last axis."""
     x = x.astype(np.float64)
     return np.asarray(x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + EPS) * weight)
@@ -37,11 +37,11 @@ def added(kernels: Kernels, inputs: tuple[Array, ...]) -> Array:
     return kernels("residual_norm", inputs, out, eps=EPS)
 
 
-def test_a_residual_is_added_and_normalised(kernels: Kernels) -> None:
+def test_a_residual_is_added_and_normalized(kernels: Kernels) -> None:
     h, y, after, before = stream(5)
-    total = h + normalised(y, after)
+    total = h + normalized(y, after)
     actual = added(kernels, (h, y, after, before))
-    np.testing.assert_allclose(actual, [total, normalised(total, before)], atol=2e-6)
+    np.testing.assert_allclose(actual, [total, normalized(total, before)], atol=2e-6)
 
 
 def test_a_row_of_a_residual_has_the_same_bits_alone(kernels: Kernels) -> None:
@@ -52,11 +52,11 @@ def test_a_row_of_a_residual_has_the_same_bits_alone(kernels: Kernels) -> None:
         assert np.array_equal(alone[:, 0], together[:, i])
 
 
-def test_a_sum_is_normalised(kernels: Kernels) -> None:
+def test_a_sum_is_normalized(kernels: Kernels) -> None:
     h, y, _, before = stream(5)
     out = np.full((2, *h.shape), np.nan, np.float32)
     actual = kernels("add_norm", (h, y, before), out, eps=EPS)
-    np.testing.assert_allclose(actual, [h + y, normalised(h + y, before)], atol=2e-6)
+    np.testing.assert_allclose(actual, [h + y, normalized(h + y, before)], atol=2e-6)
     for i in range(5):
         alone = np.full((2, 1, h.shape[1]), np.nan, np.float32)
         kernels("add_norm", (h[i : i + 1], y[i : i + 1], before), alone, eps=EPS)
@@ -79,7 +79,7 @@ def rotated(kernels: Kernels, inputs: tuple[Array, ...], start: int = 0, stop: i
 
 def test_heads_are_normalised_and_then_rotated_as_complex_numbers(kernels: Kernels) -> None:
     x, weight, cosine, sine = inputs = heads(5)
-    pairs = normalised(x, weight)
+    pairs = normalized(x, weight)
     turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
     expected = np.concatenate([turned.real, turned.imag], axis=2)
     np.testing.assert_allclose(rotated(kernels, inputs), expected, atol=2e-6)

@@ -84,8 +84,8 @@ IGNORED = [
     ({"nonsense": {"a": 1}}, "nonsense"),
     ({"messages": [{**TALK[0], "nonsense": 1}]}, "messages[0].nonsense"),
     (
-        {"stream_options": {"colour": 1, "size": 2}, "stream": True},
-        "stream_options.colour, stream_options.size",
+        {"stream_options": {"color": 1, "size": 2}, "stream": True},
+        "stream_options.color, stream_options.size",
     ),
     ({'q"é\n': 1}, "q???"),
 ]
@@ -177,9 +177,9 @@ def test_few_fields_have_both_a_row_and_a_meaning() -> None:
             yield schema
             yield from schemas(schema)
 
-    honoured = {name for schema in schemas(Fields) for name in schema.model_fields}
+    honored = {name for schema in schemas(Fields) for name in schema.model_fields}
     # Anthropic's route has the last three.
-    assert honoured & set(FIELDS) == {
+    assert honored & set(FIELDS) == {
         "annotations", "lora", "metadata", "prompt", "format", "output_config", "output_format",
     }  # fmt: skip
 

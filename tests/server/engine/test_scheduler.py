@@ -335,7 +335,7 @@ TestRequests.settings = settings(max_examples=60, stateful_step_count=40, deadli
 
 @given(st.integers(1, 15), st.integers(1, 6), st.lists(st.integers(1, 15), max_size=4))
 def test_how_a_prompt_is_read_depends_on_it_alone(
-    length: int, chunk: int, neighbours: list[int]
+    length: int, chunk: int, neighbors: list[int]
 ) -> None:
     def reads(*lengths: int) -> list[tuple[int, int]]:
         scheduler = Scheduler(slots=3)
@@ -349,6 +349,6 @@ def test_how_a_prompt_is_read_depends_on_it_alone(
         ]
 
     alone = reads(length)
-    assert alone == reads(length, *neighbours)
+    assert alone == reads(length, *neighbors)
     whole, rest = divmod(length - 1, chunk)
     assert [size for _, size in alone] == [chunk] * whole + [rest] * (rest > 0) + [1]

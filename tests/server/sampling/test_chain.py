@@ -295,8 +295,8 @@ def test_samplers_work_on_any_candidates() -> None:
     """Positions and ids must not be confused after candidates were dropped or sorted."""
     logits: NDArray[np.float32] = np.array([5, 1, 4, 2, 3], np.float32)
     view = view_of(replace(OFF, presence_penalty=10, dry_multiplier=10), [4, 2, 4, 2, 4])
-    for name, penalised in (("penalties", {2, 4}), ("dry", {2})):
+    for name, penalized in (("penalties", {2, 4}), ("dry", {2})):
         candidates = SAMPLERS[name](Candidates(logits=logits).best(4), view)
         actual = {candidates.id(i): x for i, x in enumerate(candidates.logits.tolist())}
         assert set(actual) == {0, 2, 3, 4}
-        assert {i for i, x in actual.items() if x != logits[i]} == penalised
+        assert {i for i, x in actual.items() if x != logits[i]} == penalized

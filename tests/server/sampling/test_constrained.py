@@ -219,8 +219,8 @@ def test_a_bias_may_name_an_id_or_a_text(client: httpx.Client, form: type) -> No
     greedy: dict[str, Any] = {"temperature": 0, "max_tokens": 4}
     pairs: list[tuple[str | int, float | bool]] = [(" dog", 500)]
     bias: Any = dict(pairs) if form is dict else [list(pair) for pair in pairs]
-    favoured = ask(client, logit_bias=bias, **greedy)["token_ids"]
-    assert set(favoured) <= set(dog)
+    favored = ask(client, logit_bias=bias, **greedy)["token_ids"]
+    assert set(favored) <= set(dog)
     first = ask(client, **greedy)["token_ids"][0]
     banned: Any = {str(first): False} if form is dict else [[first, False]]
     assert ask(client, logit_bias=banned, **greedy)["token_ids"][0] != first

@@ -170,7 +170,7 @@ def refusal(grammar_type: GrammarType, value: str) -> InvalidRequest:
         ({"unevaluatedProperties": False}, "unevaluatedProperties"),
         ({"unevaluatedItems": False}, "unevaluatedItems"),
         ({"oneOf": [{"type": "string"}, {"type": "string", "minLength": 3}]}, "oneOf"),
-        ({"type": "string", "format": "colour"}, "colour"),
+        ({"type": "string", "format": "color"}, "color"),
         ({"type": "string", "pattern": "^(?=a)b"}, "look-ahead"),
         ({"$ref": "http://127.0.0.1:9/schema.json"}, "http://127.0.0.1:9/schema.json"),
         ({"$ref": "#/$defs/none"}, "none"),

@@ -78,8 +78,8 @@ def test_delete_can_be_undone(chat: Page) -> None:
 
 def test_an_export_can_be_imported(chat: Page, tmp_path: Path) -> None:
     two_conversations(chat)
-    behaviour = {"behavior": "allow", "downloadPath": str(tmp_path)}
-    chat.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behaviour)
+    behavior = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    chat.driver.execute_cdp_cmd("Browser.setDownloadBehavior", behavior)
     chat.click("#export")
     file = tmp_path / "hearth-conversations.json"
     chat.until(file.exists, "the exported file")

@@ -69,11 +69,11 @@ def test_no_other_file_is_served(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 404
 
 
-def test_libraries_have_their_licences() -> None:
+def test_libraries_have_their_licenses() -> None:
     for path in web.FILES.values():
         if "vendor" in path.parts:
-            licences = [*path.parent.glob("*LICENSE"), *path.parent.parent.glob("LICENSE")]
-            assert licences, path.name
+            licenses = [*path.parent.glob("*LICENSE"), *path.parent.parent.glob("LICENSE")]
+            assert licenses, path.name
 
 
 def test_the_page_is_not_in_the_openapi_document(client: httpx.Client) -> None:

@@ -62,10 +62,10 @@ def url() -> Iterator[str]:
 
 
 def contrast(first: str, second: str) -> float:
-    """The ratio of WCAG 2.2 between two #rrggbb colours."""
+    """The ratio of WCAG 2.2 between two #rrggbb colors."""
 
-    def luminance(colour: str) -> float:
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    def luminance(color: str) -> float:
+        parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -82,7 +82,7 @@ def test_text_has_enough_contrast(scheme: str) -> None:
     for edge, ground in product(("edge", "good", "wait", "bad"), ("paper", "raised")):
         ratio = contrast(COLOURS[edge][scheme], COLOURS[ground][scheme])
         assert ratio >= 3, f"{edge} on {ground}: {ratio:.2f}"
-    # The least likely token has the strongest shade: three quarters of the colour.
+    # The least likely token has the strongest shade: three quarters of the color.
     shade = mixed(COLOURS["doubtful"][scheme], COLOURS["paper"][scheme], 0.75)
     assert contrast(COLOURS["ink"][scheme], shade) >= 4.5
 
@@ -92,7 +92,7 @@ def mixed(first: str, second: str, share: float) -> str:
     return "#" + "".join(f"{round(a * share + b * (1 - share)):02x}" for a, b in parts)
 
 
-def test_colours_are_defined_once() -> None:
+def test_colors_are_defined_once() -> None:
     assert len(COLOURS) >= 12
     for path in web.FILES.values():
         if path.parent.name == "styles" and path.name != "theme.css":

@@ -82,7 +82,7 @@ def load(page: Page, file: Path) -> None:
     page.shows(".conversation", "imported")
 
 
-def test_code_is_coloured_and_math_is_typeset(chat: Page) -> None:
+def test_code_is_colored_and_math_is_typeset(chat: Page) -> None:
     chat.ask("the dog")
     chat.until(lambda: len(chat.all(".katex-html")) == 3, "three formulas")
     assert len(chat.all(".math.display .katex-html")) == 1

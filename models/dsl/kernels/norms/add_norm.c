@@ -9,10 +9,10 @@ int hearth_add_norm(const float *h, size_t h_at, const float *y, size_t y_at, co
     h += h_at + row * width;
     y += y_at + row * width;
     before += before_at;
-    float *sums = out + out_at + row * width, *normalised = sums + rows * width;
+    float *sums = out + out_at + row * width, *normalized = sums + rows * width;
     for (size_t i = 0; i < width; i += LANES) store(sums + i, load(h + i) + load(y + i));
     float root = root_mean_square(sums, width, eps);
     for (size_t i = 0; i < width; i += LANES)
-        store(normalised + i, load(sums + i) / root * load(before + i));
+        store(normalized + i, load(sums + i) / root * load(before + i));
     return 0;
 }

@@ -1,4 +1,4 @@
-// Root-mean-square normalisation (Zhang and Sennrich, 2019) of rows whose width is a multiple of
+// Root-mean-square normalization (Zhang and Sennrich, 2019) of rows whose width is a multiple of
 // LANES.
 #ifndef HEARTH_NORM_H
 #define HEARTH_NORM_H

@@ -12,12 +12,12 @@ int hearth_residual_norm(const float *h, size_t h_at, const float *y, size_t y_a
     y += y_at + row * width;
     after += after_at;
     before += before_at;
-    float *sums = out + out_at + row * width, *normalised = sums + rows * width;
+    float *sums = out + out_at + row * width, *normalized = sums + rows * width;
     float root = root_mean_square(y, width, eps);
     for (size_t i = 0; i < width; i += LANES)
         store(sums + i, load(h + i) + load(y + i) / root * load(after + i));
     root = root_mean_square(sums, width, eps);
     for (size_t i = 0; i < width; i += LANES)
-        store(normalised + i, load(sums + i) / root * load(before + i));
+        store(normalized + i, load(sums + i) / root * load(before + i));
     return 0;
 }

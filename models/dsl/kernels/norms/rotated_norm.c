@@ -1,4 +1,4 @@
-// Some heads of rows, normalised and then rotated by their positions: op `rotated_norm`.
+// Some heads of rows, normalized and then rotated by their positions: op `rotated_norm`.
 #include "norms/norm.h"
 
 // x f32 (rows, heads, width), weight f32 (width,), cosine and sine f32 (rows, width / 2), out f32

@@ -49,7 +49,7 @@ def test_the_share_of_elements_is_dropped_and_the_others_grow(rate: float) -> No
     np.testing.assert_allclose(y[y != 0], x[y != 0] / (1 - rate), rtol=1e-6)
 
 
-def test_seeds_streams_rows_and_neighbours_are_independent() -> None:
+def test_seeds_streams_rows_and_neighbors_are_independent() -> None:
     mask = kept()
     assert np.array_equal(mask, kept())
     # Two independent masks agree in 0.75^2 + 0.25^2 of all elements.

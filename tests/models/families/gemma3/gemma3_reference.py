@@ -63,7 +63,7 @@ def forward(
 def hidden(
     config: Config, weights: Mapping[str, Array], tokens: Sequence[int], wrong: Mistakes = RIGHT
 ) -> Array:
-    """The normalised hidden state after every token: (T, E)."""
+    """The normalized hidden state after every token: (T, E)."""
     w = {name: array.astype(np.float64) for name, array in weights.items()}
     scale = wrong.embedding_scale or math.sqrt(config.hidden)
     h = w["embed_tokens.weight"][list(tokens)] * scale

@@ -65,7 +65,7 @@ def file_order(config: Config, weights: Mapping[str, Array]) -> dict[str, Array]
 def hidden(
     config: Config, weights: Mapping[str, Array], tokens: Sequence[int], wrong: Mistakes = RIGHT
 ) -> Array:
-    """The normalised hidden state after every token (T, E), for weights in `file_order`."""
+    """The normalized hidden state after every token (T, E), for weights in `file_order`."""
     w = {name: array.astype(np.float64) for name, array in weights.items()}
     h = w["embed_tokens.weight"][list(tokens)] * wrong.embedding_scale
 
