@@ -91,9 +91,9 @@ def _text(bill: dict[str, Any]) -> str:
     return json.dumps(numbered, indent=1, ensure_ascii=False) + "\n"
 
 
-def _bill(manifest: Manifest, license: str | None) -> dict[str, Any]:
+def _bill(manifest: Manifest, license_name: str | None) -> dict[str, Any]:
     origin = manifest.provenance
-    licenses = {"licenses": [{"license": _license(license)}]} if license else {}
+    licenses = {"licenses": [{"license": _license(license_name)}]} if license_name else {}
     datasets = list(_datasets(manifest))
     hashes = [file for file in manifest.files if file.name == PARAMETERS]
     model = {

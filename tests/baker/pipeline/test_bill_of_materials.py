@@ -30,8 +30,8 @@ SOURCE = SourceRecord(
 )
 
 
-def bill_of(folder: Path, manifest: Manifest, license: str | None = None) -> dict[str, Any]:
-    write_manifest_and_bill(folder, manifest, license)
+def bill_of(folder: Path, manifest: Manifest, license_name: str | None = None) -> dict[str, Any]:
+    write_manifest_and_bill(folder, manifest, license_name)
     bill: dict[str, Any] = json.loads((folder / BILL).read_text(encoding="utf-8"))
     return bill
 
@@ -41,14 +41,16 @@ def record(name: str, digest: str = "cd" * 32) -> FileRecord:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-@pytest.mark.parametrize("license", [None, "apache-2.0", "gemma"])
-def test_the_official_schema_accepts_it(example: str, license: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("license_name", [None, "apache-2.0", "gemma"])
+def test_the_official_schema_accepts_it(
+    example: str, license_name: str | None, tmp_path: Path
+) -> None:
     json_ = pytest.importorskip("cyclonedx.validation.json", reason="installed by the extra dev")
     from cyclonedx.schema import SchemaVersion
 
     provenance = replace(EXAMPLE.provenance, sources=(SOURCE,))
     manifest = replace(EXAMPLES[example], provenance=provenance, files=(record("params.irpa"),))
-    bill = bill_of(tmp_path, replace(manifest, precision="int4-g32"), license)
+    bill = bill_of(tmp_path, replace(manifest, precision="int4-g32"), license_name)
     validator = json_.JsonStrictValidator(SchemaVersion.V1_6)
     assert validator.validate_str(json.dumps(bill)) is None
     del bill["metadata"]["component"]["name"]
@@ -103,10 +105,10 @@ def test_the_manifest_lists_the_bill_once(tmp_path: Path) -> None:
     assert write_manifest_and_bill(tmp_path, once, read_license(tmp_path)) == once
 
 
-@pytest.mark.parametrize("license", ["gemma", "MIT", None])
-def test_the_license_is_read_again(license: str | None, tmp_path: Path) -> None:
-    bill_of(tmp_path, EXAMPLE, license)
-    assert read_license(tmp_path) == license
+@pytest.mark.parametrize("license_name", ["gemma", "MIT", None])
+def test_the_license_is_read_again(license_name: str | None, tmp_path: Path) -> None:
+    bill_of(tmp_path, EXAMPLE, license_name)
+    assert read_license(tmp_path) == license_name
 
 
 def test_the_calibration_text_is_a_dataset(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ class Weights:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "license"),
+    ("metadata", "license_name"),
     [
         ({"general.license": "gemma"}, "gemma"),
         ({"general.license": "other", "general.license.name": "lfm1.0"}, "lfm1.0"),
@@ -151,13 +153,13 @@ class Weights:
         ({}, None),
     ],
 )
-def test_the_license_in_a_gguf_file(metadata: dict[str, object], license: str | None) -> None:
+def test_the_license_in_a_gguf_file(metadata: dict[str, object], license_name: str | None) -> None:
     weights: Any = Weights(metadata, None)
-    assert license_of(weights) == license
+    assert license_of(weights) == license_name
 
 
 @pytest.mark.parametrize(
-    ("card", "license"),
+    ("card", "license_name"),
     [
         ("---\nlanguage: en\nlicense: apache-2.0\ntags:\n- x\n---\n# Model\n", "apache-2.0"),
         ('---\nlicense: "mit"\n---\n', "mit"),
@@ -167,10 +169,12 @@ def test_the_license_in_a_gguf_file(metadata: dict[str, object], license: str | 
         (None, None),
     ],
 )
-def test_the_license_in_a_folder(card: str | None, license: str | None, tmp_path: Path) -> None:
+def test_the_license_in_a_folder(
+    card: str | None, license_name: str | None, tmp_path: Path
+) -> None:
     if card is not None:
         (tmp_path / "README.md").write_text(card)
     weights: Any = Weights({}, tmp_path)
-    assert license_of(weights) == license
+    assert license_of(weights) == license_name
     named: Any = Weights({"license": "cc-by-4.0"}, tmp_path)
     assert license_of(named) == "cc-by-4.0"
