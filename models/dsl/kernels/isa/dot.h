@@ -1,10 +1,18 @@
-// Sixteen rows of int8 weights times one row of int8 activations, four columns at a time.
+// Sixteen rows of weights times one row of int8 activations, four columns at a time.
 //
-// Knows the instruction sets; the kernels know none. A Quad is four columns of each of sixteen
-// rows, row after row. Sums are exact, so every instruction set gives the same integers.
+// Only this folder and tiles.h know instruction sets. Sums are exact in i32, so every instruction
+// set gives the same integers. There are two contracts, which product.h uses:
 //
-//   dot_quad   weights are -128 to 127; sums start at -DOT_OFFSET times the sum of the activations
-//   dot_small  weights of 2 to 6 bits, 0 to 63: some quads, times some parts of x
+// 1. x86 and plain C: a group's quads are unpacked to registers first (matrix.h).
+//      dot_quad(sums, quad, x)                       weights are -128 to 127; sums start at
+//                                                    -DOT_OFFSET times the sum of the activations
+//      dot_small(sums, parts, quads, count, x, bits) weights of 2 to 6 bits, 0 to 63: `count` quads
+//                                                    times each of `parts` parts of x
+// 2. ARM, which has too few registers for a group: DOT_RUNS is defined, and a Run says where quads
+//    are: stored as 4, 5 or 8 bits, which are unpacked as they are multiplied, or unpacked before.
+//      dot_run(dots, parts, run, x, starts)          each part's sums, from starts[part] on
+//      dot_low(dots, parts, run, x, starts)          the same of the lower four bits of 12
+//      dot_wide(dots, parts, integers, group, x, starts)  a group of 12 bits
 #ifndef HEARTH_DOT_H
 #define HEARTH_DOT_H
 
