@@ -1,9 +1,9 @@
 """Errors as HTTP: a table from error to status, and one form of body.
 
     {"error": {"code": 400, "type": "invalid_request_error", "message": "...",
-               "param": "prompt[3]", "got": 99, "wanted": "token ids from 0 to 15"}}
+               "param": "prompt[3]", "got": 99, "expected": "token ids from 0 to 15"}}
 
-This is OpenAI's error object with llama-server's numeric code. `got` and `wanted` are present when
+This is OpenAI's error object with llama-server's numeric code. `got` and `expected` are present when
 a field of the request, `param`, is invalid; otherwise `param` is null. A full queue adds `queued`
 and `limit`. A prompt that is too long has the `type` of llama-server, exceed_context_size_error,
 with `n_prompt_tokens` and `n_ctx`, and the `code` of OpenAI, context_length_exceeded; one that is
@@ -82,7 +82,9 @@ class ErrorDetail(BaseModel):
         description="The path of the invalid field, such as prompt[3]. null if no field is invalid."
     )
     got: Scalar = Field(default=None, description="With `param`: the value of the field.")
-    wanted: str = Field(default="", description="With `param`: the values that the field accepts.")
+    expected: str = Field(
+        default="", description="With `param`: the values that the field accepts."
+    )
     queued: int = Field(default=0, description="If the queue is full: number of waiting requests.")
     limit: int = Field(
         default=0, description="If the queue is full: maximum number of waiting requests."
@@ -124,7 +126,7 @@ def describe(error: BaseException) -> ErrorResponse:
         return fault(500, "internal error: see the server's log")
     code = next(code for type_, code in STATUS if isinstance(error, type_))
     if isinstance(error, ContextExceeded):
-        body = fault(code, str(error), error.field, got=error.got, wanted=error.expected)
+        body = fault(code, str(error), error.field, got=error.got, expected=error.expected)
         return _exceeding(body, n_prompt_tokens=error.tokens, n_ctx=error.context)
     if isinstance(error, TextTooLong):
         return _exceeding(fault(code, str(error)), n_ctx=error.context)
@@ -132,7 +134,7 @@ def describe(error: BaseException) -> ErrorResponse:
         body = fault(code, str(error), "model")
         return ErrorResponse(error=body.error.model_copy(update={"code": "model_not_found"}))
     if isinstance(error, InvalidRequest):
-        return fault(code, str(error), error.field, got=error.got, wanted=error.expected)
+        return fault(code, str(error), error.field, got=error.got, expected=error.expected)
     if isinstance(error, QueueFull):
         return fault(code, str(error), queued=error.queued, limit=error.limit)
     return fault(code, str(error))

@@ -100,7 +100,7 @@ def test_other_fields_are_ignored_with_a_warning(
     assert ignored.headers["warning"] == f'299 hearth "ignored: {paths}"'
     refused = post(strict, **fields)
     assert refused.status_code == 400
-    assert refused.json()["error"]["wanted"] == "no field of this name"
+    assert refused.json()["error"]["expected"] == "no field of this name"
 
 
 def test_a_warning_names_at_most_sixteen_fields(client: httpx.Client) -> None:
@@ -133,7 +133,7 @@ def test_fields_without_which_the_answer_is_wrong_are_refused(
     refused = post(client, **fields)
     assert refused.status_code == 400
     error = refused.json()["error"]
-    assert (error["param"], error["wanted"]) == (param, expected)
+    assert (error["param"], error["expected"]) == (param, expected)
 
 
 FORMS: dict[str, Any] = {

@@ -176,7 +176,7 @@ def test_an_invalid_field_is_rejected_by_name(
     assert error["param"] == field
     assert error["got"] == got
     assert type(error["got"]) is type(got)
-    assert error["message"] == f"{field}: got {json.dumps(got)}, expected {error['wanted']}"
+    assert error["message"] == f"{field}: got {json.dumps(got)}, expected {error['expected']}"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_an_invalid_prompt_is_rejected(
     response = client.post("/generate", json={**body, "stream": streamed})
     assert response.status_code == 400
     error = response.json()["error"]
-    assert (error["param"], error["got"], error["wanted"]) == (field, got, expected)
+    assert (error["param"], error["got"], error["expected"]) == (field, got, expected)
     too_long = "exceeds the available context size" in error["message"]
     assert too_long == (got == "64 tokens")
     assert error["type"] == ("exceed_context_size_error" if too_long else "invalid_request_error")
@@ -240,7 +240,7 @@ def test_a_missing_body_and_a_form_are_rejected(client: httpx.Client) -> None:
     response = client.post("/generate", data={"prompt": "x"})
     assert response.status_code == 400
     assert response.json()["error"]["got"] == "prompt=x"
-    assert response.json()["error"]["wanted"] == "a JSON object, sent as application/json"
+    assert response.json()["error"]["expected"] == "a JSON object, sent as application/json"
 
 
 def test_an_invalid_parameter_of_the_query_is_rejected_by_name(client: httpx.Client) -> None:

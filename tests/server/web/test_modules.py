@@ -254,7 +254,7 @@ PROBLEM = """(status, message, details) => m.problemOf(
         (400, "?", EXCEEDED, "Too long by 986 tokens: shorten it, or start a new chat.", "edit"),
         (400, "too long: 2048 tokens > 2047 maximum: the", {}, "Too long by 1 token:", "edit"),
         (400, "?", {**EXCEEDED, "n_prompt_tokens": 0}, "Too long for this model: shorten", "edit"),
-        (400, "top_p: got", {"param": "top_p", "got": 9, "wanted": "0 to 1"},
+        (400, "top_p: got", {"param": "top_p", "got": 9, "expected": "0 to 1"},
          "The setting “top p” is not valid: it is 9, and must be 0 to 1.", "settings"),
         (400, "messages: no", {"param": "messages[1]"}, "The model cannot answer this", "edit"),
         (0, "The connection was lost.", {}, "The connection was lost. Check that the", "retry"),

@@ -68,8 +68,8 @@ def test_a_batch_that_can_never_fit_is_a_400(body: dict[str, Any], field: str) -
         assert "retry-after" not in refused.headers
         error = refused.json()["error"]
         assert (error["param"], error["got"]) == (field, "4 answers")
-        assert "at most 3" in error["wanted"]
-        assert "--queue-limit" in error["wanted"]
+        assert "at most 3" in error["expected"]
+        assert "--queue-limit" in error["expected"]
         most = client.post("/v1/completions", json={"prompt": ["a", "b", "c"], "max_tokens": 1})
         assert most.status_code == 200
 

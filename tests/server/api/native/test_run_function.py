@@ -85,7 +85,7 @@ def refused(response: httpx.Response, field: str, expected: str) -> None:
     assert response.status_code == 400, response.text
     error = response.json()["error"]
     assert error["param"] == field
-    assert expected in error["wanted"]
+    assert expected in error["expected"]
 
 
 # What is computed.

@@ -64,4 +64,4 @@ def test_as_many_tokens_are_decoded_as_a_text_may_have(client: httpx.Client) -> 
     refused = client.post("/detokenize", json={"tokens": [270] * (LONGEST + 1)})
     assert refused.status_code == 400
     error = refused.json()["error"]
-    assert (error["param"], error["wanted"]) == ("tokens", f"at most {LONGEST} tokens")
+    assert (error["param"], error["expected"]) == ("tokens", f"at most {LONGEST} tokens")
