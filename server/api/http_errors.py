@@ -3,12 +3,12 @@
     {"error": {"code": 400, "type": "invalid_request_error", "message": "...",
                "param": "prompt[3]", "got": 99, "expected": "token ids from 0 to 15"}}
 
-This is OpenAI's error object with llama-server's numeric code. `got` and `expected` are present when
-a field of the request, `param`, is invalid; otherwise `param` is null. A full queue adds `queued`
-and `limit`. A prompt that is too long has the `type` of llama-server, exceed_context_size_error,
-with `n_prompt_tokens` and `n_ctx`, and the `code` of OpenAI, context_length_exceeded; one that is
-too long to be tokenized has no `n_prompt_tokens`. A model that does not exist has OpenAI's code
-model_not_found, with status 404.
+This is OpenAI's error object with llama-server's numeric code. `got` and `expected` are present
+when a field of the request, `param`, is invalid; otherwise `param` is null. A full queue adds
+`queued` and `limit`. A prompt that is too long has the `type` of llama-server,
+exceed_context_size_error, with `n_prompt_tokens` and `n_ctx`, and the `code` of OpenAI,
+context_length_exceeded; one that is too long to be tokenized has no `n_prompt_tokens`. A model that
+does not exist has OpenAI's code model_not_found, with status 404.
 `request_id` is also in the server's log.
 """
 

@@ -15,9 +15,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic.json_schema import SkipJsonSchema
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
+Ignored = SkipJsonSchema[None]  # an ignored item of a list; not in the OpenAPI document
 _MAX_WARNED = 16  # fields in one header
 _MAX_NAME = 64  # characters of a name in the header
 
@@ -167,19 +171,22 @@ def _is_kept(data: dict[str, Any], name: str) -> bool:
     return False
 
 
-def without_unknown_types(items: Any, known: Collection[str]) -> Any:
-    """The list without objects whose `type` is unknown, which are ignored as fields are."""
-    if not isinstance(items, list):
-        return items
-    ignored = _ignored.get()
-    kept = []
-    for item in items:
+def or_ignored(form: Any, known: Collection[str]) -> WrapValidator:
+    """Validate an item of a list as `form`, or as None if its `type` is not in `known`.
+
+    Such items are ignored as fields are. The others keep their indices, which errors name.
+    """
+    adapter = TypeAdapter(form)
+
+    def validate(item: Any, _: ValidatorFunctionWrapHandler) -> Any:
         kind = item.get("type") if isinstance(item, dict) else None
+        ignored = _ignored.get()
         if ignored is None or not isinstance(kind, str) or kind in known:
-            kept.append(item)
-        else:
-            ignored.append((item, ""))
-    return kept
+            return adapter.validate_python(item)
+        ignored.append((item, ""))
+        return None
+
+    return WrapValidator(validate)
 
 
 def warning(body: object, ignored: list[tuple[object, str]]) -> str:

@@ -168,7 +168,7 @@ def _misplaced(field: str, block: Any) -> InvalidRequest:
     )
 
 
-def tools(params: Sequence[ToolParam]) -> list[Tool]:
+def tools(params: Sequence[ToolParam | None]) -> list[Tool]:
     """The tools of a request."""
     return [
         Tool(
@@ -176,9 +176,10 @@ def tools(params: Sequence[ToolParam]) -> list[Tool]:
             description=tool.description,
             parameters=json.dumps(tool.input_schema, ensure_ascii=False),
             strict=tool.strict,
-            field=f"tools[{place}].input_schema",
+            field=f"tools[{index}].input_schema",
         )
-        for place, tool in enumerate(params)
+        for index, tool in enumerate(params)
+        if tool
     ]
 
 

@@ -1,7 +1,6 @@
 """POST /v1/messages and /v1/messages/count_tokens: Anthropic's routes for conversations."""
 
 import json
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -18,7 +17,7 @@ from hearthd.server.api.conversations.turn_fields import TurnFields
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import Fields, JsonObject, MaxTokens
 from hearthd.server.api.generation_fields import StopString, without_empty
-from hearthd.server.api.inert_fields import without_unknown_types
+from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
@@ -84,9 +83,7 @@ class MessagesRequest(TurnFields):
         alias="stop_sequences",
         description="End the answer before any of these strings.",
     )
-    tools: Annotated[
-        list[ToolParam], BeforeValidator(partial(without_unknown_types, known=("custom",)))
-    ] = Field(
+    tools: list[Annotated[ToolParam | Ignored, or_ignored(ToolParam, ("custom",))]] = Field(
         default_factory=list,
         description="Tools that the model may call. Tools without a schema, which Anthropic "
         "defines, are ignored.",

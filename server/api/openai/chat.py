@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
 from hearthd.server.api.answer_writer import new_id
@@ -15,7 +14,7 @@ from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFie
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import MaxTokens
 from hearthd.server.api.http_errors import ERRORS
-from hearthd.server.api.inert_fields import without_unknown_types
+from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai.chat_messages import ChatMessage, messages
 from hearthd.server.api.openai.choice_writer import ChoicesEvent, ChoiceWriter
@@ -70,9 +69,7 @@ class ChatRequest(TurnFields):
     stream_options: StreamOptions | None = Field(
         None, description="With `stream`: options of the stream."
     )
-    tools: Annotated[
-        list[FunctionTool], BeforeValidator(partial(without_unknown_types, known=("function",)))
-    ] = Field(
+    tools: list[Annotated[FunctionTool | Ignored, or_ignored(FunctionTool, ("function",))]] = Field(
         default_factory=list,
         description="Functions that the model may call. Tools of other types are ignored.",
     )
@@ -95,7 +92,9 @@ class ChatRequest(TurnFields):
     def conversation(self) -> Conversation:
         """The conversation and its tools; raises InvalidRequest."""
         tools = [
-            tool.function.tool(f"tools[{place}].function") for place, tool in enumerate(self.tools)
+            tool.function.tool(f"tools[{index}].function")
+            for index, tool in enumerate(self.tools)
+            if tool
         ]
         choice = tool_choice(self.tool_choice, tools, parallel=self.parallel_tool_calls)
         return Conversation(messages=messages(self.messages), tools=tools, choice=choice)

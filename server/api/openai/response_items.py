@@ -1,14 +1,13 @@
 """A conversation in the form of /v1/responses: a list of items."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from hearthd.server.api.conversations.content import CONTENT, Unlisted, or_media, parts
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
-from hearthd.server.api.inert_fields import without_unknown_types
+from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.openai.chat_messages import json_arguments
 from hearthd.server.api.openai.response_tools import qualified
 from hearthd.server.text.conversation import EarlierCall, Message, ToolResult
@@ -143,19 +142,24 @@ def _with_type(item: Any) -> Any:
 
 _Call = CallItem | CustomCallItem | ShellCallItem
 _Item = MessageItem | ReasoningItem | _Call | CallOutputItem
-Item = Annotated[_Item, Field(discriminator="type"), BeforeValidator(_with_type)]
+_TypedItem = Annotated[_Item, Field(discriminator="type"), BeforeValidator(_with_type)]
 _TYPES = frozenset(
     name for item in get_args(_Item) for name in get_args(item.model_fields["type"].annotation)
 )
 # Items of tools that run on OpenAI's server are left out.
-Items = Annotated[
-    list[Item],
-    Field(min_length=1),
-    BeforeValidator(partial(without_unknown_types, known=_TYPES | {_REFERENCE})),
-]
+_AnyItem = Annotated[_TypedItem | Ignored, or_ignored(_TypedItem, _TYPES | {_REFERENCE})]
 
 
-def messages(instructions: str, items: Sequence[_Item]) -> list[Message | ToolResult]:
+def _not_empty(items: list[_Item | None]) -> list[_Item | None]:
+    if not any(items):
+        raise ValueError("at least 1 item that is not ignored")
+    return items
+
+
+Items = Annotated[list[_AnyItem], Field(min_length=1), AfterValidator(_not_empty)]
+
+
+def messages(instructions: str, items: Sequence[_Item | None]) -> list[Message | ToolResult]:
     """The messages for the text layer; raises InvalidRequest.
 
     Consecutive calls, and the text before them, are one message. Reasoning belongs to the message

@@ -8,14 +8,13 @@ have the tool's own form. Tools that run on the server, such as web_search, are 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field, field_serializer
 
 from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
-from hearthd.server.api.inert_fields import without_unknown_types
+from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.openai.tool_fields import FlatTool
 from hearthd.server.text.tool_calls.call_format import ToolCall
 from hearthd.server.text.tool_calls.tools import Tool
@@ -56,22 +55,29 @@ class CustomTool(Fields):
         )
 
 
+_NamedTool = Annotated[FlatTool | CustomTool, Field(discriminator="type")]
+
+
 class NamespaceTool(Fields):
     """A group of tools. The model sees each with the name of the group in front of its own."""
 
     type: Literal["namespace"]
     name: ToolName = Field(description="Name of the group.")
     description: Text = Field(default="", description="Accepted and ignored.")
-    tools: Annotated[
-        list[Annotated[FlatTool | CustomTool, Field(discriminator="type")]],
-        BeforeValidator(partial(without_unknown_types, known=("function", "custom"))),
-    ] = Field(description="Functions and custom tools.")
+    tools: list[Annotated[_NamedTool | Ignored, or_ignored(_NamedTool, ("function", "custom"))]] = (
+        Field(description="Functions and custom tools.")
+    )
+
+    @field_serializer("tools")
+    def _without_ignored(self, tools: list[_NamedTool | None]) -> list[dict[str, Any]]:
+        return [tool.model_dump() for tool in tools if tool]
 
 
-ResponseTool = Annotated[FlatTool | CustomTool | NamespaceTool, Field(discriminator="type")]
-ResponseTools = Annotated[
-    list[ResponseTool],
-    BeforeValidator(partial(without_unknown_types, known=("function", "custom", "namespace"))),
+_ResponseTool = Annotated[FlatTool | CustomTool | NamespaceTool, Field(discriminator="type")]
+ResponseTools = list[
+    Annotated[
+        _ResponseTool | Ignored, or_ignored(_ResponseTool, ("function", "custom", "namespace"))
+    ]
 ]
 
 
@@ -132,16 +138,18 @@ class OfferedTool:
         return OutputCall(id=new_id("fc_"), status="completed", arguments=call.arguments, **named)
 
 
-def offered(tools: Sequence[FlatTool | CustomTool | NamespaceTool]) -> Mapping[str, OfferedTool]:
+def offered(tools: Sequence[_ResponseTool | None]) -> Mapping[str, OfferedTool]:
     """The tools of a request by the names that the model sees."""
     return {tool.tool.name: tool for tool in _offered(tools, "tools", None)}
 
 
 def _offered(
-    tools: Sequence[FlatTool | CustomTool | NamespaceTool], field: str, namespace: str | None
+    tools: Sequence[_ResponseTool | None], field: str, namespace: str | None
 ) -> Iterator[OfferedTool]:
-    for place, given in enumerate(tools):
-        path = f"{field}[{place}]"
+    for index, given in enumerate(tools):
+        path = f"{field}[{index}]"
+        if given is None:
+            continue
         if isinstance(given, NamespaceTool):
             yield from _offered(given.tools, f"{path}.tools", given.name)
             continue

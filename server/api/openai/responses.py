@@ -200,7 +200,7 @@ async def responses(body: ResponsesRequest, request: Request) -> Response | Comp
 
 
 def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
-    tools: list[dict[str, Any]] = [tool.model_dump() for tool in body.tools]
+    tools: list[dict[str, Any]] = [tool.model_dump() for tool in body.tools if tool]
     return Response(
         id=new_id("resp_"),
         created_at=int(time.time()),

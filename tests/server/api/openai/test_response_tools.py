@@ -45,6 +45,14 @@ GROUP = {
 }
 
 
+SEARCH = {"type": "web_search_call", "id": "w", "status": "completed"}
+RESULT = {"type": "function_call_output", "call_id": "c", "output": "x"}
+NAMELESS = {"type": "function"}
+UNENFORCEABLE = {"type": "object", "properties": {}, "not": {"required": ["a"]}}
+STRICT_FUNCTION = {"name": "f", "strict": True, "parameters": UNENFORCEABLE}
+STRICT = {"type": "function", **STRICT_FUNCTION}
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[openai.OpenAI]:
     with client_of(scripted("the fox runs")) as client:
@@ -115,6 +123,8 @@ def test_a_namespace_is_a_prefix_for_the_model_only(group: str, seen: str) -> No
         events = stream(client, tools=tools)
         last = events[-1]
         assert last.type == "response.completed"
+        (echo,) = (tool.model_dump() for tool in last.response.tools)
+        assert [tool["type"] for tool in echo["tools"]] == ["function", "custom"]
         (call,) = last.response.output
         assert call.type == "function_call"
         assert (call.name, call.namespace, call.arguments) == ("f", group, '{"a": 1}')
@@ -210,6 +220,45 @@ def test_items_of_hosted_tools_are_left_out(client: openai.OpenAI) -> None:
     assert prompt_tokens(client, input=items) == prompt_tokens(client)
     with pytest.raises(openai.BadRequestError, match="stores no items"):
         prompt_tokens(client, input=[USER, {"type": "item_reference", "id": "x"}])
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("responses", {"input": [SEARCH, {"role": "user", "content": 5}]}, "input[1].content"),
+        ("responses", {"input": [SEARCH, USER, {**CALL, "arguments": "x"}]}, "input[2].arguments"),
+        ("responses", {"input": [SEARCH, RESULT]}, "input[1].call_id"),
+        ("responses", {"input": "x", "tools": [HOSTED[0], STRICT]}, "tools[1].parameters"),
+        (
+            "responses",
+            {"input": "x", "tools": [HOSTED[0], {**GROUP, "tools": [HOSTED[0], STRICT]}]},
+            "tools[1].tools[1].parameters",
+        ),
+        ("responses", {"input": "x", "tools": [HOSTED[0], NAMELESS]}, "tools[1].name"),
+        ("chat/completions", {"tools": [HOSTED[0], NAMELESS]}, "tools[1].function"),
+        (
+            "chat/completions",
+            {"tools": [HOSTED[0], {"type": "function", "function": STRICT_FUNCTION}]},
+            "tools[1].function.parameters",
+        ),
+        ("messages", {"tools": [HOSTED[0], {"input_schema": SCHEMA}]}, "tools[1].name"),
+    ],
+)
+def test_errors_name_the_index_that_the_client_sent(
+    path: str, fields: dict[str, Any], param: str
+) -> None:
+    talk = {} if path == "responses" else {"messages": [{"role": "user", "content": "the dog"}]}
+    with fakes.running(chatty(template=templates.CHATML)) as client:
+        answer = client.post(f"/v1/{path}", json={**talk, **fields})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith(f"{param}: ")
+
+
+def test_a_conversation_of_ignored_items_is_empty(client: openai.OpenAI) -> None:
+    items: Any = [SEARCH]
+    with pytest.raises(openai.BadRequestError, match="at least 1 item") as caught:
+        prompt_tokens(client, input=items)
+    assert caught.value.param == "input"
 
 
 @pytest.mark.parametrize("summary", ["auto", "concise", "detailed"])
