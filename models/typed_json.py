@@ -5,19 +5,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from hearthd.models.validation import expected
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
+_MAX_SHOWN = 80  # characters of a rejected value
+_TOO_DEEP = "nested too deeply"
 _PROBLEMS = {
     "missing": "missing field",
     "extra_forbidden": "unknown field",
     "unexpected_keyword_argument": "unknown field",
+    "json_invalid": _TOO_DEEP,  # all else that json.dumps writes is valid
 }
 
 
@@ -31,16 +36,34 @@ def typed(type_: type[T], data: Any, where: str = "") -> T:
     from pydantic import ValidationError
 
     try:
-        record: T = _adapter(cast("Any", type_)).validate_json(json.dumps(data), strict=True)
+        text = json.dumps(data, default=_refuse)
+        record: T = _adapter(cast("Any", type_)).validate_json(text, strict=True)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         path = where + "".join(
             f"[{key}]" if isinstance(key, int) else f".{key}" for key in problem["loc"]
         )
-        got = f"got {problem['input']!r:.80}, expected {expected(problem)}"
-        said = _PROBLEMS.get(problem["type"], got)
-        raise ValueError(f"{path.removeprefix('.')}: {said}") from error
+        raise ValueError(_at(path.removeprefix("."), _said(problem))) from error
+    except RecursionError as error:
+        raise ValueError(_at(where, _TOO_DEEP)) from error
+    except ValueError as error:
+        raise ValueError(_at(where, str(error))) from error
     return record
+
+
+def _refuse(value: Any) -> NoReturn:
+    raise ValueError(f"got {value!r:.{_MAX_SHOWN}}, expected a number of at most 64 bits")
+
+
+def _at(path: str, said: str) -> str:
+    return f"{path}: {said}" if path else said
+
+
+def _said(problem: Mapping[str, Any]) -> str:
+    if said := _PROBLEMS.get(problem["type"]):
+        return said
+    got = json.dumps(problem["input"], ensure_ascii=False)
+    return f"got {got:.{_MAX_SHOWN}}, expected {expected(problem)}"
 
 
 @functools.cache

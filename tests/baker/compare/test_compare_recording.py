@@ -89,14 +89,14 @@ def change(path: str, value: object) -> Callable[[dict[str, Any]], None]:
         (change("prompt", 5), r"one\.prompt: got 5, expected a valid string"),
         (change("prompt_ids", []), r"cases\.one: expected token ids"),
         (change("prompt_ids.0", -1), r"one\.prompt_ids\[0\]: got -1, expected greater than"),
-        (change("greedy_ids.1", True), r"one\.greedy_ids\[1\]: got True, expected a valid integer"),
+        (change("greedy_ids.1", True), r"one\.greedy_ids\[1\]: got true, expected a valid integer"),
         (change("top5", [[[7, -0.1], [8, -2.5]]]), "one.top5: expected 2 rows"),
         (change("top5.1", [[8, -0.2]]), r"top5\[1\]: expected at least two"),
         (change("top5.0.0.1", 0.1), r"top5\[0\]: expected log-probabilities"),
         (change("top5.0.0.1", float("nan")), "NaN is not a number"),
         (change("top5.0.0.1", -3.0), r"top5\[0\]: expected the best first"),
         (change("top5.1", [[7, -0.1], [8, -2.5]]), r"top5\[1\]: expected token 8 first"),
-        (change("top5.1.1.0", "x"), r"top5\[1\]\[1\]\[0\]: got 'x', expected a valid integer"),
+        (change("top5.1.1.0", "x"), r'top5\[1\]\[1\]\[0\]: got "x", expected a valid integer'),
     ],
 )
 def test_an_invalid_recording_is_an_error_that_names_the_field(

@@ -254,7 +254,7 @@ def test_a_field_of_a_wrong_type_is_named(
 def test_a_wrong_value_is_rejected(where: str, name: str, value: object) -> None:
     with pytest.raises(NotABundle) as caught:
         read(changed(where, lambda record: record.update({name: value})))
-    assert str(caught.value).startswith(f"{where}.{name}: got {value!r}, expected ")
+    assert str(caught.value).startswith(f"{where}.{name}: got {json.dumps(value)}, expected ")
 
 
 def test_an_integer_is_accepted_for_a_float() -> None:

@@ -199,11 +199,14 @@ def resource(**changes: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"serialization": {"hash_type": "blake2b"}}, "hash_type: got 'blake2b', expected 'sha256"),
-        ({"serialization": {"method": "shards"}}, "method: got 'shards', expected 'files'"),
+        (
+            {"serialization": {"hash_type": "blake2b"}},
+            'hash_type: got "blake2b", expected \'sha256',
+        ),
+        ({"serialization": {"method": "shards"}}, "method: got \"shards\", expected 'files'"),
         (
             {"resources": [resource(algorithm="blake3")]},
-            "algorithm: got 'blake3', expected 'sha256'",
+            "algorithm: got \"blake3\", expected 'sha256'",
         ),
         ({"resources": [resource(digest="ab" * 64)]}, "got 'abab.*expected a sha256"),
         ({"resources": [resource(), resource()]}, "'weights' is there twice"),
@@ -214,7 +217,7 @@ def resource(**changes: str) -> dict[str, str]:
         ({"predicate": {}}, "serialization: missing field"),
         ({"subject": []}, r"subject\[0\]: missing field"),
         ({"subject": [{"digest": {"sha256": OTHER_DIGEST}}]}, "the digest of the subject is not"),
-        ({"serialization": {"ignore_paths": "weights"}}, "ignore_paths: got 'weights', expected"),
+        ({"serialization": {"ignore_paths": "weights"}}, 'ignore_paths: got "weights", expected'),
     ],
 )
 def test_a_signed_statement_that_says_something_else_is_refused(
@@ -228,7 +231,7 @@ def test_a_signed_statement_that_says_something_else_is_refused(
 @pytest.mark.parametrize(
     ("envelope", "problem"),
     [
-        ({"payloadType": "text/plain"}, "payloadType: got 'text/plain', expected"),
+        ({"payloadType": "text/plain"}, 'payloadType: got "text/plain", expected'),
         ({"signatures": []}, r"not a signature: dsseEnvelope\.signatures\[0\]: missing field"),
         ({"signatures": [{"sig": ""}]}, "wrong signature"),
         ({"signatures": [{"sig": "AA==", "keyid": None}]}, "wrong signature"),
