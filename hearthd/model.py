@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,7 +20,7 @@ from hearthd.server.terminal.session import Session
 from hearthd.server.text.conversation import Conversation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Self
 
@@ -112,7 +113,8 @@ class _Chat(Fields):
 
 def _prompt(service: LanguageService, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     """The token ids of the prompt for a conversation; raises InvalidRequest."""
-    chat = _validated(_Chat, {"messages": [*messages]})
+    read = [dict(one) if isinstance(one, Mapping) else one for one in messages]
+    chat = _validated(_Chat, {"messages": read})
     conversation = Conversation(messages=chat_messages.messages(chat.messages))
     return service.template.prompt(conversation.as_template()).ids
 

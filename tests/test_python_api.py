@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,7 @@ def model() -> Iterator[Model]:
 def test_a_stream_joins_to_the_answer(chat: Model) -> None:
     assert chat.chat("the dog") == chat.chat(MESSAGES) == "Hello there!"
     pieces = list(chat.stream(MESSAGES))
+    assert chat.chat([MappingProxyType(message) for message in MESSAGES]) == "Hello there!"
     assert len(pieces) > 1
     assert "".join(pieces) == "Hello there!"
 
@@ -83,6 +85,11 @@ def test_a_wrong_option_is_named(model: Model) -> None:
     ("message", "problem"),
     [
         ({"role": "boss", "content": "x"}, r"messages\[0\].role: got .*boss"),
+        (
+            {"role": "user", "content": "x", "mood": 1},
+            r"messages\[0\].mood: got 1, expected no field",
+        ),
+        ("user", r"messages\[0\]: got \"user\", expected a JSON object"),
         ({"role": "user"}, r"messages\[0\].content: got null, expected a value"),
         ({"role": "user", "content": [{"type": "image"}]}, r"content\[0\]: .* cannot read images"),
     ],
