@@ -194,4 +194,6 @@ def choice(params: ToolChoiceParam | None, known: Sequence[Tool]) -> ToolChoice:
             )
         return ToolChoice.among(known, "required", names=[params.name], parallel=False)
     mode = params.type if params.type != "any" else "required"
-    return ToolChoice.among(known, mode, parallel=not params.disable_parallel_tool_use)
+    return ToolChoice.among(
+        known, mode, sent=params.type, parallel=not params.disable_parallel_tool_use
+    )

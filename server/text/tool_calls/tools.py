@@ -62,11 +62,15 @@ class ToolChoice:
         *,
         parallel: bool,
         names: Sequence[str] | None = None,
+        sent: str | None = None,
     ) -> ToolChoice:
-        """The choice of the tools with these names, or of all; raises InvalidRequest."""
+        """The choice of the tools with these names, or of all; raises InvalidRequest.
+
+        `sent` is the request's word for the mode, if it is another one.
+        """
         if mode == "required" and not tools and names is None:
             raise InvalidRequest(
-                field="tool_choice", got=mode, expected="auto or none without tools"
+                field="tool_choice", got=sent or mode, expected="auto or none without tools"
             )
         known = {tool.name for tool in tools}
         for name in names or ():

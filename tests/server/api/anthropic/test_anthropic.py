@@ -238,7 +238,7 @@ def test_an_answer_matches_a_schema() -> None:
             },
             "messages[0].content[0].tool_use_id",
         ),
-        ({"tool_choice": {"type": "any"}}, "tool_choice: "),
+        ({"tool_choice": {"type": "any"}}, 'tool_choice: got "any", expected auto or none'),
         ({"tools": TOOLS, "tool_choice": {"type": "tool"}}, "tool_choice.name: "),
         ({"tools": TOOLS, "tool_choice": {"type": "tool", "name": "g"}}, "tool_choice: "),
         ({"mcp_servers": [{}]}, "mcp_servers: "),
