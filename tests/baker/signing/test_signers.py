@@ -21,7 +21,13 @@ from model_signing import hashing, signing, verifying
 
 from hearthd import cli
 from hearthd.baker.checks.reproduction import compare
-from hearthd.baker.signing.signers import Signer, SigningError, sign, verify_certificate
+from hearthd.baker.signing.signers import (
+    Signer,
+    SigningError,
+    sign,
+    verify_certificate,
+    verify_identity,
+)
 from hearthd.models.bundle import (
     SIGNATURE,
     BadSignature,
@@ -240,6 +246,37 @@ def test_a_missing_root_certificate_is_not_called_a_wrong_signature(
     sign(adapter, Signer(key=key.private))
     with pytest.raises(SigningError, match=r"model\.sig: cannot be verified: .*missing\.pem"):
         verify_certificate(adapter, (tmp_path / "missing.pem",))
+
+
+def _unreachable(*_: object, **__: object) -> None:
+    raise OSError("timed out\nafter 60 s")
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_an_unreachable_sigstore_keeps_the_signature(
+    adapter: Path, key: SigningKey, monkeypatch: pytest.MonkeyPatch, *, signed: bool
+) -> None:
+    if signed:
+        sign(adapter, Signer(key=key.private))
+    before = {path: path.read_bytes() for path in adapter.iterdir()}
+    monkeypatch.setattr(signing.Config, "use_sigstore_signer", _unreachable)
+    with pytest.raises(SigningError) as caught:
+        sign(adapter, Signer())
+    assert str(caught.value) == f"{adapter}: cannot be signed: timed out after 60 s"
+    assert {path: path.read_bytes() for path in adapter.iterdir()} == before
+
+
+def test_an_unreachable_sigstore_is_not_called_a_wrong_signature(
+    adapter: Path, key: SigningKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign(adapter, Signer(key=key.private))
+    before = (adapter / SIGNATURE).read_bytes()
+    monkeypatch.setattr(verifying.Config, "use_sigstore_verifier", _unreachable)
+    with pytest.raises(SigningError) as caught:
+        verify_identity(adapter, "a@example.org", "https://example.org")
+    path = adapter / SIGNATURE
+    assert str(caught.value) == f"{path}: cannot be verified: timed out after 60 s"
+    assert path.read_bytes() == before
 
 
 def test_verify_checks_the_signature_of_an_adapter(
