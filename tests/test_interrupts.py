@@ -118,8 +118,9 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 def test_commands_end_at_random_moments(tmp_path: Path) -> None:
     """One that bakes, one that reads a bundle, and a server."""
-    bake, verify, _, serve, *_ = cases(tmp_path, None)
-    interrupt_commands(tmp_path, [bake, verify, serve], count=4, seed=1, seconds=10)
+    named = {case.name: case for case in cases(tmp_path, None)}
+    commands = [named[f"hearth {command}"] for command in ("bake", "verify", "serve")]
+    interrupt_commands(tmp_path, commands, count=4, seed=1, seconds=10)
 
 
 @pytest.mark.nightly
