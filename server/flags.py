@@ -17,6 +17,8 @@ from pydantic import ByteSize
 from typer.core import TyperCommand
 from typing_extensions import override
 
+from hearthd.server.flag_names import flag
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -96,11 +98,6 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text  # the model rejects it
-
-
-def flag(name: str) -> str:
-    """The flag of a field."""
-    return f"--{name.replace('_', '-')}"
 
 
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:

@@ -35,6 +35,7 @@ from hearthd.models.bundle import DEFAULT_PREFIX_CACHE, bundle_home
 from hearthd.models.text_files import read_text
 from hearthd.models.validation import SIZE, expected
 from hearthd.runtime.self_test import Level
+from hearthd.server.flag_names import flag
 from hearthd.server.logs import LogFormat
 
 PREFIX = "HEARTH_"
@@ -391,8 +392,7 @@ def _problem(error: ValidationError, origins: Mapping[str, str]) -> str:
 
 
 def _source(name: str, origin: str) -> str:
-    flag, variable = f"--{name.replace('_', '-')}", f"{PREFIX}{name.upper()}"
-    return {"flag": flag, "environment": variable}.get(origin, origin)
+    return {"flag": flag(name), "environment": f"{PREFIX}{name.upper()}"}.get(origin, origin)
 
 
 def _is_secret(name: str) -> bool:

@@ -25,7 +25,7 @@ ALLOWED = {
     "runtime": ("models.bundle",),
     # A bake reads the tokenizer and the chat template as a server does, and its flags are derived
     # from a schema as those of a server are.
-    "baker": ("models", "runtime", "server.flags", "server.text", "server.validation"),
+    "baker": ("models", "runtime", "server.flag_names", "server.flags", "server.text"),
     # Examples have the token ids of the prompts that the server makes.
     "baker.tuning": (
         "models",

@@ -16,7 +16,7 @@ from hearthd.models.bundle import (
     megabytes,
     read_manifest,
 )
-from hearthd.server.flags import flag
+from hearthd.server.flag_names import flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

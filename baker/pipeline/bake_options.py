@@ -26,7 +26,7 @@ from hearthd.models.bundle import CALIBRATION, Activations
 from hearthd.models.gru import FORMS
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS, KvCache
 from hearthd.models.validation import expected
-from hearthd.server.flags import flag
+from hearthd.server.flag_names import flag
 
 Kind: TypeAlias = Literal["language model", "encoder", "GRU"]
 _LANGUAGE: tuple[Kind, ...] = ("language model",)

@@ -19,7 +19,7 @@ from hearthd.baker.pipeline.bake_options import (
 )
 from hearthd.models.bundle import CALIBRATION
 from hearthd.models.precision import NAMED_PRECISIONS
-from hearthd.server.flags import flag
+from hearthd.server.flag_names import flag
 from tests.conftest import Silent, options_for
 
 if TYPE_CHECKING:

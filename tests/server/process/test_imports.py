@@ -49,6 +49,12 @@ def test_the_server_imports_neither_baker_nor_compiler_nor_jinja(module: str) ->
     assert not [name for name in loaded if name.startswith((*FORBIDDEN, "jinja2"))]
 
 
+def test_settings_import_no_command_line() -> None:
+    loaded = run("import sys, hearthd.server.settings; print('\\n'.join(sys.modules))").split()
+    assert "hearthd.server.settings" in loaded
+    assert not {"typer", "click"} & {*loaded}
+
+
 def test_lazily_built_models_give_the_same_openapi_document() -> None:
     lean, built, modules = json.loads(run(LEAN))
     assert lean == document()
