@@ -75,7 +75,6 @@ class Precision:
         return "f32" if self.storage is STORAGES["f32"] else "f16"
 
 
-KV_CACHES: tuple[KvCache, ...] = get_args(KvCache)
 ACTIVATION_BITS: Mapping[Activations, int] = {"int16": 16, "int8": 8}
 # What the rounding of keys and values adds to a precision's `tolerance`.
 KV_TOLERANCE: Mapping[KvCache, float] = {"f16": 2e-2, "f32": 0.0, "int8": 1.0}

@@ -37,6 +37,8 @@ FAILURES = {
 class Failing:
     """A command that fails."""
 
+    no_args_is_help = False
+
     def __init__(self, error: Exception) -> None:
         self._error = error
 

@@ -37,7 +37,7 @@ ALLOWED = {
     ),
     "benchmarks": ("models", "baker", "runtime", "server"),
     "examples": ("models", "baker", "runtime"),
-    "hearthd": ("baker", "models.bundle", "models.validation", "server", "runtime.interrupts"),
+    "hearthd": ("baker", "models.bundle", "server", "runtime.interrupts"),
     "server": (
         "models.bundle",
         "models.peft",

@@ -12,11 +12,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LINKED = ("baker", "configs", "models", "runtime", "server")
-# Data files, one from each folder that has some.
+# Data files: those of the kernels, and one from each other folder that has some.
 DATA = (
     "baker/compare/measurement/prompts.json",
     "configs/gemma3.toml",
-    "models/dsl/kernels/product/linear.c",
+    *(str(path.relative_to(ROOT)) for path in (ROOT / "models/dsl/kernels").rglob("*.[ch]")),
     "server/web/index.html",
     "py.typed",
 )

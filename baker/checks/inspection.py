@@ -179,8 +179,10 @@ def _source_rows(sources: tuple[SourceRecord, ...]) -> Iterator[tuple[str, ...]]
 
 
 def _maker_rows(origin: Provenance) -> Iterator[tuple[str, ...]]:
-    flags = "".join(f" {_typed(name, value)}" for name, value in origin.options.items() if value)
-    yield "command", f"hearth bake {origin.model}{flags}"
+    given = {name: value for name, value in origin.options.items() if value not in (None, False)}
+    flags = "".join(f" {_typed(name, value)}" for name, value in given.items())
+    model = origin.model if origin.sources[0].package else "WEIGHTS"
+    yield "command", f"hearth bake {model}{flags}"
     yield from (("tried", precision.text) for precision in origin.tried)
     yield "hearth", origin.hearth.text
     yield origin.compiler.name, origin.compiler.version

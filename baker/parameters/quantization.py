@@ -64,12 +64,14 @@ def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any
 
 
 def integer_groups(storage: Storage, block: NDArray[np.float32]) -> IntegerBlock:
-    """Round f32 (N, K) to the integers of a storage that has no minimums.
+    """Round f32 (N, K) to the integers of a storage without minimums and without a table of values.
 
     Raises NotFiniteError for NaN, infinity and what is too large for an f16 scale.
     """
     matrix_format = storage.format
     assert matrix_format is not None, storage.name
+    assert not matrix_format.values, storage.name
+    assert not matrix_format.minimum, storage.name
     if matrix_format.bits == INT8.bits:
         return int8_groups(block)
     if matrix_format.bits == INT12.bits:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.compiler.targets import find_targets
 from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
-from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.baker.pipeline.bake_options import BadOption
 from hearthd.baker.pipeline.shared_stages import BakeRecord
 from hearthd.baker.weights.safetensors import SafetensorsFile
 from hearthd.models.gru import config_from_shapes, program
@@ -62,7 +62,7 @@ def gru_plan(options: BakeOptions) -> GruPlan:
     """
     options.require_kind("GRU", GRU)
     if options.weights is None:
-        raise RecipeError("--weights is missing: specify a safetensors file with the GRU's weights")
+        raise BadOption("--weights is missing: specify a safetensors file with the GRU's weights")
     source = SafetensorsFile(options.weights)
     values = _values(options)
     config = config_from_shapes(

@@ -124,6 +124,7 @@ class BakeOptions(BaseModel):
         f"token, measured on two short texts.  [default: {MAX_KL}]",
         metavar="NATS",
         ge=0,
+        allow_inf_nan=False,
     )
     max_bytes: ByteSize | None = _option(
         "Precision",
@@ -222,11 +223,11 @@ class BakeOptions(BaseModel):
         return self
 
     def require_kind(self, kind: Kind, model: str) -> None:
-        """Raise RecipeError if an option is given that a kind of models does not take."""
+        """Raise BadOption if an option is given that a kind of models does not take."""
         for name, field in type(self).model_fields.items():
             kinds = _extra(field)["kinds"]
             if kind not in kinds and getattr(self, name) != field.default:
-                raise RecipeError(
+                raise BadOption(
                     f"{flag(name)}: {model} is not a {' or '.join(kinds)}; omit the option"
                 )
 

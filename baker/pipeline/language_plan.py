@@ -225,5 +225,5 @@ def _auto_limits(options: BakeOptions) -> AutoLimits:
 
 def _name(family: Family, precision: str, target: str) -> str:
     """The name of a bundle whose options name no folder."""
-    parts = [family.name, recipe.size_of(family.name, family.config) or "custom", precision]
+    parts = [family.name, recipe.size_of(family.recipe, family.config) or "custom", precision]
     return "-".join(parts if target == "host" else [*parts, target])

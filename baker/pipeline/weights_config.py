@@ -61,10 +61,9 @@ def identify(source: WeightSource, named: str | None) -> Family:
     if named is not None:
         check_architecture(named, source)
     candidates = _families_of(source) if named is None else [named]
-    architecture, config = _read_as(
-        {families()[name].name: families()[name] for name in candidates}, source
-    )
-    names = [name for name in candidates if families()[name] is architecture]
+    known = families()
+    architecture, config = _read_as({known[name].name: known[name] for name in candidates}, source)
+    names = [name for name in candidates if known[name] is architecture]
     fitting = [name for name in names if size_of(name, config)]
     certain = next((some for some in (names, fitting) if len(some) == 1), [architecture.name])
     return Family(

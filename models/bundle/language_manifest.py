@@ -299,8 +299,12 @@ def _recorded_serving(origin: Provenance) -> Serving:
         "activations": origin.options.get("activations", chosen),
         "max_memory": origin.options.get("max_memory"),
     }
+    where = f"{MANIFEST}.provenance.options"
+    limit = data["max_memory"]
+    if type(limit) is int and limit < 1:
+        raise NotABundle(f"{where}.max_memory: got {limit}, expected a size")
     try:
-        return typed(Serving, data, f"{MANIFEST}.provenance.options")
+        return typed(Serving, data, where)
     except ValueError as error:
         raise NotABundle(str(error)) from error
 

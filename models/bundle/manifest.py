@@ -149,7 +149,7 @@ def write_manifest(bundle: Path, manifest: Manifest) -> None:
 
 
 def _fields(manifest: Manifest) -> str:
-    return json.dumps(_plain(manifest), indent=1, ensure_ascii=False)
+    return json.dumps(_plain(manifest), indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

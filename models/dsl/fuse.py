@@ -186,13 +186,13 @@ def optimized(
     store_matrices([graph for graph, _ in stacked], weights, storage_of)
     done, counts, unsupported = [], [], []
     for graph, count in stacked:
-        stored = stored_graph(graph, weights, activation_bits)
-        graph = with_merged_slices(stored.graph)
+        graph, read = stored_graph(graph, weights, activation_bits)
+        graph = with_merged_slices(graph)
         rewrite = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
         graph, adapted = with_adapted_products(rewrite.graph, weights.parameters())
         done.append(deduplicated(inlined(graph)))
-        counts.append(count + stored.counts + rewrite.counts + adapted)
-        unsupported.append(stored.unsupported | rewrite.unsupported)
+        counts.append(count + read + rewrite.counts + adapted)
+        unsupported.append(rewrite.unsupported)
     return Optimized(
         graphs=tuple(done),
         weights=weights.read_by(done),

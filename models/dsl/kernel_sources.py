@@ -79,8 +79,8 @@ def _products(matrix_format: MatrixFormat) -> Iterator[tuple[str, str, _Macros]]
     yield f"embedding_{table.symbol}", "product/embedding.c", table_macros
     if table.split is not None:
         upper, lower = table.split.upper, table.split.lower
-        whole = _PRODUCTS["linear_{}"] | {"ACTIVATION_BITS": "16"}
-        yield f"linear_{upper.symbol}", "product/linear.c", _format_macros(upper) | whole
+        plain = _PRODUCTS["linear_{}"] | {"ACTIVATION_BITS": "16"}
+        yield f"linear_{upper.symbol}", "product/linear.c", _format_macros(upper) | plain
         yield f"linear_refined_{lower.symbol}", "product/refined.c", _format_macros(lower)
 
 

@@ -51,9 +51,9 @@ class Plane:
 class Split:
     """A matrix as the sum of two, of which the first one alone is an approximation.
 
-    upper  the format of the upper bits: each integer counts as the middle of those that have them
+    upper  the format of the upper bits; the bits below count as their mean
     lower  the format of the lower bits
-    step   what 1 of the lower bits counts, in steps of the upper ones
+    step   the product with the lower bits is multiplied by it before it is added
     """
 
     upper: MatrixFormat
@@ -76,7 +76,7 @@ class MatrixFormat:
     steps    of an integer that equal its scale
     values   the values that integers of 4 bits number, each in -127 to 127
     split    the formats of its parts, if logits can be computed from the upper one
-    table    the format of a matrix whose rows are looked up, or that computes logits, if another
+    table    the format of an embedding table or an output head; None: this one
     """
 
     name: str
@@ -90,6 +90,12 @@ class MatrixFormat:
     split: Split | None = None
     table: MatrixFormat | None = None
 
+    def __post_init__(self) -> None:
+        """Kernels find four bits in the first plane, and a fifth in the second one."""
+        planes = [(plane.start, plane.bits) for plane in self.planes]
+        assert self.bits not in (4, 5) or planes == [(0, 4), (4, 1)][: self.bits - 3], self.name
+        assert not self.values or (self.bits, len(self.values)) == (4, 16), self.name
+
     @property
     def bits(self) -> int:
         """The bits of an integer."""
@@ -102,7 +108,7 @@ class MatrixFormat:
 
     @property
     def missing(self) -> int:
-        """The bits of integers that no plane has: the middle of what they may be."""
+        """The mean of the bits below the lowest plane, which no plane has; 0 if there are none."""
         start = min(plane.start for plane in self.planes)
         return 1 << start >> 1
 
@@ -150,14 +156,15 @@ def pack(
     Integers are i16 if they have 12 bits, otherwise u8, or i8 if they are signed. Raises
     TypeRuleError for odd sizes.
     """
-    plane, *_ = matrix_format.arrays(*integers.shape).values()
-    blocks, groups = plane.shape[:2]
+    assert (minimum is not None) == matrix_format.minimum, matrix_format.name
+    stored, *_ = matrix_format.arrays(*integers.shape).values()
+    blocks, groups = stored.shape[:2]
     quads = integers.reshape(blocks, ROWS, groups, QUADS, QUAD).transpose(0, 2, 3, 1, 4)
     unsigned = quads.reshape(blocks, groups, QUADS, LANES).view(f"u{integers.itemsize}")
     arrays: list[NDArray[np.int8] | NDArray[np.float16]] = []
-    for each in matrix_format.planes:
-        bits = (unsigned >> each.start & ((1 << each.bits) - 1)).astype(np.uint8)
-        arrays.append(_packed(bits, each.bits))
+    for plane in matrix_format.planes:
+        bits = (unsigned >> plane.start & ((1 << plane.bits) - 1)).astype(np.uint8)
+        arrays.append(_packed(bits, plane.bits))
     for factors in (scale, minimum):
         if factors is not None:
             by_row = factors.reshape(blocks, ROWS, -1).transpose(0, 2, 1)

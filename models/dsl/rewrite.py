@@ -187,11 +187,13 @@ def rewritten(
         for tensor in applied[rule.pattern[-1].op]:
             try:
                 match = _find(rule, tensor, owners)
+                if match is None or not _is_safe(match, places, readers):
+                    continue
+                _check(match, tensor)
             except Unsupported as error:
                 reason, count = unsupported.get(rule.name, (str(error), 0))
                 unsupported[rule.name] = (reason, count + 1)
-                continue
-            if match is not None and _is_safe(match, places, readers):
+            else:
                 counts[rule.name] += 1
                 owners |= {id(part): match for part in match.nodes.values()}
     if not counts:
@@ -204,7 +206,7 @@ def rewritten(
 
 
 def _find(rule: Rule, tensor: Tensor, owners: Mapping[int, _Match]) -> _Match | None:
-    """The match that ends with a tensor; raises Unsupported if a kernel does not take it."""
+    """The match that ends with a tensor, if there is one."""
     if id(tensor) in owners:
         return None
     match = _Match(rule)
@@ -212,10 +214,16 @@ def _find(rule: Rule, tensor: Tensor, owners: Mapping[int, _Match]) -> _Match | 
         return None
     if any(id(part) in owners for part in match.nodes.values()):
         return None
-    made = match.replace(lambda x: x)
-    if [one.type for one in made] != [one.type for one in match.outputs]:
-        raise DslError(f"{rule.name}: the replacement of {tensor} has other types: got {made}")
     return match
+
+
+def _check(match: _Match, tensor: Tensor) -> None:
+    """Raise Unsupported if a kernel does not take a match, or DslError for a faulty replacement."""
+    replacement = match.replace(lambda x: x)
+    if [new.type for new in replacement] != [old.type for old in match.outputs]:
+        raise DslError(
+            f"{match.rule.name}: the replacement of {tensor} has other types: got {replacement}"
+        )
 
 
 def _is_safe(match: _Match, places: Mapping[int, int], readers: Counter[int]) -> bool:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.graph import Apply, Graph, Parameter, Tensor
-from hearthd.models.dsl.rewrite import Rewrite, Rule, node, rewritten, variables
+from hearthd.models.dsl.rewrite import Rule, node, rewritten, variables
 from hearthd.models.dsl.storage import F32, Storage
+from hearthd.models.dsl.types import TypeRuleError
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _WEIGHT = "weight"
@@ -167,8 +169,12 @@ def store_matrices(
         weights.store(weight, (key in looked_up and chosen.table) or chosen)
 
 
-def stored_graph(graph: Graph, weights: Weights, activation_bits: int) -> Rewrite:
-    """The graph on stored matrices.
+def stored_graph(
+    graph: Graph, weights: Weights, activation_bits: int
+) -> tuple[Graph, Counter[str]]:
+    """The graph on stored matrices, and how often a rule was applied.
+
+    Raises TypeRuleError for a product that a storage does not have.
 
     Products with matrices of integers round activations to `activation_bits`, except those with
     tables, which are logits: see models/dsl/activations.py.
@@ -214,4 +220,7 @@ def stored_graph(graph: Graph, weights: Weights, activation_bits: int) -> Rewrit
             replacement=lambda ids, weight: (storage(weight).rows(ids, *arrays(weight)),),
         ),
     )
-    return rewritten(graph, rules, weights.parameters())
+    rewrite = rewritten(graph, rules, weights.parameters())
+    for reason, _ in rewrite.unsupported.values():
+        raise TypeRuleError(reason)
+    return rewrite.graph, rewrite.counts

@@ -1,7 +1,7 @@
 // Sixteen rows of weights times one row of int8 activations, four columns at a time.
 //
-// Only this folder and tiles.h know instruction sets. Sums are exact in i32, so every instruction
-// set gives the same integers. There are two contracts, which product.h uses:
+// Only this folder and tiles.h have intrinsics. Sums are exact in i32, so every instruction set
+// gives the same integers. There are two contracts, which product.h uses:
 //
 // 1. x86 and plain C: a group's quads are unpacked to registers first (matrix.h).
 //      dot_quad(sums, quad, x)                       weights are -128 to 127; sums start at

@@ -10,7 +10,7 @@
 #include <arm_neon.h>
 #endif
 
-enum { TABLE = 16, TABLE_LANES = 64 };
+enum { TABLE_LANES = 64 };
 
 // Sixty-four values of a table by their numbers, 0 to 15.
 typedef uint8_t Numbers __attribute__((vector_size(TABLE_LANES)));
