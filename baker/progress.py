@@ -6,6 +6,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from typing_extensions import override
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
@@ -28,15 +30,15 @@ class Progress(Protocol):
         """Show a line that a user should know of."""
 
 
-class TerminalProgress:
+class TerminalProgress(Progress):
     """Show the running stage with its time; leave one line for each completed stage."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
+    @override
     @contextlib.contextmanager
     def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
-        """See Progress."""
         start = time.perf_counter()
         if self._console.is_terminal:
             with self._bar(total) as bar:
@@ -46,8 +48,8 @@ class TerminalProgress:
             yield lambda _: None
         self._console.print(f"{time.perf_counter() - start:6.1f} s  {name}", highlight=False)
 
+    @override
     def note(self, text: str) -> None:
-        """See Progress."""
         self._console.print(f"          {text}", highlight=False, markup=False, soft_wrap=True)
 
     def _bar(self, total: int) -> ProgressBar:

@@ -129,10 +129,9 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
     )
     stream: bool = Field(False, description="Send the answer as server-sent events.")
 
-    @override
     @property
+    @override
     def adapter_scales(self) -> dict[int, float] | None:
-        """See ModelFields.adapter_scales."""
         return None if self.lora is None else {adapter.id: adapter.scale for adapter in self.lora}
 
     def completion(

@@ -10,6 +10,7 @@ With `--strict-fields` every value that is not neutral is an error.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -176,13 +177,13 @@ def or_ignored(form: Any, known: Collection[str]) -> WrapValidator:
 
     Such items are ignored as fields are. The others keep their indices, which errors name.
     """
-    adapter = TypeAdapter(form)
+    adapter = functools.cache(lambda: TypeAdapter(form))  # lazy, as the models are
 
     def validate(item: Any, _: ValidatorFunctionWrapHandler) -> Any:
         kind = item.get("type") if isinstance(item, dict) else None
         ignored = _ignored.get()
         if ignored is None or not isinstance(kind, str) or kind in known:
-            return adapter.validate_python(item)
+            return adapter().validate_python(item)
         ignored.append((item, ""))
         return None
 

@@ -75,7 +75,6 @@ class SingleChoice(Choices):
 
     @override
     async def pieces(self) -> AsyncIterator[tuple[int, Piece | AnswerSummary]]:
-        """See Choices.pieces."""
         (completion,) = self._completions
         async for piece in completion.pieces():
             yield 0, piece

@@ -106,7 +106,6 @@ class MessageWriter(AnswerWriter[MessageEvent, Message]):
 
     @override
     def error(self, error: BaseException) -> str:
-        """See AnswerWriter.error."""
         return stream_error(error)
 
     @override

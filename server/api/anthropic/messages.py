@@ -126,7 +126,6 @@ class MessagesRequest(TurnFields):
 
     @override
     def template_variables(self) -> dict[str, Any]:
-        """See TurnFields.template_variables."""
         variables = super().template_variables()
         if self.thinking is None:
             return variables
