@@ -174,11 +174,18 @@ def stored_graph(
 ) -> tuple[Graph, Counter[str]]:
     """The graph on stored matrices, and how often a rule was applied.
 
-    Raises TypeRuleError for a product that a storage does not have.
-
     Products with matrices of integers round activations to `activation_bits`, except those with
-    tables, which are logits: see models/dsl/activations.py.
+    tables, which are logits: see models/dsl/activations.py. Raises TypeRuleError for a product that
+    a storage does not have.
     """
+    rewrite = rewritten(graph, _rules(weights, activation_bits), weights.parameters())
+    for reason, _ in rewrite.unsupported.values():
+        raise TypeRuleError(reason)
+    return rewrite.graph, rewrite.counts
+
+
+def _rules(weights: Weights, activation_bits: int) -> tuple[Rule, ...]:
+    """The rules that read matrices as they are stored."""
     bits = {"activation_bits": activation_bits}
 
     def storage(weight: Tensor) -> Storage:
@@ -192,7 +199,7 @@ def stored_graph(
         padded = product.shape[last] != outputs
         return (f.narrow(product, last, 0, outputs) if padded else product,)
 
-    rules = (
+    return (
         Rule(
             name="two_part_head",
             pattern=(_logits,),
@@ -220,7 +227,3 @@ def stored_graph(
             replacement=lambda ids, weight: (storage(weight).rows(ids, *arrays(weight)),),
         ),
     )
-    rewrite = rewritten(graph, rules, weights.parameters())
-    for reason, _ in rewrite.unsupported.values():
-        raise TypeRuleError(reason)
-    return rewrite.graph, rewrite.counts

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hearthd.baker.pipeline.shared_stages import unfused_texts
-from hearthd.models.dsl import ops
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import fuse, ops
+from hearthd.models.dsl.graph import Parameter, Tensor
 from hearthd.models.dsl.rewrite import Rule, node, rewritten, variables
+from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
 from tests.models.dsl.test_fuse import LAYERS, OPTIONS, program_of
@@ -40,3 +43,18 @@ def test_a_fault_in_a_rule_is_an_error() -> None:
     graph = trace("negated", lambda x: (ops.negate(x),), {"x": TensorType((4,), DType.F32)})
     with pytest.raises(TypeRuleError, match="reshape"):
         rewritten(graph, (rule,))
+
+
+def test_a_matrix_of_experts_that_shares_blocks_is_refused() -> None:
+    """Two experts of 24 rows have three blocks of sixteen: no kernel reads them."""
+    weight = Tensor(TensorType((48, 32), DType.F32), Parameter())
+    graph = trace(
+        "experts",
+        lambda x, chosen: (f.routed_linear(x, chosen, weight, experts=2),),
+        {"x": TensorType((3, 32), DType.F32), "chosen": TensorType((3,), DType.I32)},
+        parameters={"weight": weight},
+    )
+    with pytest.raises(TypeRuleError, match="matrices of 2 experts with a multiple of 16 rows"):
+        fuse.optimized(
+            [graph], {"weight": weight}, storage=lambda _: STORAGES["int8-g32"], kernels=True
+        )
