@@ -107,7 +107,7 @@ def test_other_digests_of_the_reference_are_refused(
     digests = hashing.Config().use_file_serialization(hashing_algorithm=algorithm)
     config = signing.Config().use_elliptic_key_signer(private_key=key.private)
     config.set_hashing_config(digests).sign(bundle, bundle / SIGNATURE)
-    with pytest.raises(BadSignature, match=f"hash_type: got '{algorithm}"):
+    with pytest.raises(BadSignature, match=f'hash_type: got "{algorithm}'):
         require_signed_files(bundle, [read_public_key(key.public)])
 
 
