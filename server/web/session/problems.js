@@ -61,11 +61,11 @@ function unreachable(message) {
   return `${message} Check that the server runs, then try again.`;
 }
 
-function rejected(message, { param, got, wanted }) {
+function rejected(message, { param, got, expected }) {
   const field = param?.split(/[.[]/, 1)[0];
   if (SETTINGS.has(field)) {
     const name = field.replaceAll("_", " ");
-    return { text: `The setting “${name}” is not valid: it is ${JSON.stringify(got)}, and must be ${wanted}.`, way: "settings" };
+    return { text: `The setting “${name}” is not valid: it is ${JSON.stringify(got)}, and must be ${expected}.`, way: "settings" };
   }
   return { text: `The model cannot answer this message: ${message}. Edit it, or start a new chat.`, way: "edit" };
 }
