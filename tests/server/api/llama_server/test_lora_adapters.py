@@ -202,7 +202,7 @@ def test_unloading_waits_for_the_requests_that_use_the_adapter(root: Path) -> No
         wait_until(lambda: not accepts(client))
         for thread in threads:
             thread.join()
-        # The adapter is unloaded after the last byte of the answer is sent: either can be read first.
+        # The adapter is unloaded after the last byte of the answer is sent: either is read first.
         assert sorted(answers) == sorted([expected, "unloaded"])
         assert names(client) == []
 
