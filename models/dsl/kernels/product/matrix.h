@@ -76,16 +76,16 @@ INLINE size_t group_bytes(Plane plane) { return (size_t)(GROUP * ROWS / 8 * plan
 INLINE void add_plane(Bytes quads[QUADS], Plane plane, size_t group, size_t last) {
     int in_byte = 8 / plane.bits, mask = ((1 << plane.bits) - 1) << plane.start;
     fetch_group(plane.bytes, group_bytes(plane), group, last);
-    for (int i = 0; i < QUADS; i++) {
-        // A plane of 4 bits has quads i and i + 4 in a byte, the others have neighbors.
-        int byte = plane.bits == 4 ? i % 4 : i / in_byte;
-        int bit = (plane.bits == 4 ? i / 4 : i % in_byte) * plane.bits;
+    for (int byte = 0; byte < plane.bits; byte++) {
         Bytes bits;
-        __builtin_memcpy(&bits,
-                         plane.bytes + group * group_bytes(plane) + (size_t)byte * sizeof bits,
-                         sizeof bits);
-        int up = plane.start - bit;
-        quads[i] |= (up < 0 ? bits >> -up : bits << up) & (uint8_t)mask;
+        const uint8_t *from = plane.bytes + group * group_bytes(plane);
+        __builtin_memcpy(&bits, from + (size_t)byte * sizeof bits, sizeof bits);
+        for (int i = 0; i < in_byte; i++) {
+            // A plane of 4 bits has quads i and i + 4 in a byte, the others have neighbors.
+            int quad = plane.bits == 4 ? byte + 4 * i : byte * in_byte + i;
+            int up = plane.start - i * plane.bits;
+            quads[quad] |= (up < 0 ? bits >> -up : bits << up) & (uint8_t)mask;
+        }
     }
 }
 
