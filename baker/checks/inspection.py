@@ -179,8 +179,11 @@ def _source_rows(sources: tuple[SourceRecord, ...]) -> Iterator[tuple[str, ...]]
 
 
 def _maker_rows(origin: Provenance) -> Iterator[tuple[str, ...]]:
-    given = {name: value for name, value in origin.options.items() if value not in (None, False)}
-    flags = "".join(f" {_typed(name, value)}" for name, value in given.items())
+    flags = "".join(
+        f" {_typed(name, value)}"
+        for name, value in origin.options.items()
+        if value is not None and value is not False  # 0 is given
+    )
     model = origin.model if origin.sources[0].package else "WEIGHTS"
     yield "command", f"hearth bake {model}{flags}"
     yield from (("tried", precision.text) for precision in origin.tried)

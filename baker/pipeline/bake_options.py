@@ -1,7 +1,7 @@
 """The options of a bake: one schema, from which the flags of `hearth bake` are derived.
 
 The provenance of a bundle records them, and `hearth reproduce` reads them from there. An option
-that is None is not given: configs/ or the weights decide it.
+that is None was not given: its value comes from configs/ or from the weights.
 """
 
 from collections.abc import Iterator, Mapping
@@ -269,7 +269,7 @@ def bake_options(values: Mapping[str, Any], *, strict: bool = False) -> BakeOpti
 def recorded_options(record: Mapping[str, Any], bundle: Path) -> dict[str, Any]:
     """The values of options that a bundle's provenance records, for `bake_options`.
 
-    Files are those of the bundle. The folder of an adapter is not in it.
+    A file is its copy in the bundle. A bundle has no copy of an adapter.
     """
     copies = {
         name: bundle / copy

@@ -45,7 +45,7 @@ _MAX_CARD, _MAX_NAME = 1 << 16, 200  # characters that are read of a card, and k
 def write_manifest_and_bill(folder: Path, manifest: M, license_name: str | None) -> M:
     """Write the bill of materials, then the manifest; returns the manifest, which lists the bill.
 
-    `license_name` is that of the weights; None if they do not name one.
+    `license_name` is the license that the weights name, or None.
     """
     files = tuple(record for record in manifest.files if record.name != BILL)
     bill = _bill(replace(manifest, files=files), license_name)
