@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.baker.temporary_folder import temporary_folder
-from hearthd.models.bundle import BundleError, Corrupt, WrongFormat, read_manifest
+from hearthd.bundle import BundleError, Corrupt, WrongFormat, read_manifest
 from hearthd.runtime.interrupts import at_interrupt
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hearthd import flags
 from hearthd.baker.checks import inspection
 from hearthd.baker.pipeline.bake import bake, bakeable
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
@@ -16,8 +17,7 @@ from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
-from hearthd.models.bundle import LanguageManifest, read_manifest
-from hearthd.server import flags
+from hearthd.bundle import LanguageManifest, read_manifest
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BadOption: 2, **dict.fromkeys(BAKE_ERRORS, 1)}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.bundle import AdapterArray, LanguageManifest
+    from hearthd.bundle import AdapterArray, LanguageManifest
     from hearthd.runtime.language_model import IreeRuntime
 
 Cases: TypeAlias = "Mapping[str, Sequence[int]]"

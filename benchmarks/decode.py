@@ -68,7 +68,7 @@ from hearthd.baker.compare.measurement.passages import shipped_texts
 from hearthd.baker.compare.report.summary import Report
 from hearthd.baker.compare.sides.open_side import EXACT_LOGITS
 from hearthd.baker.compare.sides.vocabulary import BundleVocabulary
-from hearthd.models.bundle import BundleError, LanguageManifest, read_manifest_of
+from hearthd.bundle import BundleError, LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

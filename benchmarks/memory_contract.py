@@ -3,7 +3,7 @@
     python -m benchmarks.memory_contract gemma3-270m-int8-g32 gemma3-270m-bf16 --json memory.json
 
 Each bundle is served with one slot and with all slots, in a control group whose limit is the sum of
-models/bundle/memory_sum.py. Every kind of route is used once, then requests fill every slot to its
+bundle/memory_sum.py. Every kind of route is used once, then requests fill every slot to its
 context, one of them with a grammar, while others have the largest accepted bodies and the longest
 texts, one at a time: the largest take all the memory for requests. The system may not kill the
 server. With 80 % of the memory for one slot, `hearth serve` must report an error. "Measured" is the
@@ -34,7 +34,7 @@ from benchmarks.report.machine import describe_machine, physical_cores, write_js
 from benchmarks.serving.memory_group import NoControlGroup, group
 from benchmarks.serving.server_process import Running, Server, ServerFailed, running
 from hearthd.baker.presentation.table import Table, print_table
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     CHAT_TEMPLATE,
     CONTEXTS_PER_TEXT,
     PARAMETERS,

@@ -54,7 +54,7 @@ from benchmarks.serving.load_scenarios import (
 )
 from benchmarks.serving.server_commands import hearth, llama_server, version_of
 from benchmarks.serving.server_process import Running, Server, ServerFailed, resources, running
-from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.bundle import LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

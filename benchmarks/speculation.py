@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 from benchmarks.report.figures import Figure, figures_table, print_figures
 from benchmarks.report.machine import describe_machine, physical_cores, write_json
 from hearthd.baker.presentation.table import Table, print_table
-from hearthd.models.bundle import TOKENIZER
+from hearthd.bundle import TOKENIZER
 from hearthd.runtime.open_bundle import open_bundle
+from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Token
 from hearthd.server.engine.prompt_lookup import Costs
-from hearthd.server.sampling.options import SamplingOptions
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -34,7 +34,7 @@ from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BadFile, WeightsError, block_shapes
 from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
-from hearthd.models.gemma3 import Config
+from hearthd.models.families.gemma3 import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -73,8 +73,8 @@ def _bake_options() -> str:
 
 def _flags(schema: type[BaseModel], argument: str) -> str:
     """A table for each group of a schema's fields. The field `argument` is not a flag."""
-    from hearthd.server.flag_names import flag
-    from hearthd.server.flags import metavar
+    from hearthd.flag_names import flag
+    from hearthd.flags import metavar
 
     groups: dict[str, list[str]] = {}
     for name, field in schema.model_fields.items():

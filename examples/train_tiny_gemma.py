@@ -19,7 +19,7 @@ from examples.training import Array, Task, Trained, draw_losses, train
 from hearthd.models.decoder.next_token_loss import next_token_loss
 from hearthd.models.dsl.optimizers import Adam
 from hearthd.models.dsl.types import DType, TensorType
-from hearthd.models.gemma3 import ARCHITECTURE, Config, Gemma3
+from hearthd.models.families.gemma3 import ARCHITECTURE, Config, Gemma3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,7 +18,7 @@ from hearthd.baker.compiler.compilation import Compilation
 from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.parameters.irpa import ArchiveWriter
 from hearthd.baker.presentation.plots import svg
-from hearthd.models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
+from hearthd.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
 from hearthd.models.dsl.mlir.stablehlo import module_text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from pydantic import Field, ValidationError
 
-from hearthd.models.bundle import EncoderManifest, bundle_home, read_manifest
+from hearthd.bundle import EncoderManifest, bundle_home, read_manifest
 from hearthd.server.api.fields import Fields
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.api.invalid_fields import invalid_field
@@ -17,7 +17,7 @@ from hearthd.server.api.openai import chat_messages
 from hearthd.server.services.encoder_service import EncoderService, open_encoder_service
 from hearthd.server.services.language_service import LanguageService, open_language_service
 from hearthd.server.terminal.session import Session
-from hearthd.server.text.conversation import Conversation
+from hearthd.text.conversation import Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ class Model:
 
     `options` of its methods are the fields of a request: temperature, top_p, seed, stop,
     json_schema and the others that docs/api.md lists for POST /generate. All methods raise
-    ServerError: InvalidRequest for a value that is not accepted.
+    RequestError: InvalidRequest for a value that is not accepted.
     """
 
     def __init__(self, service: LanguageService | EncoderService) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from hearthd.models.bundle import bundle_home
+from hearthd.bundle import bundle_home
 from hearthd.runtime.interrupts import STATUS as INTERRUPTED
 from hearthd.runtime.interrupts import at_interrupt, end_process
 from hearthd.server.terminal import commands

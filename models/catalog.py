@@ -1,10 +1,10 @@
-"""The architectures that Hearth runs, one in each file. Other modules do not name them."""
+"""The architectures that Hearth runs. Other modules do not name them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models import (
+from hearthd.models.families import (
     bert,
     embeddinggemma,
     gemma,

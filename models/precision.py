@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from hearthd.models.bundle import Activations
+from hearthd.bundle import Activations
 from hearthd.models.dsl.storage import STORAGES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from hearthd.models.bundle import AdapterDType, CacheDType
+    from hearthd.bundle import AdapterDType, CacheDType
     from hearthd.models.dsl.storage import Storage
 
 # How keys and values are stored: int8 has a scale for each head of each position.

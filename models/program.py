@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
-from hearthd.models.bundle import NO_PLACES, EntryPoint
+from hearthd.bundle import NO_PLACES, EntryPoint
 from hearthd.models.dsl.functions import DECODE_ROWS
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.types import DslError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.bundle import Activations, AdapterPlaces, CacheSpec
+    from hearthd.bundle import Activations, AdapterPlaces, CacheSpec
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.dsl.storage import Storage
     from hearthd.models.dsl.stored_weights import Weight
@@ -140,9 +140,9 @@ class ProgramOptions(StorageOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A language model's entry points (the ABI is in models/bundle), caches of a slot, and weights.
+    """A language model's entry points (the ABI is in bundle), caches of a slot, and weights.
 
-    fusions   by entry point, how often each rule of models/dsl/fuse.py was applied
+    fusions   by entry point, how often each rule of models/optimized.py was applied
     unfused   by entry point, the reason and the number of what a rule left as it is, by its name
     adapters  the places for LoRA adapters
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.bundle import ArraySpec
+    from hearthd.bundle import ArraySpec
 
 # By name; each of the shape and dtype in the manifest.
 Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"

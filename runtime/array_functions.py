@@ -1,6 +1,6 @@
 """The runtime of array functions, which keep no state between calls.
 
-It knows the ABI of models/bundle/array_manifest.py. Callers check names, shapes and dtypes.
+It knows the ABI of bundle/array_manifest.py. Callers check names, shapes and dtypes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hearthd.runtime.device import Device, result
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hearthd.models.bundle import ArraysManifest, ProgramFile
+    from hearthd.bundle import ArraysManifest, ProgramFile
     from hearthd.runtime.array_bytes import Arrays
 
 

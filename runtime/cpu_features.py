@@ -15,12 +15,12 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearthd.models.bundle import BundleError
+from hearthd.bundle import BundleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hearthd.models.bundle import Manifest, ProgramFile, Target
+    from hearthd.bundle import Manifest, ProgramFile, Target
 
 CPUINFO = Path("/proc/cpuinfo")
 # The keys of the two words, from Linux' include/uapi/linux/auxvec.h.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import iree.runtime as rt
 import numpy as np
 
-from hearthd.models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
+from hearthd.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
 from hearthd.runtime.calling_thread import behind_workers
 from hearthd.runtime.loaded_program import ALIGNMENT, LoadedProgram, calls_iree
 from hearthd.runtime.mapped_pages import (

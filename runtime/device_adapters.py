@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import iree.runtime as rt
     from numpy.typing import NDArray
 
-    from hearthd.models.bundle import AdapterPlaces
+    from hearthd.bundle import AdapterPlaces
     from hearthd.runtime.device import Device
 
 _NONE = (0, 0.0)

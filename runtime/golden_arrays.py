@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hearthd.models.bundle import GOLDEN, Corrupt
+from hearthd.bundle import GOLDEN, Corrupt
 from hearthd.runtime.array_bytes import from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from hearthd.models.bundle import ArraysManifest
+    from hearthd.bundle import ArraysManifest
     from hearthd.runtime.array_bytes import Arrays
 
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hearthd.models.bundle import AdapterPlaces
+    from hearthd.bundle import AdapterPlaces
 
 # The KV rows that one `prefill` wrote, u8 (n,). Only runtimes of the same bundle
 # know the format.

@@ -1,6 +1,6 @@
 """The runtime of a language model: the entry points of a bundle, and the KV caches of its slots.
 
-It knows the ABI of models/bundle/language_manifest.py and nothing about what the model computes.
+It knows the ABI of bundle/language_manifest.py and nothing about what the model computes.
 The KV caches of a slot are allocated when the slot is first used. Calls update them in place.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import iree.runtime as rt
     from numpy.typing import NDArray
 
-    from hearthd.models.bundle import AdapterPlaces, EntryPoint, LanguageManifest, ProgramFile
+    from hearthd.bundle import AdapterPlaces, EntryPoint, LanguageManifest, ProgramFile
     from hearthd.runtime.interface import Rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     PARAMETERS,
     ArraysManifest,
     BundleError,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from hearthd.models.bundle import FileRecord, Manifest, ProgramFile, PublicKey
+    from hearthd.bundle import FileRecord, Manifest, ProgramFile, PublicKey
     from hearthd.runtime.self_test import Level
 
 R = TypeVar("R")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.bundle import Golden, GoldenRow
+    from hearthd.bundle import Golden, GoldenRow
     from hearthd.runtime.array_functions import Functions
     from hearthd.runtime.golden_arrays import GoldenExample
     from hearthd.runtime.interface import Reader, Rows, Runtime

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from hearthd.models.bundle import BundleError
-from hearthd.server import flags, logs
+from hearthd import flags
+from hearthd.bundle import BundleError
+from hearthd.runtime.free_memory import bound_free_memory
+from hearthd.server import logs
 from hearthd.server.engine.prefix_store import CannotStore
 from hearthd.server.open_service import open_pool
 from hearthd.server.process.draining_server import DrainingServer
-from hearthd.server.process.free_memory import bound_free_memory
 from hearthd.server.process.lazy_imports import build_models_lazily
 from hearthd.server.process.listening import CannotListen, Tls, bind_all, url
 from hearthd.server.services.model_pool import ModelPool

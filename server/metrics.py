@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from hearthd.runtime.self_test import Verdict
-    from hearthd.server.text.answer import Ended
+    from hearthd.text.answer import Ended
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

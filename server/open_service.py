@@ -6,7 +6,7 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     ArraysManifest,
     BundleError,
     EncoderManifest,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from hearthd.models.bundle import AnyManifest
+    from hearthd.bundle import AnyManifest
     from hearthd.server.services.language_service import LocalLanguageService
     from hearthd.server.services.service import Service
     from hearthd.server.settings import LoadedSettings, Settings

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearthd.models.bundle import BadKey, PublicKey, read_public_key
-from hearthd.models.text_files import read_text
+from hearthd.bundle import BadKey, PublicKey, read_public_key
+from hearthd.bundle.parsing.text_files import read_text
 from hearthd.server.settings import MIN_KEY_LENGTH, BadSettings
-from hearthd.server.text.named_templates import NAMED_TEMPLATES
+from hearthd.text.named_templates import NAMED_TEMPLATES
 
 if TYPE_CHECKING:
     from hearthd.server.settings import Settings

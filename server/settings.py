@@ -31,11 +31,11 @@ from pydantic_settings import (
 )
 from typing_extensions import override
 
-from hearthd.models.bundle import DEFAULT_PREFIX_CACHE, bundle_home
-from hearthd.models.text_files import read_text
-from hearthd.models.validation import SIZE, expected
+from hearthd.bundle import DEFAULT_PREFIX_CACHE, bundle_home
+from hearthd.bundle.parsing.text_files import read_text
+from hearthd.bundle.parsing.validation import SIZE, expected
+from hearthd.flag_names import flag
 from hearthd.runtime.self_test import Level
-from hearthd.server.flag_names import flag
 from hearthd.server.logs import LogFormat
 
 PREFIX = "HEARTH_"

@@ -22,7 +22,7 @@ from hearthd.baker.pipeline.bake_options import BakeOptions, bake_options
 from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.models.bundle import PARAMETERS, LanguageManifest, bundle_home, read_manifest_of
+from hearthd.bundle import PARAMETERS, LanguageManifest, bundle_home, read_manifest_of
 from hearthd.models.program import model_weights
 from tests.quick import Guard, is_quick
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.models.bundle import NO_PLACES, AdapterPlaces
+from hearthd.bundle import NO_PLACES, AdapterPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

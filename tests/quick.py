@@ -37,14 +37,14 @@ SLOW_PATHS = (
     ROOT / "tests/docs",  # imports every command
     ROOT / "tests/fuzz",
     ROOT / "tests/models/dsl/nn/test_gru.py",  # hundreds of GRUs and their gradients in NumPy
-    ROOT / "tests/models/dsl/test_fuse.py",  # programs of every architecture in NumPy
-    ROOT / "tests/models/test_adapter_programs.py",  # traces programs with every entry point
+    ROOT / "tests/models/test_optimized.py",  # programs of every architecture in NumPy
+    ROOT / "tests/models/lora/test_adapter_programs.py",  # traces programs with every entry point
     ROOT / "tests/models/families",  # hundreds of tokens of every architecture in NumPy
-    ROOT / "tests/models/test_lora.py",
-    ROOT / "tests/server/text/test_call_grammar.py",  # compiles hundreds of grammars
-    ROOT / "tests/server/text/test_chat_template.py",
-    ROOT / "tests/server/text/test_gbnf.py",
-    ROOT / "tests/server/text/test_grammar.py",
+    ROOT / "tests/models/lora/test_training.py",
+    ROOT / "tests/text/test_call_grammar.py",  # compiles hundreds of grammars
+    ROOT / "tests/text/test_chat_template.py",
+    ROOT / "tests/text/test_gbnf.py",
+    ROOT / "tests/text/test_grammar.py",
     ROOT / "tests/models/dsl/test_registry.py",  # traces every op for every document
     ROOT / "tests/server/api",  # each test starts an HTTP server
     ROOT / "tests/server/process/test_draining_server.py",  # waits for timeouts

@@ -21,110 +21,121 @@ ROOT = Path(__file__).parent.parent
 # name that fits a module counts. Imports for type checking count too. `hearthd.models` is called
 # `models` here, as its folder is, and so on.
 ALLOWED = {
-    "models": (),
-    "runtime": ("models.bundle",),
+    "bundle": (),
+    "sampling": (),
+    "models": ("bundle",),
+    # The DSL knows no bundle, no adapter and no model.
+    "models.dsl": (),
+    "runtime": ("bundle",),
+    # Freed memory is returned after a tokenizer is read.
+    "text": ("bundle", "sampling", "runtime.free_memory"),
     # A bake reads the tokenizer and the chat template as a server does, and its flags are derived
     # from a schema as those of a server are.
-    "baker": ("models", "runtime", "server.flag_names", "server.flags", "server.text"),
-    # Examples have the token ids of the prompts that the server makes.
-    "baker.tuning": (
-        "models",
-        "runtime",
-        "baker",
-        "server.errors",
-        "server.process.free_memory",
-        "server.text",
-    ),
-    "benchmarks": ("models", "baker", "runtime", "server"),
-    "examples": ("models", "baker", "runtime"),
-    "hearthd": ("baker", "models.bundle", "server", "runtime.interrupts"),
-    "server": (
-        "models.bundle",
-        "models.peft",
-        "models.strict_json",
-        "models.text_files",
-        "models.validation",
-        "runtime",
-    ),
-    # The path of a request: api -> services -> text -> engine -> sampling and runtime.
-    "server.sampling": (),
-    "server.engine": ("server.errors", "server.fault_isolation", "server.sampling", "runtime"),
-    "server.text": (
+    "baker": ("bundle", "hearthd.flags", "hearthd.flag_names", "models", "runtime", "text"),
+    "benchmarks": ("bundle", "models", "baker", "runtime", "sampling", "server", "text"),
+    "examples": ("bundle", "models", "baker", "runtime"),
+    "hearthd": ("baker", "bundle", "server", "text", "runtime.interrupts"),
+    "server": ("bundle", "hearthd.flags", "hearthd.flag_names", "runtime", "sampling", "text"),
+    # The path of a request: api -> services -> completions -> engine -> sampling and runtime.
+    "server.engine": (
+        "text.errors",
         "server.errors",
         "server.fault_isolation",
+        "sampling",
+        "runtime",
+    ),
+    "server.completions": (
         "server.engine",
-        "server.process.free_memory",
-        "server.sampling",
-        "models.bundle",
+        "server.errors",
+        "server.fault_isolation",
+        "sampling",
+        "text",
+    ),
+    "server.lora": (
+        "bundle",
+        "runtime",
+        "server.engine",
+        "server.use_count",
+        "text.errors",
     ),
     "server.services": (
+        "bundle",
+        "runtime",
+        "server.completions",
+        "server.engine",
         "server.errors",
         "server.fault_isolation",
         "server.logs",
+        "server.lora",
         "server.metrics",
-        "server.version",
-        "server.text",
-        "server.engine",
         "server.process",
-        "models.bundle",
-        "models.peft",
-        "runtime",
+        "server.use_count",
+        "server.version",
+        "text",
     ),
     "server.api": (
+        "bundle",
+        "runtime.array_bytes",  # the format of a raw body
+        "server.completions",
         "server.errors",
         "server.fault_isolation",
         "server.logs",
+        "server.lora",
         "server.metrics",
-        "server.version",
-        "models.validation",
         "server.services",
-        "server.text",
-        "models.bundle",
-        "models.strict_json",
-        "runtime.array_bytes",  # the format of a raw body
+        "server.version",
+        "text",
     ),
-    "server.process": ("server.errors", "server.fault_isolation", "models.bundle"),
-    "server.terminal": (
+    "server.process": (
+        "bundle",
+        "runtime.free_memory",
         "server.errors",
         "server.fault_isolation",
-        "server.flags",
-        "models.validation",
-        "server.api",
-        "server.services",
-        "server.text",
-        "models.bundle",
+        "text.errors",
+    ),
+    "server.terminal": (
+        "bundle",
+        "hearthd.flags",
         "runtime.interrupts",
+        "server.api",
+        "server.errors",
+        "server.fault_isolation",
+        "server.services",
+        "text",
     ),
     "server.web": (),
     "server.batch": (
+        "bundle",
+        "runtime.interrupts",
+        "runtime.self_test",
         "server.app",
         "server.errors",
         "server.services",
-        "models.bundle",
-        "models.strict_json",
-        "models.text_files",
-        "runtime.interrupts",
-        "runtime.self_test",
+        "text.errors",
     ),
     "server.cluster": (
+        "bundle",
+        "runtime",
         "server.api",
         "server.app",
+        "server.engine",
         "server.errors",
         "server.fault_isolation",
         "server.logs",
+        "server.lora",
         "server.open_service",
-        "server.setting_files",
-        "server.settings",
         "server.process",
         "server.services",
-        "server.text",
-        "server.engine",
-        "models.bundle",
-        "runtime",
+        "server.setting_files",
+        "server.settings",
+        "text",
     ),
 }
 PACKAGES = tuple(name for name in ALLOWED if "." not in name)
-LINKED = tuple(f"hearthd.{name}" for name in ("baker", "configs", "models", "runtime", "server"))
+LINKED = tuple(
+    f"hearthd.{name}"
+    for name in ("baker", "bundle", "configs", "models", "runtime", "sampling", "server", "text")
+)
 # The gradient of a loop is made of the gradients of its body.
 RECURSIVE = (("models.dsl.ops", "models.dsl.gradient"),)
 MAX_FILE_LINES = 400
@@ -154,7 +165,7 @@ def folder_of(module: str) -> str:
 def imported(nodes: Iterable[ast.AST], folder: str) -> set[str]:
     """The dotted names that import statements name: modules, and what is in them.
 
-    `hearthd.models.bundle` is returned as `models.bundle`, as in ALLOWED.
+    `hearthd.bundle` is returned as `bundle`, as in ALLOWED.
     """
     names: set[str] = set()
     package = folder.split(".")
@@ -202,15 +213,15 @@ def test_imports_go_one_way() -> None:
         ("from hearthd.server.engine import state", "server.api.operator", {"server.engine.state"}),
         (
             "if TYPE_CHECKING:\n import hearthd.server.api.fields",
-            "server.text",
+            "text",
             {"server.api.fields"},
         ),
         ("from hearthd.runtime import device", "server.api", {"runtime.device"}),
         ("from tests.conftest import order", "baker", {"tests.conftest.order"}),
         ("from ..models import dsl", "server", {"models.dsl"}),
-        ("from hearthd.models.bundle import LanguageManifest", "server", set()),
+        ("from hearthd.bundle import LanguageManifest", "server", set()),
         ("from hearthd.runtime.open_bundle import open_bundle", "baker", set()),
-        ("from hearthd.server.text.grammars import grammar", "server.api.openai", set()),
+        ("from hearthd.text.grammars import grammar", "server.api.openai", set()),
         ("from . import errors\nimport modelsmith", "server", set()),
     ],
 )
@@ -281,7 +292,7 @@ def test_every_package_is_read() -> None:
     assert {name.split(".")[0] for name in names} == set(PACKAGES)
     assert {"models.dsl.ops.record", "server.api.openai.chat"} <= set(names)
     units = dependencies()
-    assert "server.text.choices" in units["server.api.openai"]
+    assert "server.completions" in units["server.api.openai"]
     assert "runtime" in units["server.services"]
 
 

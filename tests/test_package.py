@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LINKED = ("baker", "configs", "models", "runtime", "server")
+LINKED = ("baker", "bundle", "configs", "models", "runtime", "sampling", "server", "text")
 # Data files: those of the kernels, and one from each other folder that has some.
 DATA = (
     "baker/compare/measurement/prompts.json",

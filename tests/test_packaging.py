@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.server.settings import PREFIX, Settings
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.certificates import certificate

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import hearthd
+from hearthd.bundle import BundleError
 from hearthd.model import Model
-from hearthd.models.bundle import BundleError
-from hearthd.server.errors import InvalidRequest, ServerError
+from hearthd.text.errors import InvalidRequest, RequestError
 from tests.server import encoders, fakes
 from tests.server.openai_servers import LIBRARY, scripted
 
@@ -75,7 +75,7 @@ def test_a_wrong_option_is_named(model: Model) -> None:
         model.generate("x", temperature="hot")
     with pytest.raises(TypeError, match="unknown option 'max_new_tokens'"):
         model.generate("x", max_new_tokens=3)
-    with pytest.raises(ServerError, match="prompt is too long"):
+    with pytest.raises(RequestError, match="prompt is too long"):
         model.generate("the dog " * 3000)
     with pytest.raises(InvalidRequest, match="chat template"):
         model.chat("x")

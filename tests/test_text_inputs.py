@@ -12,7 +12,7 @@ from hearthd.baker.compare.measurement.passages import read_texts
 from hearthd.baker.tuning.examples import ExampleReader
 from hearthd.baker.weights import safetensors
 from hearthd.baker.weights.source import read_text
-from hearthd.models.peft.adapter_settings import parse_settings
+from hearthd.bundle.lora.adapter_settings import parse_settings
 from hearthd.server.batch.files import Requests
 from hearthd.server.setting_files import read_keys, read_template
 from hearthd.server.settings import load

@@ -1,4 +1,4 @@
-"""A trained LoRA adapter, and the folder that PEFT keeps one in: models/peft reads it."""
+"""A trained LoRA adapter, and the folder that PEFT keeps one in: bundle/lora reads it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from safetensors.numpy import save
 
 from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.weights.source import BadFile, NoWeights
-from hearthd.models.peft.adapter_folder import PREFIX, TENSORS, WEIGHT, read_peft_adapter
-from hearthd.models.peft.adapter_settings import CONFIG, BadAdapter
+from hearthd.bundle.lora.adapter_folder import PREFIX, TENSORS, WEIGHT, read_peft_adapter
+from hearthd.bundle.lora.adapter_settings import CONFIG, BadAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hearthd.bundle.lora.adapter_folder import LowRank
+    from hearthd.bundle.lora.adapter_settings import AdapterSettings
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.models.peft.adapter_folder import LowRank
-    from hearthd.models.peft.adapter_settings import AdapterSettings
 
     Matrix = NDArray[np.float32]
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.baker.weights.source import IntegerBlock
+    from hearthd.bundle.lora.adapter_folder import LowRank
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.models.peft.adapter_folder import LowRank
 
 
 class MergedWeights(WeightSource):

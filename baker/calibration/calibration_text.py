@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hearthd.baker.atomic_folder import BakeError
-from hearthd.models.text_files import read_text
+from hearthd.bundle.parsing.text_files import read_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

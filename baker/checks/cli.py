@@ -13,7 +13,7 @@ from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.signing.checks import ExpectedSigner
-from hearthd.models.bundle import bundle_home, read_manifest
+from hearthd.bundle import bundle_home, read_manifest
 
 # Exceptions that end the commands, and their exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)

@@ -9,7 +9,7 @@ import typer
 
 from hearthd.baker.checks.inspection import show
 from hearthd.baker.presentation.console import open_console
-from hearthd.models.bundle import BundleError, bundle_home
+from hearthd.bundle import BundleError, bundle_home
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1}

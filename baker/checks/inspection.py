@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     DEFAULT_PREFIX_CACHE,
     MANIFEST,
     ArraysManifest,
@@ -16,7 +16,7 @@ from hearthd.models.bundle import (
     megabytes,
     read_manifest,
 )
-from hearthd.server.flag_names import flag
+from hearthd.flag_names import flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from hearthd.models.bundle import (
+    from hearthd.bundle import (
         ArraySpec,
         FileRecord,
         LanguageManifest,

@@ -17,9 +17,9 @@ from hearthd.baker.pipeline.origin import hearth, source_records, tools
 from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.models.bundle import MANIFEST, SIGNATURE, read_manifest
+from hearthd.bundle import MANIFEST, SIGNATURE, read_manifest
+from hearthd.bundle.lora.adapter_folder import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.peft.adapter_folder import adapter_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.progress import Progress
-    from hearthd.models.bundle import Compiler, FileRecord, Hearth, Manifest, Provenance
+    from hearthd.bundle import Compiler, FileRecord, Hearth, Manifest, Provenance
 
 _BLOCK = 1 << 20
 

@@ -17,7 +17,7 @@ from hearthd.baker.pipeline.shared_stages import program_text
 from hearthd.baker.reference.numpy_runtime import traced
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import WeightsError
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     MANIFEST,
     SIGNATURE,
     ArraysManifest,
@@ -26,8 +26,8 @@ from hearthd.models.bundle import (
     read_manifest,
     verify_files,
 )
-from hearthd.models.gru import GruConfig, program
-from hearthd.models.peft.adapter_settings import CONFIG
+from hearthd.bundle.lora.adapter_settings import CONFIG
+from hearthd.models.families.gru import GruConfig, program
 from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.golden_arrays import read_examples
 from hearthd.runtime.language_model import IreeRuntime
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hearthd.baker.signing.checks import ExpectedSigner
-    from hearthd.models.bundle import AnyManifest, ProgramFile, Provenance
+    from hearthd.bundle import AnyManifest, ProgramFile, Provenance
     from hearthd.runtime.self_test import Verdict
 
 

@@ -22,10 +22,10 @@ from hearthd.baker.parameters.irpa import BadArchive
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.presentation.table import terminal_table
 from hearthd.baker.progress import TerminalProgress
-from hearthd.models.bundle import BundleError, bundle_home
+from hearthd.bundle import BundleError, bundle_home
+from hearthd.bundle.lora.adapter_settings import BadAdapter
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl.types import DslError
-from hearthd.models.peft.adapter_settings import BadAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

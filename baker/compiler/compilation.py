@@ -14,7 +14,7 @@ from iree.compiler.tools.binaries import find_tool
 from hearthd.baker.compiler.child_process import child_process
 from hearthd.baker.compiler.kernel_objects import NO_CHAINS, build
 from hearthd.baker.temporary_folder import temporary_folder
-from hearthd.models.bundle import Compiler
+from hearthd.bundle import Compiler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from hearthd.models.bundle import Target
+    from hearthd.bundle import Target
 
 _PACKAGE = "iree-base-compiler"
 _FLAGS = (

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.compiler.child_process import child_process
 from hearthd.baker.temporary_folder import temporary_folder
-from hearthd.models.bundle import KernelBuild
+from hearthd.bundle import KernelBuild
 from hearthd.models.dsl.kernel_sources import KERNELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hearthd.models.bundle import Target
+    from hearthd.bundle import Target
 
 PACKAGE = "ziglang"
 # Code without calls to libc or guards, and with fused operations only where the source has them, so

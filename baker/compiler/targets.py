@@ -7,13 +7,13 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hearthd.models.bundle import Target
+from hearthd.bundle import Target
 from hearthd.runtime.cpu_features import cpu_features
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hearthd.models.bundle import Manifest, ProgramFile
+    from hearthd.bundle import Manifest, ProgramFile
 
 _X86_V3 = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _X86_V4 = (*_X86_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")

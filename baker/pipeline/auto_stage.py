@@ -25,7 +25,7 @@ from hearthd.baker.pipeline.shared_stages import weights_bytes
 from hearthd.baker.precision.auto_precision import AUTO, attempt, by_speed, choose, not_measured
 from hearthd.baker.precision.bit_assignment import Choice, fewest_bytes, least_error
 from hearthd.baker.precision.kl_from_f32 import Meter, beginnings
-from hearthd.models.bundle import Activations, TriedPrecision, megabytes
+from hearthd.bundle import Activations, TriedPrecision, megabytes
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.types import TypeRuleError
 from hearthd.models.precision import PRECISIONS

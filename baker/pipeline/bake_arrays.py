@@ -26,7 +26,7 @@ from hearthd.baker.pipeline.shared_stages import (
     write_weights,
 )
 from hearthd.baker.reference.numpy_runtime import stored_parameters
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     FORMAT,
     GOLDEN,
     PARAMETERS,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from hearthd.baker.pipeline.shared_stages import BakeRecord, CompiledProgram
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.models.bundle import Target
+    from hearthd.bundle import Target
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.program import ArraysProgram
     from hearthd.runtime.array_bytes import Arrays

@@ -17,7 +17,7 @@ from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.baker.pipeline.recipe import MIN_CONTEXT, RecipeError
 from hearthd.baker.pipeline.shared_stages import BakeRecord
 from hearthd.baker.tokenizer.tokenizer_files import text_tokenizer_json
-from hearthd.models.bundle import TOKENIZER, EncoderManifest
+from hearthd.bundle import TOKENIZER, EncoderManifest
 from hearthd.models.catalog import ENCODERS
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from hearthd.models.precision import PRECISIONS
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hearthd.baker.pipeline.weights_config import Family
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.models.bundle import Target
+    from hearthd.bundle import Target
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
     from hearthd.models.program import ArraysProgram

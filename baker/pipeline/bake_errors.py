@@ -9,7 +9,7 @@ from hearthd.baker.compiler.targets import TargetError
 from hearthd.baker.parameters.quantization import NotFiniteError
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.weights.source import WeightsError
-from hearthd.models.bundle import BundleError
+from hearthd.bundle import BundleError
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl.types import DslError
 

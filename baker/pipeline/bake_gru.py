@@ -14,14 +14,14 @@ from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from hearthd.baker.pipeline.bake_options import BadOption
 from hearthd.baker.pipeline.shared_stages import BakeRecord
 from hearthd.baker.weights.safetensors import SafetensorsFile
-from hearthd.models.gru import config_from_shapes, program
+from hearthd.models.families.gru import config_from_shapes, program
 
 if TYPE_CHECKING:
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.models.bundle import Target
-    from hearthd.models.gru import GruConfig
+    from hearthd.bundle import Target
+    from hearthd.models.families.gru import GruConfig
 
 
 GRU = "gru"

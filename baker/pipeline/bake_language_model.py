@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hearthd import bundle as layout
 from hearthd.baker.atomic_folder import BakeError, folder_beside
 from hearthd.baker.calibration.calibration_text import calibration_text, sequences
 from hearthd.baker.compiler import targets
@@ -26,8 +27,7 @@ from hearthd.baker.pipeline.shared_stages import (
 )
 from hearthd.baker.reference.golden_values import prompt_ids
 from hearthd.baker.temporary_folder import temporary_folder
-from hearthd.models import bundle as layout
-from hearthd.models.bundle import LanguageManifest, Serving
+from hearthd.bundle import LanguageManifest, Serving
 from hearthd.models.dsl.types import TypeRuleError
 from hearthd.models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
 from hearthd.runtime.language_model import IreeRuntime
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from hearthd.baker.pipeline.shared_stages import CompiledProgram
     from hearthd.baker.progress import Progress
     from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer
-    from hearthd.models.bundle import Golden, GoldenRow
+    from hearthd.bundle import Golden, GoldenRow
     from hearthd.models.program import Program
 
 # Bytes of the program, the tokenizer and the manifest: 16 MB with a vocabulary of 262144.

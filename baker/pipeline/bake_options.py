@@ -22,11 +22,11 @@ from pydantic import (
 from hearthd.baker.compiler.targets import TARGET_GROUPS, TARGET_NAMES
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
-from hearthd.models.bundle import CALIBRATION, Activations
-from hearthd.models.gru import FORMS
+from hearthd.bundle import CALIBRATION, Activations
+from hearthd.bundle.parsing.validation import expected
+from hearthd.flag_names import flag
+from hearthd.models.families.gru import FORMS
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS, KvCache
-from hearthd.models.validation import expected
-from hearthd.server.flag_names import flag
 
 Kind: TypeAlias = Literal["language model", "encoder", "GRU"]
 _LANGUAGE: tuple[Kind, ...] = ("language model",)

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hearthd.baker.calibration.calibration_text import calibration_text
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     CALIBRATION,
     PARAMETERS,
     LanguageManifest,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.models.bundle import FileRecord, Manifest, SourceRecord
+    from hearthd.bundle import FileRecord, Manifest, SourceRecord
 
     M = TypeVar("M", bound=Manifest)
 

@@ -9,12 +9,12 @@ from threadpoolctl import threadpool_limits
 
 from hearthd.baker.reference.golden_values import STEPS, golden_rows, golden_values
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
-from hearthd.models.bundle import PARAMETERS
+from hearthd.bundle import PARAMETERS
 
 if TYPE_CHECKING:
     from hearthd.baker.pipeline.opened_model import OpenedModel
     from hearthd.baker.pipeline.shared_stages import Workspace
-    from hearthd.models.bundle import Golden, GoldenRow
+    from hearthd.bundle import Golden, GoldenRow
     from hearthd.models.program import ProgramOptions
 
 

@@ -21,8 +21,8 @@ from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import MIN_CONTEXT, VERIFY_TOKENS, RecipeError
 from hearthd.baker.pipeline.shared_stages import BakeRecord
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
+from hearthd.bundle.lora.adapter_folder import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.peft.adapter_folder import adapter_files
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS
 from hearthd.models.program import ProgramOptions
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hearthd.baker.pipeline.recipe import Defaults
     from hearthd.baker.pipeline.weights_config import Family
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.models.bundle import Activations, Target
+    from hearthd.bundle import Activations, Target
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
 

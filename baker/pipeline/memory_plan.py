@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.pipeline.recipe import MIN_CONTEXT
-from hearthd.models.bundle import Footprint, language_memory, megabytes
+from hearthd.bundle import Footprint, language_memory, megabytes
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.graph import Apply
 from hearthd.models.dsl.ops import Reads
@@ -25,7 +25,7 @@ from hearthd.models.precision import NAMED_PRECISIONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hearthd.models.bundle import Memory
+    from hearthd.bundle import Memory
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.dsl.types import TensorType
     from hearthd.models.program import Program, ProgramOptions

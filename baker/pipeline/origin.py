@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.baker.compiler.kernel_objects import PACKAGE
-from hearthd.models.bundle import Hearth, SourceRecord, record_file
+from hearthd.bundle import Hearth, SourceRecord, record_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hearthd.models.bundle import KernelBuild
+    from hearthd.bundle import KernelBuild
 
 _PACKAGE = "hearthd"
 _ROOT = Path(__file__).resolve().parents[2]

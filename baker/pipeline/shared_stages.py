@@ -13,7 +13,7 @@ from hearthd.baker.compiler.compilation import Compilation
 from hearthd.baker.compiler.targets import check_program
 from hearthd.baker.parameters.parameter_writer import write_parameters
 from hearthd.baker.pipeline.origin import hearth, source_records, tools
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     PARAMETER_SCOPE,
     PARAMETERS,
     VMFB,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hearthd.baker.parameters.parameter_writer import Located, StoredRows
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.models.bundle import Compiler, FileRecord, KernelBuild, Target, TriedPrecision
+    from hearthd.bundle import Compiler, FileRecord, KernelBuild, Target, TriedPrecision
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.dsl.stored_weights import Weight
     from hearthd.runtime.self_test import Verdict
@@ -52,7 +52,7 @@ class Workspace:
 
 @dataclass(frozen=True, kw_only=True)
 class BakeRecord:
-    """What the provenance records of a bake: see models/bundle/provenance.py.
+    """What the provenance records of a bake: see bundle/provenance.py.
 
     `package` is the import name of the package that holds the weights, None if they are files;
     `adapter` are the files of an adapter that is merged into them.

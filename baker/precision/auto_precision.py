@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from hearthd.baker.atomic_folder import BakeError
-from hearthd.models.bundle import TriedPrecision
+from hearthd.bundle import TriedPrecision
 from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hearthd.baker.parameters.parameter_writer import StoredRows
     from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.models.bundle import Activations
+    from hearthd.bundle import Activations
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
 

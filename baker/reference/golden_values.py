@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.models.bundle import Golden, GoldenRow, GoldenStep
+from hearthd.bundle import Golden, GoldenRow, GoldenStep
 from hearthd.runtime.interface import prefill_all_but_last
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from hearthd.baker.reference.numpy_runtime import NumpyRuntime
-    from hearthd.models.bundle import Activations, CacheSpec
+    from hearthd.bundle import Activations, CacheSpec
     from hearthd.runtime.interface import Reader
 
 PROMPTS = (

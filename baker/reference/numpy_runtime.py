@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hearthd.baker.parameters.irpa import BadArchive, open_archive
-from hearthd.models.bundle import MANIFEST, PARAMETERS, NotABundle
+from hearthd.bundle import MANIFEST, PARAMETERS, NotABundle
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.bundle import EntryPoint, LanguageManifest
+    from hearthd.bundle import EntryPoint, LanguageManifest
     from hearthd.models.config import ModelConfig
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.dsl.types import TensorType

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearthd.baker.signing.signers import verify_certificate, verify_identity
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     SIGNATURE,
     read_public_key,
     require_signed_files,
@@ -16,7 +16,7 @@ from hearthd.models.bundle import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hearthd.models.bundle import Manifest, PublicKey
+    from hearthd.bundle import Manifest, PublicKey
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hearthd.baker.signing.signers import Signer, sign
-from hearthd.models.bundle import SIGNATURE, BundleError, bundle_home
+from hearthd.bundle import SIGNATURE, BundleError, bundle_home
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1}

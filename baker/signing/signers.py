@@ -1,6 +1,6 @@
 """Sign folders and verify signatures with the package model-signing, the reference of the format.
 
-Signatures by a public key are also checked without it: see models/bundle/signature.py.
+Signatures by a public key are also checked without it: see bundle/signature.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.temporary_folder import temporary_folder
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     MANIFEST,
     SIGNATURE,
     BadSignature,
@@ -22,7 +22,7 @@ from hearthd.models.bundle import (
     signed_files,
     verify_files,
 )
-from hearthd.models.peft.adapter_settings import CONFIG
+from hearthd.bundle.lora.adapter_settings import CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

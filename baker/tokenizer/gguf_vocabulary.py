@@ -20,7 +20,7 @@ from tokenizers.models import BPE, Unigram, WordPiece
 from hearthd.baker.tokenizer.unused_merges import used_merges
 from hearthd.baker.tokenizer.word_rules import WORD_RULES
 from hearthd.baker.weights.source import TokenizerError
-from hearthd.server.text.tokenizer_json import no_panic
+from hearthd.text.tokenizer_json import no_panic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

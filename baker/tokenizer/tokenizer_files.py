@@ -16,10 +16,10 @@ from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials
 from hearthd.baker.tokenizer.unused_merges import drop_unused_merges
 from hearthd.baker.weights.safetensors import read_json
 from hearthd.baker.weights.source import TokenizerError, read_text
-from hearthd.models.bundle import TOKENIZER, SpecialTokens
-from hearthd.server.text import tokenizer_json as reader
-from hearthd.server.text.templates.chat_template import BadChatTemplate, ChatTemplate
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.bundle import TOKENIZER, SpecialTokens
+from hearthd.text import tokenizer_json as reader
+from hearthd.text.templates.chat_template import BadChatTemplate, ChatTemplate
+from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
 from hearthd.baker.weights.source import BLOCK_BYTES, ROW_GROUP, BadFile, WeightSource, stamp
-from hearthd.models.bundle import MANIFEST, PARAMETERS, LanguageManifest, read_manifest_of
+from hearthd.bundle import MANIFEST, PARAMETERS, LanguageManifest, read_manifest_of
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.fused.quantized_products import dequantized

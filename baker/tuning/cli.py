@@ -18,8 +18,8 @@ from hearthd.baker.tuning.examples import BadExample
 from hearthd.baker.tuning.training_program import DivergedError
 from hearthd.baker.tuning.tuning import TuneError, TuneRequest, tune
 from hearthd.baker.tuning.tuning_report import TuningReport
-from hearthd.models.bundle import bundle_home
-from hearthd.models.lora import PROJECTIONS
+from hearthd.bundle import bundle_home
+from hearthd.models.lora.training import PROJECTIONS
 from hearthd.runtime.interrupts import at_interrupt
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.

@@ -10,15 +10,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models import strict_json, text_files
-from hearthd.server.errors import InvalidRequest
+from hearthd.bundle.parsing import strict_json, text_files
+from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hearthd.server.text.templates.chat_template import ChatTemplate
-    from hearthd.server.text.tokenizer import Tokenizer
+    from hearthd.text.templates.chat_template import ChatTemplate
+    from hearthd.text.tokenizer import Tokenizer
 
 
 class BadExample(Exception):

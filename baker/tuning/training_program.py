@@ -18,11 +18,11 @@ from hearthd.baker.compiler.compilation import Compilation
 from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.parameters.parameter_writer import locate, write_parameters
 from hearthd.baker.pipeline.memory_plan import footprint
-from hearthd.models.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
+from hearthd.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from hearthd.models.decoder.next_token_loss import answer_loss_graph
-from hearthd.models.dsl.fuse import optimized
 from hearthd.models.dsl.mlir.stablehlo import module_text
-from hearthd.models.lora import adapted, sum_graph, update_graph
+from hearthd.models.lora.training import adapted, sum_graph, update_graph
+from hearthd.models.optimized import optimized
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ArraysProgram
 from hearthd.runtime.device import Device, result
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.dsl.optimizers import Optimizer
     from hearthd.models.dsl.types import TensorType
-    from hearthd.models.lora import Lora
+    from hearthd.models.lora.training import Lora
 
     Array = NDArray[Any]
 

@@ -30,13 +30,13 @@ from hearthd.baker.tuning.checkpoint import Checkpoint, History, read_checkpoint
 from hearthd.baker.tuning.examples import ExampleReader
 from hearthd.baker.tuning.training_program import Trainer, compile_program, traced
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.models.bundle import MANIFEST, megabytes, record_file
+from hearthd.bundle import MANIFEST, megabytes, record_file
+from hearthd.bundle.lora.adapter_settings import AdapterSettings
 from hearthd.models.dsl.optimizers import Adam, WarmupCosine
-from hearthd.models.lora import Lora
-from hearthd.models.peft.adapter_settings import AdapterSettings
-from hearthd.server.process.free_memory import free_memory
-from hearthd.server.text.templates.chat_template import ChatTemplate
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.models.lora.training import Lora
+from hearthd.runtime.free_memory import free_memory
+from hearthd.text.templates.chat_template import ChatTemplate
+from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

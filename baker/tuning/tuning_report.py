@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 
 from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.presentation.plots import svg
-from hearthd.models.bundle import megabytes
+from hearthd.bundle import megabytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

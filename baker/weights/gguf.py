@@ -29,7 +29,7 @@ from hearthd.baker.weights.source import (
     require_unchanged,
     stamp,
 )
-from hearthd.models.file_formats import HEAD_BYTES, other_format
+from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,8 +13,8 @@ from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.safetensors import CONFIG, SafetensorsSource
 from hearthd.baker.weights.source import BadFile, NoWeights
-from hearthd.models.bundle import MANIFEST
-from hearthd.models.peft.adapter_settings import CONFIG as ADAPTER_CONFIG
+from hearthd.bundle import MANIFEST
+from hearthd.bundle.lora.adapter_settings import CONFIG as ADAPTER_CONFIG
 
 if TYPE_CHECKING:
     from hearthd.baker.weights.source import WeightSource

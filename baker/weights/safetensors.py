@@ -33,9 +33,9 @@ from hearthd.baker.weights.source import (
     require_unchanged,
     stamp,
 )
-from hearthd.models import strict_json
+from hearthd.bundle.parsing import strict_json
+from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
 from hearthd.models.decoder.config.config_json import POOLING
-from hearthd.models.file_formats import HEAD_BYTES, other_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

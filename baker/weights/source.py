@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from hearthd.models import text_files
-from hearthd.models.bundle import file_type
+from hearthd.bundle import file_type
+from hearthd.bundle.parsing import text_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

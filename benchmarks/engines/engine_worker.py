@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from benchmarks.serving.load_client import Prompts
 from benchmarks.serving.load_scenarios import SHORT, TOKENS
 from benchmarks.serving.server_commands import CACHE_MB
+from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.generation import Request, Token
-from hearthd.server.sampling.options import SamplingOptions
 from hearthd.server.services.language_service import EngineOptions, open_language_service
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The entry points of a language model: what a bundle offers, traced and optimized.
 
-The ABI is described in models/bundle. An architecture brings a `Decoder`; every entry point of
-every architecture goes through the same rewrite (models/dsl/fuse.py).
+The ABI is described in bundle. An architecture brings a `Decoder`; every entry point of
+every architecture goes through the same rewrite (models/optimized.py).
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
-from hearthd.models.bundle import CacheSpec
+from hearthd.bundle import CacheSpec
 from hearthd.models.decoder.kv_cache import LayerCache, cache_rows
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
-from hearthd.models.dsl.adapter_rewrite import Places
-from hearthd.models.dsl.fuse import optimized
 from hearthd.models.dsl.fused.adapter_products import MAX_SMALL_RANK, TERMS
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.lora.places import Places
+from hearthd.models.optimized import optimized
 from hearthd.models.precision import ACTIVATION_BITS, PRECISIONS
 from hearthd.models.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hearthd.models.bundle import CacheDType, EntryPoint
+    from hearthd.bundle import CacheDType, EntryPoint
     from hearthd.models.config import ModelConfig
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.precision import KvCache

@@ -1,6 +1,6 @@
 """Ops that are functions of other ops: composites, and fused ops, which have a C kernel.
 
-A trace keeps such a function as one node, so that rules can find it (models/dsl/fuse.py). Value,
+A trace keeps such a function as one node, so that rules can find it (models/optimized.py). Value,
 shape rule and gradient of the node are those of the function: nothing is declared twice.
 """
 

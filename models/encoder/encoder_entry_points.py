@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from hearthd.models.bundle import ENCODER_INPUTS, ENCODER_OUTPUT
+from hearthd.bundle import ENCODER_INPUTS, ENCODER_OUTPUT
 from hearthd.models.dsl import functions as f
-from hearthd.models.dsl.fuse import optimized
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.encoder.texts import Texts
+from hearthd.models.optimized import optimized
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ArraysProgram, StorageOptions
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from pydantic import BaseModel
 
 from hearthd.server.api.http_errors import describe, encode
-from hearthd.server.text.answer import AnswerSummary
+from hearthd.text.answer import AnswerSummary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from hearthd.server.text.answer import Piece
-    from hearthd.server.text.choices import Choices
+    from hearthd.server.completions.choices import Choices
+    from hearthd.text.answer import Piece
 
 Event = TypeVar("Event", bound=BaseModel)
 Answer = TypeVar("Answer")

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 from fastapi import Depends, Query, Request
 
 from hearthd.server.api.disconnect import unless_disconnected, whole_body
-from hearthd.server.errors import InvalidRequest
 from hearthd.server.logs import current_request
-from hearthd.server.services.adapters import require_one
+from hearthd.server.lora.adapters import require_one
 from hearthd.server.services.array_service import ArrayService
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.encoder_service import EncoderService
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.services.model_pool import ModelPool
+from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from hearthd.server.api.fields import ModelFields
-    from hearthd.server.services.adapters import Adapter, Adapters
+    from hearthd.server.lora.adapters import Adapter, Adapters
     from hearthd.server.services.service import Service
 
 

@@ -19,7 +19,7 @@ from hearthd.server.api.fields import (
     limit_members,
 )
 from hearthd.server.api.grammar_fields import GrammarFields
-from hearthd.server.text.text_request import (
+from hearthd.text.text_request import (
     DRY_SEQUENCE_BREAKERS,
     SEED_COUNT,
     SamplingParameters,

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from hearthd.server.api.fields import Fields, JsonObject, Text
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.text.grammars.grammar import Grammar
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.grammars.grammar import Grammar
 
 Choices = Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=512)]
 

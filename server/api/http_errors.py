@@ -25,26 +25,28 @@ from starlette.exceptions import HTTPException
 from hearthd.server.api.invalid_fields import invalid_field
 from hearthd.server.errors import (
     ClientDisconnected,
-    ContextExceeded,
     GenerationFailed,
-    InvalidRequest,
     ModelNotFound,
     NotReloaded,
-    NotSupported,
     QueueFull,
     RulesFailed,
-    Scalar,
-    ServerError,
-    TextTooLong,
     Unavailable,
 )
 from hearthd.server.logs import request_id
+from hearthd.text.errors import (
+    ContextExceeded,
+    InvalidRequest,
+    NotSupported,
+    RequestError,
+    Scalar,
+    TextTooLong,
+)
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
 
 # The first row with a matching class applies.
-STATUS: tuple[tuple[type[ServerError], int], ...] = (
+STATUS: tuple[tuple[type[RequestError], int], ...] = (
     (InvalidRequest, 400),
     (ModelNotFound, 404),
     (TextTooLong, 400),
@@ -117,12 +119,12 @@ def install(app: FastAPI) -> None:
     """Give all errors of the application one form."""
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(ServerError, _error)
+    app.add_exception_handler(RequestError, _error)
 
 
 def describe(error: BaseException) -> ErrorResponse:
     """The body for an error; details of an unexpected error go to the log only."""
-    if not isinstance(error, ServerError):
+    if not isinstance(error, RequestError):
         return fault(500, "internal error: see the server's log")
     code = next(code for type_, code in STATUS if isinstance(error, type_))
     if isinstance(error, ContextExceeded):
@@ -180,7 +182,7 @@ async def _error(_request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    if isinstance(error.__cause__, ServerError):  # FastAPI wraps errors of parsing a body
+    if isinstance(error.__cause__, RequestError):  # FastAPI wraps errors of parsing a body
         return respond(describe(error.__cause__))
     headers = dict(error.headers or {})
     messages = {

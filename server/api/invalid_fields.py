@@ -6,9 +6,9 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models.validation import expected, parts
+from hearthd.bundle.parsing.validation import expected, parts
 from hearthd.server.api import inert_fields
-from hearthd.server.errors import InvalidRequest, Scalar
+from hearthd.text.errors import InvalidRequest, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,9 +13,9 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 from typing_extensions import override
 
-from hearthd.models.strict_json import repeated_key
+from hearthd.bundle.parsing.strict_json import repeated_key
 from hearthd.server.api import inert_fields
-from hearthd.server.errors import InvalidRequest
+from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -11,8 +11,8 @@ from sse_starlette.sse import AppStatus
 from typing_extensions import override
 
 from hearthd.server.api.disconnect import unless_disconnected
-from hearthd.server.errors import ServerError
 from hearthd.server.fault_isolation import STOPS
+from hearthd.text.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -75,6 +75,6 @@ async def _encode(writer: AnswerWriter[Any, Any]) -> AsyncIterator[dict[str, str
     except STOPS:
         raise
     except BaseException as problem:
-        if not isinstance(problem, ServerError):
+        if not isinstance(problem, RequestError):
             log.exception("a stream failed")
         yield {"event": "error", "data": writer.error(problem)}

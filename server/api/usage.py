@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from hearthd.server.text.answer import AnswerSummary, Piece
+from hearthd.text.answer import AnswerSummary, Piece
 
 
 class Usage(BaseModel):

@@ -11,22 +11,22 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from hearthd.models.bundle import BundleError, bundle_home
+from hearthd.bundle import BundleError, bundle_home
 from hearthd.runtime.interrupts import at_interrupt
 from hearthd.server.batch.batch_targets import BatchTarget, CannotReach, UrlTarget, in_process
 from hearthd.server.batch.files import Answers, BadBatch, Requests
 from hearthd.server.batch.runner import Counts, run
-from hearthd.server.errors import ServerError
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import open_language_service
 from hearthd.server.services.model_pool import ModelPool
+from hearthd.text.errors import RequestError
 
 # Exceptions that end the command, each with its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {
     BadBatch: 2,
     BundleError: 1,
     CannotReach: 1,
-    ServerError: 1,
+    RequestError: 1,
 }
 _PARALLEL = 8  # requests to a server at a time, by default
 

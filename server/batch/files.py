@@ -19,7 +19,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models import strict_json, text_files
+from hearthd.bundle.parsing import strict_json, text_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ import ray
 import ray.data
 from ray.exceptions import RayError
 
-from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.server.batch.batch_targets import AppTarget, CannotReach, in_process
 from hearthd.server.batch.files import BatchRequest, Reply
 from hearthd.server.batch.runner import Counts, answer

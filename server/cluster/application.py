@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ray import serve
 from ray.serve.config import AutoscalingConfig, BackpressureConfig, RequestRouterConfig
 
-from hearthd.models.bundle import ArraysManifest, read_manifest
+from hearthd.bundle import ArraysManifest, read_manifest
 from hearthd.server.cluster.bundles import BundleFolders
 from hearthd.server.cluster.front import FRONT
 from hearthd.server.cluster.model_replica import ModelReplica

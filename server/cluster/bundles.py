@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from typing_extensions import override
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     SHARED_MEMORY,
     BundleError,
     EncoderManifest,
@@ -23,20 +23,20 @@ from hearthd.models.bundle import (
     require_signed_files,
 )
 from hearthd.runtime.cpu_features import best_program
+from hearthd.server.lora.loaded_adapters import read_adapters
 from hearthd.server.open_service import open_any
 from hearthd.server.services.encoder_service import open_encoder_tokenizer
 from hearthd.server.services.language_service import LanguageService, open_template, open_tokenizer
-from hearthd.server.services.loaded_adapters import read_adapters
 from hearthd.server.services.service import fingerprint
 from hearthd.server.setting_files import adapter_folders, read_signing_keys, read_template
 
 if TYPE_CHECKING:
-    from hearthd.models.bundle import Manifest, ProgramFile
-    from hearthd.server.services.adapters import Adapter
+    from hearthd.bundle import Manifest, ProgramFile
+    from hearthd.server.lora.adapters import Adapter
     from hearthd.server.services.service import Service
     from hearthd.server.settings import Settings
-    from hearthd.server.text.templates.chat_template import ChatTemplate
-    from hearthd.server.text.tokenizer import Tokenizer
+    from hearthd.text.templates.chat_template import ChatTemplate
+    from hearthd.text.tokenizer import Tokenizer
 
 # Array functions run one at a time. Ray sends a replica one call more, which then waits for no
 # message.

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ray import serve
 
-from hearthd.models.bundle import ArraysManifest, EncoderManifest, LanguageManifest
+from hearthd.bundle import ArraysManifest, EncoderManifest, LanguageManifest
 from hearthd.server import logs
-from hearthd.server.cluster.fixed_adapters import FixedAdapters
 from hearthd.server.cluster.remote_calls import RemoteCalls
 from hearthd.server.cluster.remote_engine import RemoteEngine
 from hearthd.server.errors import NotReloaded
+from hearthd.server.lora.fixed_adapters import FixedAdapters
 from hearthd.server.process.lazy_imports import build_models_lazily
 from hearthd.server.services.array_service import ArrayService
 from hearthd.server.services.deployment import Deployment
@@ -20,7 +20,7 @@ from hearthd.server.services.encoder_service import EncoderService
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.setting_files import read_keys
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from hearthd.server.errors import GenerationFailed, QueueFull, Unavailable
 from hearthd.server.fault_isolation import contained
 from hearthd.server.services.array_service import ArrayService
 from hearthd.server.services.language_service import LocalLanguageService
-from hearthd.server.text.grammars.answer_constraint import Constraints
+from hearthd.text.grammars.answer_constraint import Constraints
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearthd.server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
-from hearthd.server.text.grammars.answer_constraint import AnswerConstraint
+from hearthd.text.grammars.answer_constraint import AnswerConstraint
 
 if TYPE_CHECKING:
     from hearthd.runtime.array_bytes import Arrays
     from hearthd.server.engine.generation import Event
-    from hearthd.server.text.grammars.answer_constraint import AnswerRules, Constraints
+    from hearthd.text.grammars.answer_constraint import AnswerRules, Constraints
 
 # A part of a block's key is enough to choose a replica: a wrong match costs time, not correctness.
 KEY_BYTES = 8

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hearthd.server.sampling.constraint import Constraint
-    from hearthd.server.sampling.options import SamplingOptions
-    from hearthd.server.sampling.sampler import Logprobs
+    from hearthd.sampling.constraint import Constraint
+    from hearthd.sampling.options import SamplingOptions
+    from hearthd.sampling.sampler import Logprobs
 
 
 @dataclass(frozen=True, kw_only=True)

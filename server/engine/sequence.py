@@ -11,8 +11,8 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from hearthd.sampling.sampler import Sampler
 from hearthd.server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
-from hearthd.server.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hearthd.sampling.sampler import SampledToken
     from hearthd.server.engine.generation import AdapterUse, Event, Failed, Finished
     from hearthd.server.engine.prompt_lookup import PromptLookup
-    from hearthd.server.sampling.sampler import SampledToken
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hearthd.sampling.constraint import ConstraintFailed
 from hearthd.server.engine.generation import Embedded, Failed, Finished
 from hearthd.server.engine.prompt_lookup import PromptLookup, best_draft
 from hearthd.server.fault_isolation import STOPS, contained
-from hearthd.server.sampling.constraint import ConstraintFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

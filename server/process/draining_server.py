@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import uvicorn
 from typing_extensions import override
 
+from hearthd.runtime.free_memory import free_memory
 from hearthd.server.fault_isolation import BackgroundTasks, contained
 from hearthd.server.process.client_timeouts import TimedConnection
-from hearthd.server.process.free_memory import free_memory
 from hearthd.server.process.listening import max_connections
 from hearthd.server.process.tls_connection import TlsConnection
 

@@ -4,7 +4,7 @@
     memory limit of the control group, version 1 or 2      set for a container or service
     RLIMIT_AS, RLIMIT_DATA                                 set by `ulimit`
 
-The lowest limit counts. models/bundle/memory_sum.py computes the memory that serving takes.
+The lowest limit counts. bundle/memory_sum.py computes the memory that serving takes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearthd.models.bundle import Admitted, NotEnoughMemory, megabytes
+from hearthd.bundle import Admitted, NotEnoughMemory, megabytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hearthd.models.bundle import LanguageManifest
+    from hearthd.bundle import LanguageManifest
 
 log = logging.getLogger(__name__)
 

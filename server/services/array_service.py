@@ -10,16 +10,16 @@ from hearthd.runtime.open_bundle import open_arrays
 from hearthd.runtime.self_test import self_test_arrays
 from hearthd.server.engine.array_calls import Calls
 from hearthd.server.engine.backend import Worker
-from hearthd.server.errors import ServerError
 from hearthd.server.metrics import ArraysMetrics
 from hearthd.server.services.service import Service
+from hearthd.text.errors import RequestError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from hearthd.models.bundle import ArraysManifest, ProgramFile, PublicKey
+    from hearthd.bundle import ArraysManifest, ProgramFile, PublicKey
     from hearthd.runtime.array_bytes import Arrays
     from hearthd.runtime.array_functions import Functions
     from hearthd.runtime.golden_arrays import GoldenExample
@@ -76,7 +76,7 @@ class ArrayService(Service):
         try:
             called = await answer
             outcome = "done"
-        except ServerError:
+        except RequestError:
             outcome = "failed"
             raise
         finally:

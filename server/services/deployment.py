@@ -22,11 +22,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from hearthd.models.bundle import CHAT_TEMPLATE
+from hearthd.bundle import CHAT_TEMPLATE
 from hearthd.runtime.cpu_features import UnsupportedCpu, best_program
+from hearthd.runtime.free_memory import free_memory
 from hearthd.server.errors import Draining, NotLoaded, NotReloaded, SelfTestFailed
 from hearthd.server.fault_isolation import STOPS, BackgroundTasks
-from hearthd.server.process.free_memory import free_memory
 from hearthd.server.services.file_watch import FileWatch
 from hearthd.server.services.service import fingerprint
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from hearthd.models.bundle import Manifest, ProgramFile
+    from hearthd.bundle import Manifest, ProgramFile
     from hearthd.runtime.self_test import Verdict
     from hearthd.server.metrics import Metrics
     from hearthd.server.services.service import Description, Service

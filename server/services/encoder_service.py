@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from hearthd.models.bundle import ENCODER_INPUTS, ENCODER_OUTPUT, TOKENIZER, EncoderManifest
+from hearthd.bundle import ENCODER_INPUTS, ENCODER_OUTPUT, TOKENIZER, EncoderManifest
 from hearthd.runtime.golden_arrays import read_examples
 from hearthd.runtime.open_bundle import open_encoder
-from hearthd.server.errors import ContextExceeded, InvalidRequest
+from hearthd.server.completions.completer import unit
 from hearthd.server.services.array_service import ArrayService, local_calls
-from hearthd.server.text.answer import EmbeddedText
-from hearthd.server.text.completer import unit
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.answer import EmbeddedText
+from hearthd.text.errors import ContextExceeded, InvalidRequest
+from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.bundle import FunctionSpec, ProgramFile, PublicKey
+    from hearthd.bundle import FunctionSpec, ProgramFile, PublicKey
     from hearthd.runtime.self_test import Level, Verdict
     from hearthd.server.services.array_service import CallsBackend
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from typing_extensions import override
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     CHAT_TEMPLATE,
     DEFAULT_PREFIX_CACHE,
     SIGNATURE_MEMORY,
@@ -27,39 +27,39 @@ from hearthd.models.bundle import (
     read_manifest_of,
 )
 from hearthd.runtime.device import start_threads
+from hearthd.runtime.free_memory import free_memory
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.open_bundle import check_and_load
 from hearthd.runtime.self_test import self_test
+from hearthd.server.completions.choices import Choices
+from hearthd.server.completions.completer import Completer
 from hearthd.server.engine.backend import Backend, Worker
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.engine.prompt_lookup import Costs
-from hearthd.server.errors import InvalidRequest
 from hearthd.server.logs import count_tokens
+from hearthd.server.lora.loaded_adapters import LoadedAdapters
 from hearthd.server.metrics import LanguageMetrics
-from hearthd.server.process.free_memory import free_memory
 from hearthd.server.process.memory_limit import admit
-from hearthd.server.services.loaded_adapters import LoadedAdapters
 from hearthd.server.services.service import Description, Service, fingerprint
-from hearthd.server.text.choices import Choices
-from hearthd.server.text.completer import Completer
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from hearthd.models.bundle import ProgramFile, PublicKey
+    from hearthd.bundle import ProgramFile, PublicKey
     from hearthd.runtime.interface import Runtime
     from hearthd.runtime.self_test import Level, Verdict
+    from hearthd.server.completions.completion import Completion
     from hearthd.server.engine.generation import AdapterUse
     from hearthd.server.engine.state import EngineState
-    from hearthd.server.services.adapters import Adapter, Adapters
-    from hearthd.server.text.answer import EmbeddedText, Ended
-    from hearthd.server.text.completion import Completion
-    from hearthd.server.text.templates.chat_template import ChatTemplate
-    from hearthd.server.text.text_request import TextRequest
+    from hearthd.server.lora.adapters import Adapter, Adapters
+    from hearthd.text.answer import EmbeddedText, Ended
+    from hearthd.text.templates.chat_template import ChatTemplate
+    from hearthd.text.text_request import TextRequest
 
 Speculation: TypeAlias = Literal["lookup", "off"]
 
@@ -357,7 +357,7 @@ def open_template(
     """
     if instead is None and CHAT_TEMPLATE not in {record.name for record in manifest.files}:
         return None  # a template that was added to the folder later does not count
-    from hearthd.server.text.templates.chat_template import ChatTemplate  # imports Jinja
+    from hearthd.text.templates.chat_template import ChatTemplate  # imports Jinja
 
     return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens, instead=instead)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from hearthd.models.bundle import ArraysManifest, EncoderManifest
+from hearthd.bundle import ArraysManifest, EncoderManifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hearthd.models.bundle import Manifest
+    from hearthd.bundle import Manifest
 
 Kind: TypeAlias = Literal["language", "encoder", "arrays"]
 WORDS: Mapping[Kind, str] = {

@@ -7,7 +7,7 @@ A model with requests finishes these; later requests for it wait until it is loa
 that are all flooded take turns.
 
 The memory contract: the process and the models that are loaded never exceed `memory` bytes by the
-sum in models/bundle/memory_sum.py.
+sum in bundle/memory_sum.py.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from hearthd.models.bundle import REQUEST_MEMORY, SHARED_MEMORY, ArraysManifest
+from hearthd.bundle import REQUEST_MEMORY, SHARED_MEMORY, ArraysManifest
 from hearthd.server.errors import (
     Draining,
-    InvalidRequest,
     ModelNotFound,
     NotLoaded,
     NotReloaded,
@@ -33,6 +32,7 @@ from hearthd.server.fault_isolation import STOPS, BackgroundTasks, contained
 from hearthd.server.metrics import MeasuredModel, ServerMetrics
 from hearthd.server.services.model_kind import WORDS, kind_of
 from hearthd.server.services.pending_load import PendingLoad
+from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

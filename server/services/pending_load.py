@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-    from hearthd.server.errors import ServerError
     from hearthd.server.services.deployment import Deployment, Lease
+    from hearthd.text.errors import RequestError
 
 
 @dataclass
@@ -27,7 +27,7 @@ class PendingLoad:
                 waiter.set_result(deployment.lease())
         self.waiting.clear()
 
-    def fail(self, error: type[ServerError], message: str) -> None:
+    def fail(self, error: type[RequestError], message: str) -> None:
         """Give each waiting request an error of its own."""
         for waiter in self.waiting:
             if not waiter.done():

@@ -18,18 +18,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hearthd.models.bundle import MANIFEST, digest
+from hearthd.bundle import MANIFEST, digest
 from hearthd.runtime.open_bundle import hashed_files
 from hearthd.runtime.self_test import Level
 from hearthd.server.errors import SelfTestFailed, Starting
-from hearthd.server.services.use_count import UseCount
+from hearthd.server.use_count import UseCount
 from hearthd.server.version import version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from hearthd.models.bundle import Manifest, ProgramFile
+    from hearthd.bundle import Manifest, ProgramFile
     from hearthd.runtime.self_test import Verdict
     from hearthd.server.engine.backend import Worker
     from hearthd.server.errors import Unavailable

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     MANIFEST,
     BundleError,
     LanguageManifest,

@@ -10,10 +10,10 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hearthd.server.errors import InvalidRequest, ServerError
 from hearthd.server.fault_isolation import STOPS
 from hearthd.server.terminal.session import usage_line
-from hearthd.server.text.conversation import Conversation, Message
+from hearthd.text.conversation import Conversation, Message
+from hearthd.text.errors import InvalidRequest, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hearthd.server.api.generation_fields import GenerationFields
     from hearthd.server.services.language_service import LanguageService
     from hearthd.server.terminal.session import Session
-    from hearthd.server.text.text_request import TextRequest
+    from hearthd.text.text_request import TextRequest
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def _turn(
         status = usage_line(session.answer(complete(_prompt(session, messages)), write))
     except KeyboardInterrupt:
         status = "interrupted"
-    except ServerError as error:
+    except RequestError as error:
         hint = "; /clear starts a new conversation" if isinstance(error, InvalidRequest) else ""
         note(f"{error}{hint}")
         return history

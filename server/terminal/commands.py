@@ -12,15 +12,15 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from hearthd.models.bundle import BundleError, bundle_home
-from hearthd.models.validation import expected
+from hearthd import flags
+from hearthd.bundle import BundleError, bundle_home
+from hearthd.bundle.parsing.validation import expected
 from hearthd.runtime.interrupts import keyboard_interrupts
-from hearthd.server import flags
 from hearthd.server.api.generation_fields import GenerationFields
-from hearthd.server.errors import InvalidRequest, ServerError
 from hearthd.server.services.language_service import LanguageService, open_language_service
 from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.session import Session, usage_line
+from hearthd.text.errors import InvalidRequest, RequestError
 
 # Fields of an API request that have no use in a terminal.
 NOT_HERE = frozenset(
@@ -38,7 +38,7 @@ NOT_HERE = frozenset(
 )
 
 # Exceptions that end the commands, each with its exit code: see hearthd/cli.py.
-ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, ServerError: 1}
+ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, RequestError: 1}
 
 Bundle = Annotated[
     Path,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hearthd.server.errors import SelfTestFailed
 from hearthd.server.services.service import Service
-from hearthd.server.text.answer import AnswerSummary
+from hearthd.text.answer import AnswerSummary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from hearthd.server.services.language_service import LanguageService
-    from hearthd.server.text.text_request import TextRequest
+    from hearthd.text.text_request import TextRequest
 
 Served = TypeVar("Served", bound=Service)
 Result = TypeVar("Result")
@@ -58,7 +58,7 @@ class Session(Generic[Served]):
     ) -> AnswerSummary:
         """Answer a request, calling `write` with each piece of text.
 
-        Raises ServerError, and KeyboardInterrupt when the answer is cancelled.
+        Raises RequestError, and KeyboardInterrupt when the answer is cancelled.
         """
         return self.run(self._answer(request, write))
 

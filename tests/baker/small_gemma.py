@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from examples.train_tiny_gemma import CONFIG, hugging_face_config, initial, save
-from hearthd.models.gemma3 import Config, Gemma3
+from hearthd.models.families.gemma3 import Config, Gemma3
 
 if TYPE_CHECKING:
     from pathlib import Path

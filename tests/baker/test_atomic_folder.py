@@ -16,7 +16,7 @@ from hearthd.baker import atomic_folder as staging
 from hearthd.baker.atomic_folder import BakeError, check_destination, folder_beside
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.bake_options import bake_options
-from hearthd.models.bundle import MANIFEST, NotABundle, WrongFormat, read_manifest
+from hearthd.bundle import MANIFEST, NotABundle, WrongFormat, read_manifest
 from tests.conftest import Silent
 
 # A manifest of a version that is not read: enough to be a bundle that may be replaced.

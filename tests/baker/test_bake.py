@@ -32,7 +32,7 @@ from hearthd.baker.pipeline.shared_stages import program_text
 from hearthd.baker.reference.numpy_runtime import program_options, stored_parameters
 from hearthd.baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     MANIFEST,
     TOKENIZER,
     VMFB,
@@ -43,7 +43,7 @@ from hearthd.models.bundle import (
 )
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
-from hearthd.models.gemma3 import Gemma3
+from hearthd.models.families.gemma3 import Gemma3
 from hearthd.models.precision import KV_TOLERANCE
 from hearthd.models.program import ProgramOptions, parameter_types
 from hearthd.runtime.cpu_features import UnsupportedCpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hearthd.baker.checks.inspection import _maker_rows
-from tests.models.bundle.example_manifests import EXAMPLE
+from tests.bundle.example_manifests import EXAMPLE
 
 
 def test_the_command_has_every_option_that_was_given() -> None:

@@ -13,7 +13,7 @@ from hearthd.baker.compiler.compilation import Compilation
 from hearthd.baker.compiler.kernel_objects import KernelError, build, instructions
 from hearthd.baker.compiler.targets import TARGET_NAMES, find_target
 from hearthd.baker.pipeline.origin import tools
-from hearthd.models.bundle import KernelBuild
+from hearthd.bundle import KernelBuild
 from hearthd.runtime.cpu_features import cpu_features
 
 if TYPE_CHECKING:

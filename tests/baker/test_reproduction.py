@@ -11,9 +11,9 @@ import pytest
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks.reproduction import reproduce
 from hearthd.baker.weights.source import NoWeights
-from hearthd.models.bundle import write_manifest
+from hearthd.bundle import write_manifest
+from tests.bundle.example_manifests import EXAMPLE
 from tests.conftest import Silent
-from tests.models.bundle.example_manifests import EXAMPLE
 
 MISSING = Path("no-such-file.gguf")
 

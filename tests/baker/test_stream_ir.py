@@ -15,7 +15,7 @@ from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.models.decoder import entry_points
 from hearthd.models.dsl.mlir.stablehlo import module_text
-from hearthd.models.gemma3 import Gemma3
+from hearthd.models.families.gemma3 import Gemma3
 from hearthd.models.program import ProgramOptions
 from tests.models.presets import GEMMA3
 

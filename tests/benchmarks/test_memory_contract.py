@@ -13,7 +13,7 @@ import tokenizers
 
 from benchmarks.memory_contract import Post, Watch, large_bodies, long_texts, send_large
 from benchmarks.serving.server_process import ServerFailed
-from hearthd.models.bundle import REQUEST_MEMORY
+from hearthd.bundle import REQUEST_MEMORY
 from hearthd.server.api.middleware.body_limits import estimated_memory
 from tests.server.fakes import fake_service, gemma_like, running
 

@@ -23,7 +23,7 @@ from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BLOCK_BYTES
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
-from hearthd.models.gemma3 import Config
+from hearthd.models.families.gemma3 import Config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.server.cluster.bundles import Bundle, Bundles, TextParts
+from hearthd.server.lora.loaded_adapters import read_adapters
 from hearthd.server.services.encoder_service import EncoderService
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.services.loaded_adapters import read_adapters
 from hearthd.server.services.service import fingerprint
 from tests.server import adapter_folders, encoders, fakes, functions, templates
 

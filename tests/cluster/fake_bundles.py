@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from hearthd.sampling.options import SamplingOptions
 from hearthd.server.cluster.bundles import Bundle, Bundles, TextParts
 from hearthd.server.engine.generation import Request
-from hearthd.server.sampling.options import SamplingOptions
 from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
 from hearthd.server.services.service import fingerprint
-from hearthd.server.text.templates.chat_template import ChatTemplate
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.templates.chat_template import ChatTemplate
+from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes, templates
 

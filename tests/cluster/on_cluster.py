@@ -22,8 +22,8 @@ from hearthd.server.cluster.front import Front
 from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
 from hearthd.server.services.service import fingerprint
 from hearthd.server.settings import Settings
-from hearthd.server.text.templates.chat_template import ChatTemplate
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.templates.chat_template import ChatTemplate
+from hearthd.text.tokenizer import Tokenizer
 from tests.cluster.local_cluster import local_cluster
 from tests.server import fakes
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import tokenizers
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from hearthd.models.bundle import LanguageManifest
+    from hearthd.bundle import LanguageManifest
     from tests.cluster.local_cluster import LocalCluster
     from tests.fake_runtime import FakeRuntime
 

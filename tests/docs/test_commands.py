@@ -12,8 +12,8 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
+from hearthd.bundle import bundle_home
 from hearthd.cli import COMMANDS
-from hearthd.models.bundle import bundle_home
 from tests.docs.pages import PAGES, ROOT, commands, examples
 
 SHELL = [

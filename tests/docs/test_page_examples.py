@@ -15,8 +15,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from hearthd.model import Model
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     FORMAT,
     ArraysManifest,
     FunctionSpec,
@@ -24,6 +23,7 @@ from hearthd.models.bundle import (
     OutputSpec,
     Target,
 )
+from hearthd.model import Model
 from hearthd.runtime.golden_arrays import GoldenExample
 from hearthd.server.services.array_service import ArrayService, local_calls
 from tests.docs.pages import ROOT, Example, examples

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from benchmarks.memory_contract import resident
-from hearthd.models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
+from hearthd.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
     from tests.conftest import Bundles

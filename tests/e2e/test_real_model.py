@@ -17,14 +17,14 @@ import pytest
 
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.reference.numpy_runtime import program_options
-from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.models.decoder import entry_points
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.fused import LOGIT_MARGIN
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
-from hearthd.models.gemma3 import ARCHITECTURE, Gemma3
+from hearthd.models.families.gemma3 import ARCHITECTURE, Gemma3
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hearthd.runtime.open_bundle import open_bundle
+from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Event, Finished, Generation, Request, Started, Token
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import PrefixStore
-from hearthd.server.sampling.options import SamplingOptions
 
 if TYPE_CHECKING:
     from hearthd.runtime.language_model import IreeRuntime

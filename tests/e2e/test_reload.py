@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from hearthd.models.bundle import VMFB
+from hearthd.bundle import VMFB
 from tests.server.process.test_signals import wait_for_reload
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from hearthd.baker.compare.report.summary import summarize
 from hearthd.baker.compare.sides.recording import read_recording
 from hearthd.baker.reference.numpy_runtime import open_reference
-from hearthd.models.bundle import CHAT_TEMPLATE, TOKENIZER, LanguageManifest, read_manifest_of
+from hearthd.bundle import CHAT_TEMPLATE, TOKENIZER, LanguageManifest, read_manifest_of
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.server.services.language_service import open_language_service

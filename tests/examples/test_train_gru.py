@@ -12,7 +12,7 @@ from examples import training
 from examples.train_gru import STEPS, main, signals
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.bake_options import bake_options
-from hearthd.models.bundle import ArraysManifest, read_manifest_of
+from hearthd.bundle import ArraysManifest, read_manifest_of
 from hearthd.runtime.array_functions import ArraysRuntime
 from tests.conftest import Silent
 

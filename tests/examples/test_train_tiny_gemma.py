@@ -20,7 +20,7 @@ from examples.train_tiny_gemma import (
     tokenizer,
 )
 from hearthd.baker.pipeline.bake import bake
-from hearthd.models.gemma3 import ARCHITECTURE
+from hearthd.models.families.gemma3 import ARCHITECTURE
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.open_bundle import open_bundle
 from tests.conftest import Silent, few_entry_points, options_for

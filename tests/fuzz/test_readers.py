@@ -21,14 +21,14 @@ from hearthd.baker.parameters.irpa import ArchiveWriter, BadArchive, open_archiv
 from hearthd.baker.reference.numpy_runtime import open_reference, stored_parameters
 from hearthd.baker.weights.safetensors import read_json
 from hearthd.baker.weights.source import BadFile
-from hearthd.models.bundle import Corrupt, FileRecord, NotABundle, read_manifest, verify_files
+from hearthd.bundle import Corrupt, FileRecord, NotABundle, read_manifest, verify_files
+from hearthd.bundle.lora.adapter_settings import CONFIG
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl.types import DType, TensorType
-from hearthd.models.peft.adapter_settings import CONFIG
 from hearthd.server.engine.prefix_store import PrefixStore
-from hearthd.server.text.templates import template_budget
+from hearthd.text.templates import template_budget
+from tests.bundle.example_manifests import EXAMPLE
 from tests.conftest import few
-from tests.models.bundle.example_manifests import EXAMPLE
 from tools.fuzz.bundle_readers import BUNDLE, BUNDLES, KEY, stored_block
 from tools.fuzz.reader import Reader, attempt, read
 from tools.fuzz.request_readers import REQUESTS

@@ -14,8 +14,8 @@ from typing import Any
 import transformers
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from tests.server.text.family_templates import FAMILIES
-from tests.server.text.template_cases import CASES, DATE
+from tests.text.family_templates import FAMILIES
+from tests.text.template_cases import CASES, DATE
 
 
 def rendered(template: str, messages: list[dict[str, Any]], options: dict[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""Record what Node.js says about random patterns, for tests/server/text/test_ecma_regex.py.
+"""Record what Node.js says about random patterns, for tests/text/test_ecma_regex.py.
 
     python -m tests.golden.record_ecma_regex [SEED [COUNT]]
 

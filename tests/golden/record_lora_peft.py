@@ -1,4 +1,4 @@
-"""Record how PEFT trains the adapters of tests/models/lora_cases.py, in lora_peft.npz.
+"""Record how PEFT trains the adapters of tests/models/lora/lora_cases.py, in lora_peft.npz.
 
     python -m tests.golden.record_lora_peft
 
@@ -17,11 +17,11 @@ import torch
 import transformers
 
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.gemma3 import Config as Gemma3Config
-from tests.models.lora_cases import CASES, GOLDEN, OPTIMIZER, SCHEDULE, STEPS
+from hearthd.models.families.gemma3 import Config as Gemma3Config
+from tests.models.lora.lora_cases import CASES, GOLDEN, OPTIMIZER, SCHEDULE, STEPS
 
 if TYPE_CHECKING:
-    from tests.models.lora_cases import Array, LoraCase
+    from tests.models.lora.lora_cases import Array, LoraCase
 
 PREFIX = "base_model.model.model."
 

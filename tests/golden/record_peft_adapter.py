@@ -4,8 +4,8 @@
 
 Recorded with torch 2.13.0, transformers 5.23.0 and PEFT 0.21.2, which the tests do not need. The
 folder has the two files of PEFT's `save_pretrained` for the adapter of a case of
-tests/models/lora_cases.py, and the matrices of the model after `merge_and_unload`, by the names of
-Hugging Face. places.npz has the logits that PEFT computes with the adapters of
+tests/models/lora/lora_cases.py, and the matrices of the model after `merge_and_unload`, by the
+names of Hugging Face. places.npz has the logits that PEFT computes with the adapters of
 tests/baker/adapters/places_case.py. It also has PEFT load the adapter that Hearth writes, and
 compares the logits.
 """

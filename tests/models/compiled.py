@@ -16,7 +16,7 @@ import pytest
 
 from hearthd.baker.compiler.compilation import Compilation
 from hearthd.baker.compiler.targets import find_target
-from hearthd.models.bundle import PARAMETER_SCOPE
+from hearthd.bundle import PARAMETER_SCOPE
 from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
 from hearthd.runtime.loaded_program import LoadedProgram
 

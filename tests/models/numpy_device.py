@@ -45,7 +45,7 @@ def random_arrays(parameters: Mapping[str, TensorType], hidden: int) -> dict[str
 
 
 class Device:
-    """Calls a program's entry points as models/bundle.py describes them, in NumPy."""
+    """Calls a program's entry points as bundle.py describes them, in NumPy."""
 
     def __init__(self, program: Program, padding: int = 0) -> None:
         self.program = program

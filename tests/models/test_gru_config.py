@@ -9,7 +9,7 @@ import pytest
 
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl.types import DType, TensorType
-from hearthd.models.gru import GruConfig, config_from_shapes, program
+from hearthd.models.families.gru import GruConfig, config_from_shapes, program
 
 CONFIG = GruConfig(
     inputs=3, hidden=4, layers=2, bidirectional=False, bias=True, steps=5, batch=2,

@@ -13,9 +13,9 @@ from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.next_token_loss import loss_graph
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.graph import Graph, make_graph
-from hearthd.models.lora import Lora, adapted, gradient_graph
+from hearthd.models.lora.training import Lora, adapted, gradient_graph
 from tests.models.compiled import compiled_fixture
-from tests.models.lora_cases import CASES
+from tests.models.lora.lora_cases import CASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

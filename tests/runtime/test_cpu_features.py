@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hearthd.baker.compiler.targets import find_target, find_targets
-from hearthd.models.bundle import ProgramFile, Target
+from hearthd.bundle import ProgramFile, Target
 from hearthd.runtime.cpu_features import (
     UnsupportedCpu,
     check_features,

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hearthd.models.bundle import PARAMETERS, LanguageManifest, read_manifest_of
+from hearthd.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 from hearthd.runtime.device import Device
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.language_model import IreeRuntime

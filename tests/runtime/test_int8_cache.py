@@ -18,7 +18,7 @@ from examples.train_tiny_gemma import CONFIG
 from hearthd.baker.checks.inspection import show
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.reference.numpy_runtime import program_options
-from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.models.precision import ACTIVATION_BITS, ACTIVATION_TOLERANCE
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hearthd.models.bundle import bundle_home, digest, known_bundles, write_manifest
-from hearthd.models.bundle.known_bundles import FILE, remember, warn_if_unknown
+from hearthd.bundle import bundle_home, digest, known_bundles, write_manifest
+from hearthd.bundle.known_bundles import FILE, remember, warn_if_unknown
 from hearthd.runtime import open_bundle
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
@@ -96,7 +96,7 @@ def test_it_is_announced_before_its_code_is_loaded(
 def test_a_command_says_it_in_one_line_on_stderr(home: Path) -> None:
     code = f"""
 from pathlib import Path
-from hearthd.models.bundle import known_bundles, read_manifest
+from hearthd.bundle import known_bundles, read_manifest
 bundle = Path({str(home.parent)!r})
 known_bundles.warn_if_unknown(bundle, read_manifest(bundle))
 """

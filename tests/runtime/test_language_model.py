@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     PARAMETERS,
     VMFB,
     Corrupt,

@@ -23,7 +23,7 @@ def last():
 
 from hearthd.runtime import loaded_program
 from pathlib import Path
-from hearthd.models.bundle import LanguageManifest, read_manifest_of
+from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.runtime.language_model import IreeRuntime
 
 bundle = Path(sys.argv[1])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from hearthd.models.bundle import GoldenRow
+from hearthd.bundle import GoldenRow
 from hearthd.models.dsl.fused import LOGIT_MARGIN
 from hearthd.runtime.self_test import MARGIN, ROW_TOLERANCE, Level, Verdict, self_test
 from tests.fake_runtime import FakeRuntime

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from hearthd.models.bundle import AdapterArray, AdapterMatrix, AdapterPlaces
-from hearthd.models.peft.adapter_folder import PREFIX, TENSORS
-from hearthd.models.peft.adapter_settings import CONFIG
+from hearthd.bundle import AdapterArray, AdapterMatrix, AdapterPlaces
+from hearthd.bundle.lora.adapter_folder import PREFIX, TENSORS
+from hearthd.bundle.lora.adapter_settings import CONFIG
 
 if TYPE_CHECKING:
     from pathlib import Path

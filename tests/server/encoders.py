@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, processors
 from typing_extensions import override
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     FORMAT,
     EncoderManifest,
     Footprint,
@@ -27,7 +27,7 @@ from hearthd.runtime.array_functions import Functions
 from hearthd.runtime.golden_arrays import GoldenExample
 from hearthd.server.services.array_service import local_calls
 from hearthd.server.services.encoder_service import EncoderService
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models.bundle import CHAT_TEMPLATE, SHARED_MEMORY, FileRecord
+from hearthd.bundle import CHAT_TEMPLATE, SHARED_MEMORY, FileRecord
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.services.service import fingerprint

@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from typing_extensions import override
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     FORMAT,
     Compiler,
     Footprint,
@@ -34,8 +34,8 @@ from hearthd.server.process.listening import bind, url
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
 from hearthd.server.services.model_pool import ModelPool
-from hearthd.server.text.templates.chat_template import ChatTemplate
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.templates.chat_template import ChatTemplate
+from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server.tls import trusting
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.types import ASGIApp
 
-    from hearthd.models.bundle import PublicKey
+    from hearthd.bundle import PublicKey
     from hearthd.server.process.listening import Tls
     from hearthd.server.services.language_service import Speculation
     from hearthd.server.services.service import Service

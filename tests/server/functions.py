@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     FORMAT,
     ArraysManifest,
     FunctionSpec,

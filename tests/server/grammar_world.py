@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.server.sampling.options import SamplingOptions
-from hearthd.server.sampling.sampler import Sampler
-from hearthd.server.text.grammars.answer_constraint import AnswerConstraint, Constraints
-from hearthd.server.text.grammars.call_grammar import CallGrammars
-from hearthd.server.text.grammars.grammar import Grammar, GrammarType
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.sampling.options import SamplingOptions
+from hearthd.sampling.sampler import Sampler
+from hearthd.text.grammars.answer_constraint import AnswerConstraint, Constraints
+from hearthd.text.grammars.call_grammar import CallGrammars
+from hearthd.text.grammars.grammar import Grammar, GrammarType
+from hearthd.text.tokenizer import Tokenizer
 from tests.server.fakes import BOS, EOS, byte_level, gemma_like
 
 if TYPE_CHECKING:
-    from hearthd.server.sampling.constraint import Constraint
-    from hearthd.server.text.grammars.grammar import Rules
-    from hearthd.server.text.tool_calls.tools import ToolUse
+    from hearthd.sampling.constraint import Constraint
+    from hearthd.text.grammars.grammar import Rules
+    from hearthd.text.tool_calls.tools import ToolUse
 
 UNCHOSEN = SamplingOptions(temperature=1, top_k=0, top_p=1, min_p=0)
 # Two ids more than the tokenizer has, as models have them that pad their vocabulary.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import openai
 
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 from tests.server import fakes, templates
 
 if TYPE_CHECKING:

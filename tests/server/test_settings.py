@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hearthd.server import flags
+from hearthd import flags
 from hearthd.server.cli import app
 from hearthd.server.setting_files import adapter_folders, read_keys
 from hearthd.server.settings import PREFIX, BadSettings, Settings, as_toml, load

@@ -16,7 +16,7 @@ import iree.compiler
 import iree.runtime as rt
 import numpy as np
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     FORMAT,
     PARAMETER_SCOPE,
     PARAMETERS,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from hearthd.models.peft.adapter_factors import read_factors
+from hearthd.bundle.lora.adapter_factors import read_factors
 from tests.server.adapter_folders import PLACES
 from tests.server.fakes import EOS, UNK, Script, fake_service, gemma_like, running
 from tools.soak.memory import Sample, growths, sample

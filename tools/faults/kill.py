@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from hearthd.models.bundle import ArraysManifest, digest, read_manifest_of, verify_files
+from hearthd.bundle import ArraysManifest, digest, read_manifest_of, verify_files
 
 _BAKE = (sys.executable, "-u", "-m", "hearthd", "bake", "gru", "--steps", "2")
 

@@ -37,7 +37,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from hearthd.server.text.templates import template_budget
+from hearthd.text.templates import template_budget
 from tools.fuzz.bundle_readers import BUNDLES
 from tools.fuzz.reader import Reader, attempt, group_of, read
 from tools.fuzz.request_readers import REQUESTS

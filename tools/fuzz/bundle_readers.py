@@ -14,7 +14,7 @@ from rich.console import Console
 from hearthd.baker.checks import inspection
 from hearthd.baker.compare.sides.recording import RecordingError, read_recording, write_recording
 from hearthd.baker.parameters.irpa import ArchiveWriter, BadArchive, open_archive
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     MANIFEST,
     BundleError,
     Corrupt,
@@ -26,13 +26,13 @@ from hearthd.models.bundle import (
     write_manifest,
 )
 from hearthd.server.engine.prefix_store import PrefixStore
-from hearthd.server.errors import InvalidRequest
 from hearthd.server.setting_files import read_keys
 from hearthd.server.settings import BadSettings, as_toml, load
-from hearthd.server.text.templates.chat_template import ChatTemplate
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.templates.chat_template import ChatTemplate
+from hearthd.text.tokenizer import Tokenizer
 from tests.baker.compare.test_compare_recording import small
-from tests.models.bundle.example_manifests import ARRAYS, EXAMPLE
+from tests.bundle.example_manifests import ARRAYS, EXAMPLE
 from tests.server import fakes, templates
 from tools.fuzz.mutations import damaged_bytes, damaged_json, damaged_toml, hostile_template
 from tools.fuzz.reader import Reader, in_json, written
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from hearthd.models.bundle import Manifest
+    from hearthd.bundle import Manifest
     from tools.fuzz.reader import Files
 
 KEY, BUNDLE = hashlib.sha256(b"key").digest(), hashlib.sha256(b"bundle").digest()

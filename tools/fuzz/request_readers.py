@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from safetensors.numpy import save
 
-from hearthd.models import strict_json
-from hearthd.models.peft.adapter_factors import read_factors
-from hearthd.models.peft.adapter_folder import TENSORS
-from hearthd.models.peft.adapter_settings import CONFIG, BadAdapter
+from hearthd.bundle.lora.adapter_factors import read_factors
+from hearthd.bundle.lora.adapter_folder import TENSORS
+from hearthd.bundle.lora.adapter_settings import CONFIG, BadAdapter
+from hearthd.bundle.parsing import strict_json
+from hearthd.sampling.constraint import ConstraintFailed
 from hearthd.server.batch.files import Answers, BadBatch, Requests
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.sampling.constraint import ConstraintFailed
-from hearthd.server.text.grammars.grammar import Grammar, Grammars, GrammarType
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.grammars.grammar import Grammar, Grammars, GrammarType
+from hearthd.text.tokenizer import Tokenizer
 from tests.server import adapter_folders, fakes
 from tools.fuzz.guided.asgi_client import Request, answer
 from tools.fuzz.mutations import damaged_bytes, damaged_json

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from hearthd.baker.presentation.table import Table, print_table
-from hearthd.models.bundle import CHAT_TEMPLATE, LanguageManifest, read_manifest_of
+from hearthd.bundle import CHAT_TEMPLATE, LanguageManifest, read_manifest_of
 from tests.server.certificates import certificate
 from tests.server.tls import trusting
 from tools.soak.memory import Growth, Sample, growths, sample

@@ -20,15 +20,15 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from benchmarks.serving.load_client import Prompts
-from hearthd.models.peft.adapter_folder import PREFIX, TENSORS
-from hearthd.models.peft.adapter_settings import CONFIG
+from hearthd.bundle.lora.adapter_folder import PREFIX, TENSORS
+from hearthd.bundle.lora.adapter_settings import CONFIG
 from tools.soak.questions import COMPLETIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from hearthd.models.bundle import AdapterPlaces
+    from hearthd.bundle import AdapterPlaces
     from tools.soak.traffic import Loaded, Record
 
 _FULL = 15  # seconds for which the disk is full

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hearthd.models.text_files import read_text
+from hearthd.bundle.parsing.text_files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,8 +22,8 @@ from hearthd.baker.compare.sides.side import (
 )
 from hearthd.baker.compare.sides.vocabulary import BundleVocabulary
 from hearthd.baker.reference.numpy_runtime import open_reference
-from hearthd.models.bundle import LanguageManifest, bundle_home, digest, read_manifest_of
-from hearthd.models.peft.adapter_factors import read_factors
+from hearthd.bundle import LanguageManifest, bundle_home, digest, read_manifest_of
+from hearthd.bundle.lora.adapter_factors import read_factors
 from hearthd.runtime.open_bundle import open_bundle
 
 if TYPE_CHECKING:

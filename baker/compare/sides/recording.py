@@ -17,8 +17,8 @@ from pydantic import NonNegativeInt  # noqa: TC002  pydantic reads annotations
 
 from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.weights.source import read_text
-from hearthd.models import strict_json
-from hearthd.models.typed_json import typed
+from hearthd.bundle.parsing import strict_json
+from hearthd.bundle.parsing.typed_json import typed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from hearthd.models.bundle import TOKENIZER, LanguageManifest, read_manifest_of
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.bundle import TOKENIZER, LanguageManifest, read_manifest_of
+from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 The compiler makes several dispatches of what one of these computes, and after each dispatch the
 workers wait for each other, which takes longer than the arithmetic of a token. Models do not call
-these ops: rules put them into a traced graph (models/dsl/fuse.py).
+these ops: rules put them into a traced graph (models/optimized.py).
 """
 
 from hearthd.models.dsl.fused.adapted_products import *

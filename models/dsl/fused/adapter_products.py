@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hearthd.models.bundle import OUTPUTS_TOGETHER, TERMS_TOGETHER
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.activations import STEPS, require_rows, rounded
@@ -42,14 +41,15 @@ __all__ = [
     "rank_of",
 ]
 
-LANES = OUTPUTS_TOGETHER
+# Outputs whose factors B are stored together.
+LANES = 16
 # Matrices whose rows follow each other in one product.
 MAX_SOURCES = 4
 # Up to this many rows, as in decoding, each row has workgroups of its own.
 _FEW_ROWS = 8
 _ROWS, _MIN_WORKGROUPS = 8, 8
-# Terms that a kernel computes at a time.
-TERMS = TERMS_TOGETHER
+# Terms that a kernel computes at a time. Factors B i8 of as many are stored together.
+TERMS = 4
 # The largest rank of factors i8.
 MAX_SMALL_RANK = 64
 

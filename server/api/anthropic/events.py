@@ -10,9 +10,9 @@ from typing_extensions import override
 from hearthd.server.api.answer_writer import AnswerWriter, new_id
 from hearthd.server.api.anthropic.error_bodies import stream_error
 from hearthd.server.api.sse import NamedEvent
-from hearthd.server.text.answer import AnswerSummary, Piece
-from hearthd.server.text.choices import Choices
-from hearthd.server.text.tool_calls.call_format import ToolCall
+from hearthd.server.completions.choices import Choices
+from hearthd.text.answer import AnswerSummary, Piece
+from hearthd.text.tool_calls.call_format import ToolCall
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 

@@ -18,9 +18,9 @@ from hearthd.server.api.conversations.content import (
     parts,
 )
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.text.conversation import EarlierCall, Message, Part, ToolResult
-from hearthd.server.text.tool_calls.tools import Tool, ToolChoice
+from hearthd.text.conversation import EarlierCall, Message, Part, ToolResult
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.tool_calls.tools import Tool, ToolChoice
 
 
 class ThinkingBlock(Fields):

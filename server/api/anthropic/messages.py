@@ -21,9 +21,9 @@ from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.text.conversation import Conversation
-from hearthd.server.text.grammars.grammar import Grammar
+from hearthd.text.conversation import Conversation
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.grammars.grammar import Grammar
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Anthropic"])
 

@@ -7,7 +7,7 @@ from pydantic import Field, InstanceOf, TypeAdapter, ValidatorFunctionWrapHandle
 from pydantic.json_schema import SkipJsonSchema
 
 from hearthd.server.api.fields import Fields, Text
-from hearthd.server.text.conversation import Media, MediaKind, Part
+from hearthd.text.conversation import Media, MediaKind, Part
 
 CONTENT = "A text, or a list of texts, which are joined with line breaks."
 

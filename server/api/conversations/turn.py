@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hearthd.server.api.conversations.turn_fields import TurnFields
-from hearthd.server.errors import InvalidRequest
+from hearthd.server.completions.choices import Choices
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.text.choices import Choices
-from hearthd.server.text.conversation import Conversation
+from hearthd.text.conversation import Conversation
+from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from hearthd.server.text.templates.chat_template import Prompt
+    from hearthd.text.templates.chat_template import Prompt
 
 
 async def rendered(

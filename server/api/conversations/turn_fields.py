@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, Field
 
 from hearthd.server.api.fields import Fields, JsonObject, limit_members
 from hearthd.server.api.generation_fields import GenerationFields
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.text.conversation import Conversation
+from hearthd.text.conversation import Conversation
+from hearthd.text.errors import InvalidRequest
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT = (

@@ -9,7 +9,8 @@ from typing_extensions import override
 
 from hearthd.server.api.answer_writer import AnswerWriter
 from hearthd.server.api.usage import reports
-from hearthd.server.text.answer import (
+from hearthd.server.completions.choices import Choices
+from hearthd.text.answer import (
     AnswerSummary,
     Piece,
     PromptProgress,
@@ -17,7 +18,6 @@ from hearthd.server.text.answer import (
     TokenCandidate,
     TokenLogprobs,
 )
-from hearthd.server.text.choices import Choices
 
 _ABSENT = object()
 

@@ -17,10 +17,10 @@ from hearthd.server.api.llama_server.answers import Answer, CompletionEvent, Com
 from hearthd.server.api.openai.embedding_inputs import TextObject
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
-from hearthd.server.errors import InvalidRequest
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.text.infill import SourceFile, infill_prompt
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.infill import SourceFile, infill_prompt
+from hearthd.text.tokenizer import Tokenizer
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
 

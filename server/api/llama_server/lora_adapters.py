@@ -11,10 +11,10 @@ from hearthd.server.api.generation_fields import LoraScale
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.llama_server.loading import Done
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.services.adapters import Adapter, Adapters, require_one
+from hearthd.server.lora.adapters import Adapter, Adapters, require_one
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import LanguageService
+from hearthd.text.errors import InvalidRequest
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
 

@@ -25,14 +25,14 @@ from starlette.exceptions import HTTPException
 from hearthd.runtime.array_bytes import from_bytes, to_bytes
 from hearthd.server.api.invalid_fields import shown
 from hearthd.server.api.json_body import parse_json
-from hearthd.server.errors import InvalidRequest
+from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from hearthd.models.bundle import ArraySpec, FunctionSpec
+    from hearthd.bundle import ArraySpec, FunctionSpec
     from hearthd.runtime.array_bytes import Arrays
 
 RAW = "application/octet-stream"

@@ -16,7 +16,8 @@ from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.api.usage import Usage, reports
-from hearthd.server.text.answer import (
+from hearthd.server.completions.choices import SingleChoice
+from hearthd.text.answer import (
     AnswerSummary,
     FinishReason,
     Piece,
@@ -24,7 +25,6 @@ from hearthd.server.text.answer import (
     Timings,
     TokenCandidate,
 )
-from hearthd.server.text.choices import SingleChoice
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Generate"])
 

@@ -21,7 +21,7 @@ from hearthd.server.api.native.array_bodies import (
     write_json,
     write_raw,
 )
-from hearthd.server.errors import InvalidRequest
+from hearthd.text.errors import InvalidRequest
 
 router = APIRouter(responses=ERRORS, tags=["Arrays"])
 

@@ -9,16 +9,16 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from hearthd.models.bundle import CONTEXTS_PER_TEXT
+from hearthd.bundle import CONTEXTS_PER_TEXT
 from hearthd.server.api.conversations.turn_fields import TemplateFields
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import JsonObject, ModelFields, Text
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai.chat_messages import ChatMessage, messages
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.text.conversation import Conversation
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.conversation import Conversation
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.tokenizer import Tokenizer
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Tokens"])
 

@@ -31,10 +31,10 @@ from hearthd.server.api.openai.shared_fields import (
 from hearthd.server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.text.answer import Piece
-from hearthd.server.text.choices import Choices
-from hearthd.server.text.conversation import Conversation
+from hearthd.server.completions.choices import Choices
+from hearthd.text.answer import Piece
+from hearthd.text.conversation import Conversation
+from hearthd.text.errors import InvalidRequest
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from hearthd.server.api.conversations.content import CONTENT, Content, parts
 from hearthd.server.api.fields import Fields, Text, ToolName, encodable_json
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.text.conversation import EarlierCall, Message, ToolResult
+from hearthd.text.conversation import EarlierCall, Message, ToolResult
+from hearthd.text.errors import InvalidRequest
 
 _AUTHOR = "Name of the author, for chat templates that use it."
 

@@ -18,8 +18,8 @@ from hearthd.server.api.openai.shared_fields import (
     usage,
 )
 from hearthd.server.api.usage import reports
-from hearthd.server.text.answer import AnswerSummary, Piece
-from hearthd.server.text.choices import Choices
+from hearthd.server.completions.choices import Choices
+from hearthd.text.answer import AnswerSummary, Piece
 
 Delta = TypeVar("Delta")
 

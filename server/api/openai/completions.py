@@ -23,10 +23,10 @@ from hearthd.server.api.openai.shared_fields import (
 )
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
-from hearthd.server.errors import InvalidRequest
+from hearthd.server.completions.choices import Choices
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.text.answer import Piece, TokenCandidate, TokenLogprobs
-from hearthd.server.text.choices import Choices
+from hearthd.text.answer import Piece, TokenCandidate, TokenLogprobs
+from hearthd.text.errors import InvalidRequest
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 

@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 from hearthd.server.api.conversations.content import TextPart
 from hearthd.server.api.current_service import Embedder
 from hearthd.server.api.fields import Fields, Text
-from hearthd.server.errors import InvalidRequest
 from hearthd.server.logs import count_tokens
-from hearthd.server.text.answer import EmbeddedText
+from hearthd.text.answer import EmbeddedText
+from hearthd.text.errors import InvalidRequest
 
 MAX_INPUTS = 2048
 

@@ -17,9 +17,9 @@ from hearthd.server.api.fields import ModelFields
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai.embedding_inputs import INPUTS, Inputs, embed_all
-from hearthd.server.errors import InvalidRequest
-from hearthd.server.text.answer import EmbeddedText
-from hearthd.server.text.completer import unit
+from hearthd.server.completions.completer import unit
+from hearthd.text.answer import EmbeddedText
+from hearthd.text.errors import InvalidRequest
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 

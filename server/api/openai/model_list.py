@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from hearthd.models.bundle import ArraysManifest, EncoderManifest, LanguageManifest
+from hearthd.bundle import ArraysManifest, EncoderManifest, LanguageManifest
 from hearthd.server.api.current_service import Pool
 from hearthd.server.api.http_errors import ERRORS
-from hearthd.server.errors import InvalidRequest, ModelNotFound
+from hearthd.server.errors import ModelNotFound
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.services.model_pool import ModelPool
+from hearthd.text.errors import InvalidRequest
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
 

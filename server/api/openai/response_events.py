@@ -11,9 +11,9 @@ from hearthd.server.api.openai.response_tools import OfferedTool, OutputCall, Ou
 from hearthd.server.api.openai.shared_fields import ChosenLogprob, chosen_logprob
 from hearthd.server.api.sse import NamedEvent
 from hearthd.server.api.usage import reports
-from hearthd.server.text.answer import AnswerSummary, Piece, Timings
-from hearthd.server.text.choices import Choices
-from hearthd.server.text.tool_calls.call_format import ToolCall
+from hearthd.server.completions.choices import Choices
+from hearthd.text.answer import AnswerSummary, Piece, Timings
+from hearthd.text.tool_calls.call_format import ToolCall
 
 
 class OutputText(BaseModel):

@@ -10,7 +10,7 @@ from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.openai.chat_messages import json_arguments
 from hearthd.server.api.openai.response_tools import qualified
-from hearthd.server.text.conversation import EarlierCall, Message, ToolResult
+from hearthd.text.conversation import EarlierCall, Message, ToolResult
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

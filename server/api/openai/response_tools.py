@@ -16,8 +16,8 @@ from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.openai.tool_fields import FlatTool
-from hearthd.server.text.tool_calls.call_format import ToolCall
-from hearthd.server.text.tool_calls.tools import Tool
+from hearthd.text.tool_calls.call_format import ToolCall
+from hearthd.text.tool_calls.tools import Tool
 
 _INPUT_SCHEMA = json.dumps(
     {

@@ -22,10 +22,10 @@ from hearthd.server.api.openai.response_tools import ResponseTools, offered
 from hearthd.server.api.openai.tool_fields import MODES, FlatToolChoice, tool_choice
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
-from hearthd.server.errors import InvalidRequest
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.text.conversation import Conversation
-from hearthd.server.text.grammars.grammar import Grammar
+from hearthd.text.conversation import Conversation
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.grammars.grammar import Grammar
 
 LOGPROBS = "message.output_text.logprobs"
 Include = Literal[

@@ -9,7 +9,7 @@ from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.fields import Fields
 from hearthd.server.api.usage import Usage
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.text.answer import (
+from hearthd.text.answer import (
     AnswerSummary,
     FinishReason,
     PromptProgress,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
-from hearthd.server.text.tool_calls.tools import ChoiceMode, Tool, ToolChoice
+from hearthd.text.tool_calls.tools import ChoiceMode, Tool, ToolChoice
 
 MODES = (
     "auto: the model may call tools. none: the model does not see them. required: the answer is "

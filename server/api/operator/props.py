@@ -5,13 +5,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
-from hearthd.models.bundle import LanguageManifest
+from hearthd.bundle import LanguageManifest
 from hearthd.server.api.current_service import NamedModel, lease
 from hearthd.server.api.generation_fields import SamplingFields
 from hearthd.server.api.http_errors import ERRORS, ErrorResponse
-from hearthd.server.errors import NoSlotFree, NotSupported
+from hearthd.server.errors import NoSlotFree
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.version import version
+from hearthd.text.errors import NotSupported
 
 router = APIRouter(responses=ERRORS, tags=["Server"])
 

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from hearthd.models.bundle import ArraysManifest, LanguageManifest, Manifest, ProgramFile
+from hearthd.bundle import ArraysManifest, LanguageManifest, Manifest, ProgramFile
 from hearthd.server.api.current_service import NamedModel, Pool
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.operator.reload import Reloaded, shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hearthd.models.peft.adapter_settings import AdapterSettings
-from tests.models.lora_cases import CASES
+from hearthd.bundle.lora.adapter_settings import AdapterSettings
+from tests.models.lora.lora_cases import CASES
 
 FOLDER = Path(__file__).parents[2] / "golden" / "peft_adapter"
 MERGED = FOLDER / "merged.npz"

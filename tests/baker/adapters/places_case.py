@@ -12,13 +12,13 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.baker.adapters.adapter import write_adapter
-from hearthd.models.gemma3 import ARCHITECTURE, Config
-from hearthd.models.lora import PROJECTIONS, Lora
-from hearthd.models.peft.adapter_settings import AdapterSettings
+from hearthd.bundle.lora.adapter_settings import AdapterSettings
+from hearthd.models.families.gemma3 import ARCHITECTURE, Config
+from hearthd.models.lora.training import PROJECTIONS, Lora
 from tests.baker.adapters.peft_case import FOLDER
 from tests.baker.tokenizer.test_tokenizer_files import TOKENS, write_gguf
 from tests.models.families.gguf_files import add_config
-from tests.models.lora_cases import LoraCase, normal
+from tests.models.lora.lora_cases import LoraCase, normal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

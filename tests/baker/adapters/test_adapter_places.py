@@ -16,9 +16,9 @@ from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.tuning import tuning
 from hearthd.baker.tuning.tuning import TuneRequest
+from hearthd.bundle.lora.adapter_factors import read_factors
+from hearthd.bundle.lora.adapter_settings import BadAdapter
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.peft.adapter_factors import read_factors
-from hearthd.models.peft.adapter_settings import BadAdapter
 from hearthd.runtime.interface import prefill_all_but_last, read_prompt
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.adapters.places_case import (

@@ -22,7 +22,7 @@ from hearthd.baker.parameters.quantization import encoded
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.reference.numpy_runtime import traced
-from hearthd.models.bundle import CALIBRATION, LanguageManifest, read_manifest_of
+from hearthd.bundle import CALIBRATION, LanguageManifest, read_manifest_of
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.matrix_format import FORMATS
 from hearthd.models.dsl.storage import STORAGES

@@ -25,7 +25,7 @@ from hearthd.baker.compare.sides.recording import (
     read_recording,
     write_recording,
 )
-from hearthd.models.bundle import TOKENIZER
+from hearthd.bundle import TOKENIZER
 from hearthd.server.app import Guards
 from tests.server import fakes, tiny
 from tests.server.openai_servers import chatty

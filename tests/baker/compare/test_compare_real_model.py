@@ -21,8 +21,8 @@ from hearthd.baker.compare.sides.side import ALL, BundleSide, RecordedSide, Side
 from hearthd.baker.compare.sides.vocabulary import BundleVocabulary
 from hearthd.baker.parameters.parameter_writer import locate, write_parameters
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
-from hearthd.models.bundle import PARAMETERS
-from hearthd.models.gemma3 import ARCHITECTURE
+from hearthd.bundle import PARAMETERS
+from hearthd.models.families.gemma3 import ARCHITECTURE
 from hearthd.models.program import ProgramOptions
 from hearthd.runtime.open_bundle import open_bundle
 from tests.conftest import Silent, packaged

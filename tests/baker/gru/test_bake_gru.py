@@ -26,7 +26,7 @@ from hearthd.baker.pipeline.bake_arrays import TOLERANCE
 from hearthd.baker.pipeline.origin import source_records
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.weights.source import BadFile, NoWeights, UnsupportedType
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     GOLDEN,
     PARAMETERS,
     VMFB,

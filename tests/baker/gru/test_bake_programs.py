@@ -16,7 +16,7 @@ from hearthd.baker.checks.verification import verify
 from hearthd.baker.compiler import targets
 from hearthd.baker.compiler.targets import embedded_elfs, runnable
 from hearthd.baker.pipeline.bake import bake
-from hearthd.models.bundle import ArraysManifest, Corrupt, read_manifest_of
+from hearthd.bundle import ArraysManifest, Corrupt, read_manifest_of
 from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.cpu_features import UnsupportedCpu, best_program
 from hearthd.runtime.open_bundle import open_arrays

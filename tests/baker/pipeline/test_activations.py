@@ -8,7 +8,7 @@ import pytest
 
 from hearthd.baker.pipeline.bake import bake, resolve
 from hearthd.baker.pipeline.language_plan import LanguagePlan
-from hearthd.models.bundle import Activations, LanguageManifest, read_manifest_of
+from hearthd.bundle import Activations, LanguageManifest, read_manifest_of
 from hearthd.models.dsl.mlir.stablehlo import kernels
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.precision import ACTIVATION_TOLERANCE, activation_tolerance

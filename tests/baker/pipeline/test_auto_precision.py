@@ -13,9 +13,9 @@ from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.precision.auto_precision import by_speed, choose
 from hearthd.baker.precision.kl_from_f32 import Divergence, Meter
 from hearthd.baker.weights.source import UnsupportedType
-from hearthd.models import gemma3
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.gemma3 import Gemma3
+from hearthd.models.families import gemma3
+from hearthd.models.families.gemma3 import Gemma3
 from hearthd.models.precision import PRECISIONS
 from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS
 from tests.models.families.gemma3.gemma3_reference import forward
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.baker.weights.source import IntegerBlock
-    from hearthd.models.bundle import TriedPrecision
+    from hearthd.bundle import TriedPrecision
 
     Array = NDArray[Any]
 

@@ -27,9 +27,9 @@ from hearthd.baker.precision.kl_from_f32 import Meter, beginnings
 from hearthd.baker.reference.numpy_runtime import traced
 from hearthd.baker.tokenizer.tokenizer_files import read_tokenizer
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.models.bundle import CALIBRATION, LanguageManifest, read_manifest_of
+from hearthd.bundle import CALIBRATION, LanguageManifest, read_manifest_of
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.gemma3 import Gemma3
+from hearthd.models.families.gemma3 import Gemma3
 from hearthd.runtime.language_model import IreeRuntime
 from tests.baker.pipeline.test_native import QuantizedWeights
 from tests.baker.small_gemma import small_gemma
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from hearthd.baker.calibration.calibrated_layers import CalibratedLayers
     from hearthd.baker.parameters.parameter_writer import StoredRows
-    from hearthd.models.bundle import Activations
+    from hearthd.bundle import Activations
     from hearthd.models.dsl.storage import Storage
 
     Choose: TypeAlias = Callable[..., tuple[Chosen, int]]

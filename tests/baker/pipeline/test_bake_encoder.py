@@ -16,7 +16,7 @@ from hearthd.baker.pipeline.bake_options import BakeOptions, bake_options
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
-from hearthd.models.bundle import EncoderManifest, read_manifest
+from hearthd.bundle import EncoderManifest, read_manifest
 from hearthd.server.services.encoder_service import open_encoder_service
 from tests.models.families.encoders.encoder_cases import TEXTS, recorded_encoder
 from tests.server.encoders import word_tokenizer
@@ -24,7 +24,7 @@ from tests.server.encoders import word_tokenizer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hearthd.server.text.answer import EmbeddedText
+    from hearthd.text.answer import EmbeddedText
 
 CASE = "roberta"  # with tokens of one type
 PROGRESS = TerminalProgress(open_console(stderr=True))

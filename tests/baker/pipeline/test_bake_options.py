@@ -17,9 +17,9 @@ from hearthd.baker.pipeline.bake_options import (
     bake_options,
     recorded_options,
 )
-from hearthd.models.bundle import CALIBRATION
+from hearthd.bundle import CALIBRATION
+from hearthd.flag_names import flag
 from hearthd.models.precision import NAMED_PRECISIONS
-from hearthd.server.flag_names import flag
 from tests.conftest import Silent, options_for
 
 if TYPE_CHECKING:

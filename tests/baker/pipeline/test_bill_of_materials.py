@@ -17,13 +17,13 @@ from hearthd.baker.pipeline.bill_of_materials import (
     read_license,
     write_manifest_and_bill,
 )
-from hearthd.models.bundle import CALIBRATION, FileRecord, SourceRecord, read_manifest, record_file
-from tests.models.bundle.example_manifests import EXAMPLE, EXAMPLES
+from hearthd.bundle import CALIBRATION, FileRecord, SourceRecord, read_manifest, record_file
+from tests.bundle.example_manifests import EXAMPLE, EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hearthd.models.bundle import Manifest
+    from hearthd.bundle import Manifest
 
 SOURCE = SourceRecord(
     name="model.gguf", bytes=1, sha256="ab" * 32, package="Some_Weights", version="1.2"

@@ -18,9 +18,9 @@ from hearthd.baker.reference.golden_values import (
     prompt_ids,
 )
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime
-from hearthd.models.bundle import Golden
+from hearthd.bundle import Golden
 from hearthd.models.decoder import entry_points
-from hearthd.models.gemma3 import Gemma3
+from hearthd.models.families.gemma3 import Gemma3
 from hearthd.models.program import model_weights
 from tests.models.families.gemma3.gemma3_cases import OPTIONS, TINY
 from tests.models.families.gemma3.gemma3_reference import forward
@@ -29,7 +29,7 @@ from tests.models.numpy_device import random_weights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hearthd.models.bundle import Activations, GoldenRow
+    from hearthd.bundle import Activations, GoldenRow
     from hearthd.models.precision import KvCache
 
 CONFIG = replace(TINY, vocab_size=tokenizer().get_vocab_size())

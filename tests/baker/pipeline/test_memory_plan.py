@@ -17,7 +17,7 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import fused, ops
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
-from hearthd.models.gemma3 import Config, Gemma3
+from hearthd.models.families.gemma3 import Config, Gemma3
 from hearthd.models.program import ProgramOptions
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, options_for

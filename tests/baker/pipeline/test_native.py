@@ -15,12 +15,12 @@ from hearthd.baker.parameters.parameter_writer import half_after_half, locate, w
 from hearthd.baker.precision.kl_from_f32 import Meter
 from hearthd.baker.reference.numpy_runtime import stored_parameters
 from hearthd.baker.weights import gguf_integers
-from hearthd.models import gemma3
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.matrix_format import INT4_MIN
 from hearthd.models.dsl.storage import F32, STORAGES
 from hearthd.models.dsl.stored_weights import Weight
 from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.families import gemma3
 from hearthd.models.program import ProgramOptions, StoredTensor
 from tests.baker.pipeline.test_auto_precision import RandomWeights
 from tests.models.families.gemma3.gemma3_cases import GROUPED, TOKENS

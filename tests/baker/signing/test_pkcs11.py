@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from hearthd.baker.signing.signers import Signer, SigningError, sign
-from hearthd.models.bundle import SIGNATURE, BadSignature, read_public_key, require_signed_files
-from tests.models.bundle.signed_folders import SigningKey
+from hearthd.bundle import SIGNATURE, BadSignature, read_public_key, require_signed_files
+from tests.bundle.signed_folders import SigningKey
 from tests.server import adapter_folders
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from hearthd.baker.signing.signers import (
     verify_certificate,
     verify_identity,
 )
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     SIGNATURE,
     BadSignature,
     Corrupt,
@@ -40,8 +40,8 @@ from hearthd.models.bundle import (
     require_signed_manifest,
     write_manifest,
 )
-from tests.models.bundle.example_manifests import EXAMPLE
-from tests.models.bundle.signed_folders import SigningKey
+from tests.bundle.example_manifests import EXAMPLE
+from tests.bundle.signed_folders import SigningKey
 from tests.server import adapter_folders
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from tokenizers import processors
 from hearthd.baker.tokenizer.tokenizer_files import answer_tokenizer, read_tokenizer, special_tokens
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.baker.weights.source import TokenizerError
-from hearthd.models.bundle import SpecialTokens
+from hearthd.bundle import SpecialTokens
+from hearthd.bundle.lora.adapter_settings import BadAdapter, parse_settings
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.config_json import ConfigJson
-from hearthd.models.peft.adapter_settings import BadAdapter, parse_settings
-from hearthd.server.text.templates.chat_template import ChatTemplate
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.templates.chat_template import ChatTemplate
+from hearthd.text.tokenizer import Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials
 from hearthd.baker.tokenizer.tokenizer_files import chat_template, special_tokens, tokenizer_json
 from hearthd.baker.weights.source import TokenizerError
-from hearthd.models.bundle import SpecialTokens
+from hearthd.bundle import SpecialTokens
 from tests.conftest import packaged
 
 if TYPE_CHECKING:

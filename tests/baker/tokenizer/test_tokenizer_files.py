@@ -21,7 +21,7 @@ from hearthd.baker.tokenizer.tokenizer_files import chat_template, special_token
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.baker.weights.source import TokenizerError
-from hearthd.models.bundle import TOKENIZER, LanguageManifest, SpecialTokens, read_manifest_of
+from hearthd.bundle import TOKENIZER, LanguageManifest, SpecialTokens, read_manifest_of
 from tests.conftest import packaged
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 
 from examples.train_tiny_gemma import END, tokenizer
 from hearthd.baker.tuning.examples import BadExample, Example, ExampleReader
-from hearthd.server.text.templates.chat_template import ChatTemplate
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.templates.chat_template import ChatTemplate
+from hearthd.text.tokenizer import Tokenizer
 from tests.baker.tuning.tiny_model import TEMPLATE, write_lines
 
 if TYPE_CHECKING:

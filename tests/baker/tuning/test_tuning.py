@@ -23,12 +23,12 @@ from hearthd.baker.tuning.checkpoint import CHECKPOINT, CheckpointError, read_ch
 from hearthd.baker.tuning.training_program import compile_program
 from hearthd.baker.tuning.tuning import TuneError, TuneRequest
 from hearthd.baker.tuning.tuning_report import LOSS_PLOT, TuningReport
-from hearthd.models.bundle import PARAMETERS, VMFB
+from hearthd.bundle import PARAMETERS, VMFB
+from hearthd.bundle.lora.adapter_folder import TENSORS
+from hearthd.bundle.lora.adapter_settings import CONFIG
 from hearthd.models.decoder.next_token_loss import loss_graph
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.gemma3 import ARCHITECTURE
-from hearthd.models.peft.adapter_folder import TENSORS
-from hearthd.models.peft.adapter_settings import CONFIG
+from hearthd.models.families.gemma3 import ARCHITECTURE
 from tests.baker.tuning.tiny_model import CONFIG as TINY
 from tests.baker.tuning.tiny_model import request, write_lines, write_model
 from tests.conftest import Silent

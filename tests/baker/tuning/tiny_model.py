@@ -9,7 +9,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from examples.train_tiny_gemma import END, hugging_face_config, tokenizer
-from hearthd.models.gemma3 import ARCHITECTURE, Config
+from hearthd.models.families.gemma3 import ARCHITECTURE, Config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

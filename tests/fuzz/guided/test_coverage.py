@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hearthd.server.text.templates import template_budget
+from hearthd.text.templates import template_budget
 from tools.fuzz.guided import coverage_inputs
 from tools.fuzz.guided.coverage_inputs import corpus, groups, mutated, seeds, victim_of, written
 

@@ -8,7 +8,7 @@ import pytest
 
 from hearthd.models.dsl.fused import linear_quantized, linear_routed_quantized
 from hearthd.models.dsl.graph import Apply
-from tests.models.dsl.test_fuse import OPTIONS, program_of
+from tests.models.test_optimized import OPTIONS, program_of
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hearthd.models.dsl.fused import attention_cached
 from hearthd.models.dsl.mlir.chains import Segment, units
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
-from tests.models.dsl.test_fuse import OPTIONS, tiny
+from tests.models.test_optimized import OPTIONS, tiny
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Graph

@@ -6,13 +6,14 @@ import pytest
 
 from hearthd.baker.pipeline.shared_stages import unfused_texts
 from hearthd.models.dsl import functions as f
-from hearthd.models.dsl import fuse, ops
+from hearthd.models.dsl import ops
 from hearthd.models.dsl.graph import Parameter, Tensor
 from hearthd.models.dsl.rewrite import Rule, node, rewritten, variables
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
-from tests.models.dsl.test_fuse import LAYERS, OPTIONS, program_of
+from hearthd.models.optimized import optimized
+from tests.models.test_optimized import LAYERS, OPTIONS, program_of
 
 
 def test_what_a_kernel_does_not_take_is_reported_with_the_reason() -> None:
@@ -55,6 +56,4 @@ def test_a_matrix_of_experts_that_shares_blocks_is_refused() -> None:
         parameters={"weight": weight},
     )
     with pytest.raises(TypeRuleError, match="matrices of 2 experts with a multiple of 16 rows"):
-        fuse.optimized(
-            [graph], {"weight": weight}, storage=lambda _: STORAGES["int8-g32"], kernels=True
-        )
+        optimized([graph], {"weight": weight}, storage=lambda _: STORAGES["int8-g32"], kernels=True)

@@ -20,7 +20,7 @@ from hearthd.models.dsl.ops import REGISTRY, Lowering
 from hearthd.models.dsl.ops.creation import MAX_CONSTANT_SIZE, literal
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DslError, DType, TensorType, TypeRuleError
-from hearthd.models.gemma3 import Config, Gemma3
+from hearthd.models.families.gemma3 import Config, Gemma3
 from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from tests.models.families.encoders.encoder_cases import (
 )
 from tests.models.families.encoders.test_encoders import opened, padded
 from tests.models.families.family_recording import ROWS, recorded, write_folder
-from tests.server.text.template_cases import CASES as TEMPLATE_CASES
-from tests.server.text.written_templates import recorded as recorded_prompts
-from tests.server.text.written_templates import written
+from tests.text.template_cases import CASES as TEMPLATE_CASES
+from tests.text.written_templates import recorded as recorded_prompts
+from tests.text.written_templates import written
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class File:
 
     varies     the file whose blocks its models are built of; a family has a block or a head of its
                own
-    templates  chat templates of its models, names of tests/server/text/family_templates.py
+    templates  chat templates of its models, names of tests/text/family_templates.py
     tokenizer  the types of vocabularies in GGUF files of its models
     """
 

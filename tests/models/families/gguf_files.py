@@ -13,9 +13,9 @@ import gguf
 import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
-from hearthd.models.gemma4 import Config as Gemma4Config
-from hearthd.models.lfm2 import Config as Lfm2Config
-from hearthd.models.phi3 import Config as Phi3Config
+from hearthd.models.families.gemma4 import Config as Gemma4Config
+from hearthd.models.families.lfm2 import Config as Lfm2Config
+from hearthd.models.families.phi3 import Config as Phi3Config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,10 +11,10 @@ from hearthd.baker.reference.numpy_runtime import stored_parameters
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.entry_points import read
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.fuse import optimized
 from hearthd.models.dsl.storage import F32
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.optimized import optimized
 from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:

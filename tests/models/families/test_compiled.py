@@ -18,8 +18,8 @@ from hearthd.models.dsl.graph import make_graph
 from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
 from hearthd.models.program import ProgramOptions
 from tests.models.compiled import Compiled
-from tests.models.dsl.test_fuse import program_of
 from tests.models.numpy_device import Device
+from tests.models.test_optimized import program_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.next_token_loss import loss_graph
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.gemma4 import Config
+from hearthd.models.families.gemma4 import Config
 from hearthd.models.program import ProgramOptions
 from tests.models.families.family_recording import recorded
 from tests.models.numpy_device import Device

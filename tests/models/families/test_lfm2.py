@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.lfm2 import Config
+from hearthd.models.families.lfm2 import Config
 from hearthd.models.program import ProgramOptions
 from tests.models.numpy_device import Device
 

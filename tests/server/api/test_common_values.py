@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.server.sampling.sampler import random_state
+from hearthd.sampling.sampler import random_state
 from tests.server import encoders, fakes
 from tests.server.openai_servers import chatty, client_of
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hearthd.server.services.language_service import LocalLanguageService
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, POISON, VOCAB, answer, stream
@@ -285,7 +285,7 @@ def test_an_internal_error_hides_its_details(
         raise ZeroDivisionError("a secret")
 
     with fakes.running(fakes.fake_service(LIBRARY)) as client:
-        monkeypatch.setattr("hearthd.server.text.detokenize.Detokenizer.push", broken)
+        monkeypatch.setattr("hearthd.text.detokenize.Detokenizer.push", broken)
         events = stream(client)
         assert [name for name, _ in events] == ["error"]
         assert "secret" not in str(events)

@@ -24,7 +24,7 @@ from hearthd.server.batch.runner import run
 from hearthd.server.errors import SelfTestFailed
 from hearthd.server.process.listening import url
 from hearthd.server.services.language_service import LocalLanguageService
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.openai_servers import LIBRARY, chatty

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.models.bundle import MANIFEST, REQUEST_MEMORY, SHARED_MEMORY, EntryPoint
+from hearthd.bundle import MANIFEST, REQUEST_MEMORY, SHARED_MEMORY, EntryPoint
 from hearthd.runtime.device import CannotLoad
 from hearthd.server.cluster import bundles
 from hearthd.server.cluster.bundles import BundleFolders, OtherProgram, Replaced
@@ -21,7 +21,7 @@ from tests.server.services.test_programs import OTHER, with_other
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hearthd.models.bundle import Manifest
+    from hearthd.bundle import Manifest
 
 
 def write(folder: Path, manifest: Manifest) -> Path:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hearthd.sampling.options import SamplingOptions
 from hearthd.server.cluster.cached_blocks import SentBlocks, matching_blocks
 from hearthd.server.cluster.delivery import Delivery
 from hearthd.server.cluster.work import work_of
@@ -21,10 +22,9 @@ from hearthd.server.engine.generation import (
     Started,
     Token,
 )
-from hearthd.server.sampling.options import SamplingOptions
-from hearthd.server.text.grammars.answer_constraint import AnswerRules, Constraints
-from hearthd.server.text.grammars.grammar import Grammar
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.grammars.answer_constraint import AnswerRules, Constraints
+from hearthd.text.grammars.grammar import Grammar
+from hearthd.text.tokenizer import Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import pytest
 from typing_extensions import override
 
 from hearthd.runtime.interface import read_prompt
+from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import (
     Embedded,
@@ -24,7 +25,6 @@ from hearthd.server.engine.generation import (
     Token,
 )
 from hearthd.server.engine.prefix_cache import PrefixCache
-from hearthd.server.sampling.options import SamplingOptions
 from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:

@@ -180,7 +180,7 @@ def panic(*_: object, **__: object) -> None:
     [
         "hearthd.server.engine.sequence.Sequence.append",
         "hearthd.server.engine.step.PromptLookup",
-        "hearthd.server.sampling.sampler.Sampler.sample",
+        "hearthd.sampling.sampler.Sampler.sample",
         "tests.fake_runtime.FakeRuntime.decode",
         "tests.fake_runtime.FakeRuntime.prefill",
         "tests.fake_runtime.FakeRuntime.set_adapter",

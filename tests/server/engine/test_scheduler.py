@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from typing_extensions import override
 
+from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.generation import EmbedRequest, Request
 from hearthd.server.engine.scheduler import Scheduler
 from hearthd.server.engine.sequence import NO_SLOT, Sequence, new_sequence
-from hearthd.server.sampling.options import SamplingOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.server.sampling.options import SamplingOptions
+    from hearthd.sampling.options import SamplingOptions
     from hearthd.server.services.language_service import Speculation
 
 SIZES = (2, 4, 8)

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     MANIFEST,
     TOKENIZER,
     VMFB,

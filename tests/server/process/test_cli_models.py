@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     PARAMETERS,
     VMFB,
     LanguageManifest,

@@ -106,15 +106,15 @@ FAULTS = [
     "hearthd.server.api.middleware.body_limits:_Body.receive",
     "hearthd.server.api.middleware.body_limits:_Body.keep",
     "hearthd.server.api.middleware.access_log:_write_line",
-    "hearthd.server.text.tokenizer:Tokenizer.encode",
-    "hearthd.server.text.completion:Completion.pieces",
+    "hearthd.text.tokenizer:Tokenizer.encode",
+    "hearthd.server.completions.completion:Completion.pieces",
     "hearthd.server.metrics:LanguageMetrics.completed",
     "hearthd.server.services.deployment:Deployment.lease",
     # the engine's thread
     "hearthd.server.engine.engine:Engine._handle",
     "hearthd.server.engine.step:StepRunner._admit",
     "hearthd.server.engine.sequence:Sequence.take",
-    "hearthd.server.sampling.sampler:Sampler.sample",
+    "hearthd.sampling.sampler:Sampler.sample",
     "tests.fake_runtime:FakeRuntime.decode",
     "tests.fake_runtime:FakeRuntime.prefill",
 ]
@@ -140,9 +140,9 @@ def test_each_choice_of_a_panic_gets_an_error(
 ) -> None:
     """Otherwise the client would wait for ever."""
     _, client = running
-    fail_once(monkeypatch, "hearthd.server.text.completion:Completion.pieces")
+    fail_once(monkeypatch, "hearthd.server.completions.completion:Completion.pieces")
     assert "internal error" in ask(client, n=2, stream=True, model="first")
-    fail_once(monkeypatch, "hearthd.server.text.tokenizer:Tokenizer.encode")
+    fail_once(monkeypatch, "hearthd.text.tokenizer:Tokenizer.encode")
     assert "internal error" in ask(client, model="first")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     PARAMETERS,
     SIGNATURE_MEMORY,
     TOKENIZER,
@@ -31,7 +31,7 @@ from hearthd.server.process import memory_limit as memory
 from hearthd.server.process.memory_limit import Limit, admit, memory_limit
 from hearthd.server.services.language_service import EngineOptions, open_language_service
 from hearthd.server.settings import Settings
-from tests.models.bundle.signed_folders import SigningKey
+from tests.bundle.signed_folders import SigningKey
 from tests.server import fakes, tiny
 
 NO_LIMIT_V1 = "9223372036854771712"

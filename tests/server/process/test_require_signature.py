@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="checks signatures: pip install 'hearthd[verify]'")
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     MANIFEST,
     PARAMETERS,
     SIGNATURE,
@@ -19,11 +19,11 @@ from hearthd.models.bundle import (
     read_manifest_of,
     read_public_key,
 )
-from hearthd.models.peft.adapter_factors import read_factors
-from hearthd.models.peft.adapter_folder import TENSORS, read_peft_adapter
-from hearthd.models.peft.adapter_settings import BadAdapter
+from hearthd.bundle.lora.adapter_factors import read_factors
+from hearthd.bundle.lora.adapter_folder import TENSORS, read_peft_adapter
+from hearthd.bundle.lora.adapter_settings import BadAdapter
 from hearthd.runtime.device import CannotLoad
-from tests.models.bundle.signed_folders import SigningKey
+from tests.bundle.signed_folders import SigningKey
 from tests.server import adapter_folders, fakes
 from tests.server.generate_client import LIBRARY, wait_until
 from tests.server.process.test_cli import bundle, failure
@@ -177,6 +177,6 @@ def test_an_adapter_that_changes_while_it_is_read_is_refused(
 
     keys = [read_public_key(key.public)]
     read_factors(folder, adapter_folders.PLACES, keys)
-    monkeypatch.setattr("hearthd.models.peft.adapter_factors.read_peft_adapter", read_changed)
+    monkeypatch.setattr("hearthd.bundle.lora.adapter_factors.read_peft_adapter", read_changed)
     with pytest.raises(BadAdapter, match="sql: was changed after it was signed"):
         read_factors(folder, adapter_folders.PLACES, keys)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearthd.models.bundle import (
+from hearthd.bundle import (
     CHAT_TEMPLATE,
     MANIFEST,
     PARAMETERS,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.models.bundle import Corrupt
+from hearthd.bundle import Corrupt
 from hearthd.server.app import Guards
 from hearthd.server.errors import NotReloaded
 from hearthd.server.services.file_watch import FileWatch

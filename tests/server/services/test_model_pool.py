@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from hearthd.models.bundle import REQUEST_MEMORY, Corrupt
+from hearthd.bundle import REQUEST_MEMORY, Corrupt
 from hearthd.server.app import Guards
 from hearthd.server.errors import NotReloaded
 from hearthd.server.services import model_pool

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.models.bundle import FileRecord, LanguageManifest, ProgramFile, Target
+from hearthd.bundle import FileRecord, LanguageManifest, ProgramFile, Target
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
 from hearthd.server.services.service import fingerprint
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import adapter_folders, fakes
 from tests.server.generate_client import LIBRARY

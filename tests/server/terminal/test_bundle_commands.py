@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from hearthd import run
-from hearthd.models.bundle import Corrupt, NotABundle, bundle_home, write_manifest
+from hearthd.bundle import Corrupt, NotABundle, bundle_home, write_manifest
 from hearthd.server.open_service import bundle_folders, open_service
 from hearthd.server.settings import BadSettings, load
 from hearthd.server.terminal import bundle_commands, commands

@@ -19,7 +19,7 @@ import typer
 from pydantic import BaseModel, Field
 from typer.testing import CliRunner
 
-from hearthd.server import flags
+from hearthd import flags
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.commands import NOT_HERE

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from hearthd.sampling.options import SamplingOptions
 from hearthd.server import web
-from hearthd.server.sampling.options import SamplingOptions
 from tests.server import fakes
 from tests.server.openai_servers import scripted
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.models import gru
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS
 from hearthd.models.config import ConfigError, ModelConfig
 from hearthd.models.dsl.graph import Input
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.types import DType, TypeRuleError
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
-from hearthd.models.gru import GruConfig
+from hearthd.models.families import gru
+from hearthd.models.families.gru import GruConfig
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ArraysProgram, ProgramOptions
 from tests.models.numpy_device import random_arrays, random_weights
@@ -200,7 +200,7 @@ def _options(precision: str, random: Random, config: ModelConfig) -> ProgramOpti
 def _arguments(
     graph: Graph, point: Any, config: ModelConfig, options: ProgramOptions, rng: Any
 ) -> tuple[Array, ...]:
-    """Tokens, positions, flags or counts as models/bundle has them, and caches full of rows."""
+    """Tokens, positions, flags or counts as bundle has them, and caches full of rows."""
     last = max(0, min(point.keys, options.context) - point.tokens)
     numbers: dict[str, tuple[int, int]] = {
         "tokens": (0, config.vocab_size),

@@ -17,7 +17,7 @@ from iree.compiler.tools.binaries import find_tool
 from hearthd.baker.compiler.compilation import compiler_for
 from hearthd.baker.compiler.kernel_objects import build
 from hearthd.baker.compiler.targets import find_target
-from hearthd.models.bundle import PARAMETER_SCOPE
+from hearthd.bundle import PARAMETER_SCOPE
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Apply, Graph
 from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text

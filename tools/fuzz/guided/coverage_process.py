@@ -23,7 +23,7 @@ import atheris
 from tools.fuzz.guided.coverage import KERNELS
 
 with atheris.instrument_imports(include=["hearthd"]):
-    from hearthd.server.text.templates import template_budget
+    from hearthd.text.templates import template_budget
     from tools.fuzz.guided import coverage_inputs
     from tools.fuzz.guided.cpu_limits import CpuTimeExceeded, cpu_limit
 

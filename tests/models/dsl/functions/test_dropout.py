@@ -12,7 +12,7 @@ from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DslError, DType, TensorType, TypeRuleError
 from hearthd.models.dsl.value_and_grad import value_and_grad
-from hearthd.models.lora import Lora
+from hearthd.models.lora.training import Lora
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

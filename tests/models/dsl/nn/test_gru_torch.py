@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from hearthd.models.dsl import functions as f  # noqa: E402
 from hearthd.models.dsl.evaluate import evaluate  # noqa: E402
 from hearthd.models.dsl.types import DType  # noqa: E402
-from hearthd.models.gru import config_from_shapes, program  # noqa: E402
+from hearthd.models.families.gru import config_from_shapes, program  # noqa: E402
 from tests.golden.record_gru_torch import torch_gru  # noqa: E402
 from tests.models.dsl.nn.gru_cases import (  # noqa: E402
     ONE_LAYER,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from hearthd.models.decoder import entry_points
-from hearthd.models.gemma3 import Config, Gemma3
+from hearthd.models.families.gemma3 import Config, Gemma3
 from hearthd.models.program import ProgramOptions
 from tests.models.numpy_device import Device
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.gemma3 import Config
+    from hearthd.models.families.gemma3 import Config
 
     Array = NDArray[Any]
 

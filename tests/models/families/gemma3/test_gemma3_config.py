@@ -13,7 +13,7 @@ from hearthd.models.config import ConfigError
 from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
-    from hearthd.models.gemma3 import Config
+    from hearthd.models.families.gemma3 import Config
 
 from_hugging_face = ARCHITECTURES["gemma3"].from_hugging_face
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hearthd.models import gemma3
 from hearthd.models.decoder import entry_points
 from hearthd.models.dsl.types import DType
-from hearthd.models.gemma3 import Gemma3
+from hearthd.models.families import gemma3
+from hearthd.models.families.gemma3 import Gemma3
 from tests.models.families.gemma3.gemma3_cases import (
     OPTIONS,
     TINY,
@@ -65,7 +65,7 @@ def test_a_prefill_reads_neither_the_last_norm_nor_scores_tokens() -> None:
 _TRACE = """
 import sys
 from hearthd.models.decoder import entry_points
-from hearthd.models.gemma3 import Gemma3
+from hearthd.models.families.gemma3 import Gemma3
 from tests.models.presets import GEMMA3
 from hearthd.models.program import ProgramOptions
 options = ProgramOptions(

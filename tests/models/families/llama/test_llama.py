@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from hearthd.baker.parameters.parameter_writer import half_after_half
-from hearthd.models import llama
 from hearthd.models.decoder import entry_points
 from hearthd.models.decoder.config.decoder_config import DecoderConfig as Config
 from hearthd.models.dsl.types import DType
-from hearthd.models.llama import Llama
+from hearthd.models.families import llama
+from hearthd.models.families.llama import Llama
 from hearthd.models.program import ProgramOptions, StoredTensor
 from tests.models.families.llama.llama_reference import RIGHT, Mistakes, file_order, forward, hidden
 from tests.models.numpy_device import Device

@@ -279,7 +279,7 @@ def test_a_failed_stream_ends_with_anthropics_error(monkeypatch: pytest.MonkeyPa
         raise ZeroDivisionError("a secret")
 
     with fakes.running(chatty()) as client:
-        monkeypatch.setattr("hearthd.server.text.detokenize.Detokenizer.push", broken)
+        monkeypatch.setattr("hearthd.text.detokenize.Detokenizer.push", broken)
         name, data = events(client)[-1]
     assert (name, data["type"], data["error"]["type"]) == ("error", "error", "api_error")
     assert "secret" not in str(data)

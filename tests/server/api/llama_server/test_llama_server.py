@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.models.bundle import SpecialTokens
+from hearthd.bundle import SpecialTokens
 from hearthd.server.app import Guards
-from hearthd.server.text.templates.chat_template import ChatTemplate
+from hearthd.text.templates.chat_template import ChatTemplate
 from tests.server import fakes, templates
 from tests.server.openai_servers import TOKENIZER, chatty, scripted
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hearthd.models.peft.adapter_folder import TENSORS
+from hearthd.bundle.lora.adapter_folder import TENSORS
 from tests.server import adapter_folders as folders
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, wait_until

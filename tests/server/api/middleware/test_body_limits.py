@@ -15,7 +15,7 @@ from hearthd.server.api.openai.completions import CompletionsRequest
 from hearthd.server.api.openai.embeddings import EmbeddingsRequest
 from hearthd.server.api.openai.responses import ResponsesRequest
 from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes, templates
 from tests.server.generate_client import LIBRARY, VOCAB, answer, stream, wait_until

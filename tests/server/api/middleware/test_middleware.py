@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typing_extensions import override
 
-from hearthd.models.bundle import REQUEST_MEMORY
+from hearthd.bundle import REQUEST_MEMORY
 from hearthd.server import logs
 from hearthd.server.app import Guards
 from tests.server import fakes

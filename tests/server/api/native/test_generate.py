@@ -9,7 +9,7 @@ import pytest
 
 from hearthd.runtime.interface import read_prompt
 from hearthd.server.services.language_service import LocalLanguageService
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, VOCAB, answer, stream

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hearthd.models.bundle import CONTEXTS_PER_TEXT
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.bundle import CONTEXTS_PER_TEXT
+from hearthd.text.tokenizer import Tokenizer
 from tests.server import fakes
 
 if TYPE_CHECKING:

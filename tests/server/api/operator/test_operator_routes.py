@@ -11,7 +11,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from hearthd.server.sampling.options import SamplingOptions
+from hearthd.sampling.options import SamplingOptions
 from hearthd.server.version import version
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, POISON, answer, stream

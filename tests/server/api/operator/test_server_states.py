@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from hearthd.server.services.language_service import LocalLanguageService
-from hearthd.server.text.tokenizer import Tokenizer
+from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, VOCAB, answer, wait_until

@@ -1,0 +1,29 @@
+"""The bundle: the contract between the baker, which writes it, and the server, which reads it.
+
+A bundle is a directory::
+
+    manifest.json    what is in the bundle, and everything needed to run it
+    model.vmfb       the compiled program
+    params.irpa      the weights
+
+perhaps model.TARGET.vmfb, the program compiled for other machines, and the files that only a
+language model or only array functions need: language_manifest.py and array_manifest.py describe
+them. manifest.py has the fields that both share, read_manifest.py reads
+either, file_records.py has digests, provenance.py the origin of a bundle, and signature.py checks
+who signed it.
+
+This package imports the standard library only, and `cryptography` when a signature is checked: no
+arrays, no runtime, no compiler. It exports the names in the `__all__` of its modules.
+"""
+
+from hearthd.bundle.adapter_places import *
+from hearthd.bundle.array_manifest import *
+from hearthd.bundle.bundle_errors import *
+from hearthd.bundle.encoder_manifest import *
+from hearthd.bundle.file_records import *
+from hearthd.bundle.language_manifest import *
+from hearthd.bundle.manifest import *
+from hearthd.bundle.memory_sum import *
+from hearthd.bundle.provenance import *
+from hearthd.bundle.read_manifest import *
+from hearthd.bundle.signature import *

@@ -1,0 +1,84 @@
+"""The folder that keeps bundles by name, so that a command can name a bundle from anywhere."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hearthd.bundle.bundle_errors import NotABundle
+from hearthd.bundle.file_records import MANIFEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENVIRONMENT = "HEARTH_HOME"
+DEFAULT = Path("~/.local/share/hearth")
+HELP = (
+    "Folder that keeps bundles by name. `hearth run` bakes into it, `hearth list` and `hearth rm` "
+    "manage it, and every BUNDLE can be a name in it."
+)
+BUNDLE_HELP = f"Folder that `hearth bake` wrote, or a name in ${ENVIRONMENT}."
+
+
+def home() -> Path:
+    """The folder of $HEARTH_HOME, or the default one; raises NotABundle as `expanded`."""
+    return expanded(Path(os.environ.get(ENVIRONMENT, DEFAULT)))
+
+
+def expanded(folder: Path) -> Path:
+    """The folder, with the user's home in place of ~; raises NotABundle if that is not known."""
+    try:
+        return folder.expanduser()
+    except RuntimeError as error:
+        raise NotABundle(
+            f"{folder}: the home folder of this user is not known; set HOME or {ENVIRONMENT}"
+        ) from error
+
+
+def find_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
+    """The folder of a bundle: the path, or if it does not exist, the bundle of that name.
+
+    `folder` keeps the bundles; None for `home()`. If there is neither, the path is returned.
+    """
+    path = Path(bundle)
+    if path.exists() or len(path.parts) != 1:
+        return path
+    named = (home() if folder is None else expanded(folder)) / path
+    return named if named.exists() else path
+
+
+def named_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
+    """As find_bundle for what a command was given; raises NotABundle if there is neither."""
+    found = find_bundle(bundle, folder)
+    if not found.exists():
+        raise unknown_bundle(found, folder)
+    return found
+
+
+def unknown_bundle(bundle: Path, folder: Path | None = None) -> NotABundle:
+    """The error for a path that does not exist; it lists the bundles with similar names."""
+    folder = home() if folder is None else expanded(folder)
+    near = similar_names(bundle.name, folder)
+    listed = f"expected a folder, or {' or '.join(near)}" if near else "bake one with `hearth bake`"
+    return NotABundle(
+        f"{bundle}: not a bundle: there is no such folder, and no bundle of this name in {folder}; "
+        f"{listed}"
+    )
+
+
+def similar_names(name: str, folder: Path | None = None) -> list[str]:
+    """The names of bundles in a folder that are similar to a name; all if none is."""
+    names = [path.name for path in bundles_in(home() if folder is None else folder)]
+    return difflib.get_close_matches(name, names) or names
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether a folder has a manifest."""
+    return (folder / MANIFEST).is_file()
+
+
+def bundles_in(folder: Path) -> Iterator[Path]:
+    """The bundles in a folder, by name."""
+    return (manifest.parent for manifest in sorted(expanded(folder).glob(f"*/{MANIFEST}")))

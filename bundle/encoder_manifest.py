@@ -1,0 +1,91 @@
+"""The manifest of an encoder: array functions of token ids, and a tokenizer.
+
+Besides the files of array functions its bundle holds tokenizer.json. There is one function for each
+length of texts; it reads B texts of T tokens:
+
+    encode_BxT   (tokens i32[B, T], types i32[B, T], counts i32[B]) -> vectors f32[B, W]
+
+`counts` are the tokens of each text, at least 1; the others are padding. `types` are 1 for the
+second text of a pair, otherwise 0. Of a model that scores pairs, W is 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from typing_extensions import override
+
+from hearthd.bundle.array_manifest import ArraysManifest, FunctionSpec
+from hearthd.bundle.bundle_errors import NotABundle
+from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.memory_sum import Footprint, Memory
+
+__all__ = ["ENCODER_INPUTS", "ENCODER_OUTPUT", "EncoderManifest"]
+
+ENCODER_INPUTS = ("tokens", "types", "counts")
+ENCODER_OUTPUT = "vectors"
+_RANK = "rank"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderManifest(ArraysManifest):
+    """The manifest of an encoder.
+
+    `config["pooling"]` is `rank` for a model that scores pairs of texts.
+    """
+
+    kind: Literal["encoder"] = "encoder"
+    vocab_size: int
+    footprint: Footprint
+
+    @override
+    def __post_init__(self) -> None:
+        """Raises NotABundle for functions that are not those of an encoder."""
+        for function in self.functions:
+            names = tuple(spec.name for spec in function.inputs)
+            if names != ENCODER_INPUTS or len(function.inputs[0].shape) != len(("B", "T")):
+                raise NotABundle(
+                    f"{MANIFEST}.functions: {function.name}: got inputs {names!r:.80}, expected "
+                    f"{ENCODER_INPUTS}"
+                )
+        if not self.functions:
+            raise NotABundle(f"{MANIFEST}.functions: got none, expected those of an encoder")
+
+    @property
+    def by_length(self) -> tuple[FunctionSpec, ...]:
+        """The functions, that of the shortest texts first."""
+        return tuple(sorted(self.functions, key=lambda function: function.inputs[0].shape[1]))
+
+    @property
+    def context(self) -> int:
+        """The longest text, in tokens."""
+        return self.by_length[-1].inputs[0].shape[1]
+
+    @property
+    def width(self) -> int:
+        """W, the width of a vector."""
+        return self.functions[0].outputs[0].shape[-1]
+
+    @property
+    def scores(self) -> bool:
+        """Whether the model scores pairs of texts, and embeds none."""
+        return self.config.get("pooling") == _RANK
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that serving takes."""
+        return Memory(
+            vocab_size=self.vocab_size,
+            context=self.context,
+            weights=self.footprint.laid_out + self.footprint.read,
+            slot=0,
+            block=0,
+            steps={1: max(self.footprint.calls.values(), default=0)},
+        )
+
+    @property
+    @override
+    def own_memory(self) -> int:
+        """Bytes that serving takes besides SHARED_MEMORY."""
+        return self.memory.unshared(1)

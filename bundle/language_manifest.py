@@ -1,0 +1,351 @@
+"""The manifest of a language model, and the ABI of its entry points.
+
+Besides model.vmfb and params.irpa its bundle holds
+
+    tokenizer.json        as the `tokenizers` library reads it
+    chat_template.jinja   if the weights came with one
+
+Every entry point has one of four signatures. `CACHES` are the KV cache buffers of one slot, in the
+order of `LanguageManifest.caches`; they are updated in place and returned.
+
+    prefill   (tokens i32[T], start i32[1], CACHES) -> CACHES
+    decode    (tokens i32[B], positions i32[B], exact i32[B], CACHES of slot 0, ... of slot B-1)
+              -> (logits f32[B, V], CACHES of slot 0, ...)
+    verify    (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
+    embed     (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
+
+A prefill reads T tokens at positions start, start + 1, ... The last tokens may be padding: the rows
+that padding leaves in the caches are never used. The last token of a prompt is read by a decode,
+which returns the logits after it.
+
+A verify reads T tokens as T decodes at positions start, start + 1, ... do, and returns their
+logits; the logits of a token depend on no later token. Rejected tokens are overwritten: the rows
+that they leave in the caches are never used. A bundle may have no verify.
+
+Where `exact` is 0, logits too low to be sampled may be approximate.
+
+An embed reads tokens as a prefill does, and returns the sum of the hidden states, after the last
+norm, of its first `count` tokens; the others are padding. There is one, of the largest prefill's
+size.
+
+An entry point with `adapters` has more arguments, after the caches: the place of each sequence's
+adapter, i32[B], from 1 on or 0 for none; the scale of its terms, f32[B]; and the arrays of
+`LanguageManifest.adapters`. For sequences without an adapter it computes the bits that the entry
+point without them computes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from typing_extensions import override
+
+from hearthd.bundle.adapter_places import NO_PLACES, AdapterPlaces
+from hearthd.bundle.bundle_errors import NotABundle
+from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.manifest import Manifest
+from hearthd.bundle.memory_sum import SHARED_MEMORY, Footprint, Memory
+from hearthd.bundle.parsing.typed_json import typed
+from hearthd.bundle.provenance import OMITTED, Activations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hearthd.bundle.provenance import Provenance
+
+__all__ = [
+    "CALIBRATION",
+    "CHAT_TEMPLATE",
+    "TOKENIZER",
+    "CacheDType",
+    "CacheSpec",
+    "EntryPoint",
+    "Golden",
+    "GoldenRow",
+    "GoldenStep",
+    "LanguageManifest",
+    "Serving",
+    "SpecialTokens",
+    "language_memory",
+]
+
+CacheDType: TypeAlias = Literal["i8", "f16", "f32"]
+
+TOKENIZER = "tokenizer.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+CALIBRATION = "calibration.txt"
+_CACHE_BYTES: Mapping[CacheDType, int] = {"i8": 1, "f16": 2, "f32": 4}
+_MAX_SIZE = 2**31 - 1
+_MAX_SLOTS = 2**16
+# Memory of sampling, in rows of logits, besides a copy of every row that a step returns.
+_SAMPLING_ROWS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSpec:
+    """One KV cache buffer of one slot: `rows` positions of `width` values of `dtype`.
+
+    Buffers of i8 have scales, which are buffers of f32.
+    """
+
+    name: str
+    rows: int
+    width: int
+    dtype: CacheDType
+
+    @property
+    def bytes(self) -> int:
+        """The size of the buffer in bytes."""
+        return self.rows * self.width * _CACHE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryPoint:
+    """A compiled function: `decode` takes `batch` x 1 tokens, the others 1 x `tokens`.
+
+    It attends to positions below `keys` only, so its tokens must have positions below `keys`.
+    `adapters` says whether sequences can have one.
+    """
+
+    name: str
+    kind: Literal["prefill", "decode", "embed", "verify"]
+    batch: int
+    tokens: int
+    keys: int
+    adapters: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecialTokens:
+    """Ids with a meaning to the server: `bos` begins a prompt, each of `eos` ends an answer.
+
+    `template_bos` is the token that the chat template calls bos_token, if it is not `bos`.
+    """
+
+    bos: int | None
+    eos: tuple[int, ...]
+    template_bos: int | None = field(default=None, metadata=OMITTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenStep:
+    """The largest logits after one position, best first, as computed by NumPy."""
+
+    token_ids: tuple[int, ...]
+    logits: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Golden:
+    """A prompt and its greedy continuation: step k holds the largest logits before token k.
+
+    Token k of the continuation is `steps[k].token_ids[0]`.
+    """
+
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    steps: tuple[GoldenStep, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenRow:
+    """A position of the KV caches of one layer, as computed by NumPy.
+
+    prompt    the number of the golden prompt, which was read up to this position
+    offset    the first of these bytes in the saved rows of a position, see Runtime.save
+    integers  those of the keys' G heads of width D, then those of the values' heads: 2 * G * D.
+              For caches of f16, values divided by their scale and rounded
+    scales    those of the heads: 2 * G. For caches of f16, one for all keys and one for all values:
+              their largest magnitude divided by 32767
+    dtype     the dtype of the caches
+    """
+
+    prompt: int
+    offset: int
+    integers: tuple[int, ...]
+    scales: tuple[float, ...]
+    dtype: Literal["i8", "f16"] = field(default="i8", metadata=OMITTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """The options of a bake that hold while its programs run.
+
+    activations  what products with matrices of integers round activations to
+    max_memory   limit for the memory that serving takes, in bytes; None: no limit
+    """
+
+    activations: Activations
+    max_memory: int | None
+
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a limit that is not a size."""
+        if self.max_memory is not None and self.max_memory < 1:
+            raise NotABundle(
+                f"{MANIFEST}.serving.max_memory: got {self.max_memory}, expected a size"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageManifest(Manifest):
+    """The manifest of a language model.
+
+    `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
+    number of positions of a slot, in tokens. `storages` has the parameters that are stored in
+    another way than the precision's, with the names of those ways. `adapters` are the places for
+    LoRA adapters. `golden_rows` are of caches of i8 or f16: of the second layer, or of the first
+    one with activations of int8. Bundles of older versions have no `serving`: `activations` and
+    `max_memory` are then read from the provenance.
+    """
+
+    kind: Literal["language"] = "language"
+    storages: dict[str, str]
+    vocab_size: int
+    context: int
+    slots: int
+    serving: Serving | None = field(default=None, metadata=OMITTED)
+    special_tokens: SpecialTokens
+    caches: tuple[CacheSpec, ...]
+    entry_points: tuple[EntryPoint, ...]
+    adapters: AdapterPlaces = NO_PLACES
+    footprint: Footprint
+    golden: tuple[Golden, ...]
+    golden_rows: tuple[GoldenRow, ...] = field(default=(), metadata=OMITTED)
+
+    @override
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a size out of range, and as Manifest does."""
+        super().__post_init__()
+        sizes = {
+            "vocab_size": self.vocab_size,
+            "context": self.context,
+            "slots": self.slots,
+            **_sizes("caches", self.caches, ("rows", "width")),
+            **_sizes("entry_points", self.entry_points, ("batch", "tokens", "keys")),
+        }
+        for where, size in sizes.items():
+            if not 1 <= size <= _MAX_SIZE:
+                raise NotABundle(f"{MANIFEST}.{where}: got {size}, expected 1 to {_MAX_SIZE}")
+        if self.slots > _MAX_SLOTS:
+            raise NotABundle(f"{MANIFEST}.slots: got {self.slots}, expected at most {_MAX_SLOTS}")
+
+    @property
+    def hidden(self) -> int:
+        """E, the width of a hidden state; raises NotABundle."""
+        hidden = self.config.get("hidden")
+        if type(hidden) is not int or hidden < 1:
+            raise NotABundle(f"{MANIFEST}.config.hidden: got {hidden!r:.80}, expected a size")
+        return hidden
+
+    @property
+    def pooling(self) -> Literal["mean", "last"]:
+        """How an embedding is computed, see `hearthd.models.config`; raises NotABundle."""
+        match self.config.get("pooling", "mean"):
+            case "mean":
+                return "mean"
+            case "last":
+                return "last"
+            case other:
+                raise NotABundle(
+                    f"{MANIFEST}.config.pooling: got {other!r:.80}, expected mean or last"
+                )
+
+    @property
+    def activations(self) -> Activations:
+        """What products with matrices of integers round activations to; raises NotABundle."""
+        return (self.serving or _recorded_serving(self.provenance)).activations
+
+    @property
+    def max_memory(self) -> int | None:
+        """The memory in bytes that serving may take, if baked with a limit; raises NotABundle."""
+        return (self.serving or _recorded_serving(self.provenance)).max_memory
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that serving takes; raises NotABundle if the footprint lacks a call."""
+        if missing := {point.name for point in self.entry_points} - self.footprint.calls.keys():
+            raise NotABundle(f"{MANIFEST}.footprint.calls.{min(missing)}: missing field")
+        return language_memory(
+            self.footprint,
+            self.vocab_size,
+            self.context,
+            self.caches,
+            self.entry_points,
+            self.adapters,
+        )
+
+    @property
+    @override
+    def own_memory(self) -> int:
+        """Bytes that serving with all slots takes besides SHARED_MEMORY, without a prefix cache.
+
+        Raises NotABundle as `memory` and `max_memory` do.
+        """
+        unshared, limit = self.memory.unshared(self.slots), self.max_memory
+        return unshared if limit is None else min(unshared, limit - SHARED_MEMORY)
+
+    def with_slots(self, slots: int) -> LanguageManifest:
+        """This manifest with fewer slots, at least one, and the entry points that fit them."""
+        fitting = tuple(point for point in self.entry_points if point.batch <= slots)
+        return dataclasses.replace(self, slots=slots, entry_points=fitting)
+
+
+def _recorded_serving(origin: Provenance) -> Serving:
+    """The options of a bundle whose manifest has no `serving`; raises NotABundle."""
+    chosen = origin.tried[-1].activations if origin.tried else "int16"
+    data = {
+        "activations": origin.options.get("activations", chosen),
+        "max_memory": origin.options.get("max_memory"),
+    }
+    where = f"{MANIFEST}.provenance.options"
+    limit = data["max_memory"]
+    if type(limit) is int and limit < 1:
+        raise NotABundle(f"{where}.max_memory: got {limit}, expected a size")
+    try:
+        return typed(Serving, data, where)
+    except ValueError as error:
+        raise NotABundle(str(error)) from error
+
+
+def language_memory(
+    footprint: Footprint,
+    vocab_size: int,
+    context: int,
+    caches: Sequence[CacheSpec],
+    entry_points: Sequence[EntryPoint],
+    adapters: AdapterPlaces,
+) -> Memory:
+    """The memory that serving takes; the footprint has all of the entry points."""
+    steps: dict[int, int] = {}
+    for point in entry_points:
+        size = footprint.calls[point.name]
+        if point.kind in ("decode", "verify"):
+            size += (point.batch * point.tokens + _SAMPLING_ROWS) * 4 * vocab_size
+        steps[point.batch] = max(size, steps.get(point.batch, 0))
+    return Memory(
+        vocab_size=vocab_size,
+        context=context,
+        weights=footprint.laid_out + footprint.read,
+        slot=sum(cache.bytes for cache in caches),
+        adapters=adapters.bytes,
+        block=block_bytes(caches, entry_points),
+        steps=steps,
+    )
+
+
+def block_bytes(caches: Sequence[CacheSpec], entry_points: Sequence[EntryPoint]) -> int:
+    """The bytes that one call of the largest prefill writes into the caches of a slot."""
+    chunk = max((e.tokens for e in entry_points if e.kind == "prefill"), default=0)
+    return chunk * sum(cache.bytes // cache.rows for cache in caches)
+
+
+def _sizes(
+    field: str, records: Sequence[CacheSpec] | Sequence[EntryPoint], names: Sequence[str]
+) -> dict[str, int]:
+    return {
+        f"{field}[{i}].{name}": getattr(record, name)
+        for i, record in enumerate(records)
+        for name in names
+    }

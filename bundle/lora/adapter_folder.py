@@ -1,0 +1,209 @@
+"""The folder that PEFT keeps an adapter in: adapter_config.json and adapter_model.safetensors.
+
+Both files are read once, so that the digest is of exactly what was checked. In shape comments `R`
+is the rank of an adapter, `K` the columns and `N` the rows of a matrix.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hearthd.bundle.lora.adapter_settings import CONFIG, BadAdapter, parse_settings
+from hearthd.bundle.parsing import strict_json
+from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from hearthd.bundle.lora.adapter_settings import AdapterSettings
+
+    Matrix = NDArray[np.float32]
+
+TENSORS = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+WEIGHT = ".weight"
+_FACTORS = ("lora_A", "lora_B")
+_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_LENGTH_BYTES = 8  # of the length in front of the header
+_MAX_CONFIG = 1 << 20
+# Bytes of a header for each tensor, and of metadata.
+_HEADER_BYTES = 1 << 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowRank:
+    """The term scale * B A of a matrix (N, K), with A (R, K) and B (N, R)."""
+
+    a: Matrix
+    b: Matrix
+    scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeftAdapter:
+    """An adapter that was read and checked.
+
+    terms   by the names of the modules in Hugging Face's models
+    digest  sha256 of the files
+    """
+
+    settings: AdapterSettings
+    terms: Mapping[str, LowRank]
+    digest: bytes
+
+
+def adapter_files(folder: Path) -> tuple[Path, ...]:
+    """The files of an adapter."""
+    return (folder / CONFIG, folder / TENSORS)
+
+
+def read_peft_adapter(folder: Path, shapes: Mapping[str, tuple[int, int]]) -> PeftAdapter:
+    """Read an adapter for a model whose modules have matrices of these shapes, by name.
+
+    Raises BadAdapter: it is of another model, damaged, or uses an option that is not supported.
+    """
+    config, tensors = adapter_files(folder)
+    text = _read(config, _MAX_CONFIG)
+    settings = parse_settings(text, config)
+    largest = max(map(max, shapes.values()), default=0)
+    if settings.rank > largest:
+        raise BadAdapter(
+            f"{config}: r: got {settings.rank}, expected at most {largest}, the largest size "
+            "of a matrix of this model"
+        )
+    floats = settings.rank * sum(rows + columns for rows, columns in shapes.values())
+    data = _read(tensors, 4 * floats + _HEADER_BYTES * (2 * len(shapes) + 64))
+    file = _Tensors(data, tensors)
+    terms = {}
+    for module in file.modules(shapes):
+        rows, columns = shapes[module]
+        a = file.matrix(f"{PREFIX}{module}.lora_A{WEIGHT}", (settings.rank, columns))
+        b = file.matrix(f"{PREFIX}{module}.lora_B{WEIGHT}", (rows, settings.rank))
+        terms[module] = LowRank(a=a, b=b, scale=settings.scale)
+    if not terms:
+        raise BadAdapter(f"{tensors} has no tensors")
+    digest = files_digest(hashlib.sha256(content).digest() for content in (text, data))
+    return PeftAdapter(settings=settings, terms=terms, digest=digest)
+
+
+def files_digest(digests: Iterable[bytes]) -> bytes:
+    """The sha256 of an adapter, made of those of its files."""
+    return hashlib.sha256(b"".join(digests)).digest()
+
+
+class _Tensors:
+    """The tensors of a safetensors file in memory."""
+
+    def __init__(self, data: bytes, path: Path) -> None:
+        self._path = path
+        try:
+            self._entries, self._data = _parse(data)
+        except (ValueError, KeyError, TypeError) as error:
+            is_whole = data[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{"
+            reason = None if is_whole else other_format(data[:HEAD_BYTES])
+            raise BadAdapter(
+                f"{path} is not a complete safetensors file: {reason or error}"
+            ) from error
+
+    def modules(self, known: Mapping[str, Any]) -> list[str]:
+        """The modules that have tensors; raises BadAdapter for a tensor of none that is known."""
+        known_modules: dict[str, None] = {}
+        for name in sorted(self._entries):
+            path, _, factor = name.removesuffix(WEIGHT).rpartition(".")
+            module = path.removeprefix(PREFIX)
+            is_factor = path.startswith(PREFIX) and name.endswith(WEIGHT) and factor in _FACTORS
+            if not is_factor or module not in known:
+                raise BadAdapter(
+                    f"{self._path}: tensor {name} does not fit any matrix of this model"
+                )
+            known_modules[module] = None
+        return list(known_modules)
+
+    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
+        """A matrix of finite numbers."""
+        if name not in self._entries:
+            raise BadAdapter(f"{self._path}: tensor {name} is missing")
+        stored, stored_shape, start = self._entries[name]
+        if stored_shape != shape:
+            raise BadAdapter(
+                f"{self._path}: tensor {name} has shape {stored_shape}, expected {shape}"
+            )
+        raw = self._data[start : start + math.prod(shape) * _BYTES[stored]]
+        matrix = _floats(raw, stored).reshape(shape)
+        if not np.isfinite(matrix).all():
+            raise BadAdapter(f"{self._path}: tensor {name} has values that are not finite")
+        return matrix
+
+
+def _parse(data: bytes) -> tuple[dict[str, tuple[str, tuple[int, ...], int]], memoryview]:
+    """Type, shape and offset of each tensor, and the bytes that offsets count in."""
+    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
+    start = _LENGTH_BYTES + length
+    if len(data) < _LENGTH_BYTES or start > len(data):
+        raise ValueError(f"it ends within its header of {length} bytes")
+    header = strict_json.parse(data[_LENGTH_BYTES:start].decode())
+    if not isinstance(header, dict):
+        raise ValueError("its header is not an object")
+    entries, ends = {}, []
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        stored, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if stored not in _BYTES:
+            raise ValueError(f"tensor {name} is {stored!r:.20}, expected {', '.join(_BYTES)}")
+        begin, end = (_size(offset) for offset in offsets)
+        extents = tuple(map(_size, shape))
+        if end - begin != math.prod(extents) * _BYTES[stored]:
+            raise ValueError(f"tensor {name} has {end - begin} bytes for its shape {extents}")
+        entries[name] = (stored, extents, begin)
+        ends.append((begin, end))
+    ends.sort()
+    edges = [0, *(end for _, end in ends)]
+    if [begin for begin, _ in ends] != edges[:-1] or edges[-1] != len(data) - start:
+        raise ValueError(f"its tensors end at {edges[-1]} of {len(data) - start} bytes")
+    return entries, memoryview(data)[start:]
+
+
+def _size(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"got {value!r:.40} in its header, expected a size")
+    return value
+
+
+def _floats(raw: memoryview, stored: str) -> Matrix:
+    if stored == "F32":
+        return np.frombuffer(raw, "<f4")
+    if stored == "F16":
+        return np.frombuffer(raw, "<f2").astype(np.float32)
+    # bf16 is the upper half of f32.
+    return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
+
+
+def _read(path: Path, limit: int) -> bytes:
+    """The bytes of a file, at most `limit`; raises BadAdapter, also for a pipe or a device."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise BadAdapter(f"{path} is not a file")
+            if status.st_size > limit:
+                raise BadAdapter(
+                    f"{path} has {status.st_size} bytes, expected at most {limit} for this model"
+                )
+            return file.read(status.st_size)
+    except FileNotFoundError as error:
+        other = path.with_suffix(".bin")
+        found = f", but {other.name}; save the adapter as safetensors" if other.exists() else ""
+        raise BadAdapter(f"cannot read {path}: {error.strerror}{found}") from error
+    except OSError as error:
+        raise BadAdapter(f"cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,162 @@
+"""The memory that serving takes: one formula for `hearth bake`, `inspect` and `serve`.
+
+    needed = process + text + requests + weights + adapters + step + slots x slot + prefix cache
+
+The sum counts memory that the system cannot take back while a bundle is served. It does not count
+pages of params.irpa that are read when the program rearranges weights at its start, nor those of
+which single rows are looked up: the system may drop these at any time and read them again.
+
+The library of --require-signature is not in the sum either: the server subtracts SIGNATURE_MEMORY
+from its limit. The sum knows sizes and no machine; benchmarks/memory_contract.py measures what a
+process takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hearthd.bundle.bundle_errors import BundleError, NotABundle
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "CONTEXTS_PER_TEXT",
+    "DEFAULT_PREFIX_CACHE",
+    "REQUEST_MEMORY",
+    "SHARED_MEMORY",
+    "SIGNATURE_MEMORY",
+    "TEXT_BYTES_PER_TOKEN",
+    "Admitted",
+    "Footprint",
+    "Memory",
+    "NotEnoughMemory",
+    "megabytes",
+]
+
+# Python with the server's libraries and IREE, connections and threads.
+PROCESS_MEMORY = 114_000_000
+# The library that checks signatures, with `hearth serve --require-signature`.
+SIGNATURE_MEMORY = 11_000_000
+# Bytes per token of the vocabulary: 255 of the tokenizer, 130 of grammars.
+TEXT_PER_TOKEN = 385
+# All request bodies and the objects parsed from them: server/api/middleware/body_limits.py.
+REQUEST_MEMORY = 32_000_000
+# What all models of a process share.
+SHARED_MEMORY = PROCESS_MEMORY + REQUEST_MEMORY
+# Limits of a text that is tokenized: bytes of UTF-8 per token of the context (prose has 4), and
+# contexts that its tokens fill.
+TEXT_BYTES_PER_TOKEN = 16
+CONTEXTS_PER_TEXT = 4
+# Memory for the longest text, in bytes per byte. The tokenizer takes up to 165 for a text with few
+# tokens, and up to 414 where each byte is a token. It reads one text at a time.
+_TOKENIZING_BYTES = 230
+# Default size of the prefix cache.
+DEFAULT_PREFIX_CACHE = 256 * 2**20
+
+
+class NotEnoughMemory(BundleError):
+    """The memory is not enough for one slot; the message has the parts of the sum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """The memory of a traced program, in bytes; weights are counted by how they are used.
+
+    laid_out   weights that the program copies, rearranged for its kernels, when it is loaded
+    read       weights that every step reads in place from params.irpa
+    looked_up  weights of which a step looks up single rows in params.irpa
+    calls      by entry point: intermediate values and results of one call
+    """
+
+    laid_out: int
+    read: int
+    looked_up: int
+    calls: dict[str, int]
+
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a negative size."""
+        sizes = {"laid_out": self.laid_out, "read": self.read, "looked_up": self.looked_up}
+        for name, size in (*sizes.items(), *self.calls.items()):
+            if size < 0:
+                raise NotABundle(f"footprint.{name}: got {size}, expected a size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admitted:
+    """The slots and the bytes of prefix cache that fit into a limit."""
+
+    slots: int
+    prefix_cache: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """The parts of the memory that serving one bundle takes, in bytes.
+
+    weights  weights that are rearranged or read in every step
+    slot     the KV caches of one slot
+    adapters the places for LoRA adapters
+    steps    by batch size: the largest call of an entry point of that batch size
+    block    one block of the prefix cache; a smaller cache is useless
+    """
+
+    vocab_size: int
+    context: int
+    weights: int
+    slot: int
+    adapters: int = 0
+    block: int
+    steps: Mapping[int, int]
+
+    def step(self, slots: int) -> int:
+        """Bytes of the largest call with at most this number of slots."""
+        return max((size for batch, size in self.steps.items() if batch <= slots), default=0)
+
+    def parts(self, slots: int, prefix_cache: int = 0) -> tuple[tuple[str, int], ...]:
+        """The parts of the sum, by name."""
+        return (
+            ("process", PROCESS_MEMORY),
+            ("text", TEXT_PER_TOKEN * self.vocab_size),
+            ("requests", REQUEST_MEMORY + _TOKENIZING_BYTES * TEXT_BYTES_PER_TOKEN * self.context),
+            ("weights", self.weights),
+            ("adapters", self.adapters),
+            ("step", self.step(slots)),
+            ("slots", slots * self.slot),
+            ("prefix cache", prefix_cache),
+        )
+
+    def needed(self, slots: int, prefix_cache: int = 0) -> int:
+        """The sum."""
+        return sum(size for _, size in self.parts(slots, prefix_cache))
+
+    def unshared(self, slots: int, prefix_cache: int = 0) -> int:
+        """The sum without what all models of a process share."""
+        return self.needed(slots, prefix_cache) - SHARED_MEMORY
+
+    def formula(self, slots: int, prefix_cache: int = 0) -> str:
+        """The sum and its parts in MB, as text."""
+        words = (
+            f"{name} {megabytes(size)}" for name, size in self.parts(slots, prefix_cache) if size
+        )
+        return f"{megabytes(self.needed(slots, prefix_cache))} MB = {' + '.join(words)}"
+
+    def admit(self, limit: int, *, slots: int, prefix_cache: int) -> Admitted:
+        """As many of the slots as fit into `limit` bytes, then as much of the prefix cache.
+
+        Raises NotEnoughMemory.
+        """
+        fitting = [n for n in range(1, slots + 1) if self.needed(n) <= limit]
+        if not fitting:
+            raise NotEnoughMemory(
+                f"{megabytes(limit)} MB of memory is not enough: one slot needs {self.formula(1)}"
+            )
+        left = limit - self.needed(fitting[-1])
+        cache = min(prefix_cache, left)
+        return Admitted(slots=fitting[-1], prefix_cache=cache if cache >= self.block else 0)
+
+
+def megabytes(size: int) -> str:
+    """Bytes as MB of 10^6 bytes, rounded up to a tenth."""
+    return f"{-(-size // 100_000) / 10:,.1f}"

@@ -1,0 +1,1 @@
+"""Read files and JSON that others made: formats, encodings, types, and messages about them."""

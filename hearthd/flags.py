@@ -1,0 +1,175 @@
+"""Command-line flags that are derived from the fields of a pydantic model.
+
+The model is the only list of names, ranges and help texts. A flag passes on the text that was
+typed, and the model validates it. `json_schema_extra` of a field can name its `group`, a section of
+--help, and the `metavar` of its value.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import typer
+from pydantic import ByteSize
+from typer.core import TyperCommand
+from typing_extensions import override
+
+from hearthd.flag_names import flag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pydantic import BaseModel
+    from pydantic.fields import FieldInfo
+
+Command = TypeVar("Command", bound="Callable[..., None]")
+
+_METAVARS = {
+    "int": "N",
+    "float": "X",
+    "Path": "PATH",
+    "ByteSize": "SIZE",
+    "dict": "JSON",
+}
+
+
+class GroupedOptions(TyperCommand):
+    """A command whose --help has one section for each group of the schema's fields."""
+
+    @override
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Called by Typer."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                is_argument = parameter.param_type_name == "argument"
+                default = "Arguments" if is_argument else "Options"
+                section = getattr(parameter, "rich_help_panel", None) or default
+                sections.setdefault(section, []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records)
+
+
+class BadFlag(Exception):
+    """The value of a flag is not valid. The message names the field."""
+
+
+def takes(
+    schema: type[BaseModel], *, leave_out: frozenset[str] = frozenset()
+) -> Callable[[Command], Command]:
+    """Add a flag for every field of the schema to a command that takes `**flags`.
+
+    The command gets the typed text by the field's name, a list of texts if the flag is repeatable,
+    or a bool if it is a switch. Pass these to `typed_values`.
+    """
+
+    def derive(command: Command) -> Command:
+        declared = [
+            parameter
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        fields = schema.model_fields.items()
+        flags = [_parameter(name, field) for name, field in fields if name not in leave_out]
+        parameters = [*declared, *flags]
+        # Typer reads a command's parameters from these two attributes.
+        vars(command)["__signature__"] = inspect.Signature(parameters, return_annotation=None)
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        return command
+
+    return derive
+
+
+def typed_values(schema: type[BaseModel], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the flags that were typed. A field that takes an object is read as JSON."""
+    return {
+        name: _json(value) if _takes_object(schema.model_fields[name]) else value
+        for name, value in flags.items()
+        if value not in (None, [])
+    }
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text  # the model rejects it
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    group = _extra(field).get("group")
+    is_switch = field.annotation is bool
+    option = typer.Option(
+        f"{flag(name)}/{flag(f'no_{name}')}" if is_switch else flag(name),
+        help=f"{field.description}{_default(field)}",
+        metavar=None if is_switch else metavar(field),
+        show_default=False,
+        rich_help_panel=str(group) if group else None,
+    )
+    value_type = bool if is_switch else list[str] if _is_repeatable(field) else str
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[value_type | None, option],
+    )
+
+
+def metavar(field: FieldInfo) -> str:
+    """The value of a flag in --help and in the reference."""
+    annotation, named = field.annotation, _extra(field).get("metavar")
+    if named:
+        return str(named)
+    match [one for one in get_args(annotation) if one is not NoneType]:
+        case [type_] if NoneType in get_args(annotation):
+            annotation = type_
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    return next((_METAVARS[name] for name in _type_names(annotation) if name in _METAVARS), "TEXT")
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    return dict(field.json_schema_extra) if isinstance(field.json_schema_extra, dict) else {}
+
+
+def _takes_object(field: FieldInfo) -> bool:
+    return "dict" in _type_names(field.annotation)
+
+
+def _is_repeatable(field: FieldInfo) -> bool:
+    """Whether the flag may be repeated."""
+    types = set(_type_names(field.annotation))
+    return "dict" not in types and bool({"tuple", "list"} & types)
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(value, ByteSize):
+        return f"  [default: {_with_unit(value)}]"
+    if value is None or value == () or value == [] or field.is_required():
+        return ""
+    if isinstance(value, bool):
+        return f"  [default: {'on' if value else 'off'}]"
+    if isinstance(value, list | tuple):
+        value = " ".join(map(str, value))
+    return f"  [default: {value}]"
+
+
+def _with_unit(size: int) -> str:
+    power = max(p for p in range(4) if size % 1024**p == 0)
+    return f"{size // 1024**power} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
+
+
+def _type_names(annotation: Any) -> Iterator[str]:
+    """The names of the types in an annotation, outermost first."""
+    origin = get_origin(annotation)
+    if origin is not None:
+        yield getattr(origin, "__name__", "")
+        for argument in get_args(annotation):
+            yield from _type_names(argument)
+    else:
+        yield getattr(annotation, "__name__", "")

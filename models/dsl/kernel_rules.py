@@ -1,0 +1,121 @@
+"""The parts of a graph that have a C kernel of their own. The table is KERNEL_RULES.
+
+A model is written in plain functions. Where shapes do not allow a kernel, they stay.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import fused, ops
+from hearthd.models.dsl.rewrite import Node, Part, Rule, node, variables
+
+if TYPE_CHECKING:
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.rewrite import Pattern
+
+
+def norm(x: Pattern, weight: Pattern) -> Node:
+    """The pattern of RMSNorm."""
+    return node(f.rms_norm.op, x, weight, eps="eps")
+
+
+h, y, after, before, weight, cosine, sine = variables("h y after before weight cosine sine")
+query, key, value, start = variables("query key value start")
+key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
+heads = Part(ops.slice_, "x", "heads")
+some_heads = Part(ops.slice_, "x", "heads", "rows")
+sum_of_normed = node(ops.add, h, norm(y, after))
+plain_sum = node(ops.add, h, y)
+
+
+def both(pair: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum, and the sum normalized, of one kernel's result."""
+    return f.at(pair, 0), f.at(pair, 1)
+
+
+# Each row: what is matched, and what replaces it. Earlier rows go first.
+KERNEL_RULES = (
+    Rule(
+        name="residual_norm",  # Gemma: the sublayer's norm, the add, the next sublayer's norm
+        pattern=(sum_of_normed, norm(sum_of_normed, before)),
+        replacement=lambda h, y, after, before, eps: both(
+            fused.residual_norm(h, y, after, before, eps=eps)
+        ),
+    ),
+    Rule(
+        name="add_norm",  # Llama: the add, the next sublayer's norm
+        pattern=(plain_sum, norm(plain_sum, before)),
+        replacement=lambda h, y, before, eps: both(fused.add_norm(h, y, before, eps=eps)),
+    ),
+    Rule(
+        name="rotated_norm",  # Gemma: the norm of queries or keys, then RoPE
+        pattern=(node(f.rope.op, norm(heads, weight), cosine, sine),),
+        replacement=lambda x, heads, weight, cosine, sine, eps: (
+            fused.rotated_norm(x, weight, cosine, sine, heads=heads, eps=eps),
+        ),
+    ),
+    Rule(
+        name="rotated",  # Llama: RoPE
+        pattern=(node(f.rope.op, heads, cosine, sine),),
+        replacement=lambda x, heads, cosine, sine: (fused.rotated(x, cosine, sine, heads=heads),),
+    ),
+    Rule(
+        name="attention_cached",
+        pattern=(
+            node(
+                f.cached_attention.op, query, key, value, start,
+                keys="keys", window="window", scale="scale", cap="cap",
+            ),
+        ),
+        replacement=lambda **bound: (
+            fused.attention_cached(
+                bound.pop("query"), bound.pop("key"), bound.pop("value"), bound.pop("start"),
+                **bound,
+            ),
+        ),
+    ),
+    Rule(
+        name="attention_cached_i8",
+        pattern=(
+            node(
+                f.int8_cache_attention.op, query, key, value, key_scale, value_scale, start,
+                keys="keys", window="window", scale="scale", cap="cap",
+            ),
+        ),
+        replacement=lambda **bound: (
+            fused.attention_cached_i8(
+                bound.pop("query"), bound.pop("key"), bound.pop("value"), bound.pop("key_scale"),
+                bound.pop("value_scale"), bound.pop("start"), **bound,
+            ),
+        ),
+    ),
+    Rule(
+        name="gated_silu",  # Llama: the middle of its feed-forward layer
+        pattern=(node(ops.multiply, node(f.silu.op, h), y),),
+        replacement=lambda h, y: (fused.gated_silu(h, y),),
+    ),
+    Rule(
+        name="gated_gelu_tanh",  # Gemma
+        pattern=(node(ops.multiply, node(f.gelu_tanh.op, h), y),),
+        replacement=lambda h, y: (fused.gated_gelu_tanh(h, y),),
+    ),
+    Rule(
+        name="cache_f16_rows",
+        pattern=(node(f.write_f16_rows.op, cache, places, some_heads),),
+        replacement=lambda cache, places, x, heads, rows: (
+            fused.cache_f16_rows(cache, places, x, rows=rows, heads=heads),
+        ),
+    ),
+    Rule(
+        name="cache_int8_rows",
+        pattern=(node(f.write_int8_rows.op, cache, places, h),),
+        replacement=lambda cache, places, h: (fused.cache_int8_rows(cache, places, h),),
+    ),
+    Rule(
+        name="cache_row_scales",
+        pattern=(node(f.write_row_scales.op, cache, places, h),),
+        replacement=lambda cache, places, h: (fused.cache_row_scales(cache, places, h),),
+    ),
+)  # fmt: skip

@@ -1,0 +1,96 @@
+"""One product in place of those that read the same rows and are split into heads: queries, keys and
+values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.graph import Apply, Graph, Parameter, Tensor, rebuilt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hearthd.models.dsl.storage import Storage
+    from hearthd.models.dsl.stored_weights import Weights
+
+
+def _products_of_heads(graph: Graph) -> dict[tuple[int, int], list[Tensor]]:
+    """Products with a weight that are split into heads, by their input and the heads' width."""
+    readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
+    products: dict[tuple[int, int], list[Tensor]] = {}
+    for tensor in graph.nodes:
+        if not (isinstance(tensor.origin, Apply) and tensor.origin.op is ops.reshape):
+            continue
+        (product,) = tensor.inputs
+        if (
+            isinstance(product.origin, Apply)
+            and product.origin.op is f.times_weight.op
+            and isinstance(product.inputs[1].origin, Parameter)
+            and readers[id(product)] == 1
+            and tensor.type.rank == 3
+            and product.shape == (tensor.shape[0], tensor.shape[1] * tensor.shape[2])
+        ):
+            group = (id(product.inputs[0]), tensor.shape[2])
+            products.setdefault(group, []).append(tensor)
+    return products
+
+
+def _weight(heads: Tensor) -> Tensor:
+    """The weight of a product that is split into heads."""
+    return heads.inputs[0].inputs[1]
+
+
+def stacked_matrices(
+    graphs: Sequence[Graph], weights: Weights, stored: Callable[[Tensor], Storage]
+) -> dict[int, tuple[Tensor, int]]:
+    """Stack matrices: by the identity of each, the stack and the row where its own rows start.
+
+    All graphs share the stacks, so one that needs some of the rows computes all of them. Matrices
+    of a stack are stored in the same way.
+    """
+    groups = [
+        tuple(matrix for matrix in matrices if stored(matrix) is storage)
+        for graph in graphs
+        for products in _products_of_heads(graph).values()
+        for matrices in [sorted(map(_weight, products), key=weights.position)]
+        for storage in dict.fromkeys(map(stored, matrices))
+    ]
+    stacks: dict[int, tuple[Tensor, int]] = {}
+    for group in sorted(groups, key=len, reverse=True):
+        if len(group) > 1 and not any(id(matrix) in stacks for matrix in group):
+            stack, start = weights.stacked(group), 0
+            for matrix in group:
+                stacks[id(matrix)] = (stack, start)
+                start += matrix.shape[0]
+    return stacks
+
+
+def with_stacked_heads(
+    graph: Graph, stacks: Mapping[int, tuple[Tensor, int]], weights: Weights
+) -> tuple[Graph, Counter[str]]:
+    """The graph with one product in the place of those whose matrices are stacked."""
+    chosen = {
+        id(tensor): stacks[id(_weight(tensor))]
+        for products in _products_of_heads(graph).values()
+        for tensor in products
+        if id(_weight(tensor)) in stacks
+    }
+    products: dict[tuple[int, int], Tensor] = {}
+
+    def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
+        if id(node) not in chosen:
+            return None
+        stack, row = chosen[id(node)]
+        x, width = mapped(node.inputs[0].inputs[0]), node.shape[2]
+        if (id(x), id(stack)) not in products:
+            product = f.split_heads(f.times_weight(x, stack), width)
+            products[id(x), id(stack)] = product
+        first = row // width
+        return f.narrow(products[id(x), id(stack)], 1, first, first + node.shape[1])
+
+    result = rebuilt(graph, replace, weights.parameters())
+    return result, Counter(stacked_heads=len(products)) if products else Counter()

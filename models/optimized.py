@@ -1,0 +1,94 @@
+"""The graphs of a model, optimized together, because they share their weights.
+
+Products that share their input become one, matrices are stored as a precision says, the terms of
+LoRA adapters are added, and what has a C kernel of its own is replaced by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hearthd.bundle import NO_PLACES, AdapterPlaces
+from hearthd.models.dsl.composite import inlined
+from hearthd.models.dsl.graph import Graph, Tensor, deduplicated
+from hearthd.models.dsl.kernel_rules import KERNEL_RULES
+from hearthd.models.dsl.merged_slices import with_merged_slices
+from hearthd.models.dsl.rewrite import rewritten
+from hearthd.models.dsl.stacked_heads import stacked_matrices, with_stacked_heads
+from hearthd.models.dsl.stored_weights import Weight, Weights, store_matrices, stored_graph
+from hearthd.models.lora.fusion import with_adapted_products
+from hearthd.models.lora.places import PlaceRewriter, Places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hearthd.models.dsl.storage import Storage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimized:
+    """Graphs after the rewrite.
+
+    graphs   in the order of those that were given
+    weights  what they read, in the order of the model's parameters
+    counts   for each graph, how often a rule was applied, by its name
+    unsupported  for each graph, the reason and the number of what a rule left as it is, by its name
+    adapters the places for LoRA adapters
+    """
+
+    graphs: tuple[Graph, ...]
+    weights: tuple[Weight, ...]
+    counts: tuple[Mapping[str, int], ...]
+    unsupported: tuple[Mapping[str, tuple[str, int]], ...]
+    adapters: AdapterPlaces = NO_PLACES
+
+
+def optimized(
+    graphs: Sequence[Graph],
+    parameters: Mapping[str, Tensor],
+    *,
+    storage: Callable[[str], Storage],
+    kernels: bool,
+    places: Places | None = None,
+    activation_bits: int = 16,
+) -> Optimized:
+    """Rewrite the graphs of one model, which share their weights.
+
+    parameters  every weight of the model, by name
+    storage     how the matrix of a parameter is stored, by its name
+    kernels     whether norms, RoPE and attention also use C kernels
+    places      for LoRA adapters, in some of the graphs
+    activation_bits  to which products with matrices of integers round activations, 16 or 8
+
+    Raises TypeRuleError for a matrix that cannot be stored so.
+    """
+    weights = Weights(parameters)
+
+    def storage_of(matrix: Tensor) -> Storage:
+        return storage(next(iter(weights.stored(matrix).sources)))
+
+    stacks = stacked_matrices(graphs, weights, storage_of)
+    stacked = [with_stacked_heads(graph, stacks, weights) for graph in graphs]
+    adapters = NO_PLACES
+    if places is not None:
+        rewriter = PlaceRewriter(weights, places, [graph for graph, _ in stacked])
+        stacked = [(rewriter.rewritten(graph), count) for graph, count in stacked]
+        adapters = rewriter.result()
+    store_matrices([graph for graph, _ in stacked], weights, storage_of)
+    done, counts, unsupported = [], [], []
+    for graph, count in stacked:
+        graph, read = stored_graph(graph, weights, activation_bits)
+        graph = with_merged_slices(graph)
+        rewrite = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
+        graph, adapted = with_adapted_products(rewrite.graph, weights.parameters())
+        done.append(deduplicated(inlined(graph)))
+        counts.append(count + read + rewrite.counts + adapted)
+        unsupported.append(rewrite.unsupported)
+    return Optimized(
+        graphs=tuple(done),
+        weights=weights.read_by(done),
+        counts=tuple(counts),
+        unsupported=tuple(unsupported),
+        adapters=adapters,
+    )

@@ -1,0 +1,1 @@
+"""Sampling: penalties, cut-offs and a constraint of a grammar turn logits into the next token."""

@@ -1,0 +1,189 @@
+"""From a request for text to a request to the engine.
+
+Prompts become token ids, grammars become constraints, and texts in the sampling options become
+token ids. The engine handles no text; this layer handles no HTTP and no slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from hearthd.server.completions.completion import Completion
+from hearthd.server.engine.generation import Embedded, EmbedRequest, Failed, Request
+from hearthd.server.errors import Draining, GenerationFailed
+from hearthd.text.answer import EmbeddedText
+from hearthd.text.errors import ContextExceeded, InvalidRequest
+from hearthd.text.grammars.answer_constraint import AnswerRules, Constraints
+from hearthd.text.grammars.call_grammar import CallGrammars
+from hearthd.text.sampling_text import SamplingText
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from numpy.typing import NDArray
+
+    from hearthd.sampling.constraint import Constraint
+    from hearthd.sampling.options import SamplingOptions
+    from hearthd.server.engine.backend import Backend
+    from hearthd.server.engine.generation import AdapterUse
+    from hearthd.text.answer import Ended
+    from hearthd.text.text_request import TextRequest
+    from hearthd.text.tokenizer import Tokenizer
+
+
+# As short as llama-server's seeds, so that every client can send one back.
+_RANDOM_SEEDS = 2**32
+
+
+class Completer:
+    """Starts completions on a backend whose model has `vocab_size` ids and `context` positions.
+
+    `eos` are the ids that end an answer.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        tokenizer: Tokenizer,
+        *,
+        vocab_size: int,
+        context: int,
+        eos: Collection[int],
+        pooling: Literal["mean", "last"] = "mean",
+    ) -> None:
+        self._constraints = Constraints(tokenizer, vocab_size=vocab_size, ends=eos)
+        self._call_grammars = CallGrammars(self._constraints.grammars, tokenizer)
+        self._sampling = SamplingText(tokenizer, vocab_size=vocab_size)
+        self._backend = backend
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._context = context
+        self._ends = frozenset(eos)
+        self._pooling: Literal["mean", "last"] = pooling
+
+    async def begin(
+        self,
+        request: TextRequest,
+        on_end: Callable[[Ended], None],
+        adapter: AdapterUse | None = None,
+    ) -> Completion:
+        """Check a request and submit it; raises InvalidRequest, QueueFull or Unavailable.
+
+        `on_end` is called once, when the completion is closed.
+        """
+        accepted = time.monotonic()
+        prompt = await self._prompt_ids(request.prompt, request.field)
+        # To score a prompt, the model generates it again: all but its first token are forced.
+        forced = prompt[1:] if request.score_prompt else ()
+        for token in forced:
+            if token in self._ends or token in request.stop_token_ids:
+                raise InvalidRequest(
+                    field=request.field,
+                    got=token,
+                    expected="no token that ends an answer, to report log-probabilities",
+                )
+        sampling, constraint = await asyncio.to_thread(self._resolve, request, forced)
+        max_tokens = self._context if request.max_tokens is None else request.max_tokens
+        if not forced and not max_tokens:
+            raise InvalidRequest(field="max_tokens", got=0, expected="1 for a prompt of one token")
+        seed = secrets.randbelow(_RANDOM_SEEDS) if request.seed is None else request.seed
+        generation = self._backend.submit(
+            Request(
+                prompt=prompt[:1] if forced else prompt,
+                max_tokens=len(forced) + max_tokens,
+                sampling=sampling,
+                seed=seed,
+                deadline=_deadline(accepted, request.timeout_ms),
+                cache_prompt=request.cache_prompt,
+                constraint=constraint,
+                progress=request.return_progress,
+                adapter=adapter,
+            )
+        )
+        return Completion(
+            generation,
+            self._tokenizer,
+            request,
+            prompt=prompt,
+            seed=seed,
+            on_end=on_end,
+        )
+
+    async def embed(
+        self, text: str | tuple[int, ...], field: str, adapter: AdapterUse | None = None
+    ) -> EmbeddedText:
+        """Embed a text or its token ids; raises as `begin`, and GenerationFailed or Draining."""
+        if self._pooling == "last" and isinstance(text, str) and text:
+            # The last token is the one that the tokenizer puts behind a text.
+            text = await asyncio.to_thread(self._tokenizer.encode_whole, text)
+        ids = await self._prompt_ids(text, field)
+        state: NDArray[np.float32] | None = None
+        request = EmbedRequest(prompt=ids, pooling=self._pooling, adapter=adapter)
+        with self._backend.submit(request) as generation:
+            async for event in generation.events():
+                match event:
+                    case Embedded():
+                        state = event.state
+                    case Failed(message):
+                        raise GenerationFailed(message)
+        if state is None:
+            raise Draining("the server stopped before the answer was complete")
+        return EmbeddedText(unit(state), len(ids))
+
+    def _resolve(
+        self, request: TextRequest, forced: tuple[int, ...]
+    ) -> tuple[SamplingOptions, Constraint | None]:
+        """The request's sampling options and grammar in token ids; for any thread."""
+        sampling = self._sampling.resolve(
+            request.sampling,
+            logprobs=request.logprobs,
+            logit_bias=request.logit_bias,
+            dry_sequence_breakers=request.dry_sequence_breakers,
+        )
+        rules = AnswerRules(grammar=request.grammar)
+        if request.tools:
+            rules = self._call_grammars.rules(request.tools, request.grammar)
+        reasoning = request.reasoning
+        budget = reasoning is not None and reasoning.budget is not None
+        if not (rules.grammar or budget or forced):
+            return sampling, None
+        rules = replace(rules, reasoning=reasoning, forced=forced)
+        return sampling, self._constraints.constraint(rules)
+
+    async def _prompt_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
+        if len(prompt) == 0:
+            got = "" if isinstance(prompt, str) else "[]"
+            raise InvalidRequest(field=field, got=got, expected="at least one token")
+        if isinstance(prompt, str):
+            # A long text takes milliseconds, and the library releases the interpreter's lock.
+            ids = await asyncio.to_thread(self._tokenizer.encode, prompt)
+        else:
+            ids = prompt
+        for position, token in enumerate(ids):
+            if not 0 <= token < self._vocab_size:
+                raise InvalidRequest(
+                    field=field if isinstance(prompt, str) else f"{field}[{position}]",
+                    got=token,
+                    expected=f"token ids from 0 to {self._vocab_size - 1}",
+                )
+        if len(ids) >= self._context:
+            raise ContextExceeded(
+                field=field, tokens=len(ids), limit=self._context - 1, context=self._context
+            )
+        return ids
+
+
+def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The vector with length 1, or of zeros."""
+    length = np.linalg.norm(vector)
+    return vector / length if length else vector
+
+
+def _deadline(accepted: float, timeout_ms: int | None) -> float | None:
+    return None if timeout_ms is None else accepted + timeout_ms / 1e3

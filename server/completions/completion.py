@@ -1,0 +1,270 @@
+"""One accepted completion: the engine's tokens as pieces of text, to a stop string or the end.
+
+The engine handles no text, so this layer finds stop strings and cancels the generation there.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+from hearthd.server.engine.generation import (
+    Event,
+    Failed,
+    Finished,
+    Generation,
+    Prefilled,
+    Started,
+    Token,
+)
+from hearthd.server.errors import Draining, GenerationFailed, RulesFailed
+from hearthd.text.answer import (
+    AnswerSummary,
+    Ended,
+    Piece,
+    PromptProgress,
+    Timings,
+    TokenCandidate,
+    TokenLogprobs,
+)
+from hearthd.text.detokenize import Detokenizer, StopFilter
+from hearthd.text.reasoning import ReasoningFilter
+from hearthd.text.tool_calls.call_filter import CallFilter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from types import TracebackType
+
+    from hearthd.text.answer import FinishReason
+    from hearthd.text.text_request import TextRequest
+    from hearthd.text.tokenizer import Tokenizer
+
+
+class Completion:
+    """One accepted completion. Leaving its `with` block cancels the generation."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        tokenizer: Tokenizer,
+        request: TextRequest,
+        *,
+        prompt: tuple[int, ...],
+        seed: int,
+        on_end: Callable[[Ended], None],
+    ) -> None:
+        self._generation = generation
+        self._tokenizer = tokenizer
+        use = request.tools
+        calls = use.format if use else None
+        tags = request.reasoning.tags if request.reasoning else None
+        shown = (*(calls.special if calls else ()), *((tags.start, tags.end) if tags else ()))
+        self._detokenizer = Detokenizer(tokenizer, shown=shown)
+        self._reasoning = ReasoningFilter(request.reasoning)
+        self._reasoning_tokens = 0
+        self._filter = StopFilter((*request.stop, *(calls.stop if calls else ())))
+        self._request = request
+        self._reported = False  # whether a progress was sent
+        self._calls = CallFilter(calls, [tool.name for tool in use.tools] if use else ())
+        self._one_call = use is not None and not use.parallel
+        self._prompt_tokens = len(prompt)
+        # Tokens of the prompt that the model is yet to generate, to report their probabilities.
+        self._unscored = len(prompt) - 1 if request.score_prompt else 0
+        self._scored = None
+        if request.score_prompt:
+            self._scored = _prompt_text(request.prompt, prompt[0], tokenizer)
+        self._seed = seed
+        self._on_end: Callable[[Ended], None] | None = on_end
+        self._outcome: FinishReason | Literal["cancelled", "failed"] = "cancelled"
+        self._started: float | None = None
+        self._cached_tokens = 0
+        self._token_times: list[float] = []
+        self._drafted = self._accepted = 0
+
+    def __enter__(self) -> Completion:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._generation.__exit__(exc_type, error, trace)
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(
+                Ended(
+                    outcome=self._outcome,
+                    prompt_tokens=self._prompt_tokens,
+                    cached_tokens=self._cached_tokens,
+                    submitted=self._generation.submitted,
+                    started=self._started,
+                    token_times=tuple(self._token_times),
+                    drafted=self._drafted,
+                    accepted=self._accepted,
+                )
+            )
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The number of tokens of the prompt."""
+        return self._prompt_tokens
+
+    async def pieces(self) -> AsyncIterator[Piece | AnswerSummary]:
+        """The pieces of the answer, at most one token each, and at the end the summary.
+
+        After a stop string or id the engine continues until the `with` block is left.
+
+        Raises RulesFailed, GenerationFailed, or Draining when the server stopped before the end.
+        """
+        async for event in self._generation.events():
+            match event:
+                case Prefilled(at, tokens, cached_tokens):
+                    yield self._progress(at, tokens, cached_tokens)
+                case Started(at, cached_tokens):
+                    self._started, self._cached_tokens = at, cached_tokens
+                    for tokens in self._last_progress():
+                        yield self._progress(at, tokens, cached_tokens)
+                case Token() if event.id not in self._request.stop_token_ids:
+                    yield self._piece(event)
+                case Finished("cancelled"):
+                    raise Draining("the server stopped before the answer was complete")
+                case Failed(message, by_rules):
+                    self._outcome = "failed"
+                    raise RulesFailed(message) if by_rules else GenerationFailed(message)
+            if end := self._end_at(event):
+                for last in self._end(*end):
+                    yield last
+                return
+
+    def _piece(self, token: Token) -> Piece:
+        if self._unscored:
+            assert self._scored is not None, "made for prompts that are scored"
+            self._unscored -= 1
+            logprobs = self._logprobs(token, self._scored.position)
+            self._scored.push(token.id)
+            return Piece(text="", token_ids=(), logprobs=logprobs)
+        self._token_times.append(token.at)
+        self._drafted, self._accepted = token.drafted, token.accepted
+        logprobs = self._logprobs(token, self._detokenizer.position)
+        inside = self._reasoning.inside
+        reasoning, text = self._reasoning.push(self._filter.push(self._detokenizer.push(token.id)))
+        self._reasoning_tokens += inside or self._reasoning.inside
+        text, calls = self._calls.push(text)
+        return Piece(
+            text=text,
+            token_ids=(token.id,),
+            logprobs=logprobs,
+            calls=calls,
+            reasoning=reasoning,
+            timings=self._timings() if self._request.timings_per_token else None,
+        )
+
+    def _last_progress(self) -> tuple[int, ...]:
+        """The events after the prompt has been read: first the cached tokens, unless reported."""
+        if not self._request.return_progress:
+            return ()
+        first = () if self._reported else (self._cached_tokens,)
+        return (*first, self._prompt_tokens)
+
+    def _progress(self, started: float, tokens: int, cached_tokens: int) -> Piece:
+        self._reported = True
+        progress = PromptProgress(
+            total=self._prompt_tokens,
+            cache=cached_tokens,
+            processed=tokens,
+            time_ms=1e3 * (time.monotonic() - started),
+        )
+        return Piece(text="", token_ids=(), logprobs=(), progress=progress)
+
+    def _end_at(self, event: Event) -> tuple[str, FinishReason] | None:
+        """The rest of the text and the reason if the answer ends at an event, or None."""
+        match event:
+            case Token() if event.id in self._request.stop_token_ids:
+                return self._rest(), "stop"
+            case Token() if self._filter.stopped or (self._one_call and self._calls.count):
+                return "", "stop"
+            case Finished("stop" | "length" | "timeout" as reason):
+                rest = self._rest()
+                return rest, "stop" if self._filter.stopped else reason
+        return None
+
+    def _rest(self) -> str:
+        """The text that was held back because it could have become a stop string."""
+        return self._filter.push(self._detokenizer.flush()) + self._filter.flush()
+
+    def _end(self, rest: str, reason: FinishReason) -> Iterator[Piece | AnswerSummary]:
+        """The remaining text and calls, and the summary."""
+        reasoning, text = self._reasoning.push(rest)
+        more_reasoning, more_text = self._reasoning.flush()
+        reasoning, text = reasoning + more_reasoning, text + more_text
+        text, calls = self._calls.push(text)
+        held, more = self._calls.flush()
+        text, calls = text + held, calls + more
+        if text or calls or reasoning:
+            yield Piece(text=text, token_ids=(), logprobs=(), calls=calls, reasoning=reasoning)
+        yield self._summary("tool_calls" if self._calls.count and reason == "stop" else reason)
+
+    def _logprobs(self, token: Token, offset: int) -> tuple[TokenLogprobs, ...]:
+        if token.logprobs is None:
+            return ()
+        chosen = self._candidate(token.id, token.logprobs.chosen)
+        top = tuple(self._candidate(*top) for top in token.logprobs.top)
+        return (TokenLogprobs(chosen, top, offset),)
+
+    def _candidate(self, id_: int, logprob: float) -> TokenCandidate:
+        names = self._tokenizer
+        return TokenCandidate(id_, names.name(id_), names.bytes_of(id_), logprob)
+
+    def _timings(self) -> Timings:
+        times = self._token_times
+        submitted = self._generation.submitted
+        started = submitted if self._started is None else self._started
+        # An answer without tokens spent all its time in the prefill.
+        first, last = (times[0], times[-1]) if times else (time.monotonic(),) * 2
+        prefill_ms, decode_ms = 1e3 * (first - started), 1e3 * (last - first)
+        read, decoded = self._prompt_tokens - self._cached_tokens, len(times) - 1
+        speed = 1e3 * decoded / decode_ms if decode_ms else None
+        return Timings(
+            queue_ms=1e3 * (started - submitted),
+            prefill_ms=prefill_ms,
+            decode_ms=decode_ms,
+            tokens_per_second=speed,
+            cache_n=self._cached_tokens,
+            prompt_n=read,
+            prompt_ms=prefill_ms,
+            prompt_per_token_ms=prefill_ms / read if read else 0.0,
+            prompt_per_second=1e3 * read / prefill_ms if prefill_ms else 0.0,
+            predicted_n=len(times),
+            predicted_ms=decode_ms,
+            predicted_per_token_ms=decode_ms / decoded if decoded > 0 else 0.0,
+            predicted_per_second=speed or 0.0,
+            draft_n=self._drafted,
+            draft_n_accepted=self._accepted,
+        )
+
+    def _summary(self, reason: FinishReason) -> AnswerSummary:
+        self._outcome = reason
+        return AnswerSummary(
+            finish_reason=reason,
+            stop_string=self._filter.stop_string,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
+            completion_tokens=len(self._token_times),
+            timings=self._timings(),
+            reasoning_tokens=self._reasoning_tokens,
+            seed=self._seed,
+        )
+
+
+def _prompt_text(prompt: str | tuple[int, ...], first: int, tokenizer: Tokenizer) -> Detokenizer:
+    """The text of a prompt after its first token, which a client reads as it wrote it."""
+    if not isinstance(prompt, str):
+        text = Detokenizer(tokenizer)
+        text.push(first)
+        return text
+    text = Detokenizer(tokenizer, shown=tokenizer.special_token_names)
+    if prompt.startswith(tokenizer.name(first)):  # otherwise the tokenizer added it
+        text.push(first)
+    return text

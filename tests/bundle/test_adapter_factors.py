@@ -1,0 +1,62 @@
+"""Adapters as integers: what a program computes with them is near what PEFT's files say."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from hearthd.bundle import AdapterArray, AdapterPlaces, NotABundle
+from hearthd.bundle.lora.adapter_factors import AdapterFactors, read_factors
+from hearthd.bundle.lora.adapter_folder import TENSORS
+from tests.server import adapter_folders as folders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+SMALL = dataclasses.replace(
+    folders.PLACES,
+    arrays=(
+        AdapterArray(name="a", shape=(2, folders.RANK, folders.COLUMNS), dtype="i8"),
+        AdapterArray(name="b", shape=(2, 2, folders.RANK // 4, 64), dtype="i8"),
+        AdapterArray(name="b_scale", shape=(2, 2, 16), dtype="f16"),
+    ),
+)
+
+
+def product_of(factors: AdapterFactors) -> NDArray[np.float64]:
+    """Scale * B A, (rows, columns), of the integers."""
+    a, b, b_scale = (array.astype(np.float64) for array in factors.arrays)
+    blocks, fours, _ = b.shape
+    by_output = b.reshape(blocks, fours, 16, 4).transpose(0, 2, 1, 3).reshape(-1, folders.RANK)
+    outputs = by_output * b_scale.reshape(-1, 1)
+    product: NDArray[np.float64] = factors.scale * outputs @ a
+    return product[: folders.ROWS]
+
+
+@pytest.mark.parametrize("size", [1e-20, 1e-3, 1.0, 1e10])
+@pytest.mark.parametrize("rank", [folders.RANK, 2])
+def test_integers_are_near_the_factors(tmp_path: Path, size: float, rank: int) -> None:
+    tensors: dict[str, Any] = folders.tensors(3, rank)
+    tensors[folders.A][0] *= 100  # a row does not make the others coarse
+    tensors[folders.B] *= np.float32(size)
+    tensors[folders.B][3] *= np.float32(1e-3)
+    tensors[folders.B][5] = 0
+    folder = folders.write(tmp_path / "adapter", tensors, rank=rank, alpha=3.0)
+    stored = load_file(folder / TENSORS)
+    expected = 3.0 / rank * stored[folders.B].astype(np.float64) @ stored[folders.A]
+    product = product_of(read_factors(folder, SMALL))
+    assert not product[5].any()
+    errors = np.abs(product - expected).max(axis=1)
+    assert (errors <= 0.015 * np.abs(expected).max(axis=1)).all()
+
+
+def test_integers_need_scales() -> None:
+    for arrays in (SMALL.arrays[:2], (*SMALL.arrays[:2], folders.PLACES.arrays[0])):
+        with pytest.raises(NotABundle, match="outside of an array"):
+            AdapterPlaces(count=2, rank=folders.RANK, arrays=arrays, matrices=SMALL.matrices)

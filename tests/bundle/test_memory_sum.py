@@ -1,0 +1,99 @@
+"""The memory sum: what is admitted always fits the limit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearthd.bundle import Footprint, Memory, NotABundle, NotEnoughMemory, megabytes
+
+SIZES = st.integers(0, 10**10)
+MEMORIES = st.builds(
+    Memory,
+    vocab_size=st.integers(1, 300_000),
+    context=st.integers(1, 200_000),
+    weights=SIZES,
+    slot=SIZES,
+    adapters=SIZES,
+    block=st.integers(1, 10**8),
+    steps=st.dictionaries(st.integers(1, 16), SIZES, min_size=1),
+)
+SLOTS = st.integers(1, 20)
+LIMITS = st.integers(0, 10**12)
+
+
+@given(MEMORIES, SLOTS, SIZES)
+def test_the_parts_add_up_to_the_sum(memory: Memory, slots: int, cache: int) -> None:
+    parts = dict(memory.parts(slots, cache))
+    assert sum(parts.values()) == memory.needed(slots, cache)
+    assert parts["slots"] == slots * memory.slot
+    assert parts["prefix cache"] == cache
+    assert parts["weights"] == memory.weights
+
+
+@given(MEMORIES, SLOTS, SIZES, st.integers(0, 5), SIZES)
+def test_a_larger_part_makes_a_larger_sum(
+    memory: Memory, slots: int, cache: int, more: int, bytes_: int
+) -> None:
+    needed = memory.needed(slots, cache)
+    assert memory.needed(slots + more, cache) >= needed
+    assert memory.needed(slots, cache + bytes_) == needed + bytes_
+    assert replace(memory, weights=memory.weights + bytes_).needed(slots, cache) == needed + bytes_
+
+
+@given(MEMORIES, LIMITS, SLOTS, SIZES)
+def test_what_is_admitted_fits_and_one_slot_more_does_not(
+    memory: Memory, limit: int, slots: int, cache: int
+) -> None:
+    if memory.needed(1) > limit:
+        with pytest.raises(NotEnoughMemory, match="is not enough: one slot needs"):
+            memory.admit(limit, slots=slots, prefix_cache=cache)
+        return
+    admitted = memory.admit(limit, slots=slots, prefix_cache=cache)
+    assert 1 <= admitted.slots <= slots
+    assert memory.needed(admitted.slots, admitted.prefix_cache) <= limit
+    assert admitted.slots == slots or memory.needed(admitted.slots + 1) > limit
+    assert admitted.prefix_cache == 0 or memory.block <= admitted.prefix_cache <= cache
+
+
+@given(MEMORIES, SLOTS, SIZES)
+def test_a_limit_of_exactly_the_sum_admits_everything(
+    memory: Memory, slots: int, cache: int
+) -> None:
+    admitted = memory.admit(memory.needed(slots, cache), slots=slots, prefix_cache=cache)
+    assert admitted.slots == slots
+    assert admitted.prefix_cache == (cache if cache >= memory.block else 0)
+
+
+@given(MEMORIES, LIMITS, LIMITS)
+def test_a_higher_limit_admits_no_less(memory: Memory, first: int, second: int) -> None:
+    low, high = sorted((first, second))
+    if memory.needed(1) <= low:
+        slots = [memory.admit(n, slots=20, prefix_cache=0).slots for n in (low, high)]
+        assert slots == sorted(slots)
+
+
+@given(MEMORIES, SLOTS, SIZES)
+def test_the_formula_names_the_sum_and_every_part(memory: Memory, slots: int, cache: int) -> None:
+    whole, _, parts = memory.formula(slots, cache).partition(" MB = ")
+    assert whole == megabytes(memory.needed(slots, cache))
+    words = re.findall(r"(?:^|\+ )([a-z ]+) ([\d,.]+)", parts)
+    assert dict(words) == {name: megabytes(n) for name, n in memory.parts(slots, cache) if n}
+
+
+def test_megabytes_are_rounded_up() -> None:
+    assert [megabytes(size) for size in (0, 1, 100_000, 100_001, 1_234_500_000)] == [
+        "0.0", "0.1", "0.1", "0.2", "1,234.5",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["laid_out", "read", "looked_up", "decode_1"])
+def test_a_negative_size_is_named(name: str) -> None:
+    sizes = {"laid_out": 1, "read": 1, "looked_up": 1, "decode_1": 1} | {name: -1}
+    decode = sizes.pop("decode_1")
+    with pytest.raises(NotABundle, match=rf"footprint\.{name}: got -1, expected a size"):
+        Footprint(**sizes, calls={"decode_1": decode})

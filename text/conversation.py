@@ -1,0 +1,161 @@
+"""A conversation in the form of the text layer: every surface converts its messages to it once."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.tool_calls.tools import ToolChoice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hearthd.text.templates.chat_template import TemplateMessage
+    from hearthd.text.tool_calls.tools import Tool
+
+MediaKind: TypeAlias = Literal["image", "audio", "file"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Media:
+    """An image, sound or a file in a message, which no model can read yet.
+
+    field  path of the part in the client's request, for errors
+    """
+
+    kind: MediaKind
+    field: str
+
+
+Part: TypeAlias = str | Media
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierCall:
+    """A tool call in an earlier message from the model."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(kw_only=True)
+class Message:
+    """A message.
+
+    name       of the author, for templates that use it
+    reasoning  of the model before its answer
+    calls      of tools, by the model
+    """
+
+    role: Literal["system", "developer", "user", "assistant"]
+    parts: Sequence[Part] = ()
+    name: str = ""
+    reasoning: str = ""
+    calls: list[EarlierCall] = dataclasses.field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolResult:
+    """The result of a tool call.
+
+    call_id  id of the call in an earlier message
+    field    path of the id in the client's request, for errors
+    """
+
+    call_id: str
+    parts: Sequence[Part]
+    field: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """Messages, oldest first, after which the model generates the next one.
+
+    tools   that the model may call
+    choice  among the tools
+    field   name of the messages in the client's request, for errors
+    """
+
+    messages: Sequence[Message | ToolResult]
+    tools: Sequence[Tool] = ()
+    choice: ToolChoice = dataclasses.field(default_factory=ToolChoice)
+    field: str = "messages"
+
+    @property
+    def visible_tools(self) -> Sequence[Tool]:
+        """The tools that the model sees."""
+        return () if self.choice.mode == "none" else self.tools
+
+    @property
+    def can_be_continued(self) -> bool:
+        """Whether the last message is a text from the model."""
+        last = self.messages[-1] if self.messages else None
+        return isinstance(last, Message) and last.role == "assistant" and not last.calls
+
+    def as_template(self) -> list[TemplateMessage]:
+        """The messages in the form of chat templates; raises InvalidRequest.
+
+        The parts of a message are one text, and a tool's result has the tool's name.
+        """
+        if not self.messages:  # such as a list of reasoning without a text
+            raise InvalidRequest(field=self.field, got="none", expected="at least one message")
+        names: dict[str, str] = {}
+        converted = []
+        for message in self.messages:
+            if isinstance(message, ToolResult):
+                converted.append(_result(message, names))
+            else:
+                converted.append(_message(message))
+                names |= {call.id: call.name for call in message.calls}
+        return converted
+
+
+def _message(message: Message) -> TemplateMessage:
+    converted: TemplateMessage = {"role": message.role, "content": _text(message.parts)}
+    if message.name:
+        converted["name"] = message.name
+    if message.reasoning:
+        converted["reasoning_content"] = message.reasoning
+    if message.calls:
+        converted["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in message.calls
+        ]
+    return converted
+
+
+def _result(result: ToolResult, names: Mapping[str, str]) -> TemplateMessage:
+    """The message of a result; `names` are those of the tools called so far, by the call's id."""
+    if result.call_id not in names:
+        raise InvalidRequest(
+            field=result.field,
+            got=result.call_id,
+            expected="the id of a call in an earlier message",
+        )
+    return {
+        "role": "tool",
+        "content": _text(result.parts),
+        "name": names[result.call_id],
+        "tool_call_id": result.call_id,
+    }
+
+
+def _text(parts: Sequence[Part]) -> str:
+    """The parts as one text; raises InvalidRequest for anything else than text."""
+    texts = []
+    for part in parts:
+        if isinstance(part, Media):
+            raise InvalidRequest(
+                field=part.field,
+                got=part.kind,
+                expected="text: the model cannot read images, sound and files",
+            )
+        texts.append(part)
+    return "\n".join(texts)

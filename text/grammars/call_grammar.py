@@ -1,0 +1,98 @@
+"""The grammars of answers that can be tool calls.
+
+If an answer must be a call, or a call or JSON, its grammar applies from the first token. If it may
+also be any text, the grammar applies from the text that begins a call.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.grammars.answer_constraint import AnswerRules, Trigger
+from hearthd.text.grammars.grammar import Grammar, side_grammar
+from hearthd.text.tool_calls.call_format import Signature, UnsupportedSchema
+
+if TYPE_CHECKING:
+    from hearthd.text.grammars.grammar import Grammars
+    from hearthd.text.tokenizer import Tokenizer
+    from hearthd.text.tool_calls.tools import Tool, ToolUse
+
+_ANY_OBJECT = '{"type": "object"}'
+_NO_ARGUMENTS = '{"type": "object", "properties": {}}'
+
+
+class CallGrammars:
+    """Makes the rules of answers that can call tools; for any thread."""
+
+    def __init__(self, grammars: Grammars, tokenizer: Tokenizer) -> None:
+        self._grammars = grammars
+        self._tokenizer = tokenizer
+
+    def rules(self, use: ToolUse, answer: Grammar | None) -> AnswerRules:
+        """The rules of an answer that may be calls, or match `answer`.
+
+        Raises InvalidRequest for a strict tool whose schema cannot be enforced.
+        """
+        start = "start: calls"
+        if answer is not None and not use.required:
+            start = "start: calls | @answer"
+        lark = f"{start}\n{self._calls(use)}"
+        parts = [json.dumps({"name": "calls", "lark_grammar": lark})]
+        if answer is not None and not use.required:
+            self._grammars.rules(answer)  # reports errors at the field of the answer
+            parts.append(side_grammar(answer, "answer"))
+        json_only = use.format.json and (len(parts) == 1 or (answer is not None and answer.json))
+        grammar = Grammar(
+            "json_calls" if json_only else "calls",
+            f'{{"grammars": [{", ".join(parts)}]}}',
+            field="tools",
+        )
+        if use.required or answer is not None:
+            return AnswerRules(grammar=grammar)
+        return AnswerRules(
+            grammar=grammar,
+            trigger=Trigger(pattern=use.format.trigger, only_first=use.format.only_first),
+        )
+
+    def _calls(self, use: ToolUse) -> str:
+        signatures = [
+            Signature(name=tool.name, schema=self._schema(tool), strict=tool.strict)
+            for tool in use.tools
+        ]
+        try:
+            return use.format.lark(signatures, self._quote, parallel=use.parallel)
+        except UnsupportedSchema as error:
+            field = next(tool.field for tool in use.tools if tool.name == error.tool)
+            raise InvalidRequest(
+                field=field, got="a strict tool", expected=f"another schema: {error}"
+            ) from error
+
+    def _schema(self, tool: Tool) -> str:
+        """The schema as llguidance can enforce it: at least partly, unless the tool is strict."""
+        parameters = _NO_ARGUMENTS
+        if tool.parameters and (given := json.loads(tool.parameters)):
+            parameters = json.dumps({"type": "object", **given}, ensure_ascii=False)
+        schema = Grammar("json_schema", parameters, tool.field)
+        attempts = [schema]
+        if not tool.strict:
+            attempts += [
+                replace(schema, type="partial_schema"),
+                Grammar("json_schema", _ANY_OBJECT, tool.field),
+            ]
+        for attempt in attempts:
+            try:
+                self._grammars.rules(attempt)
+            except InvalidRequest:
+                if attempt is attempts[-1]:
+                    raise
+            else:
+                break
+        text: str = json.dumps(json.loads(side_grammar(attempt, "arguments"))["json_schema"])
+        return text
+
+    def _quote(self, text: str) -> str:
+        token = self._tokenizer.special_id(text)
+        return json.dumps(text) if token is None else f"<[{token}]>"

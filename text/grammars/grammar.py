@@ -1,0 +1,337 @@
+"""Constrain an answer to JSON, a JSON Schema, a regex, a grammar or a list of choices.
+
+llguidance determines the tokens that keep an answer within its grammar. A feature that it does not
+support is rejected by name, never ignored. `Rules` implements the sampler's Constraint.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import llguidance
+import numpy as np
+from typing_extensions import override
+
+from hearthd.sampling.constraint import Constraint, ConstraintFailed
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.grammars.gbnf import gbnf_to_lark, is_gbnf
+from hearthd.text.grammars.schema_dialect import (
+    InexactSchema,
+    translated_schema,
+    with_translated_schemas,
+)
+from hearthd.text.grammars.schema_rewrites import rewritten
+from hearthd.text.grammars.unique_keys import JsonTokens, UniqueKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from numpy.typing import NDArray
+
+    from hearthd.text.tokenizer import Tokenizer
+    from hearthd.text.words import Words
+
+# A partial_schema is a JSON Schema whose unsupported keywords are ignored; calls are a grammar in
+# llguidance's own format, and json_calls one of calls whose objects are JSON.
+GrammarType = Literal[
+    "json_object", "json_schema", "partial_schema", "regex", "lark", "choice", "calls", "json_calls"
+]
+_CALL_TYPES = frozenset(("calls", "json_calls"))
+_JSON_TYPES = frozenset(("json_object", "json_schema", "partial_schema", "json_calls"))
+
+_MAX_BYTES = 2**16  # of a grammar's text
+_MAX_CALLS_BYTES = 2**19
+_CACHED_GRAMMARS = 32
+_NO_TOKEN = "it allows no next token"
+_MAX_CHARACTER_BYTES = 4  # of UTF-8
+_MAX_SHOWN = 200  # characters of a grammar or message in an error
+# As in llama.cpp (common/json-schema-to-grammar.cpp): without a limit, small models write white
+# space without end.
+_SPACE = r"( |\n{1,2}[ \t]{0,20})?"
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A grammar as the client wrote it.
+
+    value  a schema as JSON, a regex, a Lark grammar, or choices as JSON; empty for json_object
+    field  name of the request's field, for errors
+    """
+
+    type: GrammarType
+    value: str = ""
+    field: str = field(default="grammar", compare=False)
+
+    @property
+    def json(self) -> bool:
+        """Whether every object in the text is JSON."""
+        return self.type in _JSON_TYPES
+
+
+class Rules(Constraint):
+    """The state of one answer in its grammar: a Constraint of the sampler."""
+
+    finished = False
+
+    def __init__(
+        self,
+        matcher: llguidance.LLMatcher,
+        vocabulary: _Vocabulary,
+        ends: NDArray[np.int64],
+        keys: UniqueKeys | None,
+    ) -> None:
+        self._matcher = matcher
+        self._vocabulary = vocabulary
+        self._ends = ends
+        self._keys = keys
+        self._allowed = self._next()
+
+    @override
+    def allowed(self) -> NDArray[np.bool_]:
+        return self._allowed
+
+    @override
+    def accept(self, token: int) -> None:
+        self._matcher.consume_token(token)
+        self._read(self._vocabulary.words[token])
+        self._allowed = self._next()
+
+    def feed(self, text: bytes, tokens: Sequence[int]) -> bool:
+        """Take bytes and then tokens; return whether the grammar allows them.
+
+        If it does not, the state is unchanged. Raises ConstraintFailed.
+        """
+        matcher = self._matcher.deep_copy()
+        begun = list(self._vocabulary.tokenizer.tokenize_bytes(text)) if text else []
+        if not matcher.consume_tokens([*begun, *tokens]):
+            return False
+        self._matcher = matcher
+        self._read(text + b"".join(self._vocabulary.words[token] for token in tokens))
+        self._allowed = self._next()
+        return True
+
+    def _read(self, text: bytes) -> None:
+        if self._keys:
+            self._keys.accept(text)
+
+    def _next(self) -> NDArray[np.bool_]:
+        allowed = self._vocabulary.allowed(self._matcher)
+        if self._keys:
+            self._keys.restrict(allowed, self._matcher)
+        more = np.count_nonzero(allowed) > np.count_nonzero(allowed[self._ends])
+        self.finished = not more and self._matcher.is_accepting()
+        if not more and not self.finished:
+            raise ConstraintFailed(f"grammar: {_NO_TOKEN}")
+        return allowed
+
+
+class Grammars:
+    """Compile grammars for a model with `vocab_size` ids, of which `ends` end an answer.
+
+    The first grammar takes one or two seconds more, to index the vocabulary.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, vocab_size: int, ends: Collection[int]) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._ends = np.array(sorted(ends), np.int64)
+        self._lock = threading.Lock()
+        self._vocabulary: _Vocabulary | None = None
+        self._compiled = functools.lru_cache(maxsize=_CACHED_GRAMMARS)(self._compile)
+
+    def rules(self, grammar: Grammar) -> Rules:
+        """The state of an empty answer; for any thread. Raises InvalidRequest."""
+        size = len(grammar.value.encode())
+        limit = _MAX_CALLS_BYTES if grammar.type in _CALL_TYPES else _MAX_BYTES
+        if size > limit:
+            raise _invalid(grammar, f"at most {limit} bytes", got=f"{size} bytes")
+        if not self._ends.size:
+            raise _invalid(
+                grammar, "no grammar, because this model has no token that ends an answer"
+            )
+        try:
+            matcher = self._compiled(grammar).deep_copy()
+            assert self._vocabulary is not None
+            keys = self._vocabulary.unique_keys() if grammar.json else None
+            rules = Rules(matcher, self._vocabulary, self._ends, keys)
+        except InexactSchema as error:
+            raise _invalid(grammar, str(error)) from error
+        except (ValueError, ConstraintFailed) as error:
+            raise _invalid(grammar, _expected(str(error))) from error
+        if rules.finished:
+            raise _invalid(grammar, "a grammar that allows more than the empty text")
+        return rules
+
+    def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
+        """The compiled grammar in its first state; raises ValueError."""
+        with self._lock:
+            if self._vocabulary is None:
+                self._vocabulary = _vocabulary(self._tokenizer, self._vocab_size, self._ends)
+        # The parser's state does not help the client.
+        limits = llguidance.LLParserLimits(verbose_errors=False)
+        tokenizer = self._vocabulary.tokenizer
+        matcher = llguidance.LLMatcher(tokenizer, _text(grammar), log_level=0, limits=limits)
+        if matcher.is_error():
+            named = matcher
+            if grammar.type == "json_schema":  # the error names the keyword that was rewritten
+                plain = _from_schema(translated_schema(grammar.value))
+                named = llguidance.LLMatcher(tokenizer, plain, log_level=0)
+            raise ValueError(named.get_error() or matcher.get_error())
+        return matcher
+
+
+class _Words:
+    """A tokenizer in the form that llguidance expects: the bytes of each id, and an encoder."""
+
+    def __init__(self, tokenizer: Tokenizer, size: int, ends: Collection[int]) -> None:
+        self.tokens = tokenizer.words.resized(size)
+        # Ids without text in an answer: those that end it, special tokens and gaps.
+        self.special_token_ids = [
+            id_
+            for id_, word in enumerate(self.tokens)
+            if not word or id_ in ends or tokenizer.is_silent(id_)
+        ]
+        self.eos_token_id = min(ends)
+        self.bos_token_id = None
+        self._tokenizer = tokenizer
+
+    def __call__(self, text: str) -> list[int]:
+        """The tokens of a text inside an answer: joined, their words are the text."""
+        ids = self._tokenizer.read(text, special=False, position="inside")
+        if b"".join(self.tokens[id_] for id_ in ids) == text.encode():
+            return list(ids)
+        # The tokenizer writes this text in another way: it composes characters, for example.
+        return [id_ for character in text for id_ in self._spelled(character)]
+
+    def _spelled(self, character: str) -> list[int]:
+        word = character.encode()
+        if (id_ := self._short.get(word)) is not None:
+            return [id_]
+        return [self._short[bytes([byte])] for byte in word if bytes([byte]) in self._short]
+
+    @functools.cached_property
+    def _short(self) -> dict[bytes, int]:
+        """The tokens of at most one character."""
+        special = frozenset(self.special_token_ids)
+        return {
+            word: id_
+            for id_, word in enumerate(self.tokens)
+            if len(word) <= _MAX_CHARACTER_BYTES and id_ not in special
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Vocabulary:
+    """llguidance's index of a vocabulary.
+
+    words   the bytes of each id
+    usable  bool (V,): not the gaps, which llguidance may allow in place of a special token
+    json    the tokens that matter for the keys of JSON objects
+    """
+
+    tokenizer: llguidance.LLTokenizer
+    words: Words
+    usable: NDArray[np.bool_]
+    json: JsonTokens
+
+    def allowed(self, matcher: llguidance.LLMatcher) -> NDArray[np.bool_]:
+        """The ids that a grammar allows next, bool (V,); raises ConstraintFailed."""
+        bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        if matcher.is_error():
+            raise ConstraintFailed(f"grammar: {_reason(matcher.get_error())}")
+        allowed = np.unpackbits(bits, count=self.usable.size, bitorder="little").view(np.bool_)
+        allowed &= self.usable
+        return allowed
+
+    def unique_keys(self) -> UniqueKeys:
+        """The state of an empty answer."""
+        return UniqueKeys(self.json, self.allowed)
+
+
+def _vocabulary(tokenizer: Tokenizer, size: int, ends: NDArray[np.int64]) -> _Vocabulary:
+    words = _Words(tokenizer, size, frozenset(ends.tolist()))
+    # Slices would speed up the first masks of an answer, but take twice as long to build.
+    indexed = llguidance.LLTokenizer(
+        llguidance.TokenizerWrapper(words), n_vocab=size, eos_token=ends.tolist(), slices=[]
+    )
+    usable = words.tokens.lengths > 0
+    usable[ends] = True
+    return _Vocabulary(
+        tokenizer=indexed,
+        words=words.tokens,
+        usable=usable,
+        json=JsonTokens(words.tokens, ends=ends),
+    )
+
+
+def _text(grammar: Grammar) -> str:
+    """The grammar in llguidance's format; raises ValueError."""
+    make = llguidance.LLMatcher
+    match grammar.type:
+        case "json_object":
+            return _from_schema('{"type": "object"}')
+        case "json_schema":
+            return _from_schema(rewritten(translated_schema(grammar.value)))
+        case "partial_schema":
+            schema = translated_schema(grammar.value, lenient=True)
+            return _from_schema(rewritten(schema), lenient=True)
+        case "calls" | "json_calls":
+            return grammar.value
+        case "regex":
+            return make.grammar_from_regex(grammar.value)
+        case "choice":
+            # Lark's strings are JSON strings; json.dumps escapes characters that Lark cannot read.
+            choices = " | ".join(map(json.dumps, json.loads(grammar.value)))
+            return make.grammar_from_lark(f"start: {choices}")
+        case "lark":
+            if "x-guidance" in grammar.value:
+                raise ValueError("x-guidance is not allowed: it could turn checks off")
+            if is_gbnf(grammar.value):
+                return make.grammar_from_lark(gbnf_to_lark(grammar.value))
+            return make.grammar_from_lark(with_translated_schemas(grammar.value))
+
+
+def side_grammar(grammar: Grammar, name: str) -> str:
+    """A grammar that compiles, as JSON in llguidance's format, for use under a name in another."""
+    text = _text(grammar)
+    known = json.loads(text)["grammars"][0] if text.startswith("{") else {"lark_grammar": text}
+    return json.dumps({**known, "name": name})
+
+
+def _from_schema(schema: str, *, lenient: bool = False) -> str:
+    # Overrides take precedence over the schema's own "x-guidance".
+    return llguidance.LLMatcher.grammar_from_json_schema(
+        schema,
+        overrides={"lenient": lenient, "coerce_one_of": lenient, "whitespace_pattern": _SPACE},
+    )
+
+
+def _invalid(grammar: Grammar, expected: str, *, got: str | None = None) -> InvalidRequest:
+    got = grammar.value if got is None else got
+    return InvalidRequest(
+        field=grammar.field,
+        got=got if len(got) <= _MAX_SHOWN else got[:_MAX_SHOWN] + "...",
+        expected=expected,
+    )
+
+
+def _expected(message: str) -> str:
+    """The advice for a grammar with this error."""
+    if unsupported := re.search(r"Unimplemented keys: \[(.*)\]", message):
+        return f"a schema without {unsupported[1]}, which is not supported here"
+    return f"a valid grammar ({_reason(message)})"
+
+
+def _reason(message: str) -> str:
+    """A message of the library on one line, shortened."""
+    line = " ".join(message.split())
+    if "NoExtensionBias" in line:
+        return _NO_TOKEN
+    if "panic" in line:
+        return "it cannot be compiled"
+    return line if len(line) <= _MAX_SHOWN else line[:_MAX_SHOWN] + "..."

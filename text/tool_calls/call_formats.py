@@ -1,0 +1,37 @@
+"""Which form of tool calls a chat template describes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hearthd.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from hearthd.text.tool_calls.json_calls import (
+    GRANITE,
+    HERMES,
+    LLAMA_3,
+    MISTRAL,
+    MISTRAL_NAMED,
+    PHI,
+)
+
+if TYPE_CHECKING:
+    from hearthd.text.tool_calls.call_format import CallFormat
+
+# Texts of a template, all of which show a format. The first row that matches counts. None stands
+# for forms that are not supported: the XML of Qwen3-Coder and of GLM.
+_SIGNS: tuple[tuple[tuple[str, ...], CallFormat | None], ...] = (
+    (("<tool_call>", "<function="), None),
+    (("<tool_call>", "<arg_key>"), None),
+    (("<start_function_call>",), FUNCTION_GEMMA),
+    (("[TOOL_CALLS]", "[ARGS]"), MISTRAL_NAMED),
+    (("[TOOL_CALLS]",), MISTRAL),
+    (("<tool_call>",), HERMES),
+    (("<|start_of_role|>",), GRANITE),
+    (("<|tool|>",), PHI),
+    (("<|start_header_id|>", '"parameters"'), LLAMA_3),
+)
+
+
+def call_format(template: str) -> CallFormat | None:
+    """The format that a chat template uses, or None."""
+    return next((known for signs, known in _SIGNS if all(sign in template for sign in signs)), None)

@@ -1,0 +1,229 @@
+"""FunctionGemma's tool calls.
+
+<start_function_call>call:f{a:<escape>text<escape>,b:[1,true]}<end_function_call>
+
+Strings are between two special tokens, and the keys of objects are bare words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from hearthd.text.tool_calls.call_format import (
+    CallFormat,
+    Parsed,
+    ToolCall,
+    UnsupportedSchema,
+    tool_call,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hearthd.text.tool_calls.call_format import Signature
+
+_START, _END = "<start_function_call>", "<end_function_call>"
+_ESCAPE, _RESPONSE = "<escape>", "<start_function_response>"
+
+_CALL = re.compile(r"\s*call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
+_PART = re.compile(r"<escape>(.*?)<escape>|([^\[\]{},:<]+)(:?)", re.DOTALL)
+_LITERAL = re.compile(r"true|false|null|-?\d+(\.\d+)?([eE][+-]?\d+)?")
+
+
+class FunctionGemmaCalls(CallFormat):
+    """FunctionGemma's calls, each between two special tokens."""
+
+    starts = (_START,)
+    special = (_START, _END, _ESCAPE, _RESPONSE)
+    stop = (_RESPONSE,)
+    json = False
+
+    @override
+    def parse(self, text: str, *, final: bool) -> Parsed | None:
+        body, end, _ = text[len(_START) :].partition(_END)
+        if not end and not final:
+            return None
+        call = _read_call(body)
+        length = len(_START) + len(body) + len(end)
+        return Parsed(length=length, calls=(call,) if call else ())
+
+    @override
+    def lark(
+        self, tools: Sequence[Signature], quote: Callable[[str], str], *, parallel: bool
+    ) -> str:
+        rules = [
+            "calls: call+" if parallel else "calls: call",
+            "call: " + " | ".join(f"call_{number}" for number in range(len(tools))),
+        ]
+        for number, tool in enumerate(tools):
+            values = _Values(tool, f"value_{number}", quote)
+            head = json.dumps(f"call:{tool.name}")
+            rules.append(f"call_{number}: {quote(_START)} {head} {values.start} {quote(_END)}")
+            rules += values.rules
+        return "\n".join([*rules, *_terminals(quote)])
+
+
+FUNCTION_GEMMA = FunctionGemmaCalls()
+
+
+def _read_call(body: str) -> ToolCall | None:
+    call = _CALL.fullmatch(body)
+    if call is None:
+        return None
+    try:
+        return tool_call(call[1], json.loads(_PART.sub(_as_json, call[2])))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _as_json(part: re.Match[str]) -> str:
+    """A key or value of FunctionGemma as JSON. Brackets and commas are JSON already."""
+    escaped, bare, colon = part.groups()
+    if escaped is not None:
+        return json.dumps(escaped)
+    word = bare.strip()
+    is_json = not word or (not colon and _LITERAL.fullmatch(word))
+    return (word if is_json else json.dumps(word)) + colon
+
+
+def _terminals(quote: Callable[[str], str]) -> list[str]:
+    """Values of any schema."""
+    escape = quote(_ESCAPE)
+    # A special token cannot be part of a text; the same name as plain text can.
+    text = r"/(.|\n)*/" if escape.startswith("<[") else r"/([^<]|<[^e])*/"
+    return [
+        f"string: {escape} TEXT? {escape}",
+        f"TEXT: {text}",
+        r"INTEGER: /-?(0|[1-9][0-9]{0,15})/",
+        r"NUMBER: /-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,2})?/",
+        r"KEY: /[A-Za-z_][A-Za-z0-9_]{0,40}/",
+        'boolean: "true" | "false"',
+        'any: string | NUMBER | boolean | "null" | any_object | any_array',
+        'any_object: "{" (KEY ":" any ("," KEY ":" any)*)? "}"',
+        'any_array: "[" (any ("," any)*)? "]"',
+    ]
+
+
+_TYPES = {
+    "string": "string",
+    "integer": "INTEGER",
+    "number": "NUMBER",
+    "boolean": "boolean",
+    "null": '"null"',
+    "object": "any_object",
+    "array": "any_array",
+}
+# Keywords that are enforced, and those that restrict nothing.
+_ENFORCED = frozenset(
+    "type properties required items enum const anyOf oneOf $ref $defs definitions "
+    "additionalProperties minItems maxItems".split()
+)
+_ANNOTATIONS = frozenset(
+    "title description default examples deprecated readOnly writeOnly $schema $id $comment "
+    "nullable format x-guidance strict".split()
+)
+_MAX_RULES = 2000
+
+
+class _Values:
+    """The rules of the arguments of one tool; `start` is the name of the first."""
+
+    def __init__(self, tool: Signature, prefix: str, quote: Callable[[str], str]) -> None:
+        self.rules: list[str] = []
+        self._tool = tool
+        self._prefix = prefix
+        self._quote = quote
+        self._root = json.loads(tool.schema)
+        self._references: dict[str, str] = {}
+        self.start = self._value(self._root)
+
+    def _rule(self, body: str, name: str | None = None) -> str:
+        if len(self.rules) == _MAX_RULES:
+            raise UnsupportedSchema(self._tool.name, "a schema of this size")
+        name = name or f"{self._prefix}_{len(self.rules)}"
+        self.rules.append(f"{name}: {body}")
+        return name
+
+    def _value(self, schema: Any) -> str:
+        """The name of the rule for a schema."""
+        if not isinstance(schema, dict):
+            return "any"
+        unknown = [keyword for keyword in schema if keyword not in _ENFORCED | _ANNOTATIONS]
+        if unknown and self._tool.strict:
+            raise UnsupportedSchema(self._tool.name, unknown[0])
+        if "$ref" in schema:
+            return self._reference(str(schema["$ref"]))
+        if "const" in schema or "enum" in schema:
+            values = schema.get("enum", [schema.get("const")])
+            return self._rule(" | ".join(self._literal(value) for value in values))
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in schema:
+                return self._rule(" | ".join(self._value(part) for part in schema[keyword]))
+        types = schema.get("type", "object" if "properties" in schema else None)
+        if isinstance(types, list):
+            return self._rule(" | ".join(self._value({**schema, "type": one}) for one in types))
+        return self._of_type(str(types), schema)
+
+    def _of_type(self, type_: str, schema: dict[str, Any]) -> str:
+        closed = schema.get("additionalProperties") is False
+        if type_ == "object" and closed and not schema.get("properties"):
+            return self._rule('"{" "}"')
+        if type_ == "object" and schema.get("properties"):
+            return self._object(schema["properties"], set(schema.get("required", ())))
+        if type_ == "array":
+            return self._array(schema)
+        return _TYPES.get(type_, "any")
+
+    def _reference(self, path: str) -> str:
+        if path not in self._references:
+            target: Any = self._root
+            for part in path.removeprefix("#").strip("/").split("/") if path != "#" else ():
+                target = target.get(part) if isinstance(target, dict) else None
+            if not path.startswith("#") or target is None:
+                raise UnsupportedSchema(self._tool.name, f"$ref {path}")
+            name = f"{self._prefix}_ref_{len(self._references)}"
+            self._references[path] = name
+            self._rule(self._value(target), name)
+        return self._references[path]
+
+    def _literal(self, value: Any) -> str:
+        if isinstance(value, str):
+            escape = self._quote(_ESCAPE)
+            return f"{escape} {json.dumps(value)} {escape}" if value else f"{escape} {escape}"
+        if isinstance(value, dict | list):
+            raise UnsupportedSchema(self._tool.name, "an enum of objects or arrays")
+        return json.dumps(json.dumps(value))
+
+    def _array(self, schema: dict[str, Any]) -> str:
+        item = self._value(schema.get("items"))
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        if most == 0:
+            return self._rule('"[" "]"')
+        rest = f'("," {item}){{{max(least - 1, 0)},{"" if most is None else most - 1}}}'
+        items = f"{item} {rest}"
+        return self._rule(f'"[" {items} "]"' if least else f'"[" ({items})? "]"')
+
+    def _object(self, properties: dict[str, Any], required: set[str]) -> str:
+        """Members in the order of the schema; optional ones may be absent."""
+        members = list(self._members(properties))
+        rests = [""] * (len(members) + 1)
+        for place in range(len(members) - 1, 0, -1):
+            name, member = members[place]
+            optional = "" if name in required else "?"
+            rests[place] = self._rule(f'("," {member}){optional} {rests[place + 1]}')
+        choices = []
+        for place, (name, member) in enumerate(members):
+            choices.append(f"{member} {rests[place + 1]}")
+            if name in required:
+                break
+        else:
+            choices.append('""')
+        return self._rule(f'"{{" ({" | ".join(choices)}) "}}"')
+
+    def _members(self, properties: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        for name, schema in properties.items():
+            yield name, self._rule(f"{json.dumps(name + ':')} {self._value(schema)}")

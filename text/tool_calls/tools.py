@@ -1,0 +1,94 @@
+"""The tools of a request, and which of them the model may or must call."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from hearthd.text.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hearthd.text.tool_calls.call_format import CallFormat
+
+
+ChoiceMode: TypeAlias = Literal["auto", "none", "required"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A function that the model may call.
+
+    parameters   the JSON Schema of the arguments, as text; None or {} for no arguments
+    strict       whether a keyword of the schema that cannot be enforced is an error
+    field        path of the schema in the client's request, for errors
+    """
+
+    name: str
+    description: str | None = None
+    parameters: str | None = None
+    strict: bool = False
+    field: str = "tools"
+
+    def as_template(self) -> dict[str, Any]:
+        """The tool in the form of chat templates."""
+        function: dict[str, Any] = {"name": self.name}
+        if self.description is not None:
+            function["description"] = self.description
+        if self.parameters is not None:
+            function["parameters"] = json.loads(self.parameters)
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolChoice:
+    """Which tools the model may call.
+
+    mode       none: the model does not see the tools. required: the answer is a call
+    allowed    names of the tools that may be called; None for all
+    parallel   whether an answer may have more than one call
+    """
+
+    mode: ChoiceMode = "auto"
+    allowed: frozenset[str] | None = None
+    parallel: bool = True
+
+    @staticmethod
+    def among(
+        tools: Sequence[Tool],
+        mode: ChoiceMode,
+        *,
+        parallel: bool,
+        names: Sequence[str] | None = None,
+        sent: str | None = None,
+    ) -> ToolChoice:
+        """The choice of the tools with these names, or of all; raises InvalidRequest.
+
+        `sent` is the request's word for the mode, if it is another one.
+        """
+        if mode == "required" and not tools and names is None:
+            raise InvalidRequest(
+                field="tool_choice", got=sent or mode, expected="auto or none without tools"
+            )
+        known = {tool.name for tool in tools}
+        for name in names or ():
+            if name not in known:
+                raise InvalidRequest(
+                    field="tool_choice",
+                    got=name,
+                    expected=f"the name of a tool: {', '.join(sorted(known)) or 'there are none'}",
+                )
+        allowed = None if names is None else frozenset(names)
+        return ToolChoice(mode=mode, allowed=allowed, parallel=parallel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolUse:
+    """The tools that an answer may call, and the form in which the model writes calls."""
+
+    format: CallFormat
+    tools: tuple[Tool, ...]
+    required: bool
+    parallel: bool
