@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tools.faults.interrupts import cases, interrupt_commands
 
 ROOT = Path(__file__).parent.parent
@@ -83,7 +84,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         cwd=ROOT,
-        timeout=8,
+        timeout=PATIENCE,
     )
 
 
@@ -112,7 +113,7 @@ with at_interrupt(lambda: "first"), at_interrupt(fails), at_interrupt(writes):
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + _BEGIN + "ctrl_c()"
-    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=8)
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=PATIENCE)
     assert done.returncode == 0
 
 

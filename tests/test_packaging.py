@@ -28,6 +28,7 @@ from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.server.settings import PREFIX, Settings
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.certificates import certificate
 
@@ -210,7 +211,7 @@ def checked(port: int, **more: str) -> tuple[int, str]:
         env={"HEARTH_PORT": str(port), "http_proxy": "http://192.0.2.1", "PATH": os.defpath} | more,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE,
         check=False,
     )
     assert not result.stderr
@@ -256,7 +257,7 @@ def test_a_port_without_http_is_unhealthy() -> None:
         thread = threading.Thread(target=mumble)
         thread.start()
         code, said = checked(port)
-        thread.join(5)
+        thread.join(PATIENCE)
     assert code == 1
     assert said.startswith("no response")
 
@@ -283,7 +284,7 @@ def https(folder: Path) -> Iterator[int]:
         thread.start()
         yield server.server_port
         server.shutdown()
-        thread.join(5)
+        thread.join(PATIENCE)
 
 
 def test_the_health_check_accepts_any_certificate(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.aarch64.readme import BUNDLE, HEARTH, block, objects, packages
 from tests.aarch64.serving import REQUEST, Answer, ServeError, refusal, session
+from tests.patience import PATIENCE
 
 HEALTH = {"self_test": {"passed": True, "largest_difference": 0.5, "message": "fine"}}
 
@@ -68,7 +69,7 @@ def test_no_process_outlives_its_session() -> None:
         started = int(process.stdout.readline())
         assert process.wait() == 0
         assert alive(started)
-    until = time.monotonic() + 10
+    until = time.monotonic() + PATIENCE
     while alive(started) and time.monotonic() < until:
         time.sleep(0.05)
     assert not alive(started)

@@ -57,6 +57,7 @@ from tests.conftest import (
     packaged,
 )
 from tests.models.presets import GEMMA3
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -320,7 +321,7 @@ def interrupt(process: subprocess.Popen[str], stop: signal.Signals, after: str) 
             break
     time.sleep(0.2)
     process.send_signal(stop)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "interrupted" in errors
 

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 # A compiler that never comes to an end.
 _HANG = """
 import sys, time
@@ -38,7 +40,7 @@ def test_killing_a_bake_kills_its_compiler(tmp_path: Path) -> None:
         compiler = int(bake.stdout.readline())
         assert _runs(compiler)
         bake.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while _runs(compiler):
         assert time.monotonic() < deadline, f"process {compiler} goes on"
         time.sleep(0.01)

@@ -15,6 +15,7 @@ from benchmarks.memory_contract import Post, Watch, large_bodies, long_texts, se
 from benchmarks.serving.server_process import ServerFailed
 from hearthd.bundle import REQUEST_MEMORY
 from hearthd.server.api.middleware.body_limits import estimated_memory
+from tests.patience import PATIENCE
 from tests.server.fakes import fake_service, gemma_like, running
 
 _CONTEXT = 256
@@ -50,7 +51,7 @@ def test_a_body_that_is_not_read_fails() -> None:
 
 
 async def _sent(url: str, posts: list[Post]) -> None:
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
         await send_large(client, posts)
 
 

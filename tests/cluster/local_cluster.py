@@ -21,6 +21,7 @@ from hearthd.server.cluster.application import Scale, application
 from hearthd.server.cluster.bundles import Bundles
 from hearthd.server.settings import Settings
 from tests.cluster.empty_application import empty_application
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -112,7 +113,7 @@ class LocalCluster:
 
     def _answers(self, path: str) -> bool:
         with contextlib.suppress(httpx.HTTPError):
-            return httpx.get(f"{self.url}{path}", timeout=5).status_code == 200
+            return httpx.get(f"{self.url}{path}", timeout=PATIENCE).status_code == 200
         return False
 
 

@@ -17,6 +17,7 @@ from tests.cluster.batch_on_ray import answers_in, run_and_kill, write_requests
 from tests.cluster.fake_bundles import FakeBundles
 from tests.cluster.load import Answer, client_of, reference, stream, stream_all
 from tests.cluster.local_cluster import kill_replica, replica_processes
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -252,7 +253,7 @@ def several_models(cluster: LocalCluster) -> Figures:
     cluster.deploy(STEADY, Scale(max_bundles=2), models=models)
     wrong = 0
     loaded = []
-    with httpx.Client(base_url=cluster.url, timeout=60) as client:
+    with httpx.Client(base_url=cluster.url, timeout=PATIENCE) as client:
         for name in "ababacabcb":
             body = {"prompt": [5, 6], "max_tokens": 4, "seed": 7, "model": name}
             answer = client.post("/generate", json=body).raise_for_status().json()

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cluster.fake_bundles import FakeBundles
 from tests.cluster.load import client_of, reference, stream
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=cluster.url, headers=HEADERS, timeout=60) as client:
+    with httpx.Client(base_url=cluster.url, headers=HEADERS, timeout=PATIENCE) as client:
         yield client
 
 

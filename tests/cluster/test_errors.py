@@ -13,6 +13,7 @@ from hearthd.server.engine.generation import Failed
 from hearthd.server.errors import GenerationFailed
 from hearthd.server.settings import Settings
 from tests.cluster.fake_bundles import FakeBundles
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +37,7 @@ def with_front(test: Callable[[Any], Any], kind: str) -> Any:
         worker = workers[kind](handle, FakeBundles().describe(), queue_limit=1)
         worker._admission.slots = 1
         with mock.patch.object(worker, "_count_slots"):
-            answer = await asyncio.wait_for(test(worker), 10)
+            answer = await asyncio.wait_for(test(worker), PATIENCE)
         await asyncio.sleep(0)
         assert worker.idle
         return answer

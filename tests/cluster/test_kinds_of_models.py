@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.cluster.every_kind import CHUNK, NAMES, EveryKind
+from tests.patience import PATIENCE
 from tests.server import adapter_folders, fakes
 from tests.server.fakes import deployed
 
@@ -55,7 +56,7 @@ def cluster(models: EveryKind) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=cluster.url, timeout=60) as client:
+    with httpx.Client(base_url=cluster.url, timeout=PATIENCE) as client:
         yield client
 
 
@@ -154,7 +155,7 @@ def test_calls_of_a_killed_replica_are_repeated(client: httpx.Client) -> None:
     from tests.cluster.local_cluster import kill_replica, replica_processes
 
     expected = client.post("/v1/embeddings", json=EMBEDDED).json()["data"]
-    ends = time.monotonic() + 3
+    ends = time.monotonic() + PATIENCE
 
     def ask(_number: int) -> list[httpx.Response]:
         answers = []

@@ -27,6 +27,7 @@ from hearthd.model import Model
 from hearthd.runtime.golden_arrays import GoldenExample
 from hearthd.server.services.array_service import ArrayService, local_calls
 from tests.docs.pages import ROOT, Example, examples
+from tests.patience import PATIENCE
 from tests.server import encoders, fakes, templates
 from tests.server.fake_models import FakeModel, pool
 from tests.server.openai_servers import scripted
@@ -143,7 +144,7 @@ def test_shell_examples_run(example: Example) -> None:
             ["bash", "-euo", "pipefail", "-c", example.text.replace(ADDRESS, address)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
             env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         )

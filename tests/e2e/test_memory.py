@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.memory_contract import resident
 from hearthd.bundle import PARAMETERS, LanguageManifest, read_manifest_of
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from tests.conftest import Bundles
@@ -24,7 +25,7 @@ _SERVE = (sys.executable, "-m", "hearthd", "serve")
 
 async def _ask_twice(url: str) -> list[httpx.Response]:
     body = {"prompt": "Once upon a time", "max_tokens": 4}
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
         return await asyncio.gather(*(client.post("/generate", json=body) for _ in range(2)))
 
 
@@ -61,7 +62,7 @@ def test_too_little_memory_is_an_error_in_one_line(bundles: Bundles) -> None:
         "--max-memory",
         str(needed * 4 // 5),
     )
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("hearth serve: ")
     assert len(done.stderr.splitlines()) == 1

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from hearthd.bundle import VMFB
+from tests.patience import PATIENCE
 from tests.server.process.test_signals import wait_for_reload
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def test_reload_serves_gemma_after_smollm2_and_rejects_a_broken_bundle(
         with httpx.Client(base_url=address.group(), timeout=120, limits=limits) as client:
             _swap(process, client, link, good, broken(good, tmp_path / "bad"))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
         process.communicate()

@@ -14,6 +14,8 @@ import httpx
 import jsonschema
 import pytest
 
+from tests.patience import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -115,4 +117,4 @@ def test_answers_follow_a_json_schema(server: tuple[subprocess.Popen[str], httpx
 def test_sigterm_ends_the_server(server: tuple[subprocess.Popen[str], httpx.Client]) -> None:
     process, _ = server
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=PATIENCE) == 0

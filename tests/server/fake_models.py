@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.services.service import fingerprint
 from tests.fake_runtime import FakeRuntime
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY
 
@@ -23,17 +24,24 @@ if TYPE_CHECKING:
 OWN = 100_000_000  # bytes that each model takes
 
 
+def _open_gate() -> threading.Event:
+    gate = threading.Event()
+    gate.set()
+    return gate
+
+
 @dataclass(kw_only=True)
 class FakeModel:
     """A model that can be loaded; `opened` has every service so far.
 
-    A load takes `seconds`, and raises `error` if there is one. Another `spread` is another bundle.
+    A load waits while `gate` is not set, and raises `error` if there is one. Another `spread` is
+    another bundle.
     The self-test fails if `golden_spread` differs from it.
     """
 
     name: str
     spread: float = 3.0
-    seconds: float = 0.0
+    gate: threading.Event = field(default_factory=_open_gate)
     error: Exception | None = None
     golden_spread: float | None = None
     tokenizer: tokenizers.Tokenizer = LIBRARY
@@ -42,7 +50,7 @@ class FakeModel:
 
     def open(self, reserved: int = 0) -> LocalLanguageService:
         """Open the model, as an Opener does."""
-        time.sleep(self.seconds)
+        assert self.gate.wait(PATIENCE)
         if self.error:
             raise self.error
         service = self._service()

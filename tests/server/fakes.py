@@ -37,6 +37,7 @@ from hearthd.server.services.model_pool import ModelPool
 from hearthd.text.templates.chat_template import ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
+from tests.patience import PATIENCE
 from tests.server.tls import trusting
 
 if TYPE_CHECKING:
@@ -66,7 +67,6 @@ NOWHERE = Provenance(
 )
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
 PAD, EOS, BOS, UNK = range(4)
-PATIENCE = 60  # seconds for an answer: a loaded machine takes ten for /openapi.json
 _CORPUS = [
     "the quick brown fox jumps over the lazy dog, then the dog jumps over the fox.",
     "  runs   of    spaces,\nlines\n\nand words: stop, stopped, stopping.",
@@ -239,7 +239,7 @@ def running(
             yield client
     finally:
         server.handle_exit(15, None)
-        thread.join(10)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 

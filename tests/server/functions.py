@@ -20,6 +20,7 @@ from hearthd.bundle import (
 from hearthd.runtime.array_functions import Functions
 from hearthd.runtime.golden_arrays import GoldenExample
 from hearthd.server.services.array_service import ArrayService, local_calls
+from tests.patience import PATIENCE
 from tests.server.fakes import NOWHERE
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class FakeFunctions(Functions):
         assert all(array.dtype == np.float32 for array in inputs.values())
         x = inputs["x"]
         self.calls.append(float(x.flat[0]))
-        assert self.gate.wait(10)
+        assert self.gate.wait(PATIENCE)
         if x.flat[0] == POISON:
             raise RuntimeError("poison")
         if function == "root":

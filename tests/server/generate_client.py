@@ -6,6 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.patience import PATIENCE
 from tests.server import fakes
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def stream(client: httpx.Client, **body: Any) -> list[tuple[str, dict[str, Any]]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait up to 5 s for a condition."""
-    deadline = time.monotonic() + 5
+    """Wait for a condition."""
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import openai
 
 from hearthd.text.tokenizer import Tokenizer
+from tests.patience import PATIENCE
 from tests.server import fakes, templates
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def client_of(service: LanguageService) -> Iterator[openai.OpenAI]:
             base_url=f"{plain.base_url}/v1",
             api_key="none",
             max_retries=0,
-            timeout=20,
+            timeout=PATIENCE,
             default_headers={"Connection": "close"},
         ) as client,
     ):

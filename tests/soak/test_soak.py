@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from hearthd.bundle.lora.adapter_factors import read_factors
+from tests.patience import PATIENCE
 from tests.server.adapter_folders import PLACES
 from tests.server.fakes import EOS, UNK, Script, fake_service, gemma_like, running
 from tools.soak.memory import Sample, growths, sample
@@ -70,7 +71,7 @@ class World:
     async def run(self, recorded: dict[Question, str], until: str) -> Record:
         """Send requests until one has an outcome that begins so."""
         record = self.record
-        ends = time.monotonic() + 30
+        ends = time.monotonic() + PATIENCE
 
         def is_over() -> bool:
             names = {name for row in record.outcomes.values() for name in row}
@@ -122,7 +123,7 @@ def test_a_written_adapter_fits_its_places(tmp_path: Path) -> None:
 
 def test_answers_of_a_healthy_server_are_equal(url: str, tmp_path: Path) -> None:
     async def run() -> Record:
-        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
             world = World(client, tmp_path)
             await world.operator.load_all()
             questions = {**await world.recorded(None), **await world.recorded("a")}
@@ -135,7 +136,7 @@ def test_answers_of_a_healthy_server_are_equal(url: str, tmp_path: Path) -> None
 
 def test_another_answer_and_a_lost_request_are_violations(url: str, tmp_path: Path) -> None:
     async def run(prefix: str, until: str) -> Record:
-        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
             world = World(client, tmp_path)
             recorded = dict.fromkeys(await world.recorded(None), "other")
             client.base_url = httpx.URL(url + prefix)
@@ -148,7 +149,7 @@ def test_another_answer_and_a_lost_request_are_violations(url: str, tmp_path: Pa
 
 def test_only_an_adapter_that_is_not_loaded_may_be_refused(url: str, tmp_path: Path) -> None:
     async def run(*, known: bool) -> Record:
-        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
             world = World(client, tmp_path)
             await world.operator.load_all()
             recorded = await world.recorded("a")

@@ -27,6 +27,7 @@ from hearthd.baker.compare.sides.recording import (
 )
 from hearthd.bundle import TOKENIZER
 from hearthd.server.app import Guards
+from tests.patience import PATIENCE
 from tests.server import fakes, tiny
 from tests.server.openai_servers import chatty
 
@@ -237,7 +238,7 @@ def test_an_interrupt_while_waiting_for_a_server_leaves_no_report(tmp_path: Path
             process.send_signal(signal.SIGINT)
             time.sleep(0.1)
             connection.close()
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert not out.exists()

@@ -16,6 +16,7 @@ import pytest
 from tests.baker.gru.gru_example import (
     expected,
 )
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,10 +43,10 @@ def client(bundle: Path) -> Iterator[httpx.Client]:
             said = process.stdout.readline()
             match = re.search(r"serves gru \(f32\) at (http://127\.0\.0\.1:\d+)", said)
             assert match, said
-            with httpx.Client(base_url=match[1], timeout=10) as client:
+            with httpx.Client(base_url=match[1], timeout=PATIENCE) as client:
                 yield client
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
 
@@ -128,14 +129,14 @@ def test_settings_of_language_models_are_rejected(
     bundle: Path, arguments: tuple[str, ...], env: dict[str, str], message: str
 ) -> None:
     line, environment = command("serve", bundle, "--port", "0", *arguments, env=env)
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.search(message.replace("(", r"\(").replace(")", r"\)"), done.stderr), done.stderr
 
 
 def test_text_commands_need_a_language_model(bundle: Path) -> None:
     line, environment = command("generate", bundle, "Once upon a time")
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
     assert "got a bundle of array functions, expected a language model" in done.stderr
     assert "Traceback" not in done.stderr

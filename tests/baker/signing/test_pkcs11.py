@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from tests.patience import PATIENCE
+
 pytest.importorskip("PyKCS11", reason="signs with a token: pip install 'model-signing[pkcs11]'")
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -48,7 +50,7 @@ class Token(NamedTuple):
 
 def softhsm(*arguments: str) -> None:
     subprocess.run(
-        ["softhsm2-util", *arguments], check=True, capture_output=True, timeout=60, text=True
+        ["softhsm2-util", *arguments], check=True, capture_output=True, timeout=PATIENCE, text=True
     )
 
 

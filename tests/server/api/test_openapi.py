@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import (
 
 from hearthd.server.app import create_app
 from tests.conftest import few
+from tests.patience import PATIENCE
 from tests.server import fakes, templates
 
 if TYPE_CHECKING:
@@ -62,4 +63,4 @@ def address() -> Iterator[str]:
     suppress_health_check=list(HealthCheck),
 )
 def test_no_generated_request_breaks_the_server(case: schemathesis.Case[Any], address: str) -> None:
-    case.call_and_validate(base_url=address, timeout=10, checks=CHECKS)
+    case.call_and_validate(base_url=address, timeout=PATIENCE, checks=CHECKS)

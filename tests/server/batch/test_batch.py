@@ -26,6 +26,7 @@ from hearthd.server.process.listening import url
 from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.openai_servers import LIBRARY, chatty
 
@@ -140,7 +141,7 @@ def test_a_batch_that_is_killed_loses_nothing(tmp_path: Path, slow_server: str) 
     for kill in range(kills):
         enough = count * (kill + 1) // (kills + 1)
         process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not out.exists() or out.read_bytes().count(b"\n") < enough:
             assert process.poll() is None
             assert time.monotonic() < deadline

@@ -8,6 +8,7 @@ import pytest
 
 from hearthd.server.engine.admission import Admission, retry_after
 from hearthd.server.errors import Draining, EngineStopped, QueueFull
+from tests.patience import PATIENCE
 
 
 def accept(admission: Admission) -> None:
@@ -76,5 +77,5 @@ def test_stop_waits_until_a_request_is_handed_over() -> None:
         stopping.join(0.05)
         assert stopping.is_alive()
         assert not admission.stopped
-    stopping.join(5)
+    stopping.join(PATIENCE)
     assert admission.stopped

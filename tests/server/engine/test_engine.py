@@ -26,6 +26,7 @@ from hearthd.server.engine.generation import (
 )
 from hearthd.server.engine.prefix_cache import PrefixCache
 from tests.fake_runtime import FakeRuntime
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -157,7 +158,7 @@ def test_a_client_that_disconnects_cancels_its_request_only() -> None:
                 if isinstance(event, Token):
                     break
         assert not engine.idle
-        events = await asyncio.wait_for(events_of(second), 2)
+        events = await asyncio.wait_for(events_of(second), PATIENCE)
         assert events[-1] == Finished("length")
         assert engine.idle
         assert [event async for event in first.events()][-1] == Finished("cancelled")

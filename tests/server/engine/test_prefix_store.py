@@ -17,6 +17,7 @@ import pytest
 from hearthd.server.engine import prefix_store
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import CannotStore, PrefixStore
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,7 +157,7 @@ def test_a_slow_disk_loses_blocks_and_does_not_delay_the_engine(
     write_file = prefix_store._write
 
     def wait_and_write(path: Path, header: bytes, rows: Rows) -> None:
-        assert slow.wait(10)
+        assert slow.wait(PATIENCE)
         write_file(path, header, rows)
 
     monkeypatch.setattr(prefix_store, "_write", wait_and_write)

@@ -32,6 +32,7 @@ from hearthd.bundle import (
     write_manifest,
 )
 from hearthd.server.version import version
+from tests.patience import PATIENCE
 from tests.server import tiny
 from tests.server.certificates import certificate
 
@@ -89,7 +90,7 @@ def serve(*arguments: object, env: dict[str, str] | None = None) -> subprocess.P
 def failure(*arguments: object, env: dict[str, str] | None = None) -> tuple[int, str]:
     """The exit code and the error output of a `hearth serve` that must not start."""
     process = serve(*arguments, env=env)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert output == ""
     assert "Traceback" not in errors
     return process.returncode, errors
@@ -111,14 +112,14 @@ def test_serve_answers_and_ends_on_sigterm(bundle: Path) -> None:
             r"\(ready after \d+\.\d s\)\n"
         )
         assert re.fullmatch(pattern, line)
-        with httpx.Client(base_url=address_in(line), timeout=10) as client:
+        with httpx.Client(base_url=address_in(line), timeout=PATIENCE) as client:
             assert client.get("/health").json()["self_test"]["passed"]
             body = {"prompt": "one two three four five", "temperature": 0, "max_tokens": 3}
             data = client.post("/generate", json=body).json()
             steps = read_manifest_of(bundle, LanguageManifest).golden[0].steps
             assert data["token_ids"] == [step.token_ids[0] for step in steps]
         process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=10)
+        output, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
         assert output == ""
         assert "POST /generate" in errors  # the access log
@@ -137,13 +138,13 @@ def test_in_json_mode_every_line_is_json(bundle: Path) -> None:
             f"Hearth {version()} serves tiny (f32) at {ready['url']}"
         )
         assert ready["seconds"] > 0
-        with httpx.Client(base_url=ready["url"], timeout=10) as client:
+        with httpx.Client(base_url=ready["url"], timeout=PATIENCE) as client:
             client.get("/health")
             client.post(
                 "/generate", json={"prompt": "one two", "max_tokens": 2, "ignore_eos": True}
             )
         process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=10)
+        output, errors = process.communicate(timeout=PATIENCE)
         assert output == ""
         lines = [json.loads(line) for line in errors.splitlines()]
         (access,) = [line for line in lines if line["logger"].endswith("access_log")]
@@ -171,8 +172,8 @@ def test_the_server_runs_when_logs_cannot_be_written(bundle: Path) -> None:
             },
         )
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
-            deadline = time.monotonic() + 20
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
+            deadline = time.monotonic() + PATIENCE
             while not _is_ready(client):
                 assert process.poll() is None
                 assert time.monotonic() < deadline
@@ -182,7 +183,7 @@ def test_the_server_runs_when_logs_cannot_be_written(bundle: Path) -> None:
                 assert client.post("/generate", json=body).status_code == 200
         process.send_signal(signal.SIGTERM)
         # stdout is not complete. 120 is Python's own, for a stderr that is not complete.
-        assert process.wait(10) in (1, 120)
+        assert process.wait(PATIENCE) in (1, 120)
     finally:
         process.kill()
         process.communicate()
@@ -210,7 +211,7 @@ def test_settings_come_from_the_environment_and_flags_win(bundle: Path) -> None:
         with client:
             assert client.get("/health").status_code == 200
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert errors == ""
     finally:
         process.kill()
@@ -345,7 +346,7 @@ def test_a_private_key_of_another_certificate_is_rejected(tmp_path: Path) -> Non
 
 def test_help_teaches() -> None:
     process = serve("--help")
-    output, _ = process.communicate(timeout=20)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     for word in ("curl http://127.0.0.1:8080/generate", "--port", "HEARTH_PORT", "bake"):
         assert word in output

@@ -17,6 +17,7 @@ from hearthd.bundle import (
     read_manifest_of,
     write_manifest,
 )
+from tests.patience import PATIENCE
 from tests.server.process.test_cli import address_in, bundle, failure, serve
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ def served(*arguments: object) -> Iterator[tuple[httpx.Client, str, subprocess.P
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        with httpx.Client(base_url=address_in(line), timeout=30) as client:
+        with httpx.Client(base_url=address_in(line), timeout=PATIENCE) as client:
             yield client, line, process
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
     finally:
         process.kill()

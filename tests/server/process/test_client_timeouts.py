@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from hearthd.server.process import client_timeouts
 from hearthd.server.process.client_timeouts import TimedConnection
 from hearthd.server.process.draining_server import DrainingServer
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.api.middleware.test_abuse import connect, request
 from tests.server.api.operator.test_operator_routes import wait_until_free
@@ -35,9 +36,9 @@ if TYPE_CHECKING:
 
     from hearthd.server.process.listening import Tls
 
-PATIENCE = 0.5
-# Patience, a second until the next look, and a busy machine.
-SOON = PATIENCE + 5
+CLIENT_TIMEOUT = 0.5
+# The timeout, a second until the next look, and a busy machine.
+SOON = CLIENT_TIMEOUT + 20
 
 
 @pytest.fixture(params=["http", "https"])
@@ -48,7 +49,7 @@ def security(request: pytest.FixtureRequest) -> Tls | None:
 @pytest.fixture
 def client(security: Tls | None) -> Iterator[httpx.Client]:
     service = fakes.fake_service(LIBRARY, context=3000)
-    with fakes.running(service, client_timeout=PATIENCE, tls=security) as client:
+    with fakes.running(service, client_timeout=CLIENT_TIMEOUT, tls=security) as client:
         yield client
 
 
@@ -81,7 +82,7 @@ def test_a_request_that_is_not_finished_in_time_is_closed(
 ) -> None:
     with connect(client) as slow:
         slow.sendall(at_once)
-        assert PATIENCE * 0.9 < seconds_until_closed(slow, slowly) < SOON
+        assert CLIENT_TIMEOUT * 0.9 < seconds_until_closed(slow, slowly) < SOON
     answer(client, max_tokens=1)
 
 
@@ -101,7 +102,7 @@ def test_a_body_that_stops_arriving_is_closed(client: httpx.Client) -> None:
         slow.sendall(request(b"", length=60_001))
         time.sleep(0.1)
         slow.sendall(b" " * 60_000)
-        assert PATIENCE * 0.9 < seconds_until_closed(slow) < SOON
+        assert CLIENT_TIMEOUT * 0.9 < seconds_until_closed(slow) < SOON
     answer(client, max_tokens=1)
 
 
@@ -117,7 +118,9 @@ def test_a_client_that_never_reads_is_closed(
     fields = {"prompt": "x", "max_tokens": tokens, "logprobs": 20, "stream": True}
     body = json.dumps(fields).encode()
     with (
-        fakes.running(service, client_timeout=PATIENCE, send_buffer=4096, tls=security) as client,
+        fakes.running(
+            service, client_timeout=CLIENT_TIMEOUT, send_buffer=4096, tls=security
+        ) as client,
         connect(client, receive_buffer=4096) as slow,
     ):
         slow.sendall(request(body).replace(b"Host:", head + b"Host:"))
@@ -136,7 +139,7 @@ def test_a_client_that_never_reads_gives_up_its_slot(security: Tls | None) -> No
     service = fakes.fake_service(LIBRARY, context=3000, delay=0.02)
     fields = {"prompt": "x", "max_tokens": 2900, "logprobs": 20, "stream": True}
     with (
-        fakes.running(service, client_timeout=PATIENCE, tls=security) as client,
+        fakes.running(service, client_timeout=CLIENT_TIMEOUT, tls=security) as client,
         connect(client, receive_buffer=4096) as slow,
     ):
         slow.sendall(request(json.dumps(fields).encode()))
@@ -148,14 +151,14 @@ def test_a_client_that_reads_slowly_keeps_its_slot(security: Tls | None) -> None
     service = fakes.fake_service(LIBRARY, context=3000, delay=0.02)
     fields = {"prompt": "x", "max_tokens": 2900, "logprobs": 20, "stream": True}
     with (
-        fakes.running(service, client_timeout=PATIENCE, tls=security) as client,
+        fakes.running(service, client_timeout=CLIENT_TIMEOUT, tls=security) as client,
         connect(client) as slow,
     ):
         slow.sendall(request(json.dumps(fields).encode()))
         began = time.monotonic()
-        while time.monotonic() - began < 6 * PATIENCE:
+        while time.monotonic() - began < 6 * CLIENT_TIMEOUT:
             assert slow.recv(4096)
-            time.sleep(PATIENCE / 10)
+            time.sleep(CLIENT_TIMEOUT / 10)
         assert any(slot["is_processing"] for slot in client.get("/slots").json())
 
 
@@ -248,12 +251,12 @@ def test_idle_connections_are_closed_when_there_are_too_many(
     try:
         with (
             contextlib.ExitStack() as idle,
-            httpx.Client(base_url=address, timeout=5, verify=trusting()) as client,
+            httpx.Client(base_url=address, timeout=PATIENCE, verify=trusting()) as client,
         ):
             for _ in range(3 * files):
                 if handshake is False:
                     target = (client.base_url.host, client.base_url.port)
-                    idle.enter_context(socket.create_connection(target, timeout=10))
+                    idle.enter_context(socket.create_connection(target, timeout=PATIENCE))
                 else:
                     idle.enter_context(connect(client))
             before = _processor_seconds(process.pid)

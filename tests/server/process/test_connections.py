@@ -19,6 +19,7 @@ from fastapi import FastAPI
 
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.request_target import use_origin_form
+from tests.patience import PATIENCE
 from tests.server.certificates import tls
 from tests.server.generate_client import answer, wait_until
 from tests.server.process.test_fault_isolation import running
@@ -119,7 +120,7 @@ def test_no_client_ends_the_server(
     before = set(server.server_state.connections)
     for _ in range(10):
         target = (client.base_url.host, client.base_url.port)
-        leave(client.base_url.scheme, socket.create_connection(target, timeout=10))
+        leave(client.base_url.scheme, socket.create_connection(target, timeout=PATIENCE))
         time.sleep(0.01)  # so that ticks meet connections in every state
     answer(client, max_tokens=1)
     wait_until(lambda: len(server.server_state.connections - before) <= 1)

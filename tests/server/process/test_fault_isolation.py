@@ -22,6 +22,7 @@ from hearthd.server.process.client_timeouts import TimedConnection
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.certificates import tls
 from tests.server.generate_client import LIBRARY, answer, wait_until
@@ -126,10 +127,10 @@ def test_an_error_ends_nothing_else(
 ) -> None:
     _, client = running
     failed = fail_once(monkeypatch, fault)
-    ends = time.monotonic() + 10
+    ends = time.monotonic() + PATIENCE
     while not failed.is_set():
         assert time.monotonic() < ends
-        with httpx.Client(base_url=client.base_url, verify=False, timeout=10) as other:
+        with httpx.Client(base_url=client.base_url, verify=False, timeout=PATIENCE) as other:
             ask(other, n=2, stream=True, model="first", cache_prompt=False)
     assert len(answer(client, max_tokens=3, model="first")["token_ids"]) == 3
     assert client.get("/health").json()["status"] == "ok"
@@ -175,7 +176,7 @@ def test_a_background_task_that_fails_is_logged_and_ends_nothing_else(
         second = pool.find("second")
         monkeypatch.setattr(second, "_open_bundle", lambda _reserved: later)
         assert server._loop is not None
-        asyncio.run_coroutine_threadsafe(pool.reload(second), server._loop).result(10)
+        asyncio.run_coroutine_threadsafe(pool.reload(second), server._loop).result(PATIENCE)
     wait_until(failed.is_set)
     wait_until(lambda: "injected" in caplog.text)
     assert "Traceback" in caplog.text

@@ -14,6 +14,7 @@ from hearthd.bundle import Corrupt
 from hearthd.server.app import Guards
 from hearthd.server.errors import NotReloaded
 from hearthd.server.services.file_watch import FileWatch
+from tests.patience import PATIENCE
 from tests.server import fakes, functions
 from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.generate_client import LIBRARY
@@ -104,7 +105,7 @@ def test_a_long_answer_finishes_on_its_first_bundle() -> None:
         assert not running.done()
         assert running.result()["system_fingerprint"] == one.fingerprint
         # When it is answered the older one ends.
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while one.unavailable() is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)

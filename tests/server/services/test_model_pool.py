@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from hearthd.server.app import Guards
 from hearthd.server.errors import NotReloaded
 from hearthd.server.services import model_pool
 from hearthd.server.services.deployment import Deployment
+from tests.patience import PATIENCE
 from tests.server import fakes, functions
 from tests.server.fake_models import OWN, FakeModel, complete, pool, statuses, words
 from tests.server.generate_client import wait_until
@@ -131,10 +133,12 @@ def test_a_server_starts_with_a_model_that_cannot_be_opened() -> None:
 
 
 def test_requests_wait_for_one_load_and_streams_have_their_headers() -> None:
-    first, slow = named("first", "slow", seconds=0.3)
+    first, slow = named("first", "slow")
+    slow.gate.clear()
     with fakes.running(pool(first, slow)) as client, ThreadPoolExecutor(4) as executor:
         jobs = [executor.submit(complete, client, "slow") for _ in range(3)]
         wait_until(lambda: statuses(client)["slow"] == "loading")
+        threading.Timer(0.3, slow.gate.set).start()
         body = {"model": "slow", "prompt": "the dog", "max_tokens": 3, "stream": True}
         with client.stream("POST", "/v1/completions", json=body) as response:
             assert response.status_code == 200
@@ -146,7 +150,8 @@ def test_requests_wait_for_one_load_and_streams_have_their_headers() -> None:
 
 
 def test_a_queue_limit_applies_to_the_requests_that_wait_for_a_load() -> None:
-    first, slow = named("first", "slow", seconds=0.5)
+    first, slow = named("first", "slow")
+    slow.gate.clear()
     models = pool(first, slow, queue_limit=2)
     with fakes.running(models) as client, ThreadPoolExecutor(2) as executor:
         jobs = [executor.submit(complete, client, "slow") for _ in range(2)]
@@ -155,6 +160,7 @@ def test_a_queue_limit_applies_to_the_requests_that_wait_for_a_load() -> None:
         assert refused.status_code == 429
         assert int(refused.headers["Retry-After"]) >= 1
         complete(client, "first")
+        slow.gate.set()
         assert [len(words(job.result())[1]) for job in jobs] == [5, 5]
 
 
@@ -272,16 +278,26 @@ def test_a_draining_server_ends_the_requests_that_wait_for_a_load() -> None:
         assert len(words(long.result())[1]) == 30
 
 
-def test_a_server_that_stops_during_a_load_ends_the_loaded_model() -> None:
-    first, slow = named("first", "slow", seconds=0.3)
+def test_a_server_that_stops_during_a_load_ends_the_loaded_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, slow = named("first", "slow")
+    slow.gate.clear()
+    models = pool(first, slow)
+    drain = models.drain
+
+    def drain_then_load() -> None:
+        drain()
+        slow.gate.set()
+
+    monkeypatch.setattr(models, "drain", drain_then_load)
     with ThreadPoolExecutor(1) as executor:
-        with fakes.running(pool(first, slow)) as client:
+        with fakes.running(models) as client:
             body = {"model": "slow", "prompt": "the"}
             refused = executor.submit(
-                httpx.post, client.base_url.join("/v1/completions"), json=body, timeout=10
+                httpx.post, client.base_url.join("/v1/completions"), json=body, timeout=PATIENCE
             )
             wait_until(lambda: statuses(client)["slow"] == "loading")
-            time.sleep(0.1)
         assert refused.result().status_code == 503
     for model in (first, slow):
         assert all(service.unavailable() is not None for service in model.opened)

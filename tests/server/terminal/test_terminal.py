@@ -24,6 +24,7 @@ from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.commands import NOT_HERE
 from hearthd.server.terminal.session import Session
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, answer
 from tests.server.templates import GEMMA
@@ -40,7 +41,7 @@ def run(*arguments: str | bytes, **variables: str) -> subprocess.CompletedProces
         [*COMMAND, *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         env={**ENVIRONMENT, **variables},
         check=False,
     )
@@ -90,7 +91,7 @@ def test_max_tokens_limits_each_answer_of_a_chat() -> None:
         input="the dog\n/clear\nthe fox\n",
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         env=ENVIRONMENT,
         check=False,
     )
@@ -112,7 +113,7 @@ def test_a_chat_replaces_bytes_that_are_not_utf8() -> None:
         [*COMMAND, "chat", ".", "--max-tokens", "3"],
         input=b"the dog \xff\n",
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE,
         env={**ENVIRONMENT, "PYTHONIOENCODING": "utf-8"},
         check=False,
     )
@@ -255,7 +256,7 @@ def test_a_conversation_continues_until_clear_or_exit(terminal: Terminal) -> Non
     terminal.write("/nope\n")
     assert "/nope is not a command" in terminal.read_until("> ")
     terminal.write("/exit\n")
-    assert terminal.process.wait(10) == 0
+    assert terminal.process.wait(PATIENCE) == 0
 
 
 def test_ctrl_c_stops_the_answer_but_not_the_chat(terminal: Terminal) -> None:
@@ -271,4 +272,4 @@ def test_ctrl_c_stops_the_answer_but_not_the_chat(terminal: Terminal) -> None:
     # What had come of the interrupted answer is in the next prompt.
     assert prompt_tokens(terminal.read_until("seed 1\r\n> ", 30)) > 20
     terminal.write("\x04")
-    assert terminal.process.wait(10) == 0
+    assert terminal.process.wait(PATIENCE) == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hearthd.server.app import Guards
+from tests.patience import PATIENCE
 from tests.server import fakes, templates
 from tests.server.openai_servers import chatty, scripted
 
@@ -35,7 +36,7 @@ def client_of(service: LanguageService, key: str = KEY) -> Iterator[Any]:
             base_url=str(plain.base_url),
             api_key=key,
             max_retries=0,
-            timeout=20,
+            timeout=PATIENCE,
             default_headers={"Connection": "close"},
         ) as client,
     ):

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from hearthd.server.api.middleware import body_limits
 from hearthd.server.api.middleware.body_limits import BodyLimit, estimated_memory
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.api.middleware.test_abuse import connect, request
 from tests.server.generate_client import LIBRARY
@@ -56,7 +57,7 @@ class Answering:
 
     async def refusal(self, *parts: bytes, **options: Any) -> tuple[int, object]:
         with pytest.raises(HTTPException) as refused:
-            await asyncio.wait_for(self.post(*parts, **options), 10)
+            await asyncio.wait_for(self.post(*parts, **options), PATIENCE)
         return refused.value.status_code, refused.value.headers
 
     async def wait(self, is_so: Callable[[], bool]) -> None:
@@ -90,7 +91,7 @@ def test_a_model_that_is_found_later_brings_memory() -> None:
         assert await app.refusal(*halves(body)) == (413, None)
         app.memory *= 2
         app.may_answer.set()
-        await asyncio.wait_for(app.post(*halves(body)), 10)
+        await asyncio.wait_for(app.post(*halves(body)), PATIENCE)
         assert app.read == [body]
 
     run(scenario)

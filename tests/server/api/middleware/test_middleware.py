@@ -15,6 +15,7 @@ from typing_extensions import override
 from hearthd.bundle import REQUEST_MEMORY
 from hearthd.server import logs
 from hearthd.server.app import Guards
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, POISON, answer
 
@@ -156,7 +157,7 @@ def test_a_large_body_is_a_413(client: httpx.Client, in_chunks: bool) -> None:
 
 def test_a_gigabyte_is_rejected_before_it_is_read(client: httpx.Client) -> None:
     address = (client.base_url.host, client.base_url.port or 80)
-    with socket.create_connection(address, timeout=5) as raw:
+    with socket.create_connection(address, timeout=PATIENCE) as raw:
         raw.sendall(
             b"POST /generate HTTP/1.1\r\nHost: x\r\nX-Api-Key: first-key\r\n"
             b"Content-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n"
@@ -221,7 +222,7 @@ class Kept(logging.Handler):
 
     def lines(self, *ids: str) -> list[tuple[str, dict[str, Any]]]:
         """The lines of these requests, when they are there: each message with its fields."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while not self._kept.keys() >= set(ids):
             assert time.monotonic() < deadline
             time.sleep(0.005)

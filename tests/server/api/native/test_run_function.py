@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from hearthd.server.api.native.array_bodies import FUNCTION, INPUTS, OUTPUTS, RAW
 from hearthd.server.app import Guards, create_app
+from tests.patience import PATIENCE
 from tests.server import fakes, functions
 from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.api.test_openapi import CHECKS
@@ -370,4 +371,4 @@ schema.config.phases.coverage.enabled = False
 def test_no_generated_request_breaks_the_server(
     case: schemathesis.Case[Any], client: httpx.Client
 ) -> None:
-    case.call_and_validate(base_url=str(client.base_url), timeout=10, checks=CHECKS)
+    case.call_and_validate(base_url=str(client.base_url), timeout=PATIENCE, checks=CHECKS)

@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server import fakes, functions
 from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.functions import FakeFunctions
@@ -51,7 +52,7 @@ class Gated:
         """Send a request on a new connection; return the future of its answer."""
         x = np.full((2, 3), number, np.float32).tolist()
         body = {"function": "step", "inputs": {"x": x}}
-        return self.pool.submit(httpx.post, f"{client.base_url}/run", json=body, timeout=10)
+        return self.pool.submit(httpx.post, f"{client.base_url}/run", json=body, timeout=PATIENCE)
 
     def wait(self, what: Callable[[], bool]) -> None:
         for _ in range(500):

@@ -13,6 +13,7 @@ import pytest
 from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, VOCAB, answer, wait_until
 
@@ -60,7 +61,7 @@ def test_requests_are_rejected_until_the_self_test_has_passed() -> None:
     with fakes.running(service, wait=False) as client:
         assert refused(client)[0] == "starting"
         assert client.get("/health").json()["self_test"] is None
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while client.get("/health/ready").status_code != 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)
