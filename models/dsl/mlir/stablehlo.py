@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, readers_of
 from hearthd.models.dsl.mlir.barriers import Barriers, may_be_overwritten
-from hearthd.models.dsl.mlir.chain import STATE, Chain
-from hearthd.models.dsl.mlir.chains import Segment, units
+from hearthd.models.dsl.mlir.chains.addresses import ChainDispatch
+from hearthd.models.dsl.mlir.chains.chain import STATE, Chain
+from hearthd.models.dsl.mlir.chains.schedule import schedule
 from hearthd.models.dsl.mlir.copied_updates import update_of_copy
 from hearthd.models.dsl.mlir.executables import Executable, flat, passed
 from hearthd.models.dsl.mlir.merged_axes import product_of_matrices
@@ -28,7 +29,7 @@ from hearthd.models.dsl.types import COMPILED, DslError, DType, TensorType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hearthd.models.dsl.mlir.chains import Unit
+    from hearthd.models.dsl.mlir.chains.schedule import Item
 
 _INDEX = TensorType((), DType.I32)
 
@@ -56,7 +57,7 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
         f'#flow.parameter.named<"{parameter_scope}"::"{key}"> : {tensor_type.mlir}'
         for key, tensor_type in sorted(parameters.items())
     ]
-    plans = [units(graph) for graph in graphs]
+    plans = [schedule(graph) for graph in graphs]
     for called in dict.fromkeys(_executables(plans)):
         lines += called.text()
     for graph, plan in zip(graphs, plans, strict=True):
@@ -78,18 +79,18 @@ def chains(graphs: Sequence[Graph]) -> Mapping[str, str]:
 
 
 def _called(graphs: Sequence[Graph]) -> set[Executable | Chain]:
-    return set(_executables([units(inlined(graph)) for graph in graphs]))
+    return set(_executables([schedule(inlined(graph)) for graph in graphs]))
 
 
-def _executables(plans: Iterable[Sequence[Unit]]) -> Iterator[Executable | Chain]:
+def _executables(plans: Iterable[Sequence[Item]]) -> Iterator[Executable | Chain]:
     for plan in plans:
-        for unit in plan:
-            if isinstance(unit, Segment):
-                yield unit.chain
+        for item in plan:
+            if isinstance(item, ChainDispatch):
+                yield item.chain
                 continue
-            match _lowering(unit):
+            match _lowering(item):
                 case Kernel() as kernel:
-                    yield _executable(kernel, [x.type for x in unit.inputs], unit.type)
+                    yield _executable(kernel, [x.type for x in item.inputs], item.type)
                 case Loop() as loop:
                     yield from _executables([loop.body.nodes])
 
@@ -120,7 +121,7 @@ def _lowering(node: Tensor) -> Lowering | Loop | Kernel:
     return lowering
 
 
-def _function(graph: Graph, plan: Sequence[Unit]) -> Iterator[str]:
+def _function(graph: Graph, plan: Sequence[Item]) -> Iterator[str]:
     ids: dict[int, str] = {}
     storage = {argument: result for result, argument in graph.in_place.items()}
     arguments = []
@@ -138,7 +139,7 @@ def _function(graph: Graph, plan: Sequence[Unit]) -> Iterator[str]:
     for i, (key, tensor) in enumerate(graph.parameters.items()):
         ids[id(tensor)] = f"%w{i}"
         yield f'    %w{i} = util.global.load @"{key}" : {tensor.type.mlir}'
-    if any(isinstance(unit, Segment) for unit in plan):
+    if any(isinstance(item, ChainDispatch) for item in plan):
         yield _constant("%state", 0, STATE)
     yield from _nodes(graph, plan, "%v", ids)
     returned = [_known(tensor, ids, graph.name) for tensor in graph.outputs]
@@ -168,13 +169,13 @@ def _boolean(result: _Typed, operand: str) -> Iterator[str]:
     yield _operation(result, "stablehlo.compare", [(operand, zero[1]), zero], f" <{{{unequal}}}>")
 
 
-def _nodes(graph: Graph, plan: Sequence[Unit], prefix: str, ids: dict[int, str]) -> Iterator[str]:
+def _nodes(graph: Graph, plan: Sequence[Item], prefix: str, ids: dict[int, str]) -> Iterator[str]:
     """The lines of a graph's nodes; `ids` has the names of what they read, and gets theirs."""
     apart, readers, state = Barriers(graph), readers_of(graph), "%state"
-    places = {id(node): i for i, node in enumerate(graph.nodes)}
+    positions = {id(node): i for i, node in enumerate(graph.nodes)}
     for node in plan:
-        if isinstance(node, Segment):
-            name = f"{prefix}{places[id(node.results[0][0])]}"
+        if isinstance(node, ChainDispatch):
+            name = f"{prefix}{positions[id(node.results[0][0])]}"
             operands = [(_known(one, ids, "a chain"), one.type) for one in node.inputs]
             yield from _chain(name, node, operands, state, ids)
             state = f"{name}#{len(node.chain.in_place)}"
@@ -182,7 +183,7 @@ def _nodes(graph: Graph, plan: Sequence[Unit], prefix: str, ids: dict[int, str])
         assert isinstance(node.origin, Apply)
         _compiled(node)
         lowering = _lowering(node)
-        node_name = f"{prefix}{places[id(node)]}"
+        node_name = f"{prefix}{positions[id(node)]}"
         reader = f"{node.origin.op.name} in {graph.name}"
         operands = [(_known(source, ids, reader), source.type) for source in node.inputs]
         if isinstance(lowering, Loop):
@@ -287,26 +288,25 @@ def _taken(
 
 
 def _chain(
-    name: str, segment: Segment, operands: list[_Typed], state: str, ids: dict[int, str]
+    name: str, dispatch: ChainDispatch, operands: list[_Typed], state: str, ids: dict[int, str]
 ) -> Iterator[str]:
-    """A chain, and its results that something else reads, as tensors of their own."""
-    chain, names = segment.chain, list[str]()
+    """A chain, and a tensor for each of its results."""
+    chain, names = dispatch.chain, list[str]()
     yield from _taken(name, operands, chain.inputs, names)
     yield f"    {name}:{len(chain.in_place) + 2} = {chain.dispatch(names, state)}"
-    for i, (node, place) in enumerate(segment.results):
+    for i, (node, address) in enumerate(dispatch.results):
         ids[id(node)] = f"{name}r{i}"
-        if place.argument is None:
-            part = (f"{name}p{i}", chain.results.with_shape(node.type.size))
-            bounds = f"[{place.offset}:{place.offset + node.type.size}]"
-            whole = f"{name}#{len(chain.in_place) + 1}"
+        if address.argument is None:
+            result = (f"{name}p{i}", chain.results.with_shape(node.type.size))
+            bounds = f"[{address.offset}:{address.offset + node.type.size}]"
             yield (
-                f"    {part[0]} = stablehlo.slice {whole} {bounds}"
-                f" : ({chain.results.mlir}) -> {part[1].mlir}"
+                f"    {result[0]} = stablehlo.slice {name}#{len(chain.in_place) + 1} {bounds}"
+                f" : ({chain.results.mlir}) -> {result[1].mlir}"
             )
         else:
-            written = chain.in_place.index(place.argument)
-            part = (f"{name}#{written}", chain.inputs[place.argument])
-        yield _operation((ids[id(node)], node.type), "stablehlo.reshape", [part])
+            written = chain.in_place.index(address.argument)
+            result = (f"{name}#{written}", chain.inputs[address.argument])
+        yield _operation((ids[id(node)], node.type), "stablehlo.reshape", [result])
 
 
 def _executable(kernel: Kernel, inputs: Iterable[TensorType], result: TensorType) -> Executable:

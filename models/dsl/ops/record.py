@@ -96,7 +96,7 @@ class Kernel:
     own         for each input, the number n of elements that only one workgroup reads: workgroup w
                 reads those from n * w on. 0 if workgroups share the input; () if they share all
     scratch     what another kernel computes first: an argument behind the inputs. Such a kernel is
-                always in a chain (models/dsl/mlir/chains.py)
+                always in a chain (models/dsl/mlir/chains)
     """
 
     function: str
