@@ -106,7 +106,7 @@ def flat(tensor_type: TensorType) -> TensorType:
 def passed(tensor_type: TensorType) -> str:
     """The MLIR type in which a kernel is given an input: bf16 as integers of as many bits.
 
-    The compiler (3.13.0) forgets the object files of a call with bf16.
+    The compiler forgets the object files of a call with bf16.
     """
     return tensor_type.mlir.replace("bf16", "i16")
 
