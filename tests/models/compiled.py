@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 _ELEMENT_TYPES = {
-    np.dtype(np.bool_): rt.HalElementType.SINT_8,  # as models/dsl/mlir/stablehlo.py passes them
+    np.dtype(np.bool_): rt.HalElementType.SINT_8,  # as the writer passes them
     np.dtype(np.int8): rt.HalElementType.SINT_8,
     np.dtype(np.int32): rt.HalElementType.SINT_32,
     np.dtype(np.float16): rt.HalElementType.FLOAT_16,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import composite
 from hearthd.models.dsl.functions.shapes import along_last, at, flatten_rows, narrow
-from hearthd.models.dsl.ops.matmul import fills_tiles
+from hearthd.models.dsl.iree_faults.forms import concurrent_copies
+from hearthd.models.dsl.ops.matmul import DECODE_ROWS, fills_tiles
 from hearthd.models.dsl.types import NARROW, DType, TensorType
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ __all__ = [
     "times_weight",
 ]
 
-# A decode reads one token of each of at most this many sequences. For so few rows, twice the
-# arithmetic is cheap, since reading a large matrix takes the time; and all batch sizes round alike.
-DECODE_ROWS = 8
 # For at most this many rows, only weights are laid out for their kernels (see `ops.project`). With
 # more, as in a prefill, attention is fast enough to pay for laying out keys and values as well.
 PROJECTED_ROWS = 32
@@ -80,10 +78,8 @@ def matmul_transposed(x: Tensor, weight: Tensor, *, dtype: DType) -> Tensor:
     A row's result does not depend on the other rows, nor up to DECODE_ROWS on their number.
     """
     if x.shape[0] == 1:
-        # As two rows: one row has a kernel of its own, which adds in another order. Broadcast
-        # and not concatenated: see docs/iree-reports/concurrent_copies.mlir.
-        twice = ops.broadcast(ops.reshape(x, shape=x.shape[1:]), shape=(2, x.shape[1]), axes=(1,))
-        product = matmul_transposed(twice, weight, dtype=dtype)
+        # As two rows: one row has a kernel of its own, which adds in another order.
+        product = matmul_transposed(concurrent_copies(x), weight, dtype=dtype)
         # The compiler may compute the row that is kept alone. Its kernel for that adds in the same
         # order where vectors cover the columns.
         if not fills_tiles(weight.shape[0]):

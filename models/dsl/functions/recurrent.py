@@ -70,7 +70,7 @@ def _next_state(gates: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None = 
 def _three(gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(B, 3H) -> three of (B, H)."""
     batch, width = gates.shape
-    # Along an axis of their own: the compiler (3.13.0) refuses the gradient of cuts of (B, 3H).
+    # Along an axis of their own: the compiler refuses the gradient of cuts of (B, 3H).
     apart = ops.reshape(gates, shape=(batch, 3, width // 3))
     reset, update, new = (
         ops.reshape(narrow(apart, 1, gate, gate + 1), shape=(batch, width // 3))

@@ -1,4 +1,4 @@
-// Kernels that follow each other in one dispatch: models/dsl/mlir/chains.py writes the calls.
+// Kernels that follow each other in one dispatch: models/dsl/mlir/chains writes the calls.
 //
 // All calls of all kernels have a ticket, in their order. A thread takes the next ticket, waits
 // until the calls are done whose results it reads, and runs its call. Each call that a thread waits

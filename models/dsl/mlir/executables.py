@@ -57,19 +57,19 @@ class Executable:
         The result is passed whole to every workgroup: each writes its own part, in place.
         """
         in_place = self.kernel.in_place
-        views = [view("readonly", tensor_type) for tensor_type in self.inputs]
+        arguments = [dispatch_tensor("readonly", tensor_type) for tensor_type in self.inputs]
         if in_place:
-            views[0] = view("readwrite", self.result)
+            arguments[0] = dispatch_tensor("readwrite", self.result)
         else:
-            views.append(view("writeonly", self.result))
+            arguments.append(dispatch_tensor("writeonly", self.result))
         written = 0 if in_place else len(self.inputs)
-        yield from opened(self.name, views, self.kernel.workgroups)
-        for i, (tensor_type, one) in enumerate(zip(self.inputs, views, strict=False)):
-            yield loaded(i, tensor_type, one)
+        yield from opened(self.name, arguments, self.kernel.workgroups)
+        for i, (tensor_type, argument) in enumerate(zip(self.inputs, arguments, strict=False)):
+            yield loaded(i, tensor_type, argument)
         if not in_place:
             yield f"        %empty = tensor.empty() : {self.result.mlir}"
         yield from self._call()
-        yield stored("%y", written, self.result, views[written])
+        yield stored("%y", written, self.result, arguments[written])
         yield from CLOSED
 
     def _call(self) -> Iterator[str]:
@@ -106,19 +106,19 @@ def flat(tensor_type: TensorType) -> TensorType:
 def passed(tensor_type: TensorType) -> str:
     """The MLIR type in which a kernel is given an input: bf16 as integers of as many bits.
 
-    The compiler (3.13.0) forgets the object files of a call with bf16.
+    The compiler forgets the object files of a call with bf16.
     """
     return tensor_type.mlir.replace("bf16", "i16")
 
 
-def view(access: str, tensor_type: TensorType) -> str:
+def dispatch_tensor(access: str, tensor_type: TensorType) -> str:
     """The type of an argument of an executable's function."""
     return f"!iree_tensor_ext.dispatch.tensor<{access}:{passed(tensor_type)}>"
 
 
-def opened(name: str, views: Sequence[str], workgroups: int) -> Iterator[str]:
+def opened(name: str, types: Sequence[str], workgroups: int) -> Iterator[str]:
     """The lines of an executable up to those of its function, whose arguments are `%a0` and on."""
-    arguments = ", ".join(f"%a{i}: {one}" for i, one in enumerate(views))
+    arguments = ", ".join(f"%a{i}: {argument}" for i, argument in enumerate(types))
     yield f'  flow.executable private @"{name}" {{'
     yield f'    flow.executable.export public @"{name}" workgroups() -> (index, index, index) {{'
     yield f"      %workgroups = arith.constant {workgroups} : index"
@@ -133,19 +133,19 @@ def opened(name: str, views: Sequence[str], workgroups: int) -> Iterator[str]:
 CLOSED = ("        return", "      }", "    }", "  }")
 
 
-def loaded(number: int, tensor_type: TensorType, from_view: str) -> str:
+def loaded(number: int, tensor_type: TensorType, argument: str) -> str:
     """The line that makes a tensor `%x` of an argument."""
     return (
         f"        %x{number} = iree_tensor_ext.dispatch.tensor.load %a{number},"
-        f" {_whole(tensor_type)} : {from_view} -> {passed(tensor_type)}"
+        f" {_whole(tensor_type)} : {argument} -> {passed(tensor_type)}"
     )
 
 
-def stored(value: str, number: int, tensor_type: TensorType, to_view: str) -> str:
+def stored(value: str, number: int, tensor_type: TensorType, argument: str) -> str:
     """The line that writes a value to an argument."""
     return (
         f"        iree_tensor_ext.dispatch.tensor.store {value}, %a{number},"
-        f" {_whole(tensor_type)} : {tensor_type.mlir} -> {to_view}"
+        f" {_whole(tensor_type)} : {tensor_type.mlir} -> {argument}"
     )
 
 

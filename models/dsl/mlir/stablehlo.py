@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, readers_of
-from hearthd.models.dsl.mlir.barriers import Barriers, may_be_overwritten
-from hearthd.models.dsl.mlir.chain import STATE, Chain
-from hearthd.models.dsl.mlir.chains import Segment, units
-from hearthd.models.dsl.mlir.copied_updates import update_of_copy
+from hearthd.models.dsl.iree_faults.barriers import is_behind_barrier, operands_behind_barriers
+from hearthd.models.dsl.iree_faults.forms import packed_booleans
+from hearthd.models.dsl.iree_faults.merged_axes import merged_axes
+from hearthd.models.dsl.iree_faults.powers import negative_powers
+from hearthd.models.dsl.iree_faults.tensor_sets import TensorSets
+from hearthd.models.dsl.iree_faults.updates import updated_argument, updated_before_read
+from hearthd.models.dsl.mlir.chains.addresses import ChainDispatch
+from hearthd.models.dsl.mlir.chains.chain import STATE, Chain
+from hearthd.models.dsl.mlir.chains.schedule import schedule
 from hearthd.models.dsl.mlir.executables import Executable, flat, passed
-from hearthd.models.dsl.mlir.merged_axes import product_of_matrices
 from hearthd.models.dsl.ops.control import scan
 from hearthd.models.dsl.ops.creation import full, literal
-from hearthd.models.dsl.ops.elementwise import COMPUTE_BARRIER
+from hearthd.models.dsl.ops.elementwise import COMPUTE_BARRIER, power
 from hearthd.models.dsl.ops.indexing import scatter
 from hearthd.models.dsl.ops.record import Kernel, Loop, Lowering, integers
 from hearthd.models.dsl.types import COMPILED, DslError, DType, TensorType
@@ -28,7 +32,7 @@ from hearthd.models.dsl.types import COMPILED, DslError, DType, TensorType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hearthd.models.dsl.mlir.chains import Unit
+    from hearthd.models.dsl.mlir.chains.schedule import Item
 
 _INDEX = TensorType((), DType.I32)
 
@@ -56,7 +60,7 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
         f'#flow.parameter.named<"{parameter_scope}"::"{key}"> : {tensor_type.mlir}'
         for key, tensor_type in sorted(parameters.items())
     ]
-    plans = [units(graph) for graph in graphs]
+    plans = [schedule(graph) for graph in graphs]
     for called in dict.fromkeys(_executables(plans)):
         lines += called.text()
     for graph, plan in zip(graphs, plans, strict=True):
@@ -78,18 +82,18 @@ def chains(graphs: Sequence[Graph]) -> Mapping[str, str]:
 
 
 def _called(graphs: Sequence[Graph]) -> set[Executable | Chain]:
-    return set(_executables([units(inlined(graph)) for graph in graphs]))
+    return set(_executables([schedule(inlined(graph)) for graph in graphs]))
 
 
-def _executables(plans: Iterable[Sequence[Unit]]) -> Iterator[Executable | Chain]:
+def _executables(plans: Iterable[Sequence[Item]]) -> Iterator[Executable | Chain]:
     for plan in plans:
-        for unit in plan:
-            if isinstance(unit, Segment):
-                yield unit.chain
+        for item in plan:
+            if isinstance(item, ChainDispatch):
+                yield item.chain
                 continue
-            match _lowering(unit):
+            match _lowering(item):
                 case Kernel() as kernel:
-                    yield _executable(kernel, [x.type for x in unit.inputs], unit.type)
+                    yield _executable(kernel, [x.type for x in item.inputs], item.type)
                 case Loop() as loop:
                     yield from _executables([loop.body.nodes])
 
@@ -97,8 +101,8 @@ def _executables(plans: Iterable[Sequence[Unit]]) -> Iterator[Executable | Chain
 def _refuse_overwriting(graph: Graph) -> None:
     """Refuse updates in place beside a loop: their storage may be what the loop still reads.
 
-    IREE 3.13.0 lets an update take the storage of its operand once no later line reads it, but does
-    not have it wait for a loop before, nor for the next turn of the loop that it is in.
+    The compiler lets an update take the storage of its operand once no later line reads it, but
+    does not have it wait for a loop before, nor for the next turn of the loop that it is in.
     """
     if graph.in_place:
         raise DslError(f"{graph.name}: a function with a loop has no results in place")
@@ -117,17 +121,17 @@ def _lowering(node: Tensor) -> Lowering | Loop | Kernel:
     lowering = node.origin.op.lower(types, node.type, node.origin.attrs)
     if isinstance(lowering, Loop):
         return replace(lowering, body=inlined(lowering.body))
-    return lowering
+    return negative_powers(node.type) if op_of(node) is power else lowering
 
 
-def _function(graph: Graph, plan: Sequence[Unit]) -> Iterator[str]:
+def _function(graph: Graph, plan: Sequence[Item]) -> Iterator[str]:
     ids: dict[int, str] = {}
     storage = {argument: result for result, argument in graph.in_place.items()}
     arguments = []
     for i, tensor in enumerate(graph.inputs):
         _compiled(tensor)
         in_place = f" {{iree.abi.output = {storage[i]} : index}}" if i in storage else ""
-        arguments.append(f"%arg{i}: {_passed(tensor.type).mlir}{in_place}")
+        arguments.append(f"%arg{i}: {packed_booleans(tensor.type).mlir}{in_place}")
         ids[id(tensor)] = f"%arg{i}"
     results = ", ".join(tensor.type.mlir for tensor in graph.outputs)
     yield f"  func.func public @{graph.name}({', '.join(arguments)}) -> ({results}) {{"
@@ -138,12 +142,12 @@ def _function(graph: Graph, plan: Sequence[Unit]) -> Iterator[str]:
     for i, (key, tensor) in enumerate(graph.parameters.items()):
         ids[id(tensor)] = f"%w{i}"
         yield f'    %w{i} = util.global.load @"{key}" : {tensor.type.mlir}'
-    if any(isinstance(unit, Segment) for unit in plan):
+    if any(isinstance(item, ChainDispatch) for item in plan):
         yield _constant("%state", 0, STATE)
     yield from _nodes(graph, plan, "%v", ids)
     returned = [_known(tensor, ids, graph.name) for tensor in graph.outputs]
     for i, tensor in enumerate(graph.outputs):
-        if i not in graph.in_place and may_be_overwritten(tensor, graph):
+        if i not in graph.in_place and updated_argument(tensor, graph):
             copied = (f"%kept{i}", tensor.type)
             yield _operation(copied, "stablehlo.optimization_barrier", [(returned[i], tensor.type)])
             returned[i] = copied[0]
@@ -151,30 +155,22 @@ def _function(graph: Graph, plan: Sequence[Unit]) -> Iterator[str]:
     yield "  }"
 
 
-def _passed(tensor_type: TensorType) -> TensorType:
-    """The type in which a function is given a tensor: booleans come as bytes.
-
-    The compiler (3.13.0) packs what a product is combined with, and fails when that is of i1.
-    """
-    return tensor_type.with_dtype(DType.I8) if tensor_type.dtype is DType.BOOL else tensor_type
-
-
 def _boolean(result: _Typed, operand: str) -> Iterator[str]:
     """A boolean argument out of its bytes."""
     name, tensor_type = result
-    zero = (f"{name}zero", _passed(tensor_type))
+    zero = (f"{name}zero", packed_booleans(tensor_type))
     yield _constant(zero[0], 0, zero[1])
     unequal = "comparison_direction = #stablehlo<comparison_direction NE>"
     yield _operation(result, "stablehlo.compare", [(operand, zero[1]), zero], f" <{{{unequal}}}>")
 
 
-def _nodes(graph: Graph, plan: Sequence[Unit], prefix: str, ids: dict[int, str]) -> Iterator[str]:
+def _nodes(graph: Graph, plan: Sequence[Item], prefix: str, ids: dict[int, str]) -> Iterator[str]:
     """The lines of a graph's nodes; `ids` has the names of what they read, and gets theirs."""
-    apart, readers, state = Barriers(graph), readers_of(graph), "%state"
-    places = {id(node): i for i, node in enumerate(graph.nodes)}
+    sets, readers, state = TensorSets(graph), readers_of(graph), "%state"
+    positions = {id(node): i for i, node in enumerate(graph.nodes)}
     for node in plan:
-        if isinstance(node, Segment):
-            name = f"{prefix}{places[id(node.results[0][0])]}"
+        if isinstance(node, ChainDispatch):
+            name = f"{prefix}{positions[id(node.results[0][0])]}"
             operands = [(_known(one, ids, "a chain"), one.type) for one in node.inputs]
             yield from _chain(name, node, operands, state, ids)
             state = f"{name}#{len(node.chain.in_place)}"
@@ -182,13 +178,13 @@ def _nodes(graph: Graph, plan: Sequence[Unit], prefix: str, ids: dict[int, str])
         assert isinstance(node.origin, Apply)
         _compiled(node)
         lowering = _lowering(node)
-        node_name = f"{prefix}{places[id(node)]}"
+        node_name = f"{prefix}{positions[id(node)]}"
         reader = f"{node.origin.op.name} in {graph.name}"
         operands = [(_known(source, ids, reader), source.type) for source in node.inputs]
         if isinstance(lowering, Loop):
             ids[id(node)] = f"{node_name}#{2 if lowering.stacked else 1}"
             yield from _loop(node_name, lowering, operands, node.type)
-        elif safe := product_of_matrices(node) or update_of_copy(node, readers):
+        elif safe := merged_axes(node) or updated_before_read(node, readers):
             names = zip(safe.inputs, operands, strict=True)
             inside = {id(tensor): name for tensor, (name, _) in names}
             yield from _nodes(safe, safe.nodes, f"{node_name}m", inside)
@@ -198,9 +194,7 @@ def _nodes(graph: Graph, plan: Sequence[Unit], prefix: str, ids: dict[int, str])
             yield from _kernel(node_name, lowering, operands, node.type)
         else:
             ids[id(node)] = node_name
-            barriers = tuple(sorted({*lowering.barriers, *apart.before(node)}))
-            lowering = replace(lowering, barriers=barriers)
-            yield from _node(node_name, lowering, operands, node.type)
+            yield from _node(node_name, lowering, node, operands, sets)
 
 
 def _compiled(tensor: Tensor) -> None:
@@ -216,8 +210,9 @@ def _known(tensor: Tensor, ids: Mapping[int, str], reader: str) -> str:
 
 
 def _node(
-    name: str, lowering: Lowering, operands: list[_Typed], result: TensorType
+    name: str, lowering: Lowering, node: Tensor, operands: list[_Typed], sets: TensorSets
 ) -> Iterator[str]:
+    result, has_barrier = node.type, is_behind_barrier(node)
     scalar = TensorType((), result.dtype)
     for i, value in enumerate(lowering.scalars):
         operands.append((f"{name}c{i}", scalar))
@@ -228,7 +223,7 @@ def _node(
         for i, before in enumerate(list(operands)):
             operands[i] = (f"{name}w{i}", before[1].with_dtype(DType.F32))
             yield _operation(operands[i], "stablehlo.convert", [before])
-    for i in lowering.barriers:
+    for i in operands_behind_barriers(node, sets):
         before = operands[i]
         operands[i] = (f"{name}b{i}", before[1])
         yield _operation(operands[i], COMPUTE_BARRIER, [before])
@@ -246,10 +241,10 @@ def _node(
     region = f" ({{ {lowering.region} }})" if lowering.region else ""
     hints = f" {{{lowering.hints}}}" if lowering.hints else ""
     inside = f"{attributes}{region}{hints}"
-    if lowering.is_sealed:
+    if has_barrier:
         computed = (f"{name}s", result)
     yield _operation(computed, lowering.operation, operands, inside)
-    if lowering.is_sealed:
+    if has_barrier:
         yield _operation((name, result), COMPUTE_BARRIER, [computed])
     if lowering.in_f32:
         yield _operation((name, result), "stablehlo.convert", [computed])
@@ -287,26 +282,25 @@ def _taken(
 
 
 def _chain(
-    name: str, segment: Segment, operands: list[_Typed], state: str, ids: dict[int, str]
+    name: str, dispatch: ChainDispatch, operands: list[_Typed], state: str, ids: dict[int, str]
 ) -> Iterator[str]:
-    """A chain, and its results that something else reads, as tensors of their own."""
-    chain, names = segment.chain, list[str]()
+    """A chain, and a tensor for each of its results."""
+    chain, names = dispatch.chain, list[str]()
     yield from _taken(name, operands, chain.inputs, names)
     yield f"    {name}:{len(chain.in_place) + 2} = {chain.dispatch(names, state)}"
-    for i, (node, place) in enumerate(segment.results):
+    for i, (node, address) in enumerate(dispatch.results):
         ids[id(node)] = f"{name}r{i}"
-        if place.argument is None:
-            part = (f"{name}p{i}", chain.results.with_shape(node.type.size))
-            bounds = f"[{place.offset}:{place.offset + node.type.size}]"
-            whole = f"{name}#{len(chain.in_place) + 1}"
+        if address.argument is None:
+            result = (f"{name}p{i}", chain.results.with_shape(node.type.size))
+            bounds = f"[{address.offset}:{address.offset + node.type.size}]"
             yield (
-                f"    {part[0]} = stablehlo.slice {whole} {bounds}"
-                f" : ({chain.results.mlir}) -> {part[1].mlir}"
+                f"    {result[0]} = stablehlo.slice {name}#{len(chain.in_place) + 1} {bounds}"
+                f" : ({chain.results.mlir}) -> {result[1].mlir}"
             )
         else:
-            written = chain.in_place.index(place.argument)
-            part = (f"{name}#{written}", chain.inputs[place.argument])
-        yield _operation((ids[id(node)], node.type), "stablehlo.reshape", [part])
+            written = chain.in_place.index(address.argument)
+            result = (f"{name}#{written}", chain.inputs[address.argument])
+        yield _operation((ids[id(node)], node.type), "stablehlo.reshape", [result])
 
 
 def _executable(kernel: Kernel, inputs: Iterable[TensorType], result: TensorType) -> Executable:

@@ -101,8 +101,6 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
         f"window_strides = {integers(attrs['strides'])}, "
         f"rhs_dilation = {integers(attrs['dilation'])}, "
         f"feature_group_count = {attrs['groups']} : i64, batch_group_count = 1 : i64",
-        # The compiler (3.13.0) fails on a convolution in groups that it fuses with a conversion.
-        barriers=(0, 1) if types[0].dtype in NARROW and attrs["groups"] > 1 else (),
         in_f32=types[0].dtype in NARROW,
     )
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from hearthd.models.dsl.graph import OPERATORS, Apply
 from hearthd.models.dsl.ops.creation import full_like
-from hearthd.models.dsl.ops.power import lower_power
 from hearthd.models.dsl.ops.record import (
     Array,
     Attrs,
@@ -129,13 +128,11 @@ def binary(
     sample: Callable[..., Array] = normal,
     dtypes: Collection[DType] = NUMBERS,
     mlir: str = "",
-    lower: Callable[[TensorType], Lowering] | None = None,
 ) -> Op:
     """A row of the table of binary ops on two inputs of one type.
 
     `gradient` takes (upstream g, inputs x and y, output z), or is the reason why there is none.
-    `mlir` is the operation, if it is not StableHLO's of the same name; `lower` makes one of the
-    result's type where no single operation is right.
+    `mlir` is the operation, if it is not StableHLO's of the same name.
     """
 
     def vjp(
@@ -149,9 +146,7 @@ def binary(
         doc=doc,
         infer=lambda types, _: _same_types(types, 2, dtypes),
         evaluate=lambda arrays, _: evaluate(arrays[0], arrays[1]),
-        lower=lambda _, result, __: (
-            Lowering(mlir or f"stablehlo.{name}") if lower is None else lower(result)
-        ),
+        lower=lambda *_: Lowering(mlir or f"stablehlo.{name}"),
         vjp=NoGradient(gradient) if isinstance(gradient, str) else vjp,
         samples=lambda rng: [
             Sample(tuple(sample(rng, 2, 3, 5))),
@@ -239,7 +234,7 @@ multiply: Op = binary("multiply", "x * y.", np.multiply, lambda g, x, y, z: (g *
 divide: Op = binary("divide", "x / y.", np.divide, lambda g, x, y, z: (g / y, -(g * (z / y))),
                     sample=positive, dtypes=FLOATS)
 power: Op = binary("power", "x to the power of y; NaN if x is negative and y is not an integer.",
-                   np.power, _power_gradient, sample=positive, dtypes=FLOATS, lower=lower_power)
+                   np.power, _power_gradient, sample=positive, dtypes=FLOATS)
 maximum: Op = binary("maximum", "Larger of x and y.", np.maximum, _chosen, sample=distinct)
 minimum: Op = binary("minimum", "Smaller of x and y.", np.minimum, _chosen, sample=distinct)
 remainder: Op = binary("remainder", "Remainder of x / y, with the sign of x. Of integers, x where "
@@ -386,8 +381,7 @@ convert: Op = Op(
     doc="x in another dtype; a float becomes an integer by dropping its fraction.",
     infer=lambda types, attrs: operands(types, 1)[0].with_dtype(attrs["dtype"]),
     evaluate=lambda arrays, attrs: arrays[0].astype(attrs["dtype"].numpy),
-    # Fused with a product, true would become -1: docs/iree-reports/one_hot_rows.mlir.
-    lower=lambda types, *_: Lowering("stablehlo.convert", is_sealed=types[0].dtype is DType.BOOL),
+    lower=lambda *_: Lowering("stablehlo.convert"),
     vjp=_convert_gradient,
     samples=lambda rng: [
         Sample((normal(rng, 3, 4),), {"dtype": DType.BF16}),

@@ -29,6 +29,10 @@ __all__ = ["dot_general", "matmul", "project"]
 # matrix never holds a second copy of it.
 _BLOCK = 1 << 22
 
+# A decode reads one token of each of at most this many sequences. For so few rows, twice the
+# arithmetic is cheap, since reading a large matrix takes the time; and all batch sizes round alike.
+DECODE_ROWS = 8
+
 
 def free_axes(rank: int, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of an operand that are neither batched nor summed: the rows or columns."""
@@ -131,31 +135,8 @@ def fills_tiles(extent: int) -> bool:
     return extent % 16 == 0 or extent & (extent - 1) == 0
 
 
-def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
-    """An operand of several matrices that need padding in tiles is read behind a barrier.
-
-    IREE 3.13.0 computes and packs an operand in one dispatch, and moves the packing in front of a
-    reshape of (batch * rows, K) to (batch, rows, K): it puts the rows of the next matrix where the
-    padding of one belongs.
-
-    A product that adds up a single term has barriers on both sides. The compiler replaces it by a
-    multiplication, and fuses that with products of vectors that it cannot write so, or packs it for
-    a sum. It gives a conversion that others read the operand's shape before a reshape
-    (docs/iree-reports.md: product_of_one_term.mlir, converted_reshape.mlir).
-    """
+def _lower(_: Types, __: TensorType, attrs: Attrs) -> Lowering:
     (left_batch, right_batch), (left_sum, right_sum) = attrs["batch"], attrs["contract"]
-    matrices = math.prod(types[0].shape[axis] for axis in left_batch)
-    sides = zip(types, (left_batch, right_batch), (left_sum, right_sum), strict=True)
-    extents = (
-        math.prod(side.shape[axis] for axis in free_axes(side.rank, batch, summed))
-        for side, batch, summed in sides
-    )
-    terms = math.prod(types[0].shape[axis] for axis in left_sum)
-    barriers = (
-        i
-        for i, extent in enumerate(extents)
-        if terms == 1 or (matrices > 1 and not fills_tiles(extent))
-    )
     return Lowering(
         "stablehlo.dot_general",
         "dot_dimension_numbers = #stablehlo.dot<"
@@ -163,8 +144,6 @@ def _lower(types: Types, _: TensorType, attrs: Attrs) -> Lowering:
         f"rhs_batching_dimensions = {list(right_batch)}, "
         f"lhs_contracting_dimensions = {list(left_sum)}, "
         f"rhs_contracting_dimensions = {list(right_sum)}>",
-        barriers=tuple(barriers),
-        is_sealed=terms == 1,
     )
 
 

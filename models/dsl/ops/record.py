@@ -46,9 +46,7 @@ class Lowering:
                 dtype
     into        the value of a last operand of the result's type, which the op accumulates into
     hints       the text between `{` and `}` behind: attributes of the compiler's, not of the op
-    barriers    inputs, by index, that the compiler must not fuse with the op
     in_f32      whether the inputs are converted to f32, and the result is rounded once
-    is_sealed   whether the compiler must not fuse the result with what reads it
     """
 
     operation: str
@@ -57,9 +55,7 @@ class Lowering:
     scalars: tuple[float, ...] = ()
     into: float | None = None
     hints: str = ""
-    barriers: tuple[int, ...] = ()
     in_f32: bool = False
-    is_sealed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +92,7 @@ class Kernel:
     own         for each input, the number n of elements that only one workgroup reads: workgroup w
                 reads those from n * w on. 0 if workgroups share the input; () if they share all
     scratch     what another kernel computes first: an argument behind the inputs. Such a kernel is
-                always in a chain (models/dsl/mlir/chains.py)
+                always in a chain (models/dsl/mlir/chains)
     """
 
     function: str

@@ -1,4 +1,4 @@
-"""Which kernels run in one dispatch (models/dsl/mlir/chains.py)."""
+"""Which kernels run in one dispatch (models/dsl/mlir/chains)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.fused import attention_cached
-from hearthd.models.dsl.mlir.chains import Segment, units
+from hearthd.models.dsl.mlir.chains.addresses import ChainDispatch
+from hearthd.models.dsl.mlir.chains.schedule import schedule
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 from tests.models.test_optimized import OPTIONS, tiny
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Graph
-    from hearthd.models.dsl.mlir.chains import Unit
     from hearthd.models.program import Program
 
 # Architectures whose layers have nothing between their products but kernels.
@@ -38,8 +38,8 @@ def entry_point(program: Program, name: str) -> Graph:
     return inlined(graph)
 
 
-def segments(plan: list[Unit]) -> list[Segment]:
-    return [unit for unit in plan if isinstance(unit, Segment)]
+def dispatches(graph: Graph) -> list[ChainDispatch]:
+    return [item for item in schedule(graph) if isinstance(item, ChainDispatch)]
 
 
 @pytest.mark.parametrize("architecture", DENSE)
@@ -47,7 +47,7 @@ def test_layers_share_few_chains(architecture: str) -> None:
     """At most one for each layer, and not more different ones when there are more layers."""
 
     def chains(layers: int) -> list[str]:
-        return [one.chain.name for one in segments(units(decode(architecture, layers)))]
+        return [one.chain.name for one in dispatches(decode(architecture, layers))]
 
     assert 4 <= len(chains(8)) <= 8
     assert len(set(chains(8))) <= 4
@@ -60,21 +60,21 @@ def test_numbers_that_are_equal_as_f32_give_one_chain() -> None:
     def names(eps: float) -> list[str]:
         config = tiny("llama", norm_eps=eps)
         graph = entry_point(ARCHITECTURES["llama"].program(config, OPTIONS), "decode_2")
-        return [one.chain.name for one in segments(units(graph))]
+        return [one.chain.name for one in dispatches(graph)]
 
     assert names(1e-6) == names(float(np.float32(1e-6)))
     assert names(1e-6) != names(1e-5)
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
-def test_each_unit_follows_what_it_reads(architecture: str) -> None:
+def test_each_scheduled_item_follows_its_inputs(architecture: str) -> None:
     for _, graph in ARCHITECTURES[architecture].program(tiny(architecture), OPTIONS).entry_points:
         graph = inlined(graph)
         known = {id(tensor) for tensor in (*graph.inputs, *graph.parameters.values())}
-        for unit in units(graph):
-            assert all(id(one) in known for one in unit.inputs)
-            nodes = [node for node, _ in unit.results] if isinstance(unit, Segment) else [unit]
-            known.update(map(id, nodes))
+        for item in schedule(graph):
+            assert all(id(source) in known for source in item.inputs)
+            results = item.results if isinstance(item, ChainDispatch) else [(item, None)]
+            known.update(id(node) for node, _ in results)
         assert all(id(output) in known for output in graph.outputs)
 
 
@@ -84,30 +84,30 @@ def test_a_dispatch_has_at_most_32_tensors(batch: int) -> None:
     options = replace(OPTIONS, decode_batches=tuple(sorted({1, batch})))
     config = tiny("gemma3", layers=4, windows=(None,) * 4)
     program = ARCHITECTURES["gemma3"].program(config, options)
-    found = segments(units(entry_point(program, f"decode_{batch}")))
+    found = dispatches(entry_point(program, f"decode_{batch}"))
     assert found
-    assert all(len(segment.inputs) + 2 <= 32 for segment in found)
+    assert all(len(dispatch.inputs) + 2 <= 32 for dispatch in found)
 
 
 @pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
 def test_results_of_a_chain_are_apart_and_scratches_computed_before(architecture: str) -> None:
     for _, graph in ARCHITECTURES[architecture].program(tiny(architecture), OPTIONS).entry_points:
-        for segment in segments(units(inlined(graph))):
-            inside = [(place, node.type.size) for node, place in segment.results]
-            for before, level in pairwise(segment.chain.levels):
+        for dispatch in dispatches(inlined(graph)):
+            inside = [(address, node.type.size) for node, address in dispatch.results]
+            for before, level in pairwise(dispatch.chain.levels):
                 computed = {call.result: call.kernel for call in before}
                 for call in level:
                     if call.kernel.scratch is not None:
                         assert computed[call.inputs[-1]] == call.kernel.scratch.kernel
                         inside.append((call.inputs[-1], call.kernel.scratch.size))
             spans = sorted(
-                (place.offset, place.offset + size)
-                for place, size in inside
-                if place.argument is None
+                (address.offset, address.offset + size)
+                for address, size in inside
+                if address.argument is None
             )
             ends = [0, *(end for _, end in spans)]
             assert all(end <= start for end, (start, _) in zip(ends, spans, strict=False))
-            assert ends[-1] <= segment.chain.size
+            assert ends[-1] <= dispatch.chain.size
 
 
 def attention(keys: int, tokens: int = 1) -> Graph:
@@ -127,18 +127,18 @@ def attention(keys: int, tokens: int = 1) -> Graph:
 @pytest.mark.parametrize("keys", [100, 1 << 20])
 def test_attention_alone_is_a_chain_of_scores_and_values(keys: int) -> None:
     """However large the scores are: no single dispatch has a scratch."""
-    (segment,) = segments(units(attention(keys)))
-    (scores,), (values,) = segment.chain.levels
+    (dispatch,) = dispatches(attention(keys))
+    (scores,), (values,) = dispatch.chain.levels
     assert values.kernel.scratch is not None
     assert scores.kernel == values.kernel.scratch.kernel
-    assert segment.chain.size >= 4 * 64 + 4 * keys
+    assert dispatch.chain.size >= 4 * 64 + 4 * keys
 
 
 def test_large_scores_do_not_cut_a_chain() -> None:
     def layers(context: int) -> int:
         config = tiny("llama", layers=4, max_context=context)
         program = ARCHITECTURES["llama"].program(config, replace(OPTIONS, context=context))
-        return len(segments(units(entry_point(program, "decode_2"))))
+        return len(dispatches(entry_point(program, "decode_2")))
 
     assert layers(1 << 18) == layers(64)
 
@@ -146,14 +146,14 @@ def test_large_scores_do_not_cut_a_chain() -> None:
 @pytest.mark.parametrize("architecture", DENSE)
 def test_the_parts_of_a_matrix_that_workgroups_read_cover_it(architecture: str) -> None:
     """A thread that waits fetches them, in every level but the first."""
-    for segment in segments(units(decode(architecture, 2))):
-        chain, fetches = segment.chain, 0
+    for dispatch in dispatches(decode(architecture, 2)):
+        chain, fetches = dispatch.chain, 0
         for level in chain.levels:
             for call in level:
-                for place, count in zip(call.inputs, call.kernel.own, strict=False):
+                for address, count in zip(call.inputs, call.kernel.own, strict=False):
                     if count:
-                        assert place.argument is not None
-                        size, parts = chain.inputs[place.argument].size, call.kernel.workgroups
+                        assert address.argument is not None
+                        size, parts = chain.inputs[address.argument].size, call.kernel.workgroups
                         assert count * (parts - 1) < size <= count * parts
                         fetches += level is not chain.levels[0]
         assert chain.c_text.count("fetch_until(") == fetches

@@ -15,11 +15,11 @@ from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE
 from hearthd.models.dsl import fused, ops
 from hearthd.models.dsl.fused.quantized_products import sample_matrix
 from hearthd.models.dsl.matrix_format import INT8
-from hearthd.models.dsl.mlir.chain import STATE, WORKGROUPS
-from hearthd.models.dsl.mlir.chains import Segment, units
+from hearthd.models.dsl.mlir.chains.c_function import WORKGROUPS
+from hearthd.models.dsl.mlir.chains.chain import STATE
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
-from tests.models.dsl.test_chains import attention, decode
+from tests.models.dsl.test_chains import attention, decode, dispatches
 from tests.models.kernels.kernel_library import SOURCES, source_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.models.dsl.graph import Graph, Tensor
-    from hearthd.models.dsl.mlir.chain import Call, Chain, Place
+    from hearthd.models.dsl.mlir.chains.chain import Address, Call, Chain
 
     Array = NDArray[Any]
 
@@ -57,18 +57,18 @@ class Library:
             self._call(call, inputs, results)
 
     def _call(self, call: Call, inputs: list[Array], results: Array) -> None:
-        def argument(place: Place) -> list[Any]:
-            array = results if place.argument is None else inputs[place.argument]
-            return [array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(place.offset)]
+        def argument(address: Address) -> list[Any]:
+            array = results if address.argument is None else inputs[address.argument]
+            return [array.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(address.offset)]
 
         kernel = call.kernel
         read = call.inputs[1:] if kernel.in_place else call.inputs
-        places = [one for place in (*read, call.result) for one in argument(place)]
+        pointers = [one for address in (*read, call.result) for one in argument(address)]
         sizes = [ctypes.c_size_t(size) for size in kernel.sizes]
         scalars = [ctypes.c_float(scalar) for scalar in kernel.scalars]
         function = getattr(self._library, f"hearth_{kernel.function}")
         for workgroup in range(kernel.workgroups):
-            function(*places, ctypes.c_size_t(workgroup), *sizes, *scalars)
+            function(*pointers, ctypes.c_size_t(workgroup), *sizes, *scalars)
 
     def together(self, inputs: list[Array], results: Array, state: Array, threads: int) -> None:
         """Call the chain as IREE does: each workgroup once, in any of the threads."""
@@ -138,9 +138,9 @@ MAX_POSITIONS = {"attention": 900}
 @pytest.fixture(scope="module", params=GRAPHS)
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
     """The first chain of a graph; those of models decode two sequences."""
-    segments = [unit for unit in units(GRAPHS[request.param]()) if isinstance(unit, Segment)]
+    dispatch, *_ = dispatches(GRAPHS[request.param]())
     positions = MAX_POSITIONS.get(request.param, 20)
-    return Library(segments[0].chain, tmp_path_factory.mktemp("chain"), positions)
+    return Library(dispatch.chain, tmp_path_factory.mktemp("chain"), positions)
 
 
 def random_inputs(chain: Chain, positions: int) -> list[Array]:
@@ -184,7 +184,7 @@ def test_any_number_of_threads_computes_what_the_kernels_compute(
 
 
 def test_a_thread_takes_several_of_many_rows_at_a_time() -> None:
-    (segment,) = (unit for unit in units(many_rows()) if isinstance(unit, Segment))
-    assert [(call.kernel.workgroups, call.tickets) for call in segment.chain.calls] == [
+    (dispatch,) = dispatches(many_rows())
+    assert [(call.kernel.workgroups, call.tickets) for call in dispatch.chain.calls] == [
         (132, 33)
     ] * 2

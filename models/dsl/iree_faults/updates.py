@@ -1,11 +1,12 @@
-"""Updates of tensors that something else reads, too, as updates of a copy."""
+"""Faults of updates in place."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hearthd.models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, op_of
-from hearthd.models.dsl.mlir.barriers import MOVES
+from hearthd.models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, make_graph, op_of
+from hearthd.models.dsl.iree_faults.tensor_sets import MOVES, TensorSets
+from hearthd.models.dsl.ops.creation import full
 from hearthd.models.dsl.ops.indexing import scatter
 from hearthd.models.dsl.ops.shape import pad, slice_
 
@@ -13,10 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def update_of_copy(node: Tensor, readers: Mapping[int, int]) -> Graph | None:
+def updated_argument(output: Tensor, graph: Graph) -> bool:
+    """Whether an output may share the storage of an input that a scatter updates.
+
+    The compiler updates an input in place that is a result too, as it is or in another shape, also
+    when it is multiplied by one.
+    """
+    updated = [node.inputs[0] for node in graph.nodes if op_of(node) is scatter]
+    if all(op_of(operand) is full for operand in updated):
+        return False
+    repeated = TensorSets(graph).repeated
+    while output.inputs:
+        varying = [source for source in output.inputs if id(source) not in repeated]
+        if op_of(output) not in MOVES and len(varying) != 1:
+            return False
+        output = output.inputs[0] if op_of(output) in MOVES else varying[0]
+    return isinstance(output.origin, Input | Parameter)
+
+
+def updated_before_read(node: Tensor, readers: Mapping[int, int]) -> Graph | None:
     """A scatter's graph, on inputs of the same types, which updates a copy of its operand.
 
-    Only where something else reads the operand, or a tensor that it is a view of. IREE 3.13.0
+    Only where something else reads the operand, or a tensor that it is a view of. The compiler
     updates it in place, also before the other one reads it, or while it does. The copy has a row
     more: one of the same size would be left out.
 

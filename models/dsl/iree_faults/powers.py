@@ -1,8 +1,4 @@
-"""The lowering of `power`, for which no operation of the compiler's is right.
-
-IREE's math.powf is exp(y log x): NaN where x is negative, where the exponent of 0 or an infinity
-is 0, and where that of 1 is infinite.
-"""
+"""The fault of powers."""
 
 from __future__ import annotations
 
@@ -13,8 +9,6 @@ from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.types import TensorType
-
-__all__: list[str] = []  # no op: `power` is in elementwise.py
 
 # In f32, from %x and %y to %r.
 _REGION = """
@@ -50,8 +44,12 @@ _REGION = """
 """
 
 
-def lower_power(result: TensorType) -> Lowering:
-    """x to the power of y as C and NumPy have it, for every x and y."""
+def negative_powers(result: TensorType) -> Lowering:
+    """x to the power of y as C and NumPy have it, for every x and y.
+
+    IREE's math.powf is exp(y log x): NaN where x is negative, where the exponent of 0 or an
+    infinity is 0, and where that of 1 is infinite.
+    """
     scalar_type = result.dtype.mlir
     axes = ", ".join(f"d{axis}" for axis in range(result.rank))
     maps = ", ".join([f"affine_map<({axes}) -> ({axes})>"] * 3)

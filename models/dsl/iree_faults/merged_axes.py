@@ -1,4 +1,4 @@
-"""Products whose axes the compiler would merge wrongly, as products of matrices."""
+"""The fault of products whose axes the compiler would merge wrongly."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.types import TensorType
 
 
-def product_of_matrices(node: Tensor) -> Graph | None:
+def merged_axes(node: Tensor) -> Graph | None:
     """A product's graph, on inputs of the same types, in which matrices have two axes.
 
     Only of several matrices that need padding in tiles, with rows or terms that are spread over
-    several axes. IREE 3.13.0 transposes and merges such axes behind a barrier of the operand, and
+    several axes. The compiler transposes and merges such axes behind a barrier of the operand, and
     then fills the padding with the rows of the next matrix, as it does without a barrier.
     """
     if op_of(node) is not dot_general:

@@ -1,0 +1,28 @@
+"""Faults that a tensor does not meet in another form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hearthd.models.dsl.ops.shape import broadcast, reshape
+from hearthd.models.dsl.types import DType
+
+if TYPE_CHECKING:
+    from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.types import TensorType
+
+
+def packed_booleans(tensor_type: TensorType) -> TensorType:
+    """The type in which a function is given a tensor: booleans come as bytes.
+
+    The compiler packs what a product is combined with, and fails when that is of i1.
+    """
+    return tensor_type.with_dtype(DType.I8) if tensor_type.dtype is DType.BOOL else tensor_type
+
+
+def concurrent_copies(row: Tensor) -> Tensor:
+    """A row (1, K) twice: (2, K).
+
+    As a broadcast. Of a concatenation the compiler copies rows in and out at the same time.
+    """
+    return broadcast(reshape(row, shape=row.shape[1:]), shape=(2, row.shape[1]), axes=(1,))
