@@ -308,9 +308,15 @@ def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
 
     class Watched(FakeRuntime):
         @override
-        def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        def prefill(
+            self,
+            slot: int,
+            tokens: Sequence[int],
+            start: int,
+            rows: NDArray[np.float32] | None = None,
+        ) -> None:
             calls.append("chunk")
-            super().prefill(slot, tokens, start)
+            super().prefill(slot, tokens, start, rows)
 
         @override
         def decode(
