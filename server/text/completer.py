@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from hearthd.server.engine.generation import Embedded, EmbedRequest, Failed, Request
+from hearthd.server.engine.prompt import Prompt
 from hearthd.server.errors import ContextExceeded, Draining, GenerationFailed, InvalidRequest
 from hearthd.server.text.answer import EmbeddedText
 from hearthd.server.text.completion import Completion
@@ -94,7 +95,7 @@ class Completer:
         seed = secrets.randbelow(_RANDOM_SEEDS) if request.seed is None else request.seed
         generation = self._backend.submit(
             Request(
-                prompt=prompt[:1] if forced else prompt,
+                prompt=Prompt(prompt[:1] if forced else prompt),
                 max_tokens=len(forced) + max_tokens,
                 sampling=sampling,
                 seed=seed,

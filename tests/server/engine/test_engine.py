@@ -24,6 +24,7 @@ from hearthd.server.engine.generation import (
     Token,
 )
 from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prompt import Prompt
 from hearthd.server.sampling.options import SamplingOptions
 from tests.fake_runtime import FakeRuntime
 
@@ -48,7 +49,9 @@ def request_of(
     seed: int = 1,
     **fields: Any,
 ) -> Request:
-    return Request(prompt=prompt, max_tokens=max_tokens, sampling=sampling, seed=seed, **fields)
+    return Request(
+        prompt=Prompt(prompt), max_tokens=max_tokens, sampling=sampling, seed=seed, **fields
+    )
 
 
 def fake(**fields: Any) -> FakeRuntime:
