@@ -24,6 +24,7 @@ from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Token
+from hearthd.server.engine.prompt import Prompt
 from hearthd.server.engine.prompt_lookup import Costs
 from hearthd.text.tokenizer import Tokenizer
 
@@ -101,7 +102,7 @@ class Bench:
 
     async def _tokens(self, engine: Engine, prompt: str, temperature: float) -> list[Token]:
         request = Request(
-            prompt=self._tokenizer.encode(prompt),
+            prompt=Prompt(self._tokenizer.encode(prompt)),
             max_tokens=self._max_tokens,
             sampling=SamplingOptions(temperature=temperature, min_tokens=2),
             seed=SEED,

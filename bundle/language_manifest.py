@@ -5,18 +5,25 @@ Besides model.vmfb and params.irpa its bundle holds
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   if the weights came with one
 
-Every entry point has one of four signatures. `CACHES` are the KV cache buffers of one slot, in the
+Every entry point has one of five signatures. `CACHES` are the KV cache buffers of one slot, in the
 order of `LanguageManifest.caches`; they are updated in place and returned.
 
-    prefill   (tokens i32[T], start i32[1], CACHES) -> CACHES
-    decode    (tokens i32[B], positions i32[B], exact i32[B], CACHES of slot 0, ... of slot B-1)
-              -> (logits f32[B, V], CACHES of slot 0, ...)
-    verify    (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
-    embed     (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
+    prefill       (tokens i32[T], start i32[1], CACHES) -> CACHES
+    prefill_rows  (tokens i32[T], start i32[1], rows f32[T, E], CACHES) -> CACHES
+    decode        (tokens i32[B], positions i32[B], exact i32[B], CACHES of slot 0, ... of slot B-1)
+                  -> (logits f32[B, V], CACHES of slot 0, ...)
+    verify        (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
+    embed         (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
 
 A prefill reads T tokens at positions start, start + 1, ... The last tokens may be padding: the rows
 that padding leaves in the caches are never used. The last token of a prompt is read by a decode,
 which returns the logits after it.
+
+A prefill_rows reads as the prefill of its size does, but where a token is -1 the first layer reads
+the row of that position in place of the token's embedding. A row is what the model's own embedding
+is after it was scaled, where a model scales it; it gives the bits that its token gives. A model
+with an embedding for each layer takes those of token 0 there. A bundle has one for each prefill, or
+none.
 
 A verify reads T tokens as T decodes at positions start, start + 1, ... do, and returns their
 logits; the logits of a token depend on no later token. Rejected tokens are overwritten: the rows
@@ -110,7 +117,7 @@ class EntryPoint:
     """
 
     name: str
-    kind: Literal["prefill", "decode", "embed", "verify"]
+    kind: Literal["prefill", "prefill_rows", "decode", "embed", "verify"]
     batch: int
     tokens: int
     keys: int

@@ -63,6 +63,7 @@ class ProgramOptions(StorageOptions):
     prefill_tokens  sizes of the prefill entry points, rising
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
+    reads_rows      whether prefills can read rows of embeddings, as images and audio need
     kv_cache        how keys and values are stored; None: as the precision says
     activations     what products with matrices of integers round activations to
     adapters        places for LoRA adapters; 0 for none
@@ -73,6 +74,7 @@ class ProgramOptions(StorageOptions):
     prefill_tokens: tuple[int, ...]
     decode_batches: tuple[int, ...]
     verify_tokens: tuple[int, ...] = ()
+    reads_rows: bool = False
     kv_cache: KvCache | None = None
     activations: Activations = "int16"
     adapters: int = 0
@@ -122,6 +124,8 @@ class ProgramOptions(StorageOptions):
         decodes = [self._entry_point("decode", batch=batch) for batch in self.decode_batches]
         verifies = [self._entry_point("verify", tokens=tokens) for tokens in self.verify_tokens]
         points = (*prefills, embed, *decodes, *verifies)
+        if self.reads_rows:
+            points += tuple(_with_rows(point) for point in prefills)
         if not self.adapters:
             return points
         # Programs without adapters stay: their terms would cost time when no request has one.
@@ -136,6 +140,12 @@ class ProgramOptions(StorageOptions):
     ) -> EntryPoint:
         name = f"{entry_kind}_{batch if entry_kind == 'decode' else tokens}"
         return EntryPoint(name=name, kind=entry_kind, batch=batch, tokens=tokens, keys=self.context)
+
+
+def _with_rows(prefill: EntryPoint) -> EntryPoint:
+    """The entry point that reads as a prefill does, and rows of embeddings too."""
+    name = prefill.name.replace("prefill", "prefill_rows", 1)
+    return dataclasses.replace(prefill, name=name, kind="prefill_rows")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # know the format.
 Rows: TypeAlias = NDArray[np.uint8]
 
+# In the place of a token id: the position has a row of embeddings.
+NO_TOKEN = -1
+
 
 class Reader(Protocol):
     """A loaded model with logits as its output, and `slots` slots of `context` positions.
@@ -89,7 +92,24 @@ class Runtime(Verifier, Protocol):
 
     @property
     def hidden(self) -> int:
-        """The width of a hidden state."""
+        """E, the width of a hidden state."""
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether `prefill` can read rows of embeddings."""
+
+    @override
+    def prefill(
+        self,
+        slot: int,
+        tokens: Sequence[int],
+        start: int,
+        rows: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Where a token is NO_TOKEN, read the next one of `rows`, f32 (n, E), in its place.
+
+        The row of a token's embedding gives the bits that the token gives.
+        """
 
     @override
     def verify(

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from hearthd.runtime.device import CannotLoad, Device, result, result_rows
 from hearthd.runtime.device_adapters import DeviceAdapters
-from hearthd.runtime.interface import Runtime
+from hearthd.runtime.interface import NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 
 if TYPE_CHECKING:
@@ -70,19 +70,11 @@ class IreeRuntime(Runtime):
         self._adapters = DeviceAdapters(self._device, manifest.adapters)
         self._always_adapted = False
         calls = self._calls()
-        self._prefills = sorted(
-            (call for call in calls if call.entry.kind == "prefill"),
-            key=lambda call: (call.entry.tokens, call.entry.keys),
-        )
-        self._decodes = sorted(
-            (call for call in calls if call.entry.kind == "decode"),
-            key=lambda call: call.entry.batch,
-        )
-        self._verifies = sorted(
-            (call for call in calls if call.entry.kind == "verify"),
-            key=lambda call: call.entry.tokens,
-        )
-        embeds = [call for call in calls if call.entry.kind == "embed"]
+        self._prefills = _of_kind("prefill", calls)
+        self._row_prefills = _of_kind("prefill_rows", calls)
+        self._decodes = _of_kind("decode", calls)
+        self._verifies = _of_kind("verify", calls)
+        embeds = _of_kind("embed", calls)
         batches = [call.entry.batch for call in self._decodes]
         if not self._prefills or not embeds or 1 not in batches:
             raise CannotLoad(
@@ -139,19 +131,44 @@ class IreeRuntime(Runtime):
     def verify_tokens(self) -> tuple[int, ...]:
         return tuple(call.entry.tokens for call in self._verifies)
 
+    @property
     @override
-    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+    def reads_rows(self) -> bool:
+        return bool(self._row_prefills)
+
+    @override
+    def prefill(
+        self,
+        slot: int,
+        tokens: Sequence[int],
+        start: int,
+        rows: NDArray[np.float32] | None = None,
+    ) -> None:
         """Use the smallest entry point that fits."""
         assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens, of {self.chunk}"
-        self._check(slot, tokens, start)
+        self._check(slot, tokens, start, reads_rows=rows is not None)
         end = start + len(tokens)
         call = next(
             call
-            for call in self._prefills
+            for call in (self._prefills if rows is None else self._row_prefills)
             if call.entry.tokens >= len(tokens) and call.entry.keys >= end
         )
-        self._invoke(call, (_padded(tokens, call.entry), (start,)), (slot,))
+        numbers = (_padded(tokens, call.entry), (start,))
+        self._invoke(call, numbers, (slot,), rows=self._padded_rows(call.entry, tokens, rows))
         self._ends[slot] = end
+
+    def _padded_rows(
+        self, entry: EntryPoint, tokens: Sequence[int], rows: NDArray[np.float32] | None
+    ) -> NDArray[np.float32] | None:
+        """A row for each token of an entry point that reads rows; None for another one."""
+        if entry.kind != "prefill_rows":
+            return None
+        padded = np.zeros((entry.tokens, self.hidden), np.float32)
+        if rows is not None:
+            has_row = np.equal(tokens, NO_TOKEN)
+            assert rows.shape == (has_row.sum(), self.hidden), f"{rows.shape} for {has_row.sum()}"
+            padded[: len(tokens)][has_row] = rows
+        return padded
 
     @override
     def decode(
@@ -230,8 +247,9 @@ class IreeRuntime(Runtime):
     @override
     def variants(self) -> dict[str, IreeRuntime]:
         """The names are those of the entry points."""
-        count = max(len(self._prefills), len(self._decodes))
-        pairs = zip(itertools.cycle(self._prefills), itertools.cycle(self._decodes), strict=False)
+        prefills = (*self._prefills, *self._row_prefills)
+        count = max(len(prefills), len(self._decodes))
+        pairs = zip(itertools.cycle(prefills), itertools.cycle(self._decodes), strict=False)
         return {
             f"{prefill.entry.name}, {decode.entry.name}{', adapted' * adapted}": self._variant(
                 prefill, decode, adapted=adapted
@@ -247,13 +265,16 @@ class IreeRuntime(Runtime):
         variant._always_adapted = adapted
         return variant
 
-    def _check(self, slot: int, tokens: Sequence[int], start: int) -> None:
+    def _check(
+        self, slot: int, tokens: Sequence[int], start: int, *, reads_rows: bool = False
+    ) -> None:
         """Check the ranges: a compiled program clamps values out of range and computes nonsense."""
         assert 0 <= slot < self.slots, f"slot {slot}, of {self.slots}"
         end = start + len(tokens)
         assert 0 <= start < end <= self.context, f"positions {start} to {end} of {self.context}"
+        first = NO_TOKEN if reads_rows else 0
         for token in tokens:
-            assert 0 <= token < self.vocab_size, f"token {token}, of {self.vocab_size}"
+            assert first <= token < self.vocab_size, f"token {token}, of {self.vocab_size}"
 
     def _invoke(
         self,
@@ -261,13 +282,16 @@ class IreeRuntime(Runtime):
         inputs: Sequence[Sequence[int]],
         slots: Sequence[int],
         fill: Sequence[int] = (),
+        rows: NDArray[np.float32] | None = None,
     ) -> rt.VmVariantList:
         """Run an entry point on the caches of these slots; the results, the caches last.
 
-        `fill` are slots whose results are not used.
+        `fill` are slots whose results are not used, `rows` those of `prefill_rows`.
         """
         caches = [cache for slot in (*slots, *fill) for cache in self._slot_caches(slot)]
         arguments = [self._device.upload(np.asarray(values, np.int32), "i32") for values in inputs]
+        if rows is not None:
+            arguments.append(self._device.upload(rows, "f32"))
         arguments += caches
         function = call.function
         if call.adapted is not None and (self._always_adapted or self._adapters.used_by(slots)):
@@ -290,6 +314,14 @@ class IreeRuntime(Runtime):
             view.map().asarray((spec.rows, spec.bytes // spec.rows), np.dtype(np.uint8))
             for spec, view in pairs
         ]
+
+
+def _of_kind(kind: str, calls: Sequence[_Call]) -> list[_Call]:
+    """The calls of a kind, the smallest one first."""
+    return sorted(
+        (call for call in calls if call.entry.kind == kind),
+        key=lambda call: (call.entry.batch, call.entry.tokens, call.entry.keys),
+    )
 
 
 def _shape(entry: EntryPoint) -> tuple[str, int, int, int]:

@@ -56,7 +56,8 @@ class Sampler:
     """Chooses the tokens of one answer.
 
     `tokens` are those of the sequence, 64-bit: now the prompt, and after each call of `sample` the
-    caller appends the chosen token. `ends` are the ids that end the answer.
+    caller appends the chosen token. The samplers skip negative ones, of positions without a token.
+    `ends` are the ids that end the answer.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Sampler:
         self._options = options
         self._random = random_state(seed)
         self._tokens = tokens
+        self._skips = min(tokens, default=0) < 0
         self._min_length = len(tokens) + options.min_tokens
         self._ends = ends
         self._constraint = constraint
@@ -117,6 +119,8 @@ class Sampler:
     def _chosen_from(self, candidates: Candidates) -> Candidates:
         # The view must be gone before the next append: an array that is viewed cannot grow.
         tokens = np.frombuffer(self._tokens, np.int64)
+        if self._skips:
+            tokens = tokens[tokens >= 0]
         view = View(options=self._options, tokens=tokens, random=self._random)
         for sampler in self._chain:
             candidates = sampler(candidates, view)

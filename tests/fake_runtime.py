@@ -1,9 +1,9 @@
 """A runtime without weights, a test double for everything that calls a model.
 
 Logits and hidden states depend on the tokens that a slot has read, in order, and on nothing else:
-equal tokens give equal values in every slot, batch, chunking and process. Where a real runtime
-would compute nonsense this one raises AssertionError: a position that leaves a gap, a token or slot
-that does not exist.
+equal tokens give equal values in every slot, batch, chunking and process. The row of a token's
+embedding has the token in its first column. Where a real runtime would compute nonsense this one
+raises AssertionError: a position that leaves a gap, a token or slot that does not exist.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hearthd.bundle import NO_PLACES, AdapterPlaces
+from hearthd.runtime.interface import NO_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,15 +49,22 @@ class FakeRuntime:
     habit: float = 0.0
     verify_tokens: tuple[int, ...] = ()
     adapters: AdapterPlaces = NO_PLACES
+    reads_rows: bool = True
     _factors: dict[int, int] = field(default_factory=dict)  # a digest of each place
     _marks: dict[int, int] = field(default_factory=dict)  # by slot, a digest of its adapter
     _prefilled: dict[int, tuple[int, int]] = field(default_factory=dict)  # the latest one, by slot
     _read: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
-    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+    def prefill(
+        self,
+        slot: int,
+        tokens: Sequence[int],
+        start: int,
+        rows: NDArray[np.float32] | None = None,
+    ) -> None:
         assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens"
         time.sleep(self.delay)
-        self._append(slot, tokens, start)
+        self._append(slot, self._embedded(tokens, rows), start)
         self._prefilled[slot] = (start, start + len(tokens))
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
@@ -127,6 +135,15 @@ class FakeRuntime:
     def variants(self) -> Mapping[str, Reader]:
         """Only this runtime."""
         return {"fake": self}
+
+    def _embedded(self, tokens: Sequence[int], rows: NDArray[np.float32] | None) -> Sequence[int]:
+        """The tokens, with those of rows in the place of NO_TOKEN."""
+        if rows is None:
+            return tokens
+        assert self.reads_rows, "no entry point for rows"
+        assert rows.shape == (list(tokens).count(NO_TOKEN), self.hidden), f"rows {rows.shape}"
+        numbers = iter(rows[:, 0].astype(int).tolist())
+        return [next(numbers) if token == NO_TOKEN else token for token in tokens]
 
     def _append(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         assert 0 <= slot < self.slots, f"slot {slot} of {self.slots}"

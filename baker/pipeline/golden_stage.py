@@ -32,6 +32,7 @@ def golden_stage(
             context=context,
             decode_batches=(1, len(ids)),
             verify_tokens=(),
+            reads_rows=False,
             adapters=0,
         )
     )

@@ -212,6 +212,7 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         prefill_tokens=tuple(sorted({point.tokens for point in points if point.kind == "prefill"})),
         decode_batches=tuple(point.batch for point in points if point.kind == "decode"),
         verify_tokens=tuple(point.tokens for point in points if point.kind == "verify"),
+        reads_rows=any(point.kind == "prefill_rows" for point in points),
         storages=manifest.storages,
         kv_cache=kv_cache_of([cache.dtype for cache in manifest.caches]),
         activations=manifest.activations,

@@ -21,6 +21,7 @@ from benchmarks.serving.load_scenarios import SHORT, TOKENS
 from benchmarks.serving.server_commands import CACHE_MB
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.generation import Request, Token
+from hearthd.server.engine.prompt import Prompt
 from hearthd.server.services.language_service import EngineOptions, open_language_service
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ async def rate(
     """Tokens/s of `clients` clients that each send `requests` requests, one at a time."""
 
     async def answered(prompt: tuple[int, ...]) -> int:
-        request = Request(prompt=prompt, max_tokens=TOKENS, sampling=_SAMPLING, seed=0)
+        request = Request(prompt=Prompt(prompt), max_tokens=TOKENS, sampling=_SAMPLING, seed=0)
         with service.engine.submit(request) as generation:
             return sum([isinstance(event, Token) async for event in generation.events()])
 

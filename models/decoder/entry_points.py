@@ -31,6 +31,16 @@ if TYPE_CHECKING:
     from hearthd.models.program import ProgramOptions
 
 
+# By the kind of an entry point: its arguments after the tokens, i32 (B,).
+_INTEGERS = {
+    "prefill": ("start",),
+    "prefill_rows": ("start",),
+    "embed": ("start", "count"),
+    "decode": ("positions", "exact"),
+    "verify": ("start", "exact"),
+}
+
+
 class Decoder(Protocol):
     """A decoder-only transformer.
 
@@ -53,10 +63,16 @@ class Decoder(Protocol):
     def cache_heads(self, layer: int) -> int:
         """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
 
-    def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Tokens i32 (N,) -> hidden states (N, E), which the first layer reads."""
+
+    def __call__(
+        self, tokens: Tensor, positions: Tensor, caches: list[LayerCache], h: Tensor | None = None
+    ) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> their normalized hidden states (N, E).
 
-        Keys and values of the tokens go into the layers' caches.
+        The first layer reads `h` (N, E); None for `embed(tokens)`. Keys and values of the tokens go
+        into the layers' caches.
         """
 
     def logits(self, x: Tensor) -> Tensor:
@@ -141,12 +157,14 @@ def read(
     starts: list[Tensor],
     buffers: Sequence[Sequence[tuple[Tensor, ...]]],
     keys: int,
+    rows: Tensor | None = None,
 ) -> tuple[Tensor, list[LayerCache]]:
     """Have a model read new tokens: i32 (N,), the same number of each span, span after span.
 
     starts   the position of each span's first token, i32 (1,)
     buffers  by layer, then by sequence: see LayerCache
     keys     all positions are below it
+    rows     (N, E), read in place of the embeddings of negative tokens
 
     Returns the normalized hidden states (N, E), and the layers' caches with the tokens in them.
     """
@@ -156,21 +174,56 @@ def read(
         LayerCache(buffers=list(pairs), starts=starts, keys=keys, window=model.window(layer))
         for layer, pairs in enumerate(buffers)
     ]
-    return model(tokens, positions, caches), caches
+    if rows is None:
+        return model(tokens, positions, caches), caches
+    zero = ops.full_like(tokens, 0)
+    has_row = ops.compare(tokens, zero, direction="LT")
+    tokens = ops.maximum(tokens, zero)
+    has_row = ops.broadcast(has_row, shape=rows.shape, axes=(0,))
+    h = ops.select(has_row, rows, model.embed(tokens))
+    return model(tokens, positions, caches, h), caches
 
 
 def _trace(model: Decoder, point: EntryPoint, layers: Sequence[tuple[CacheSpec, ...]]) -> Graph:
     caches = [spec for layer in layers for spec in layer]
-    counts = [len(layer) for layer in layers]
+    step = _step(model, point, [len(layer) for layer in layers])
+    inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
+    inputs |= {name: TensorType((point.batch,), DType.I32) for name in _INTEGERS[point.kind]}
+    if point.kind == "prefill_rows":
+        inputs["rows"] = TensorType((point.tokens, model.config.hidden), DType.F32)
+    first = len(inputs)
+    results = 0 if point.kind.startswith("prefill") else 1
+    inputs |= {
+        f"slot{slot}.{spec.name}": TensorType((spec.rows, spec.width), DType.named(spec.dtype))
+        for slot in range(point.batch)
+        for spec in caches
+    }
+    in_place = {results + i: first + i for i in range(point.batch * len(caches))}
+    return trace(point.name, step, inputs, parameters=model.parameters(), in_place=in_place)
+
+
+def _step(
+    model: Decoder, point: EntryPoint, counts: Sequence[int]
+) -> Callable[..., tuple[Tensor, ...]]:
+    """The function of an entry point; `counts` has the number of buffers of each layer."""
 
     def run(
-        tokens: Tensor, starts: list[Tensor], slots: tuple[Tensor, ...]
+        tokens: Tensor,
+        starts: list[Tensor],
+        slots: tuple[Tensor, ...],
+        rows: Tensor | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        x, updated = read(model, tokens, starts, _by_layer(slots, counts, point.batch), point.keys)
+        buffers = _by_layer(slots, counts, point.batch)
+        x, updated = read(model, tokens, starts, buffers, point.keys, rows)
         return x, _by_slot(updated, point.batch)
 
     def prefill(tokens: Tensor, start: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
         return tuple(run(tokens, [start], slots)[1])
+
+    def prefill_rows(
+        tokens: Tensor, start: Tensor, rows: Tensor, *slots: Tensor
+    ) -> tuple[Tensor, ...]:
+        return tuple(run(tokens, [start], slots, rows)[1])
 
     def embed(tokens: Tensor, start: Tensor, count: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
         x, updated = run(tokens, [start], slots)
@@ -191,24 +244,14 @@ def _trace(model: Decoder, point: EntryPoint, layers: Sequence[tuple[CacheSpec, 
         flags = f.trailing(exact, (point.tokens,))
         return (f.approximate_logits(model.logits(x), flags), *updated)
 
-    # The function, the names of its i32 arguments after the tokens, its results before the caches.
-    forms: dict[str, tuple[Callable[..., tuple[Tensor, ...]], tuple[str, ...], int]] = {
-        "prefill": (prefill, ("start",), 0),
-        "embed": (embed, ("start", "count"), 1),
-        "decode": (decode, ("positions", "exact"), 1),
-        "verify": (verify, ("start", "exact"), 1),
+    steps: dict[str, Callable[..., tuple[Tensor, ...]]] = {
+        "prefill": prefill,
+        "prefill_rows": prefill_rows,
+        "embed": embed,
+        "decode": decode,
+        "verify": verify,
     }
-    step, numbers, results = forms[point.kind]
-    inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
-    inputs |= {name: TensorType((point.batch,), DType.I32) for name in numbers}
-    first = len(inputs)
-    inputs |= {
-        f"slot{slot}.{spec.name}": TensorType((spec.rows, spec.width), DType.named(spec.dtype))
-        for slot in range(point.batch)
-        for spec in caches
-    }
-    in_place = {results + i: first + i for i in range(point.batch * len(caches))}
-    return trace(point.name, step, inputs, parameters=model.parameters(), in_place=in_place)
+    return steps[point.kind]
 
 
 def _sum_of_first(x: Tensor, count: Tensor) -> Tensor:

@@ -160,9 +160,14 @@ class DecoderModel(nn.Module):
         ]
         return [table if config.rotates(layer) else None for layer, table in enumerate(tables)]
 
-    def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
-        """Tokens i32 (N,) at positions i32 (N,) -> normalized hidden states (N, E)."""
-        h = self.embed(tokens)
+    def __call__(
+        self, tokens: Tensor, positions: Tensor, caches: list[LayerCache], h: Tensor | None = None
+    ) -> Tensor:
+        """Tokens i32 (N,) at positions i32 (N,) -> normalized hidden states (N, E).
+
+        The first layer reads `h` (N, E); None for `embed(tokens)`.
+        """
+        h = self.embed(tokens) if h is None else h
         ropes = self.rope_tables(positions)
         for block, rope, cache in zip(self.layers, ropes, caches, strict=True):
             h = block(h, rope, cache)

@@ -71,8 +71,7 @@ class Config(SharedCacheConfig):
     @override
     def local(self) -> DecoderConfig:
         """The shape of the layers with a window."""
-        rope = Rope(base=self.local_rope_base)
-        return replace(self, head_dim=self.local_head_dim, **rope.fields)
+        return replace(self, head_dim=self.local_head_dim, **Rope(base=self.local_rope_base).fields)
 
     @override
     def layer(self, index: int) -> DecoderConfig:
@@ -133,9 +132,10 @@ class Gemma4(GemmaModel):
         return (projected + looked_up) * math.sqrt(0.5)
 
     @override
-    def __call__(self, tokens: Tensor, positions: Tensor, caches: list[LayerCache]) -> Tensor:
-        """Tokens i32 (N,) at positions i32 (N,) -> normalized hidden states (N, E)."""
-        h = self.embed(tokens)
+    def __call__(
+        self, tokens: Tensor, positions: Tensor, caches: list[LayerCache], h: Tensor | None = None
+    ) -> Tensor:
+        h = self.embed(tokens) if h is None else h
         embeddings, ropes = self.layer_embeddings(tokens, h), self.rope_tables(positions)
         for i, block in enumerate(self.layers):
             h = block(h, ropes[i], caches[self.config.source(i)])

@@ -17,7 +17,7 @@ from typing_extensions import override
 from hearthd.server.cluster.delivery import Delivery
 from hearthd.server.cluster.model_replica import TryAgain
 from hearthd.server.cluster.remote_worker import MAX_LOSSES, RemoteWorker, problem_of
-from hearthd.server.cluster.work import with_age, work_of
+from hearthd.server.cluster.work import require_tokens, with_age, work_of
 from hearthd.server.engine.backend import Backend
 from hearthd.server.engine.generation import Failed, Finished, Generation
 from hearthd.server.engine.state import CacheState, EngineState, merged_slots
@@ -46,6 +46,7 @@ class RemoteEngine(RemoteWorker, Backend):
 
     @override
     def submit(self, request: Request | EmbedRequest) -> Generation:
+        require_tokens(request)
         self._count_slots()
         with self._admission.accept():
             generation = Generation(lambda: _cancel(task))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearthd.server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
+from hearthd.text.errors import NotSupported
 from hearthd.text.grammars.answer_constraint import AnswerConstraint
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ class FunctionCall:
 
     function: str
     inputs: Arrays
+
+
+def require_tokens(request: Request | EmbedRequest) -> None:
+    """Raise NotSupported for a prompt with rows of embeddings, which no replica reads."""
+    if isinstance(request, Request) and request.prompt.row_segments:
+        raise NotSupported("prompt: model replicas read no images and no audio")
 
 
 def work_of(request: Request | EmbedRequest, *, chunk: int) -> Work:

@@ -16,6 +16,7 @@ import numpy as np
 
 from hearthd.server.completions.completion import Completion
 from hearthd.server.engine.generation import Embedded, EmbedRequest, Failed, Request
+from hearthd.server.engine.prompt import Prompt
 from hearthd.server.errors import Draining, GenerationFailed
 from hearthd.text.answer import EmbeddedText
 from hearthd.text.errors import ContextExceeded, InvalidRequest
@@ -95,7 +96,7 @@ class Completer:
         seed = secrets.randbelow(_RANDOM_SEEDS) if request.seed is None else request.seed
         generation = self._backend.submit(
             Request(
-                prompt=prompt[:1] if forced else prompt,
+                prompt=Prompt(prompt[:1] if forced else prompt),
                 max_tokens=len(forced) + max_tokens,
                 sampling=sampling,
                 seed=seed,

@@ -41,7 +41,10 @@ class Backend(Protocol):
         """How many requests may run or wait at a time."""
 
     def submit(self, request: Request | EmbedRequest) -> Generation:
-        """Accept a request; raises QueueFull, Draining or EngineStopped."""
+        """Accept a request; raises QueueFull, Draining or EngineStopped.
+
+        Raises NotSupported or InvalidRequest for rows of embeddings that cannot be read.
+        """
 
     def state(self) -> EngineState:
         """The current state of slots, queue and prefix cache."""

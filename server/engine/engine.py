@@ -15,6 +15,7 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.engine.admission import Admission
 from hearthd.server.engine.generation import EmbedRequest, Failed, Finished, Generation, Request
 from hearthd.server.engine.inbox import Cancel, Inbox, Message, Stop, Submit, WriteAdapter
@@ -23,6 +24,7 @@ from hearthd.server.engine.sequence import new_sequence
 from hearthd.server.engine.state import CacheState, EngineState, slot_states
 from hearthd.server.engine.step import StepRunner
 from hearthd.server.fault_isolation import contained
+from hearthd.text.errors import InvalidRequest, NotSupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from hearthd.runtime.interface import Runtime
     from hearthd.server.engine.prefix_cache import PrefixCache
+    from hearthd.server.engine.prompt import Prompt
     from hearthd.server.engine.prompt_lookup import Costs
     from hearthd.server.engine.sequence import Sequence
     from hearthd.server.errors import Draining, EngineStopped
@@ -89,7 +92,12 @@ class Engine:
         self._thread.start()
 
     def submit(self, request: Request | EmbedRequest) -> Generation:
-        """Accept a request; raises QueueFull, Draining or EngineStopped."""
+        """Accept a request; raises QueueFull, Draining or EngineStopped.
+
+        Raises NotSupported or InvalidRequest for rows of embeddings that the runtime cannot read.
+        """
+        if isinstance(request, Request):
+            self._require_readable(request.prompt)
         id_ = next(self._ids)
         generation = Generation(lambda: self._leave(id_))
         sequence = new_sequence(
@@ -140,6 +148,24 @@ class Engine:
         self.cancel()
         if self._thread.is_alive():
             self._thread.join()
+
+    def _require_readable(self, prompt: Prompt) -> None:
+        """Raise NotSupported or InvalidRequest for rows of embeddings that cannot be read."""
+        if not prompt.row_segments:
+            return
+        if not self._runtime.reads_rows:
+            raise NotSupported("prompt: this bundle has no entry point that reads images or audio")
+        if prompt.tokens[-1] == NO_TOKEN:
+            raise InvalidRequest(
+                field="prompt", got="rows of embeddings", expected="a token at its end"
+            )
+        for segment in prompt.row_segments:
+            if segment.rows.shape[1] != self._runtime.hidden:
+                raise InvalidRequest(
+                    field="prompt",
+                    got=f"rows of width {segment.rows.shape[1]}",
+                    expected=f"rows of width {self._runtime.hidden}",
+                )
 
     def _block_keys(self, request: Request | EmbedRequest) -> tuple[bytes, ...]:
         if self._cache is None or isinstance(request, EmbedRequest):

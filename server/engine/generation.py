@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hearthd.sampling.constraint import Constraint
     from hearthd.sampling.options import SamplingOptions
     from hearthd.sampling.sampler import Logprobs
+    from hearthd.server.engine.prompt import Prompt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +43,9 @@ class AdapterUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A prompt of token ids to be continued.
+    """A prompt to be continued.
 
-    prompt        at least one token, and fewer than the context has positions
+    prompt        at least one position, and fewer than the context has; the last one has a token
     max_tokens    length of the answer, at least 1; the context may end it earlier
     seed          of the random numbers for sampling
     deadline      when the answer ends at the latest; None for never
@@ -54,7 +55,7 @@ class Request:
     adapter       None for none
     """
 
-    prompt: tuple[int, ...]
+    prompt: Prompt
     max_tokens: int
     sampling: SamplingOptions
     seed: int
@@ -65,14 +66,14 @@ class Request:
     adapter: AdapterUse | None = None
 
     def block_keys(self, chunk: int) -> tuple[bytes, ...]:
-        """The keys of the prompt's blocks of `chunk` tokens; empty if they are not cached.
+        """The keys of the prompt's blocks of `chunk` positions; empty if they are not cached.
 
         The last token is in no block: it is never read in a chunk.
         """
         if not self.cache_prompt:
             return ()
         adapter = self.adapter.key if self.adapter else b""
-        return block_keys(self.prompt[:-1], chunk, adapter, rest=True)
+        return block_keys((part.content for part in self.prompt[:-1].chunks(chunk)), adapter)
 
 
 @dataclass(frozen=True, kw_only=True)

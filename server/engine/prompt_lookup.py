@@ -12,6 +12,8 @@ import statistics
 from collections import deque
 from typing import TYPE_CHECKING
 
+from hearthd.runtime.interface import NO_TOKEN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -37,7 +39,8 @@ class PromptLookup:
 
     The draft follows the latest place where the two latest tokens occurred, and stays with that
     place for as long as it predicts the tokens that come. Every prediction counts, verified or not,
-    so a text that begins to repeat itself is noticed without a call of the model.
+    so a text that begins to repeat itself is noticed without a call of the model. NO_TOKEN equals
+    nothing, and ends a draft.
     """
 
     def __init__(self, tokens: Sequence[int]) -> None:
@@ -60,7 +63,10 @@ class PromptLookup:
         drafted: list[int] = []
         for place in range(self._place, self._place + max_tokens):
             beyond = place - len(self._tokens)  # a repetition may continue into the draft itself
-            drafted.append(self._tokens[place] if beyond < 0 else drafted[beyond])
+            token = self._tokens[place] if beyond < 0 else drafted[beyond]
+            if token == NO_TOKEN:
+                break
+            drafted.append(token)
         return tuple(drafted)
 
     def expected(self, drafted: int) -> float:
@@ -86,7 +92,8 @@ class PromptLookup:
             self._index_next()
 
     def _next_is_predicted(self) -> bool:
-        return self._place is not None and self._tokens[self._place] == self._tokens[self._indexed]
+        token = self._tokens[self._indexed]
+        return self._place is not None and self._tokens[self._place] == token != NO_TOKEN
 
     def _index_next(self) -> None:
         """Index one more token, and find the place that predicts the one after it."""
@@ -99,7 +106,7 @@ class PromptLookup:
         else:
             self._place = self._places.get(latest)
             self._matched = _MIN_MATCH
-        if len(latest) == _MIN_MATCH:
+        if len(latest) == _MIN_MATCH and NO_TOKEN not in latest:
             self._places[latest] = self._indexed
 
 

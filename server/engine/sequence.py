@@ -7,14 +7,15 @@ no other sequence and calls no model.
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hearthd.sampling.sampler import Sampler
 from hearthd.server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
+from hearthd.server.engine.prompt import Prompt
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Callable
 
     import numpy as np
@@ -33,8 +34,8 @@ NO_SLOT = -1
 class Sequence:
     """The tokens of one request, with its position, slot and sampler state.
 
+    prompt          the prompt, or a text to be embedded
     tokens          prompt and answer, 64-bit; only `append` adds to them
-    prompt_tokens   length of the prompt
     prefill_tokens  how many tokens are read in chunks: all but the last one of a prompt, or all of
                     a text to be embedded
     max_length      length of prompt and answer at which the answer ends
@@ -59,8 +60,8 @@ class Sequence:
     """
 
     id: int
+    prompt: Prompt
     tokens: array[int]
-    prompt_tokens: int
     prefill_tokens: int
     max_length: int
     eos: frozenset[int]
@@ -84,6 +85,11 @@ class Sequence:
     ended: bool = False
 
     @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return len(self.prompt)
+
+    @property
     def ready(self) -> bool:
         """Whether the next token can be sampled: all tokens but the last one have been read."""
         return self.position >= self.prefill_tokens
@@ -98,9 +104,9 @@ class Sequence:
         """How many more tokens the answer may have."""
         return self.max_length - len(self.tokens)
 
-    def next_chunk(self, size: int) -> array[int]:
-        """The next tokens to read in one chunk, at most `size`; empty when the prompt is read."""
-        return self.tokens[self.position : min(self.position + size, self.prefill_tokens)]
+    def next_chunk(self, size: int) -> Prompt:
+        """What to read in the next chunk, at most `size` positions; empty after the last chunk."""
+        return self.prompt[self.position : min(self.position + size, self.prefill_tokens)]
 
     def advance(self, count: int) -> None:
         """`count` more tokens of the prompt are in the slot's KV cache."""
@@ -159,16 +165,16 @@ def new_sequence(
 
     With `exact_logits` its logits are exact even if the sampler does not need that.
     """
-    prompt = len(request.prompt)
-    tokens = array("q", request.prompt)
+    prompt = request.prompt if isinstance(request, Request) else Prompt(request.prompt)
+    tokens, length = prompt.tokens, len(prompt)
     if isinstance(request, EmbedRequest):
-        assert 0 < prompt <= context, f"{prompt} tokens to embed in a context of {context}"
-        prefill_tokens = max_length = prompt
+        assert 0 < length <= context, f"{length} tokens to embed in a context of {context}"
+        prefill_tokens = max_length = length
         sampler = None
     else:
-        max_length = min(prompt + request.max_tokens, context)
-        assert 0 < prompt < max_length, f"a prompt of {prompt} tokens in a context of {context}"
-        prefill_tokens = prompt - 1
+        max_length = min(length + request.max_tokens, context)
+        assert 0 < length < max_length, f"a prompt of {length} tokens in a context of {context}"
+        prefill_tokens = length - 1
         sampler = Sampler(
             request.sampling,
             seed=request.seed,
@@ -178,8 +184,8 @@ def new_sequence(
         )
     return Sequence(
         id=id_,
+        prompt=prompt,
         tokens=tokens,
-        prompt_tokens=prompt,
         prefill_tokens=prefill_tokens,
         max_length=max_length,
         eos=eos,

@@ -102,20 +102,20 @@ class StepRunner:
 
     def _prefill(self, sequence: Sequence) -> None:
         """Read a chunk of a prompt, and add it to the prefix cache."""
-        start, tokens = sequence.position, sequence.next_chunk(self._runtime.chunk)
+        start, chunk = sequence.position, sequence.next_chunk(self._runtime.chunk)
         if start == sequence.cached_tokens:
             sequence.report()  # nothing has been read yet
-        self._runtime.prefill(sequence.slot, tokens, start)
-        self._scheduler.advance(sequence, len(tokens))
+        self._runtime.prefill(sequence.slot, chunk.tokens, start, chunk.rows)
+        self._scheduler.advance(sequence, len(chunk))
         sequence.report()
         keys = sequence.block_keys[: start // self._runtime.chunk + 1]
         if self._cache is not None and keys:
             rows = self._runtime.save(sequence.slot, start, sequence.position)
-            self._cache.add(keys, rows, is_whole=len(tokens) == self._runtime.chunk)
+            self._cache.add(keys, rows, is_whole=len(chunk) == self._runtime.chunk)
 
     def _embed(self, sequence: Sequence) -> None:
         """Read a chunk of a text; after the last chunk, deliver its embedding."""
-        tokens = sequence.next_chunk(self._runtime.chunk)
+        tokens = sequence.next_chunk(self._runtime.chunk).tokens
         states = self._runtime.embed(sequence.slot, tokens, sequence.position)
         if sequence.is_mean and sequence.hidden_sum is not None:
             states = sequence.hidden_sum + states

@@ -12,6 +12,7 @@ from typing_extensions import override
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.cluster.bundles import Bundle, Bundles, TextParts
 from hearthd.server.engine.generation import Request
+from hearthd.server.engine.prompt import Prompt
 from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
 from hearthd.server.services.service import fingerprint
 from hearthd.text.templates.chat_template import ChatTemplate
@@ -77,7 +78,7 @@ class FakeBundles(Bundles):
     def request(self, body: Mapping[str, Any], seed: int) -> Request:
         """The engine's request for the body of a request to /generate, with this seed."""
         return Request(
-            prompt=tuple(body["prompt"]),
+            prompt=Prompt(tuple(body["prompt"])),
             max_tokens=body["max_tokens"],
             sampling=SamplingOptions(),
             seed=seed,

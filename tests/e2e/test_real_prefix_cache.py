@@ -19,9 +19,11 @@ from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Event, Finished, Generation, Request, Started, Token
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import PrefixStore
+from hearthd.server.engine.prompt import Prompt
 
 if TYPE_CHECKING:
     from hearthd.runtime.language_model import IreeRuntime
+    from hearthd.server.engine.prompt_lookup import Costs
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow
@@ -31,11 +33,11 @@ TEXT = tuple(json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]["fdl_1290"]
 LONG = TEXT[:901]
 WHOLE_CHUNKS, ALL_BUT_THE_LAST = 896, 900
 # The seven best of each step are bits of the logits, as good as all of them.
-PREFIXED = Request(prompt=LONG, max_tokens=8, sampling=SamplingOptions(logprobs=7), seed=3)
-FORKED = dataclasses.replace(PREFIXED, prompt=(*LONG[:700], *TEXT[1000:1100]))
+PREFIXED = Request(prompt=Prompt(LONG), max_tokens=8, sampling=SamplingOptions(logprobs=7), seed=3)
+FORKED = dataclasses.replace(PREFIXED, prompt=Prompt((*LONG[:700], *TEXT[1000:1100])))
 OTHERS = [
-    dataclasses.replace(PREFIXED, prompt=TEXT[5:300], max_tokens=12),
-    dataclasses.replace(PREFIXED, prompt=TEXT[:9], max_tokens=20),
+    dataclasses.replace(PREFIXED, prompt=Prompt(TEXT[5:300]), max_tokens=12),
+    dataclasses.replace(PREFIXED, prompt=Prompt(TEXT[:9]), max_tokens=20),
 ]
 
 
@@ -50,10 +52,13 @@ async def events_of(generation: Generation) -> list[Event]:
 
 
 def serve(
-    runtime: IreeRuntime, cache: PrefixCache | None, *requests: Request
+    runtime: IreeRuntime,
+    cache: PrefixCache | None,
+    *requests: Request,
+    costs: Costs | None = None,
 ) -> list[tuple[int, list[object]]]:
     """Of each request, all served at once: how many tokens were cached, and its answer."""
-    engine = Engine(runtime, eos=(), queue_limit=9, cache=cache)
+    engine = Engine(runtime, eos=(), queue_limit=9, cache=cache, costs=costs)
     engine.start()
 
     async def together() -> list[list[Event]]:

@@ -282,3 +282,12 @@ def test_common_options_are_fast_with_a_large_vocabulary(options: SamplingOption
     # The best of many runs, as the machine is shared; a full sort takes a hundred times as long.
     full_sort = seconds(lambda values: np.argsort(values, kind="stable"))
     assert min(seconds(answer.sample) for _ in range(30)) < full_sort / 10
+
+
+def test_penalties_skip_positions_without_a_token() -> None:
+    options = replace(
+        OFF, repeat_penalty=1.5, presence_penalty=0.5, dry_multiplier=2.0, dry_allowed_length=1
+    )
+    logits = np.random.default_rng(2).normal(size=6).astype(np.float32)
+    plain, with_rows = Answer(options, prompt=(2, 3, 2)), Answer(options, prompt=(2, -1, -1, 3, 2))
+    assert tokens_of(with_rows, logits, 12) == tokens_of(plain, logits, 12)

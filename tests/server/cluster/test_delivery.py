@@ -7,12 +7,13 @@ import pickle
 from array import array
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.cluster.cached_blocks import SentBlocks, matching_blocks
 from hearthd.server.cluster.delivery import Delivery
-from hearthd.server.cluster.work import work_of
+from hearthd.server.cluster.work import require_tokens, work_of
 from hearthd.server.engine.generation import (
     AdapterUse,
     EmbedRequest,
@@ -22,6 +23,8 @@ from hearthd.server.engine.generation import (
     Started,
     Token,
 )
+from hearthd.server.engine.prompt import EmbeddingRows, Prompt
+from hearthd.text.errors import NotSupported
 from hearthd.text.grammars.answer_constraint import AnswerRules, Constraints
 from hearthd.text.grammars.grammar import Grammar
 from hearthd.text.tokenizer import Tokenizer
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from hearthd.server.engine.generation import Event
 
 LIBRARY = fakes.gemma_like()
+PROMPT = Prompt(tuple(range(20)))
 SAMPLING = SamplingOptions(temperature=0.5, logit_bias=((3, -1.0),), dry_breakers={4: ((5,),)})
 
 
@@ -39,7 +43,7 @@ def tokens(*ids: int) -> list[Event]:
 
 
 def request(**fields: object) -> Request:
-    values = {"prompt": tuple(range(20)), "max_tokens": 8, "sampling": SAMPLING, "seed": 1}
+    values = {"prompt": PROMPT, "max_tokens": 8, "sampling": SAMPLING, "seed": 1}
     return Request(**{**values, **fields})  # type: ignore[arg-type]
 
 
@@ -83,7 +87,7 @@ def test_work_is_the_same_request_in_another_process() -> None:
     arrived = received.engine_request(constraints)
     assert arrived.constraint.rules == constraint.rules
     assert (arrived.constraint.allowed() == constraint.allowed()).all()
-    assert (arrived.prompt, arrived.seed, arrived.sampling) == (tuple(range(20)), 1, SAMPLING)
+    assert (arrived.prompt, arrived.seed, arrived.sampling) == (PROMPT, 1, SAMPLING)
     assert arrived.deadline is None  # clocks differ: the front keeps it
 
 
@@ -137,3 +141,11 @@ def test_nothing_follows_the_last_event() -> None:
     delivery.restart()
     assert delivery.take_all(tokens(5, 7, 8))
     assert [type(event) for event in got] == [Token, Token, Failed]
+
+
+def test_a_replica_gets_no_rows_of_embeddings() -> None:
+    image = EmbeddingRows(rows=np.ones((2, 4), np.float32), digest=bytes(32))
+    with pytest.raises(NotSupported, match="model replicas read no images and no audio"):
+        require_tokens(request(prompt=Prompt((3,), image, (4,))))
+    require_tokens(request())
+    require_tokens(EmbedRequest(prompt=(1, 2)))

@@ -25,6 +25,7 @@ from hearthd.server.engine.generation import (
     Token,
 )
 from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prompt import Prompt
 from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
 
@@ -49,7 +50,9 @@ def request_of(
     seed: int = 1,
     **fields: Any,
 ) -> Request:
-    return Request(prompt=prompt, max_tokens=max_tokens, sampling=sampling, seed=seed, **fields)
+    return Request(
+        prompt=Prompt(prompt), max_tokens=max_tokens, sampling=sampling, seed=seed, **fields
+    )
 
 
 def fake(**fields: Any) -> FakeRuntime:
@@ -309,9 +312,15 @@ def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
 
     class Watched(FakeRuntime):
         @override
-        def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+        def prefill(
+            self,
+            slot: int,
+            tokens: Sequence[int],
+            start: int,
+            rows: NDArray[np.float32] | None = None,
+        ) -> None:
             calls.append("chunk")
-            super().prefill(slot, tokens, start)
+            super().prefill(slot, tokens, start, rows)
 
         @override
         def decode(

@@ -6,10 +6,12 @@ Every request has one terminal event and the tokens that it would have alone, or
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from typing_extensions import override
 
 from hearthd.server.engine.generation import Event, Failed, Finished, Generation, Request, Started
 from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prompt import EmbeddingRows, Prompt
 from hearthd.server.engine.prompt_lookup import Costs
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import GREEDY, SAMPLED, fake, tokens_in, with_engine
@@ -36,12 +39,22 @@ class Client:
     late: bool  # its deadline has passed before it is read
 
 
+def rows_of(*tokens: int) -> EmbeddingRows:
+    """The rows of the embeddings of tokens, as a fake runtime has them."""
+    rows = np.tile(np.array(tokens, np.float32)[:, None], (1, FakeRuntime.hidden))
+    return EmbeddingRows(rows=rows, digest=hashlib.sha256(rows.tobytes()).digest())
+
+
 @st.composite
-def prompts(draw: st.DrawFn) -> tuple[int, ...]:
-    """Prompts of which many begin alike."""
+def prompts(draw: st.DrawFn) -> Prompt:
+    """Prompts of which many begin alike, with rows in some of them."""
     start = draw(st.sampled_from([(), (5, 6, 7, 8) * 3, (5, 6, 7, 8, 9) * 5]))
     rest = draw(st.lists(st.integers(3, POISON), min_size=1, max_size=8))
-    return (*start, *rest)
+    if draw(st.booleans()):
+        return Prompt(start, tuple(rest))
+    first, stop = sorted(draw(st.tuples(*[st.integers(0, len(rest) - 1)] * 2)))
+    image = [rows_of(*rest[first:stop])] if first < stop else []
+    return Prompt(start, tuple(rest[:first]), *image, tuple(rest[stop:]))
 
 
 clients = st.builds(
@@ -179,9 +192,10 @@ def test_every_request_ends_once_and_has_the_tokens_that_it_has_alone(
 
 @pytest.mark.parametrize("slots", [1, 8])
 def test_a_seed_repeats_its_answer_beside_other_requests(slots: int) -> None:
-    repeated = Request(prompt=tuple(range(3, 20)), max_tokens=12, sampling=SAMPLED, seed=4)
+    repeated = Request(prompt=Prompt(tuple(range(3, 20))), max_tokens=12, sampling=SAMPLED, seed=4)
     others = [
-        Request(prompt=(3, 4, n), max_tokens=3 + n, sampling=SAMPLED, seed=n) for n in range(5, 13)
+        Request(prompt=Prompt((3, 4, n)), max_tokens=3 + n, sampling=SAMPLED, seed=n)
+        for n in range(5, 13)
     ]
     answers: list[list[int]] = []
 
@@ -207,7 +221,13 @@ def reuse(
     async def test(engine: Engine) -> None:
         generations = [
             engine.submit(
-                Request(prompt=p, max_tokens=3, sampling=GREEDY, seed=1, cache_prompt=cache_prompt)
+                Request(
+                    prompt=Prompt(p),
+                    max_tokens=3,
+                    sampling=GREEDY,
+                    seed=1,
+                    cache_prompt=cache_prompt,
+                )
             )
             for p in prompts
         ]

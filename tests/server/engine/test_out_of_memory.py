@@ -17,6 +17,7 @@ from tests.server.engine.test_engine import SAMPLED, events_of, request_of, toke
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Rows
@@ -34,9 +35,15 @@ class PoorRuntime(FakeRuntime):
     at: str
 
     @override
-    def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
+    def prefill(
+        self,
+        slot: int,
+        tokens: Sequence[int],
+        start: int,
+        rows: NDArray[np.float32] | None = None,
+    ) -> None:
         self._allocate("prefill", tokens)
-        super().prefill(slot, tokens, start)
+        super().prefill(slot, tokens, start, rows)
 
     @override
     def decode(

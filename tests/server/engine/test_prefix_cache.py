@@ -11,11 +11,18 @@ from hypothesis import strategies as st
 
 from hearthd.runtime.kv_blocks import block_keys
 from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prompt import Prompt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hearthd.runtime.interface import Rows
 
 SIZE = 10  # bytes of a block
+
+
+def keys_of(tokens: Iterable[int], chunk: int) -> tuple[bytes, ...]:
+    return block_keys(part.content for part in Prompt(tuple(tokens)).chunks(chunk))
 
 
 def rows_of(key: bytes) -> Rows:
@@ -51,29 +58,29 @@ class MemoryStore:
 
 def test_the_longest_cached_prefix_is_found() -> None:
     cache = PrefixCache(limit_bytes=10 * SIZE)
-    add_all(cache, block_keys([1, 2, 3], 1))
-    assert count_found(cache, block_keys([1, 2, 3, 4], 1)) == 3
-    assert count_found(cache, block_keys([1, 2, 9], 1)) == 2
-    assert count_found(cache, block_keys([2, 3], 1)) == 0
-    assert len(cache.find(block_keys([1, 2, 3], 1), 2)) == 1
+    add_all(cache, keys_of([1, 2, 3], 1))
+    assert count_found(cache, keys_of([1, 2, 3, 4], 1)) == 3
+    assert count_found(cache, keys_of([1, 2, 9], 1)) == 2
+    assert count_found(cache, keys_of([2, 3], 1)) == 0
+    assert len(cache.find(keys_of([1, 2, 3], 1), 2)) == 1
     state = cache.state()
     assert (state.blocks, state.bytes, state.hits, state.misses) == (3, 3 * SIZE, 6, 3)
 
 
 def test_the_least_recently_used_blocks_are_evicted_last_blocks_first() -> None:
     cache = PrefixCache(limit_bytes=4 * SIZE)
-    old, new = block_keys([1, 2], 1), block_keys([5, 6], 1)
+    old, new = keys_of([1, 2], 1), keys_of([5, 6], 1)
     add_all(cache, old)
     add_all(cache, new)
     assert count_found(cache, old) == 2
-    add_all(cache, block_keys([7], 1))
+    add_all(cache, keys_of([7], 1))
     assert (count_found(cache, new), count_found(cache, old)) == (1, 2)
     assert cache.state().evicted == 1
 
 
 def test_of_a_prompt_that_does_not_fit_the_first_blocks_are_kept() -> None:
     cache = PrefixCache(limit_bytes=3 * SIZE)
-    keys = block_keys(range(8), 1)
+    keys = keys_of(range(8), 1)
     add_all(cache, keys)
     assert count_found(cache, keys) == 3
 
@@ -86,7 +93,7 @@ def test_the_limit_holds_and_no_block_is_kept_without_those_before_it(
     prompts: list[list[int]], limit: int
 ) -> None:
     cache = PrefixCache(limit_bytes=limit * SIZE)
-    chains = [block_keys(prompt, 1) for prompt in prompts]
+    chains = [keys_of(prompt, 1) for prompt in prompts]
     for chain in chains:
         add_all(cache, chain)
         assert cache.state().bytes == cache.state().blocks * SIZE <= limit * SIZE
@@ -96,7 +103,7 @@ def test_the_limit_holds_and_no_block_is_kept_without_those_before_it(
 
 def test_evicted_blocks_are_loaded_from_the_store() -> None:
     store = MemoryStore()
-    keys = block_keys([1, 2, 3], 1)
+    keys = keys_of([1, 2, 3], 1)
     add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
     again = PrefixCache(limit_bytes=2 * SIZE, store=store)
     assert count_found(again, keys) == 3
@@ -107,7 +114,7 @@ def test_evicted_blocks_are_loaded_from_the_store() -> None:
 
 def test_blocks_from_the_store_are_not_saved_again() -> None:
     store = MemoryStore()
-    keys = block_keys([1, 2], 1)
+    keys = keys_of([1, 2], 1)
     add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
     store.save = lambda *_: 1 / 0  # type: ignore[method-assign, assignment]
     add_all(PrefixCache(limit_bytes=9 * SIZE, store=store), keys)
@@ -115,7 +122,7 @@ def test_blocks_from_the_store_are_not_saved_again() -> None:
 
 def test_the_rest_of_a_prompt_is_not_stored() -> None:
     store = MemoryStore()
-    keys = block_keys([1, 2, 3], 2, rest=True)
+    keys = keys_of([1, 2, 3], 2)
     cache = PrefixCache(limit_bytes=9 * SIZE, store=store)
     cache.add(keys[:1], rows_of(keys[0]))
     cache.add(keys, rows_of(keys[1]), is_whole=False)
@@ -126,7 +133,7 @@ def test_the_rest_of_a_prompt_is_not_stored() -> None:
 def test_a_block_that_is_added_twice_counts_once() -> None:
     """As when two slots read the same prompt at the same time."""
     cache = PrefixCache(limit_bytes=3 * SIZE)
-    keys = block_keys([1, 2, 3], 1)
+    keys = keys_of([1, 2, 3], 1)
     add_all(cache, keys)
     for count in (1, 2, 3):
         cache.add(keys[:count], rows_of(keys[count - 1]))

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.engine.prompt_lookup import Costs, PromptLookup, best_draft
 
 tokens_of_few = st.lists(st.integers(0, 3), max_size=40)
@@ -162,3 +163,14 @@ def test_costs_are_those_of_the_latest_calls_and_outliers_are_bounded() -> None:
     for _ in range(9):
         costs.add(4, 1.5)
     assert costs.of(4) == 1.5
+
+
+def test_positions_without_a_token_match_nothing() -> None:
+    """Of equal tokens around an image, those before it are not followed by those after it."""
+    image = [NO_TOKEN] * 3
+    assert lookup_after([1, 2, *image, 5, 6, *image], [7, 1, 2]).draft(4) == ()
+    assert lookup_after([1, 2, 8, *image, 5], [1, 2]).draft(4) == (8,)
+    assert lookup_after([*image, 5, 6, *image], [5]).draft(4) == ()
+    prompt = [1, 2, *image, 3, 4, 9, 1, 2, *image, 3]
+    assert lookup_after(prompt, []).draft(2) == ()
+    assert lookup_after(prompt, [4]).draft(2) == (9, 1)

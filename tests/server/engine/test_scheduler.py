@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.generation import EmbedRequest, Request
+from hearthd.server.engine.prompt import Prompt
 from hearthd.server.engine.scheduler import Scheduler
 from hearthd.server.engine.sequence import NO_SLOT, Sequence, new_sequence
 
@@ -29,7 +30,7 @@ def sequence_of(
     id_: int, prompt: list[int], max_tokens: int, *, context: int = CONTEXT
 ) -> Sequence:
     request = Request(
-        prompt=tuple(prompt), max_tokens=max_tokens, sampling=SamplingOptions(), seed=0
+        prompt=Prompt(tuple(prompt)), max_tokens=max_tokens, sampling=SamplingOptions(), seed=0
     )
     return new_sequence(
         id_, request, context=context, eos=frozenset({EOS}), deliver=lambda _event: None
@@ -60,7 +61,7 @@ def decode_of(sequence: Sequence) -> Read:
 
 
 def chunk_of(sequence: Sequence, size: int) -> Read:
-    tokens = tuple(sequence.next_chunk(size))
+    tokens = tuple(sequence.next_chunk(size).tokens)
     return Read(request=sequence.id, slot=sequence.slot, tokens=tokens, start=sequence.position)
 
 
@@ -183,11 +184,15 @@ def test_tokens_that_were_restored_are_not_read_again() -> None:
     scheduler.admit()
     scheduler.advance(sequence, 4)
     assert scheduler.prefilling() == (sequence,)
-    assert (sequence.position, list(sequence.next_chunk(4))) == (4, [14])
+    assert (sequence.position, list(sequence.next_chunk(4).tokens)) == (4, [14])
     scheduler.advance(sequence, 1)
     assert scheduler.prefilling() == ()
     assert scheduler.ready() == (sequence,)
-    assert (sequence.position, sequence.tokens[-1], list(sequence.next_chunk(4))) == (5, 15, [])
+    assert (sequence.position, sequence.tokens[-1], list(sequence.next_chunk(4).tokens)) == (
+        5,
+        15,
+        [],
+    )
     with pytest.raises(AssertionError, match="6 prompt tokens read"):
         scheduler.advance(sequence, 1)
 
