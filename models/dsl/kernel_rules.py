@@ -50,19 +50,19 @@ KERNEL_RULES = (
         replacement=lambda h, y, before, eps: both(fused.add_norm(h, y, before, eps=eps)),
     ),
     Rule(
-        name="rotated_norm",  # Gemma: the norm of queries or keys, then RoPE
+        name="norm_rope",  # Gemma: the norm of queries or keys, then RoPE
         pattern=(node(f.rope.op, norm(heads, weight), cosine, sine),),
         replacement=lambda x, heads, weight, cosine, sine, eps: (
-            fused.rotated_norm(x, weight, cosine, sine, heads=heads, eps=eps),
+            fused.norm_rope(x, weight, cosine, sine, heads=heads, eps=eps),
         ),
     ),
     Rule(
-        name="rotated",  # Llama: RoPE
+        name="rope",  # Llama: RoPE
         pattern=(node(f.rope.op, heads, cosine, sine),),
-        replacement=lambda x, heads, cosine, sine: (fused.rotated(x, cosine, sine, heads=heads),),
+        replacement=lambda x, heads, cosine, sine: (fused.rope(x, cosine, sine, heads=heads),),
     ),
     Rule(
-        name="attention_cached",
+        name="cached_attention",
         pattern=(
             node(
                 f.cached_attention.op, query, key, value, start,
@@ -70,14 +70,14 @@ KERNEL_RULES = (
             ),
         ),
         replacement=lambda **bound: (
-            fused.attention_cached(
+            fused.cached_attention(
                 bound.pop("query"), bound.pop("key"), bound.pop("value"), bound.pop("start"),
                 **bound,
             ),
         ),
     ),
     Rule(
-        name="attention_cached_i8",
+        name="int8_cache_attention",
         pattern=(
             node(
                 f.int8_cache_attention.op, query, key, value, key_scale, value_scale, start,
@@ -85,7 +85,7 @@ KERNEL_RULES = (
             ),
         ),
         replacement=lambda **bound: (
-            fused.attention_cached_i8(
+            fused.int8_cache_attention(
                 bound.pop("query"), bound.pop("key"), bound.pop("value"), bound.pop("key_scale"),
                 bound.pop("value_scale"), bound.pop("start"), **bound,
             ),
@@ -102,20 +102,20 @@ KERNEL_RULES = (
         replacement=lambda h, y: (fused.gated_gelu_tanh(h, y),),
     ),
     Rule(
-        name="cache_f16_rows",
+        name="write_f16_rows",
         pattern=(node(f.write_f16_rows.op, cache, places, some_heads),),
         replacement=lambda cache, places, x, heads, rows: (
-            fused.cache_f16_rows(cache, places, x, rows=rows, heads=heads),
+            fused.write_f16_rows(cache, places, x, rows=rows, heads=heads),
         ),
     ),
     Rule(
-        name="cache_int8_rows",
+        name="write_int8_rows",
         pattern=(node(f.write_int8_rows.op, cache, places, h),),
-        replacement=lambda cache, places, h: (fused.cache_int8_rows(cache, places, h),),
+        replacement=lambda cache, places, h: (fused.write_int8_rows(cache, places, h),),
     ),
     Rule(
-        name="cache_row_scales",
+        name="write_row_scales",
         pattern=(node(f.write_row_scales.op, cache, places, h),),
-        replacement=lambda cache, places, h: (fused.cache_row_scales(cache, places, h),),
+        replacement=lambda cache, places, h: (fused.write_row_scales(cache, places, h),),
     ),
 )  # fmt: skip

@@ -36,7 +36,7 @@ _VALUES: Mapping[str, _Macros] = {
 # The variants of a product, by the suffix of its name: with experts, or with terms of adapters.
 _PRODUCTS: Mapping[str, _Macros] = {
     "linear_{}": {"ROUTED": "0", "ADAPTED": "0"},
-    "linear_routed_{}": {"ROUTED": "1", "ADAPTED": "0"},
+    "routed_linear_{}": {"ROUTED": "1", "ADAPTED": "0"},
     "linear_{}_adapted": {"ROUTED": "0", "ADAPTED": "1"},
 }
 _FLOATS: Mapping[str, _Macros] = {
@@ -89,7 +89,7 @@ def _sources() -> Iterator[tuple[str, str, _Macros]]:
     for matrix_format in STORED:
         yield from _products(matrix_format)
     for dtype, macros in _FLOATS.items():
-        yield f"linear_routed_{dtype}", "product/routed_floats.c", macros
+        yield f"routed_linear_{dtype}", "product/routed_floats.c", macros
     for suffix, macros in _VALUES.items():
         cache = macros | ({"SCALED": "1"} if suffix == "_i8" else {})
         for name in ("attention_scores", "attention_mix", "attention_many"):
@@ -100,9 +100,9 @@ def _sources() -> Iterator[tuple[str, str, _Macros]]:
     yield "lora_up_i8", "lora/lora_up_i8.c", {}
     for activation in ("silu", "gelu_tanh"):
         yield f"gated_{activation}", "gated.c", {"ACTIVATION": activation}
-    for name in ("add_norm", "residual_norm", "rotated", "rotated_norm"):
+    for name in ("add_norm", "norm_rope", "residual_norm", "rope"):
         yield name, f"norms/{name}.c", {}
-    for name in ("cache_f16_rows", "cache_int8_rows", "cache_row_scales"):
+    for name in ("write_f16_rows", "write_int8_rows", "write_row_scales"):
         yield name, f"cache/{name}.c", {}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.fused.quantized_products import embedding_quantized, linear_quantized
-from hearthd.models.dsl.fused.routed_products import linear_routed, linear_routed_quantized
+from hearthd.models.dsl.fused.routed_products import routed_linear, routed_linear_quantized
 from hearthd.models.dsl.fused.two_part_head import two_part_head
 from hearthd.models.dsl.matrix_format import ROWS, STORED
 from hearthd.models.dsl.types import DType, TensorType
@@ -56,7 +56,7 @@ def _floats(name: str, dtype: DType) -> Storage:
         arrays=lambda rows, columns: {"weight": TensorType((rows, columns), dtype)},
         product=lambda x, weight, **_: f.times_weight(x, weight),
         rows=f.embedding,
-        routed=lambda *tensors, experts, **_: linear_routed(*tensors, experts=experts),
+        routed=lambda *tensors, experts, **_: routed_linear(*tensors, experts=experts),
         logits=lambda x, _, weight: f.times_weight(x, weight),
     )
 
@@ -76,7 +76,7 @@ def _integers(matrix_format: MatrixFormat) -> Storage:
         arrays=matrix_format.arrays,
         product=product,
         rows=table.rows,
-        routed=functools.partial(linear_routed_quantized, **attrs),
+        routed=functools.partial(routed_linear_quantized, **attrs),
         logits=table.logits,
         table=table,
         format=matrix_format,
@@ -117,7 +117,7 @@ def _table(matrix_format: MatrixFormat) -> Storage:
         arrays=arrays,
         product=product,
         rows=rows,
-        routed=functools.partial(linear_routed_quantized, **attrs),
+        routed=functools.partial(routed_linear_quantized, **attrs),
         logits=logits,
         partial=frozenset(lower),
         format=matrix_format,

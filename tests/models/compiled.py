@@ -41,7 +41,7 @@ _ELEMENT_TYPES = {
 
 # Graphs of these ops are a module each: their gradients are loops, which do not compile beside a
 # computed constant (docs/iree-reports/loop_beside_initializer.mlir).
-ALONE = ("linear_routed",)
+ALONE = ("routed_linear",)
 
 
 class Compiled:

@@ -70,8 +70,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 # Those that cover every rule, for tests of what all architectures have in common.
 TWO = ("gemma3", "llama")
-INT8_RULES = ("attention_cached_i8", "cache_int8_rows", "cache_row_scales")
-CACHE_RULES = ("cache_f16_rows", *INT8_RULES)
+INT8_RULES = ("int8_cache_attention", "write_int8_rows", "write_row_scales")
+CACHE_RULES = ("write_f16_rows", *INT8_RULES)
 
 
 def tiny(architecture: str, **changes: Any) -> ModelConfig:
@@ -104,7 +104,7 @@ class Counts:
     """
 
     norms: tuple[str, int] = ("add_norm", 2)
-    rotations: str = "rotated"
+    rotations: str = "rope"
     products: int = 5
     needed: int = 1
     stacked: bool = True
@@ -118,20 +118,20 @@ GELU = ("gated_gelu_tanh", 1)
 COUNTS = {
     "gemma": Counts(gate=GELU),
     "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
-    "gemma3": Counts(norms=("residual_norm", 2), rotations="rotated_norm", gate=GELU),
+    "gemma3": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
     "gemma4": Counts(
         norms=("residual_norm", 1),
-        rotations="rotated_norm",
+        rotations="norm_rope",
         products=7,
         whole_head=True,
         beside=(2, 1),
         gate=("gated_gelu_tanh", 2),
     ),
-    "lfm2": Counts(rotations="rotated_norm"),
+    "lfm2": Counts(rotations="norm_rope"),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
-    "qwen3": Counts(rotations="rotated_norm"),
-    "qwen3moe": Counts(rotations="rotated_norm"),
+    "qwen3": Counts(rotations="norm_rope"),
+    "qwen3moe": Counts(rotations="norm_rope"),
 }
 
 
@@ -164,8 +164,8 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             - no_positions * (2 if whole == layers else 1)
         ),
         gate: gates * whole,
-        "cache_f16_rows": 2 * (layers - shared - convolutions) * sequences,
-        "attention_cached": (
+        "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
+        "cached_attention": (
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens
         ),
     }
@@ -186,8 +186,8 @@ def test_every_fusion_matches_in_every_architecture(architecture: str) -> None:
 def expected_int8(architecture: str, point: str) -> dict[str, int]:
     """The rules that apply in an entry point with caches of int8."""
     counts = expected(architecture, point, LAYERS)
-    attention, rows = counts.pop("attention_cached"), counts.pop("cache_f16_rows")
-    new = {"attention_cached_i8": attention, "cache_int8_rows": rows, "cache_row_scales": rows}
+    attention, rows = counts.pop("cached_attention"), counts.pop("write_f16_rows")
+    new = {"int8_cache_attention": attention, "write_int8_rows": rows, "write_row_scales": rows}
     return {**counts, **new}
 
 
@@ -238,7 +238,7 @@ def test_shapes_that_a_kernel_cannot_take_stay_plain(architecture: str) -> None:
     program = program_of(architecture, head_dim=32)
     counts = program.fusions["decode_1"]
     counts_without = expected(architecture, "decode_1", LAYERS)
-    counts_without.pop("attention_cached", None)
+    counts_without.pop("cached_attention", None)
     assert dict(counts) == counts_without
     device = Device(program)
     assert np.isfinite(device.logits_after([1, 2, 3])).all()
@@ -296,15 +296,15 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
         "cosine": (rows, width // 2), "sine": (rows, width // 2),
         "query": (rows, heads, width), "key": (16, 2 * width), "value": (16, 2 * width),
         "key_scale": (16, 2), "value_scale": (16, 2), "start": (1,), "places": (rows,),
-        "cache": (16, heads if rule.name == "cache_row_scales" else width),
+        "cache": (16, heads if rule.name == "write_row_scales" else width),
     }  # fmt: skip
     dtypes = {"start": DType.I32, "places": DType.I32}
     if rule.name in INT8_RULES:
         shapes = {**shapes, "h": (rows, heads, width // heads)}
         dtypes |= dict.fromkeys(("key", "value"), DType.I8)
-    if rule.name == "cache_int8_rows":
+    if rule.name == "write_int8_rows":
         dtypes["cache"] = DType.I8
-    if rule.name == "cache_f16_rows":
+    if rule.name == "write_f16_rows":
         dtypes["cache"], shapes = DType.F16, {**shapes, "cache": (16, 2 * width)}
     attrs = {"eps": 1e-3, "keys": 12, "window": 5, "scale": 0.2, "cap": None}
     inputs: dict[str, Tensor] = {}
@@ -391,4 +391,5 @@ def test_a_slice_of_other_axes_is_read_as_a_tensor_of_its_own() -> None:
     table = TensorType((2, 32), DType.F32)
     x = TensorType((4, 3, 64), DType.F32)
     graph = trace("g", rotated, {"x": x, "cosine": table, "sine": table})
-    assert op_names(rewritten(graph, KERNEL_RULES)[0]) == ["slice", "rotated"]
+    assert op_names(rewritten(graph, KERNEL_RULES)[0]) == ["slice", "rope"]
+    assert op_names(rewritten(graph, KERNEL_RULES)[0]) == ["slice", "rope"]

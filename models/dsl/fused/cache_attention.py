@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
 __all__ = [
-    "attention_cached",
-    "attention_cached_i8",
-    "cache_f16_rows",
-    "cache_int8_rows",
-    "cache_row_scales",
+    "cached_attention",
+    "int8_cache_attention",
+    "write_f16_rows",
+    "write_int8_rows",
+    "write_row_scales",
 ]
 
 # As the kernels have them: queries that share keys, keys of a block, and widths of a head.
@@ -139,8 +139,8 @@ def _sample(rng: np.random.Generator, tokens: int, start: int, window: int | Non
     return Sample(inputs, {**limits, "scale": 0.2})
 
 
-attention_cached: Fused = Fused(
-    name="attention_cached",
+cached_attention: Fused = Fused(
+    name="cached_attention",
     doc="`f.cached_attention`: softmax(scale * q k^T) v over the KV cache of one sequence.",
     reference=f.cached_attention.op.reference,
     limits=_limits,
@@ -161,8 +161,8 @@ def _sample_i8(rng: np.random.Generator, tokens: int, start: int, window: int | 
     return Sample((query, key, value, *scales, position), attrs)
 
 
-attention_cached_i8: Fused = Fused(
-    name="attention_cached_i8",
+int8_cache_attention: Fused = Fused(
+    name="int8_cache_attention",
     doc="`f.int8_cache_attention`: softmax(scale * q k^T) v over the KV cache of one sequence, of "
     "int8 with a scale for each head of each row.",
     reference=f.int8_cache_attention.op.reference,
@@ -201,24 +201,24 @@ def _new_rows(rng: np.random.Generator, cache: Array, *shape: int) -> Sample:
     return Sample((cache, places, normal(rng, *shape)))
 
 
-cache_int8_rows: Fused = Fused(
-    name="cache_int8_rows",
+write_int8_rows: Fused = Fused(
+    name="write_int8_rows",
     doc="`f.write_int8_rows`: a cache of int8 with new rows, rounded.",
     reference=f.write_int8_rows.op.reference,
     limits=lambda types, _: _row_limits(types, DType.I8, types[2].shape[-1]),
-    kernel=lambda types, _, __: _row_kernel("cache_int8_rows", types[2]),
+    kernel=lambda types, _, __: _row_kernel("write_int8_rows", types[2]),
     samples=lambda rng: [
         _new_rows(rng, rng.integers(-127, 128, (7, 32), dtype=np.int8), 3, 2, 16),
         _new_rows(rng, rng.integers(-127, 128, (5, 48), dtype=np.int8), 1, 1, 48),
     ],
 )
 
-cache_row_scales: Fused = Fused(
-    name="cache_row_scales",
+write_row_scales: Fused = Fused(
+    name="write_row_scales",
     doc="`f.write_row_scales`: the scales of a cache of int8 with those of new rows.",
     reference=f.write_row_scales.op.reference,
     limits=lambda types, _: _row_limits(types, types[2].dtype, 1),
-    kernel=lambda types, _, __: _row_kernel("cache_row_scales", types[2]),
+    kernel=lambda types, _, __: _row_kernel("write_row_scales", types[2]),
     samples=lambda rng: [
         _new_rows(rng, normal(rng, 7, 2), 3, 2, 16),
         _new_rows(rng, normal(rng, 5, 1), 1, 1, 48),
@@ -229,7 +229,7 @@ cache_row_scales: Fused = Fused(
 # --- new rows of a cache of f16
 
 
-def _f16_rows(
+def _write_f16_rows(
     cache: Tensor, places: Tensor, x: Tensor, *, rows: tuple[int, int], heads: tuple[int, int]
 ) -> Tensor:
     chosen = f.narrow(f.narrow(x, 0, *rows), 1, *heads)
@@ -252,7 +252,7 @@ def _f16_row_kernel(types: Types, attrs: Attrs) -> Kernel:
     _, heads, width = types[2].shape
     first, end = attrs["rows"]
     return Kernel(
-        function="cache_f16_rows",
+        function="write_f16_rows",
         sizes=(first, heads, *attrs["heads"], width),
         workgroups=end - first,
         in_place=True,
@@ -267,11 +267,11 @@ def _new_f16_rows(
     return Sample((cache, places, normal(rng, *shape)), {"rows": rows, "heads": heads})
 
 
-cache_f16_rows: Fused = Fused(
-    name="cache_f16_rows",
+write_f16_rows: Fused = Fused(
+    name="write_f16_rows",
     doc="`f.write_f16_rows`: a cache of f16 with new rows: those from `rows[0]` up to `rows[1]` of "
     "x (N, H, D), and of these the heads from `heads[0]` up to `heads[1]`.",
-    reference=_f16_rows,
+    reference=_write_f16_rows,
     limits=_f16_row_limits,
     kernel=lambda types, _, attrs: _f16_row_kernel(types, attrs),
     samples=lambda rng: [

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.ops.record import Array, Attrs, Types
     from hearthd.models.dsl.types import TensorType
 
-__all__ = ["add_norm", "residual_norm", "rotated", "rotated_norm"]
+__all__ = ["add_norm", "norm_rope", "residual_norm", "rope"]
 
 # As the kernels have it.
 _LANES = 16
@@ -79,13 +79,13 @@ add_norm: Fused = Fused(
 # --- heads
 
 
-def _rotated_norm(
+def _norm_rope(
     x: Tensor, weight: Tensor, cosine: Tensor, sine: Tensor, *, heads: tuple[int, int], eps: float
 ) -> Tensor:
     return f.rope(f.rms_norm(f.narrow(x, 1, *heads), weight, eps=eps), cosine, sine)
 
 
-def _rotated(x: Tensor, cosine: Tensor, sine: Tensor, *, heads: tuple[int, int]) -> Tensor:
+def _rope(x: Tensor, cosine: Tensor, sine: Tensor, *, heads: tuple[int, int]) -> Tensor:
     return f.rope(f.narrow(x, 1, *heads), cosine, sine)
 
 
@@ -105,42 +105,40 @@ def _heads(rng: np.random.Generator, rows: int, count: int) -> tuple[Array, Arra
     return normal(rng, rows, count, 32), np.cos(angles), np.sin(angles)
 
 
-def _rotated_sample(
-    rng: np.random.Generator, rows: int, count: int, heads: tuple[int, int]
-) -> Sample:
+def _rope_sample(rng: np.random.Generator, rows: int, count: int, heads: tuple[int, int]) -> Sample:
     return Sample(_heads(rng, rows, count), {"heads": heads})
 
 
-def _rotated_norm_sample(
+def _norm_rope_sample(
     rng: np.random.Generator, rows: int, count: int, heads: tuple[int, int]
 ) -> Sample:
     x, *table = _heads(rng, rows, count)
     return Sample((x, positive(rng, 32), *table), {"heads": heads, "eps": 1e-3})
 
 
-rotated_norm: Fused = Fused(
-    name="rotated_norm",
+norm_rope: Fused = Fused(
+    name="norm_rope",
     doc=(
         "rope(rms_norm(x, weight)) of the heads from `heads[0]` up to `heads[1]` of x (N, H, D), "
         "by a table of cosines and sines (N, D / 2)."
     ),
-    reference=_rotated_norm,
+    reference=_norm_rope,
     limits=lambda types, _: _require_rows(types[0], 3, 2 * _LANES),
-    kernel=lambda types, _, attrs: _heads_kernel("rotated_norm", types, attrs),
+    kernel=lambda types, _, attrs: _heads_kernel("norm_rope", types, attrs),
     samples=lambda rng: [
-        _rotated_norm_sample(rng, 1, 1, (0, 1)),
-        _rotated_norm_sample(rng, 3, 4, (1, 3)),
+        _norm_rope_sample(rng, 1, 1, (0, 1)),
+        _norm_rope_sample(rng, 3, 4, (1, 3)),
     ],
 )
 
-rotated: Fused = Fused(
-    name="rotated",
+rope: Fused = Fused(
+    name="rope",
     doc=(
         "rope(x) of the heads from `heads[0]` up to `heads[1]` of x (N, H, D), by a table of "
         "cosines and sines (N, D / 2)."
     ),
-    reference=_rotated,
+    reference=_rope,
     limits=lambda types, _: _require_rows(types[0], 3, 2 * _LANES),
-    kernel=lambda types, _, attrs: _heads_kernel("rotated", types, attrs),
-    samples=lambda rng: [_rotated_sample(rng, 1, 1, (0, 1)), _rotated_sample(rng, 3, 4, (1, 3))],
+    kernel=lambda types, _, attrs: _heads_kernel("rope", types, attrs),
+    samples=lambda rng: [_rope_sample(rng, 1, 1, (0, 1)), _rope_sample(rng, 3, 4, (1, 3))],
 )

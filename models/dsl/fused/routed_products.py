@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
-__all__ = ["linear_routed", "linear_routed_quantized"]
+__all__ = ["routed_linear", "routed_linear_quantized"]
 
 # Workgroups of a product, if it has so many blocks of sixteen outputs.
 _MIN_WORKGROUPS = 8
@@ -65,13 +65,13 @@ def _limits(types: Types, attrs: Attrs) -> None:
     )
 
 
-linear_routed: Fused = Fused(
-    name="linear_routed",
+routed_linear: Fused = Fused(
+    name="routed_linear",
     doc="`f.routed_linear`: rows (M, K) times the matrices of their experts.",
     reference=f.routed_linear.op.reference,
     limits=_limits,
     kernel=lambda types, result, attrs: _routed_kernel(
-        f"linear_routed_{types[2].dtype.label}", types, result, attrs
+        f"routed_linear_{types[2].dtype.label}", types, result, attrs
     ),
     samples=lambda rng: [
         Sample((normal(rng, 1, 5), _chosen(1), normal(rng, 6, 5)), {"experts": 2}),
@@ -83,7 +83,7 @@ linear_routed: Fused = Fused(
 # --- integers
 
 
-def _linear_routed_quantized(
+def _routed_linear_quantized(
     x: Tensor,
     chosen: Tensor,
     *arrays: Tensor,
@@ -112,15 +112,15 @@ def _quantized_limits(types: Types, attrs: Attrs) -> None:
     )
 
 
-linear_routed_quantized: Fused = Fused(
-    name="linear_routed_quantized",
+routed_linear_quantized: Fused = Fused(
+    name="routed_linear_quantized",
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers of 4 "
     "bits, or to 8 (`activation_bits`), times the matrices of their experts, which are the rows "
     "(experts * N, K) of a matrix of integers of a `matrix_format`.",
-    reference=_linear_routed_quantized,
+    reference=_routed_linear_quantized,
     limits=_quantized_limits,
     kernel=lambda types, result, attrs: _routed_kernel(
-        variant(f"linear_routed_{format_of(attrs).symbol}", bits_of(attrs)), types, result, attrs
+        variant(f"routed_linear_{format_of(attrs).symbol}", bits_of(attrs)), types, result, attrs
     ),
     samples=lambda rng: [
         Sample(

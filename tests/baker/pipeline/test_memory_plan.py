@@ -105,7 +105,7 @@ def test_the_scores_of_attention_are_counted() -> None:
         }
 
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return (fused.attention_cached(*tensors, keys=keys, scale=0.1) + 1.0,)
+            return (fused.cached_attention(*tensors, keys=keys, scale=0.1) + 1.0,)
 
         return trace("read_later", function, inputs)
 

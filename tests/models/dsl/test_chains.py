@@ -11,7 +11,7 @@ import pytest
 
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.composite import inlined
-from hearthd.models.dsl.fused import attention_cached
+from hearthd.models.dsl.fused import cached_attention
 from hearthd.models.dsl.mlir.chains.addresses import ChainDispatch
 from hearthd.models.dsl.mlir.chains.schedule import schedule
 from hearthd.models.dsl.trace import trace
@@ -120,7 +120,7 @@ def attention(keys: int, tokens: int = 1) -> Graph:
         "start": TensorType((1,), DType.I32),
     }
     return trace(
-        "attention", lambda *tensors: (attention_cached(*tensors, keys=keys, scale=0.1),), inputs
+        "attention", lambda *tensors: (cached_attention(*tensors, keys=keys, scale=0.1),), inputs
     )
 
 

@@ -13,6 +13,7 @@ from hearthd.models.dsl import fused, ops
 from hearthd.models.dsl.composite import Fused, composite, inlined
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.graph import Apply, Graph, deduplicated
+from hearthd.models.dsl.ops.record import REGISTRY
 from hearthd.models.dsl.types import DslError, TypeRuleError
 from tests.models.graphs import check_gradient, run, traced
 
@@ -108,3 +109,14 @@ def test_equal_nodes_become_one() -> None:
         "add", "add", "full", "full", "full", "multiply", "multiply", "multiply"
     ]  # fmt: skip
     assert np.array_equal(evaluate(smaller, [X], {})[0], evaluate(graph, [X], {})[0])
+
+
+def test_a_fused_op_has_the_name_of_its_function() -> None:
+    """Those of gates are made of an activation, whose function has no name."""
+    functions = {
+        name: op.reference.__name__.removeprefix("_")
+        for name, op in REGISTRY.items()
+        if isinstance(op, Fused) and not name.startswith("gated_")
+    }
+    assert {name for name, function in functions.items() if name != function} == set()
+    assert {"cached_attention", "rope", "routed_linear"} <= functions.keys()

@@ -19,13 +19,13 @@ from tests.models.test_optimized import LAYERS, OPTIONS, program_of
 def test_what_a_kernel_does_not_take_is_reported_with_the_reason() -> None:
     """The attention of Gemma 2 has a soft cap, which the kernel does not have."""
     program = program_of("gemma2", OPTIONS)
-    assert "attention_cached" not in program.fusions["decode_1"]
-    reason, count = program.unfused["decode_1"]["attention_cached"]
+    assert "cached_attention" not in program.fusions["decode_1"]
+    reason, count = program.unfused["decode_1"]["cached_attention"]
     assert count == LAYERS
     assert reason.endswith("expected no soft cap of scores")
     (text,) = unfused_texts(program.unfused)
     points = len(program.entry_points)
-    assert text.startswith("not fused: attention_cached x")
+    assert text.startswith("not fused: cached_attention x")
     assert text.endswith(f"one of {points} such entry points: expected no soft cap of scores")
 
 

@@ -65,7 +65,7 @@ def kernel_names(*, whole: bool) -> list[str]:
     left_out = {
         f"{name}{suffix}"
         for symbol in others
-        for name in (f"linear_routed_{symbol}", f"linear_{symbol}_adapted")
+        for name in (f"routed_linear_{symbol}", f"linear_{symbol}_adapted")
         for suffix in ("", "_a8")
     }
     return [name for name in KERNELS if whole or name not in left_out]

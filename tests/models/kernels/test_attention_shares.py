@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hearthd.models.dsl.fused.cache_attention import attention_cached, attention_cached_i8
+from hearthd.models.dsl.fused.cache_attention import cached_attention, int8_cache_attention
 from hearthd.models.dsl.types import DType, TensorType
 from tests.models.kernels.attention_cases import SCALE
 from tests.models.kernels.test_cache_kernels import quantized
@@ -47,7 +47,7 @@ def cache_of(shape: tuple[Any, ...], dtype: Any) -> list[Array]:
 def lowered(shape: tuple[Any, ...], inputs: list[Array]) -> Kernel:
     types = [TensorType(x.shape, DType.of(x.dtype)) for x in inputs]
     attrs = {"keys": 2000 if shape[-1] else shape[-2], "window": shape[-1], "scale": SCALE}
-    op = attention_cached_i8 if inputs[1].dtype == np.int8 else attention_cached
+    op = int8_cache_attention if inputs[1].dtype == np.int8 else cached_attention
     return op.lower((*types, TensorType((1,), DType.I32)), types[0], attrs)
 
 

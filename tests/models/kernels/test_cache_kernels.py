@@ -47,7 +47,7 @@ def attention(
     inputs = (query, *stored, np.array([start], np.int32))
     out = np.full_like(query, np.nan)
     attrs = {"keys": KEYS, "window": window, "scale": SCALE}
-    return kernels("attention_cached_i8", inputs, out, **attrs)
+    return kernels("int8_cache_attention", inputs, out, **attrs)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -95,8 +95,8 @@ def written(
     """The ring with the new rows."""
     inputs = (places, x)
     return (
-        kernels("cache_int8_rows", (integers, *inputs), np.empty_like(integers)),
-        kernels("cache_row_scales", (scales, *inputs), np.empty_like(scales)),
+        kernels("write_int8_rows", (integers, *inputs), np.empty_like(integers)),
+        kernels("write_row_scales", (scales, *inputs), np.empty_like(scales)),
     )
 
 
@@ -168,7 +168,7 @@ def test_new_rows_of_f16_are_rounded_as_numpy_rounds(
     expected = ring.copy()
     expected[places] = x[slice(*rows), slice(*heads)].reshape(len(places), -1).astype(np.float16)
     actual = kernels(
-        "cache_f16_rows", (ring, places, x), np.empty_like(ring), rows=rows, heads=heads
+        "write_f16_rows", (ring, places, x), np.empty_like(ring), rows=rows, heads=heads
     )
     assert actual.tobytes() == expected.tobytes()
 
@@ -178,7 +178,7 @@ def test_the_largest_f16_bounds_a_row_and_nan_stays(kernels: Kernels) -> None:
     x = np.zeros((1, 1, 16), np.float32)
     x[0, 0, :6] = [65519, 65520, np.inf, -1e30, np.nan, -np.inf]
     written = kernels(
-        "cache_f16_rows", (ring, places, x), np.empty_like(ring), rows=(0, 1), heads=(0, 1)
+        "write_f16_rows", (ring, places, x), np.empty_like(ring), rows=(0, 1), heads=(0, 1)
     )
     expected = [65504, 65504, 65504, -65504, np.nan, -65504, *[0] * 10]
     np.testing.assert_array_equal(written[1], expected)

@@ -37,7 +37,7 @@ def test_a_program_says_which_instructions_its_kernels_use(built: dict[str, Kern
     assert all(kernels.instructions == name for name, kernels in built.items())
 
 
-# --- attention_cached
+# --- cached_attention
 
 
 def attention(
@@ -45,7 +45,7 @@ def attention(
 ) -> Array:
     inputs = (query, key, value, np.array([start], np.int32))
     out = np.full_like(query, np.nan)
-    return kernels("attention_cached", inputs, out, keys=KEYS, window=window, scale=SCALE)
+    return kernels("cached_attention", inputs, out, keys=KEYS, window=window, scale=SCALE)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -78,7 +78,7 @@ def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
 def queries_of_workgroup(query: Array, key: Array) -> int:
     types = [TensorType(x.shape, DType.F32) for x in (query, key, key)]
     start = TensorType((1,), DType.I32)
-    kernel = REGISTRY["attention_cached"].lower(
+    kernel = REGISTRY["cached_attention"].lower(
         (*types, start), types[0], {"keys": KEYS, "window": 1, "scale": SCALE}
     )
     assert isinstance(kernel, Kernel)

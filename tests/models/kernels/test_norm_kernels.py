@@ -74,7 +74,7 @@ def heads(rows: int) -> tuple[Array, ...]:
 def rotated(kernels: Kernels, inputs: tuple[Array, ...], start: int = 0, stop: int = 3) -> Array:
     rows, _, width = inputs[0].shape
     out = np.full((rows, stop - start, width), np.nan, np.float32)
-    return kernels("rotated_norm", inputs, out, heads=(start, stop), eps=EPS)
+    return kernels("norm_rope", inputs, out, heads=(start, stop), eps=EPS)
 
 
 def test_heads_are_normalised_and_then_rotated_as_complex_numbers(kernels: Kernels) -> None:
@@ -89,7 +89,7 @@ def test_heads_are_normalised_and_then_rotated_as_complex_numbers(kernels: Kerne
 def test_heads_are_rotated_without_a_norm(kernels: Kernels, start: int, stop: int) -> None:
     x, _, cosine, sine = heads(5)
     out = np.full((5, stop - start, 96), np.nan, np.float32)
-    actual = kernels("rotated", (x, cosine, sine), out, heads=(start, stop))
+    actual = kernels("rope", (x, cosine, sine), out, heads=(start, stop))
     pairs = x[:, start:stop].astype(np.float64)
     turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
     expected = np.concatenate([turned.real, turned.imag], axis=2)
@@ -97,7 +97,7 @@ def test_heads_are_rotated_without_a_norm(kernels: Kernels, start: int, stop: in
     for i in range(5):
         alone = np.full((1, stop - start, 96), np.nan, np.float32)
         row = slice(i, i + 1)
-        kernels("rotated", (x[row], cosine[row], sine[row]), alone, heads=(start, stop))
+        kernels("rope", (x[row], cosine[row], sine[row]), alone, heads=(start, stop))
         assert np.array_equal(alone[0], actual[i])
 
 

@@ -45,11 +45,11 @@ def matrices(stored: str, rows: int, columns: int, experts: int = EXPERTS) -> Ma
     stored, attributes = stored.removesuffix("_a8"), dict[str, Any]()
     if stored in BY_NAME:
         arrays, values = test_quantized_kernels.matrix(BY_NAME[stored], experts * rows, columns)
-        op, attributes = "linear_routed_quantized", {"matrix_format": stored}
+        op, attributes = "routed_linear_quantized", {"matrix_format": stored}
     else:
         dtype = np.float32 if stored == "f32" else ml_dtypes.bfloat16
         weight = np.random.default_rng(rows).normal(size=(experts * rows, columns)).astype(dtype)
-        op, arrays, attributes = "linear_routed", (weight,), {}
+        op, arrays, attributes = "routed_linear", (weight,), {}
         values = weight.astype(np.float64)
     shape = (experts, rows, columns)
     return op, arrays, {**attributes, **more, "experts": experts}, values.reshape(shape)

@@ -138,7 +138,7 @@ def _quantized(n: Numbers, v: _Values) -> Call:
     experts = n.one_of(*(count for count in range(1, blocks + 1) if blocks % count == 0))
     chosen = v.integers(n.one_of(0, -2), experts, rows)
     attrs["experts"] = experts
-    return Call("linear_routed_quantized", [x, chosen, *arrays], attrs, rows=(0, 1))
+    return Call("routed_linear_quantized", [x, chosen, *arrays], attrs, rows=(0, 1))
 
 
 def _two_parts(n: Numbers, v: _Values) -> Call:
@@ -160,7 +160,7 @@ def _routed(n: Numbers, v: _Values) -> Call:
     dtype = n.one_of(np.float32, ml_dtypes.bfloat16)
     weight = v.bits(np.uint8, experts * outputs, columns * np.dtype(dtype).itemsize).view(dtype)
     x, chosen = v.floats(rows, columns), v.integers(n.one_of(0, -(2**31)), experts, rows)
-    return Call("linear_routed", [x, chosen, weight], {"experts": experts}, rows=(0, 1))
+    return Call("routed_linear", [x, chosen, weight], {"experts": experts}, rows=(0, 1))
 
 
 def _attention(n: Numbers, v: _Values) -> Call:
@@ -187,9 +187,9 @@ def _attention_over(n: Numbers, v: _Values, *dtypes: type) -> Call:
         else v.bits(dtype, rows, groups * width)
         for _ in range(2)
     ]
-    op = "attention_cached"
+    op = "cached_attention"
     if dtype is np.int8:
-        op = "attention_cached_i8"
+        op = "int8_cache_attention"
         caches += [v.floats(rows, groups) for _ in range(2)]
     query = v.floats(tokens, groups * shared, width)
     return Call(op, [query, *caches, np.array([start], np.int32)], attrs)
@@ -203,8 +203,8 @@ def _int8_cache(n: Numbers, v: _Values) -> Call:
     places = np.arange(rows - tokens, rows, dtype=np.int32)
     x = v.floats(tokens, heads, width)
     if n.between(0, 1):
-        return Call("cache_int8_rows", [v.bits(np.int8, rows, heads * width), places, x], {})
-    return Call("cache_row_scales", [v.floats(rows, heads), places, x], {})
+        return Call("write_int8_rows", [v.bits(np.int8, rows, heads * width), places, x], {})
+    return Call("write_row_scales", [v.floats(rows, heads), places, x], {})
 
 
 def _layer(n: Numbers, v: _Values) -> Call:
@@ -219,7 +219,7 @@ def _layer(n: Numbers, v: _Values) -> Call:
     ring = v.bits(np.float16, 30, (stop + 1 - start) * width)
     places = np.arange(30 - (end + 1 - first), 30, dtype=np.int32)
     attrs = {"rows": (first, end + 1), "heads": (start, stop + 1)}
-    return Call("cache_f16_rows", [ring, places, x], attrs)
+    return Call("write_f16_rows", [ring, places, x], attrs)
 
 
 def _stream(n: Numbers, v: _Values) -> Call:
@@ -237,9 +237,9 @@ def _heads(n: Numbers, v: _Values) -> Call:
     attrs: dict[str, Any] = {"heads": (start, n.between(start + 1, count))}
     x, cosine, sine = v.floats(rows, count, width), *(v.floats(rows, width // 2) for _ in "cs")
     if n.between(0, 1):
-        return Call("rotated", [x, cosine, sine], attrs, rows=(0, 1, 2))
+        return Call("rope", [x, cosine, sine], attrs, rows=(0, 1, 2))
     attrs["eps"] = n.one_of(1e-6, 1e-3, 1.0)
-    return Call("rotated_norm", [x, v.floats(width), cosine, sine], attrs, rows=(0, 2, 3))
+    return Call("norm_rope", [x, v.floats(width), cosine, sine], attrs, rows=(0, 2, 3))
 
 
 def _adapter(n: Numbers, v: _Values) -> Call:

@@ -1,6 +1,6 @@
 // Multiplies rows of f32 with a matrix of integers, with the matrices of their experts, or with a
 // matrix to whose products the terms of adapters are added: ops `linear_quantized`,
-// `linear_routed_quantized` and `linear_adapted`. A variant defines NAME, ROUTED, ADAPTED, and the
+// `routed_linear_quantized` and `linear_adapted`. A variant defines NAME, ROUTED, ADAPTED, and the
 // format of the matrix (matrix.h).
 #include "lora/adapted.h"
 #include "product/routed.h"

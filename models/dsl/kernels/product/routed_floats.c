@@ -1,4 +1,4 @@
-// Multiplies rows of f32 with the matrices of their experts, which are floats: op `linear_routed`.
+// Multiplies rows of f32 with the matrices of their experts, which are floats: op `routed_linear`.
 // A variant defines NAME, WEIGHT, the type of a stored weight, and `load_weights` and `f32_of`,
 // which convert sixteen weights, or one, to f32.
 #include "product/experts.h"

@@ -7,9 +7,9 @@ layer of SmolLM2 has thirteen kernels in a decode step, and the kernels of all l
     compiled ops    the norm of the embedding, cosines and sines for RoPE
     -------------------------------------------------------------------------- the stage begins
     level 0    linear_quantized                      queries, keys and values
-    level 1    rotated, rotated, cache_f16_rows      queries; keys; values
-    level 2    cache_f16_rows                        keys                         segment 0
-    level 3    attention_cached                      two calls: scores, values
+    level 1    rope, rope, write_f16_rows            queries; keys; values
+    level 2    write_f16_rows                        keys                         segment 0
+    level 3    cached_attention                      two calls: scores, values
     level 4    linear_quantized
     level 5    add_norm
     -------------------------------------------------------------------------- one tensor crosses

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.fused.norm_kernels import rotated_norm
+from hearthd.models.dsl.fused.norm_kernels import norm_rope
 from hearthd.models.dsl.gradient import gradients
 from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
 from hearthd.models.dsl.ops import REGISTRY, NoGradient, Op, Sample
@@ -72,7 +72,7 @@ class Case:
         if not self.has_gradient():
             return [graph]
         whole = value_and_gradients(graph, self.name)
-        if self.op is not rotated_norm:
+        if self.op is not norm_rope:
             return [whole]
         return [
             make_graph(f"{whole.name}_{i}", whole.inputs, (output,), {}, {})

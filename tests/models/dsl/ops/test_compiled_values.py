@@ -170,7 +170,7 @@ def over_f16(attention: Callable[..., Tensor]) -> Case:
 
 CACHES: dict[str, Case] = {
     "attention_over_f16": over_f16(f.cached_attention),
-    "attention_kernel_over_f16": over_f16(fused.attention_cached),
+    "attention_kernel_over_f16": over_f16(fused.cached_attention),
 }
 
 CASES = PRODUCTS | MASKS | BOOLEANS | CACHES | POWERS | ROTARY

@@ -1,12 +1,12 @@
-// Some heads of rows, normalized and then rotated by their positions: op `rotated_norm`.
+// Some heads of rows, normalized and then rotated by their positions: op `norm_rope`.
 #include "norms/norm.h"
 
 // x f32 (rows, heads, width), weight f32 (width,), cosine and sine f32 (rows, width / 2), out f32
 // (rows, stop - start, width). A workgroup computes a row.
-int hearth_rotated_norm(const float *x, size_t x_at, const float *weight, size_t weight_at,
-                        const float *cosine, size_t cosine_at, const float *sine, size_t sine_at,
-                        float *out, size_t out_at, size_t row, size_t heads, size_t start,
-                        size_t stop, size_t width, float eps) {
+int hearth_norm_rope(const float *x, size_t x_at, const float *weight, size_t weight_at,
+                     const float *cosine, size_t cosine_at, const float *sine, size_t sine_at,
+                     float *out, size_t out_at, size_t row, size_t heads, size_t start, size_t stop,
+                     size_t width, float eps) {
     size_t half = width / 2;
     x += x_at + (row * heads + start) * width;
     out += out_at + row * (stop - start) * width;

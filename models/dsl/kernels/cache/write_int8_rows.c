@@ -1,9 +1,9 @@
-// Integers of new rows of a KV cache: op `cache_int8_rows`.
+// Integers of new rows of a KV cache: op `write_int8_rows`.
 #include "cache/cache_rows.h"
 
 // places i32 (rows,), x f32 (rows, heads, width), out i8 (R, heads * width). A workgroup computes a
 // row.
-int hearth_cache_int8_rows(const int32_t *places, size_t places_at, const float *x, size_t x_at,
+int hearth_write_int8_rows(const int32_t *places, size_t places_at, const float *x, size_t x_at,
                            int8_t *out, size_t out_at, size_t row, size_t heads, size_t width) {
     x += x_at + row * heads * width;
     out += out_at + (size_t)places[places_at + row] * heads * width;

@@ -1,4 +1,4 @@
-// New rows of a KV cache of f16: op `cache_f16_rows`.
+// New rows of a KV cache of f16: op `write_f16_rows`.
 #include "isa/vector.h"
 
 // The largest f16. NaN stays NaN.
@@ -7,7 +7,7 @@ static const float MAX_F16 = 65504.0f;
 // places i32 (rows,), x f32 (R, heads, width), of which `rows` rows from `first` on and the heads
 // from `start` up to `stop` are written, out f16 (S, (stop - start) * width). A workgroup computes
 // a row.
-int hearth_cache_f16_rows(const int32_t *places, size_t places_at, const float *x, size_t x_at,
+int hearth_write_f16_rows(const int32_t *places, size_t places_at, const float *x, size_t x_at,
                           _Float16 *out, size_t out_at, size_t row, size_t first, size_t heads,
                           size_t start, size_t stop, size_t width) {
     size_t count = (stop - start) * width;

@@ -1,11 +1,11 @@
-// Some heads of rows, rotated by their positions: op `rotated`.
+// Some heads of rows, rotated by their positions: op `rope`.
 #include "isa/vector.h"
 
 // x f32 (rows, heads, width), cosine and sine f32 (rows, width / 2), out f32
 // (rows, stop - start, width). A workgroup computes a row.
-int hearth_rotated(const float *x, size_t x_at, const float *cosine, size_t cosine_at,
-                   const float *sine, size_t sine_at, float *out, size_t out_at, size_t row,
-                   size_t heads, size_t start, size_t stop, size_t width) {
+int hearth_rope(const float *x, size_t x_at, const float *cosine, size_t cosine_at,
+                const float *sine, size_t sine_at, float *out, size_t out_at, size_t row,
+                size_t heads, size_t start, size_t stop, size_t width) {
     size_t half = width / 2;
     x += x_at + (row * heads + start) * width;
     out += out_at + row * (stop - start) * width;
