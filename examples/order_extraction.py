@@ -32,9 +32,7 @@ COUNTS = {
     "thirty": 30, "48": 48, "fifty": 50, "75": 75, "a hundred": 100, "120": 120,
 }  # fmt: skip
 KINDS = "red blue green black white small large wooden steel paper cotton round folding".split()
-THINGS = (
-    "mug chair lamp table basket towel bowl plate clock mirror jacket bottle spoon tray".split()
-)
+GOODS = "mug chair lamp table basket towel bowl plate clock mirror jacket bottle spoon tray".split()
 CITIES = (
     "Oslo", "Paris", "Lima", "Cairo", "Berlin", "Porto", "Kyoto", "Dublin", "Quito", "Vienna",
     "Madrid", "Boston", "Prague", "Lagos", "Hanoi", "Tunis",
@@ -73,7 +71,7 @@ def orders(seed: int, count: int) -> list[tuple[str, Order]]:
     while len(result) < count:
         said, other = rng.sample(sorted(COUNTS), 2)
         city, place = rng.sample(CITIES, 2)
-        item = f"{rng.choice(KINDS)} {rng.choice(THINGS)}"
+        item = f"{rng.choice(KINDS)} {rng.choice(GOODS)}"
         number = COUNTS[said]
         text = rng.choice(SENTENCES).format(
             count=said,

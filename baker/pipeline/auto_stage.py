@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hearthd.models.program import Program
 
 _MIXED = "mixed"
-_WHOLE = ("native", "int8-g32")  # the precisions whose layers may be stored in fewer bits
+_MIXABLE = ("native", "int8-g32")  # the precisions whose layers may be stored in fewer bits
 _FEWEST, _LARGER = 4, (5,)
 _INT8: Activations = "int8"
 # The expected divergence of an assignment, as a fraction of the limit.
@@ -77,7 +77,9 @@ class AutoStage:
         limit = self.limits.max_kl
         tried = choose(names, max_kl=limit, obstacle=self._obstacle, divergence=self._divergence_of)
         tried = self._fewest_activation_bits(tried, limit)
-        return self._fewest_bytes(tried, limit) if tried[-1].precision in _WHOLE else Chosen(tried)
+        return (
+            self._fewest_bytes(tried, limit) if tried[-1].precision in _MIXABLE else Chosen(tried)
+        )
 
     def _obstacle(self, precision: str) -> str | None:
         """Why the weights cannot be stored so, if so."""
@@ -134,7 +136,7 @@ class AutoStage:
                     best,
                 )
             )
-        possible = [name for name in names if name in _WHOLE and not self._obstacle(name)]
+        possible = [name for name in names if name in _MIXABLE and not self._obstacle(name)]
         if not possible:
             raise BakeError(
                 f"--precision {AUTO}: " + "; ".join(candidate.text for candidate in tried)
