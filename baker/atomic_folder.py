@@ -71,18 +71,18 @@ def folder_beside(out: Path, *, size: int) -> Iterator[Path]:
     with _staging(out) as folder:
         if shutil.disk_usage(folder).free < size:
             raise BakeError(_too_small(out, size))
-        made = folder / "bundle"
-        made.mkdir()
+        bundle = folder / "bundle"
+        bundle.mkdir()
         try:
-            yield made
-            _sync([*made.iterdir(), made])
+            yield bundle
+            _sync([*bundle.iterdir(), bundle])
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
             name = Path(error.filename).name if error.filename else "the bundle"
             reason = f"{name} cannot be written ({error.strerror}): "
             raise BakeError(reason + _too_small(out, size)) from error
-        _put(made, out)
+        _put(bundle, out)
 
 
 def _require_bundle(out: Path) -> None:
@@ -121,30 +121,30 @@ def _staging(out: Path) -> Iterator[Path]:
         _lock(
             parent, wait=True
         )  # else another bake could remove the new folder before it is locked
-        for left in out.parent.glob(glob.escape(prefix) + "*"):
-            _remove_unlocked(left, out)
+        for leftover in out.parent.glob(glob.escape(prefix) + "*"):
+            _remove_unlocked(leftover, out)
         with _naming(out), ExitStack() as stack:
             folder = stack.enter_context(temporary_folder(prefix, out.parent))
             stack.enter_context(at_interrupt(lambda: _restore(folder, out)))
             held = os.open(folder, os.O_RDONLY)
             stack.callback(os.close, held)
             _lock(held, wait=False)
-            made = stack.pop_all()
+            context = stack.pop_all()
     finally:
         os.close(parent)
-    with made:
+    with context:
         yield folder
 
 
-def _remove_unlocked(left: Path, out: Path) -> None:
+def _remove_unlocked(leftover: Path, out: Path) -> None:
     try:
-        folder = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        folder = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return  # not a folder of a bake
     try:
         if _lock(folder, wait=False):
-            _restore(left, out)
-            shutil.rmtree(left)
+            _restore(leftover, out)
+            shutil.rmtree(leftover)
     finally:
         os.close(folder)
 
@@ -180,27 +180,27 @@ def _sync(paths: Iterable[Path]) -> None:
             os.close(opened)
 
 
-def _put(made: Path, out: Path) -> None:
+def _put(new: Path, out: Path) -> None:
     """Move a folder to `out`; an old bundle moves to the temporary folder."""
     try:
-        _exchange(made, out)
+        _exchange(new, out)
     except FileNotFoundError:
-        made.rename(out)
+        new.rename(out)
     except OSError as error:
         if error.errno not in _CANNOT_EXCHANGE:
             raise
         if out.exists():
-            out.rename(made.parent / _REPLACED)
-        made.rename(out)
+            out.rename(new.parent / _REPLACED)
+        new.rename(out)
     _sync([out.parent])
 
 
-def _exchange(one: Path, other: Path) -> None:
+def _exchange(path: Path, other: Path) -> None:
     """Exchange two paths in one step; raises OSError, with ENOSYS without renameat2(2)."""
     renameat2 = getattr(_LIBC, "renameat2", None)
     if renameat2 is None:
         raise OSError(errno.ENOSYS, "renameat2", str(other))
-    names = os.fsencode(one), os.fsencode(other)
+    names = os.fsencode(path), os.fsencode(other)
     if renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(other))

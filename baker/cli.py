@@ -40,7 +40,7 @@ def _families() -> Iterator[str]:
         defaults = sizes[0].defaults
         yield (
             f"{name:16}--precision {defaults.precision} --context {defaults.context} "
-            f"--slots {defaults.slots} ({', '.join(one.size for one in sizes)})"
+            f"--slots {defaults.slots} ({', '.join(recipe.size for recipe in sizes)})"
         )
     for name, encoder in encoder_recipes().items():
         context = encoder.lengths[-1]
@@ -108,7 +108,7 @@ def _show(path: Path, start: float) -> None:
         print(tried.text)  # noqa: T201
     print(f"kernels: {provenance.kernels.text}")  # noqa: T201
     if manifest.other_programs:
-        print(f"programs: {', '.join(one.text for one in manifest.programs)}")  # noqa: T201
+        print(f"programs: {', '.join(program.text for program in manifest.programs)}")  # noqa: T201
     if isinstance(manifest, LanguageManifest):
         print(f"fused: {inspection.fusions_text(manifest, _DECODE)}")  # noqa: T201
     size = sum(file.stat().st_size for file in path.iterdir())

@@ -125,9 +125,9 @@ def places_unused(
         seconds, ratios = list[float](), list[float]()
         for position in range(WARM_STEPS + 4 * arguments.rounds):
             times = []
-            for one in (plain, runtime, plain):
+            for measured in (plain, runtime, plain):
                 began = time.perf_counter()
-                decode(one, [0] * rows, position % runtime.context)
+                decode(measured, [0] * rows, position % runtime.context)
                 times.append(time.perf_counter() - began)
             if position >= WARM_STEPS:
                 seconds.append((times[0] + times[2]) / 2)

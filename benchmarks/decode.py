@@ -336,7 +336,7 @@ def write_files(
 ) -> None:
     """Write the files of --json and --markdown."""
     if arguments.markdown is not None:
-        tables = [markdown_figures(one.table) for one in sections]
+        tables = [markdown_figures(section.table) for section in sections]
         arguments.markdown.write_text(
             "\n".join([f"{machine}\n{versions_line(used)}\n", *tables]), encoding="utf-8"
         )
@@ -347,12 +347,12 @@ def write_files(
             versions=used,
             models={name: asdict(about) for name, about in measurements.about.items()},
             ratios={
-                " against ".join(one.measured): {
+                " against ".join(section.measured): {
                     row.figure.name: {"ratio": row.ratio, "goal": row.goal, "met": row.met}
-                    for row in rows(FIGURES, one.measured, one.goals)
+                    for row in rows(FIGURES, section.measured, section.goals)
                     if row.ratio is not None
                 }
-                for one in sections
+                for section in sections
             },
             rounds=measurements.rounds,
         )
@@ -386,8 +386,8 @@ def main() -> None:
     used = versions_of(measurements, bench.server)
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{machine}; medians of {arguments.rounds} rounds", versions_line(used), sep="\n")
-    for one in sections:
-        print_figures(one.table)
+    for table in (section.table for section in sections):
+        print_figures(table)
     write_files(arguments, machine, used, measurements, sections)
     if arguments.plots is not None:
         write_plots(arguments.plots, models, measurements)

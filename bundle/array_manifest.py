@@ -86,5 +86,5 @@ class ArraysManifest(Manifest):
     def added_request_memory(self, max_body_bytes: int) -> int:
         """Bytes that requests take beyond REQUEST_MEMORY, so that one of the largest calls fits."""
         largest = max((function.values for function in self.functions), default=0)
-        one = min(_MEMORY_PER_VALUE * largest, _MEMORY_PER_BYTE * max_body_bytes)
-        return max(0, one - REQUEST_MEMORY)
+        call_memory = min(_MEMORY_PER_VALUE * largest, _MEMORY_PER_BYTE * max_body_bytes)
+        return max(0, call_memory - REQUEST_MEMORY)

@@ -157,9 +157,9 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         omitted = _omitted(type(value))
         return {
-            one.name: _plain(getattr(value, one.name))
-            for one in dataclasses.fields(value)
-            if one.name not in omitted or getattr(value, one.name) != one.default
+            field.name: _plain(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.name not in omitted or getattr(value, field.name) != field.default
         }
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
@@ -168,4 +168,4 @@ def _plain(value: Any) -> Any:
 
 def _omitted(type_: Any) -> set[str]:
     """The fields that JSON lacks if they have their default."""
-    return {one.name for one in dataclasses.fields(type_) if one.metadata == OMITTED}
+    return {field.name for field in dataclasses.fields(type_) if field.metadata == OMITTED}

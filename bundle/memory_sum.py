@@ -152,8 +152,8 @@ class Memory:
             raise NotEnoughMemory(
                 f"{megabytes(limit)} MB of memory is not enough: one slot needs {self.formula(1)}"
             )
-        left = limit - self.needed(fitting[-1])
-        cache = min(prefix_cache, left)
+        remaining = limit - self.needed(fitting[-1])
+        cache = min(prefix_cache, remaining)
         return Admitted(slots=fitting[-1], prefix_cache=cache if cache >= self.block else 0)
 
 

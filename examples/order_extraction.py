@@ -32,9 +32,7 @@ COUNTS = {
     "thirty": 30, "48": 48, "fifty": 50, "75": 75, "a hundred": 100, "120": 120,
 }  # fmt: skip
 KINDS = "red blue green black white small large wooden steel paper cotton round folding".split()
-THINGS = (
-    "mug chair lamp table basket towel bowl plate clock mirror jacket bottle spoon tray".split()
-)
+GOODS = "mug chair lamp table basket towel bowl plate clock mirror jacket bottle spoon tray".split()
 CITIES = (
     "Oslo", "Paris", "Lima", "Cairo", "Berlin", "Porto", "Kyoto", "Dublin", "Quito", "Vienna",
     "Madrid", "Boston", "Prague", "Lagos", "Hanoi", "Tunis",
@@ -69,11 +67,11 @@ class Order:
 def orders(seed: int, count: int) -> list[tuple[str, Order]]:
     """Different sentences with their orders."""
     rng = random.Random(seed)
-    made: dict[str, Order] = {}
-    while len(made) < count:
+    result: dict[str, Order] = {}
+    while len(result) < count:
         said, other = rng.sample(sorted(COUNTS), 2)
         city, place = rng.sample(CITIES, 2)
-        item = f"{rng.choice(KINDS)} {rng.choice(THINGS)}"
+        item = f"{rng.choice(KINDS)} {rng.choice(GOODS)}"
         number = COUNTS[said]
         text = rng.choice(SENTENCES).format(
             count=said,
@@ -82,8 +80,8 @@ def orders(seed: int, count: int) -> list[tuple[str, Order]]:
             other=other.removesuffix(" of"),
             place=place,
         )
-        made[text[0].upper() + text[1:]] = Order(number, item, city)
-    return list(made.items())
+        result[text[0].upper() + text[1:]] = Order(number, item, city)
+    return list(result.items())
 
 
 def line(text: str, order: Order) -> dict[str, str]:
@@ -101,7 +99,7 @@ def is_right(answer: str, completion: str) -> bool:
 
 def write(path: Path, lines: Iterable[dict[str, str]]) -> None:
     """Write JSON lines."""
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in lines), encoding="utf-8")
+    path.write_text("".join(f"{json.dumps(entry)}\n" for entry in lines), encoding="utf-8")
 
 
 app = typer.Typer(add_completion=False, help=__doc__, rich_markup_mode=None)
@@ -117,7 +115,7 @@ def make(
     seed: Annotated[int, typer.Option(help="Seed of the orders.")] = 0,
 ) -> None:
     """Write the examples to learn and those of the test."""
-    lines = [line(*one) for one in orders(seed, learned + tested)]
+    lines = [line(*order) for order in orders(seed, learned + tested)]
     out.mkdir(parents=True, exist_ok=True)
     write(out / "train.jsonl", lines[:learned])
     write(out / "test.jsonl", lines[learned:])

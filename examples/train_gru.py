@@ -43,8 +43,8 @@ def batches(seed: int) -> Callable[[int], tuple[Array, Array]]:
     """The samples of a step, (STEPS, BATCH, 1), and their next samples, (STEPS, BATCH)."""
 
     def batch_of(step: int) -> tuple[Array, Array]:
-        made = signals(np.random.default_rng([seed, step]), STEPS + 1, BATCH)
-        return made[:-1, :, None], made[1:]
+        samples = signals(np.random.default_rng([seed, step]), STEPS + 1, BATCH)
+        return samples[:-1, :, None], samples[1:]
 
     return batch_of
 

@@ -37,11 +37,11 @@ DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 
 def text(rng: np.random.Generator, bytes_: int) -> Array:
     """Sentences such as "after monday comes tuesday.", i32 (bytes_,)."""
-    made = b""
-    while len(made) < bytes_:
+    sentences = b""
+    while len(sentences) < bytes_:
         day = int(rng.integers(len(DAYS)))
-        made += f"after {DAYS[day]} comes {DAYS[(day + 1) % len(DAYS)]}. ".encode()
-    return np.frombuffer(made[:bytes_], np.uint8).astype(np.int32)
+        sentences += f"after {DAYS[day]} comes {DAYS[(day + 1) % len(DAYS)]}. ".encode()
+    return np.frombuffer(sentences[:bytes_], np.uint8).astype(np.int32)
 
 
 def batches(seed: int) -> Callable[[int], tuple[Array, Array]]:
@@ -112,10 +112,10 @@ def hugging_face_config(config: Config = CONFIG) -> dict[str, Any]:
 def tokenizer() -> Tokenizer:
     """A token for each byte, and <eos>."""
     vocabulary = {f"<0x{byte:02X}>": byte for byte in range(END)} | {"<eos>": END}
-    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
-    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    made.add_special_tokens(["<eos>"])
-    return made
+    result = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
+    result.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    result.add_special_tokens(["<eos>"])
+    return result
 
 
 def fit(steps: int, seed: int, say: Callable[[str], None]) -> Trained:

@@ -124,7 +124,7 @@ def metavar(field: FieldInfo) -> str:
     annotation, named = field.annotation, _extra(field).get("metavar")
     if named:
         return str(named)
-    match [one for one in get_args(annotation) if one is not NoneType]:
+    match [type_ for type_ in get_args(annotation) if type_ is not NoneType]:
         case [type_] if NoneType in get_args(annotation):
             annotation = type_
     if get_origin(annotation) is Literal:

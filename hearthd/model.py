@@ -88,7 +88,10 @@ class Model:
     def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """The embeddings of texts, of length 1: f32 (N, D), or (D,) for one text."""
         named = [("texts", text) for text in ([texts] if isinstance(texts, str) else texts)]
-        vectors = [one.vector for one in self._session.run(self._session.service.embed_all(named))]
+        vectors = [
+            embedding.vector
+            for embedding in self._session.run(self._session.service.embed_all(named))
+        ]
         return vectors[0] if isinstance(texts, str) else np.stack(vectors)
 
     def close(self) -> None:
@@ -113,8 +116,8 @@ class _Chat(Fields):
 
 def _prompt(service: LanguageService, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     """The token ids of the prompt for a conversation; raises InvalidRequest."""
-    read = [dict(one) if isinstance(one, Mapping) else one for one in messages]
-    chat = _validated(_Chat, {"messages": read})
+    entries = [dict(message) if isinstance(message, Mapping) else message for message in messages]
+    chat = _validated(_Chat, {"messages": entries})
     conversation = Conversation(messages=chat_messages.messages(chat.messages))
     return service.template.prompt(conversation.as_template()).ids
 

@@ -80,8 +80,8 @@ def _require_field(value: Any, annotation: str, key: str) -> None:
     """Raise ConfigError unless a value has the type that the annotation of its field names."""
     if annotation.startswith("tuple["):
         require(value, tuple, key)
-        for one in value:
-            _require_field(one, annotation.removeprefix("tuple[").removesuffix(", ...]"), key)
+        for item in value:
+            _require_field(item, annotation.removeprefix("tuple[").removesuffix(", ...]"), key)
     elif value is not None or not annotation.endswith(" | None"):
         require(value, _FIELD_TYPES[annotation.removesuffix(" | None")], key)
 

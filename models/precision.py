@@ -89,7 +89,7 @@ def activation_tolerance(activations: Activations, storages: Collection[Storage]
     whose steps are a sixteenth of those of int8.
     """
     formats = (storage.format for storage in storages)
-    if activations == "int16" and any(one and one.operand_bits == 4 for one in formats):
+    if activations == "int16" and any(format_ and format_.operand_bits == 4 for format_ in formats):
         return ACTIVATION_TOLERANCE["int8"] / 16
     return ACTIVATION_TOLERANCE[activations]
 
@@ -187,4 +187,4 @@ PRECISIONS: Mapping[str, Precision] = {
     )
 }
 # The precisions that users can request.
-NAMED_PRECISIONS = tuple(name for name, one in PRECISIONS.items() if not one.assigned)
+NAMED_PRECISIONS = tuple(name for name, precision in PRECISIONS.items() if not precision.assigned)

@@ -212,7 +212,7 @@ class ArraysProgram:
 
 def parameter_types(weights: Iterable[Weight]) -> dict[str, TensorType]:
     """The types of the arrays that weights are stored as, by name."""
-    return {name: tensor.type for one in weights for name, tensor in one.parameters.items()}
+    return {name: tensor.type for weight in weights for name, tensor in weight.parameters.items()}
 
 
 def model_weights(

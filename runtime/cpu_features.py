@@ -140,7 +140,7 @@ def fastest(programs: Sequence[ProgramFile], machine: str, features: frozenset[s
     for program in reversed(programs):
         if not _refusal(program.target, machine, features):
             return program
-    for_machine = (one for one in programs if _machine(one.target) == machine)
+    for_machine = (program for program in programs if _machine(program.target) == machine)
     nearest = next(for_machine, programs[0])
     raise UnsupportedCpu(_refusal(nearest.target, machine, features))
 

@@ -144,16 +144,16 @@ class Device:
 
         Calls that read a little of each array then find it without a walk through page tables.
         """
-        ends = list(accumulate(-(-_bytes(*one) // ALIGNMENT) * ALIGNMENT for one in types))
+        ends = list(accumulate(-(-_bytes(*type_) // ALIGNMENT) * ALIGNMENT for type_ in types))
         pages = self._pages(ends[-1])
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without huge pages
                 pages.madvise(mmap.MADV_HUGEPAGE)
-        whole = memoryview(pages)
+        view = memoryview(pages)
         starts = (0, *ends[:-1])
         return tuple(
-            self._view(whole[start : start + _bytes(*one)], *one)
-            for start, one in zip(starts, types, strict=True)
+            self._view(view[start : start + _bytes(*type_)], *type_)
+            for start, type_ in zip(starts, types, strict=True)
         )
 
     def _pages(self, size: int) -> mmap.mmap:

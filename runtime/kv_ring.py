@@ -27,8 +27,8 @@ def save_rows(caches: Sequence[NDArray[Any]], start: int, stop: int) -> Rows:
     # np.empty asks the kernel for huge pages, which takes four times as long.
     block = np.frombuffer(bytearray(size), np.uint8)
     for cache, rows in _parts(caches, block, stop - start):
-        for where, piece in _pieces(start, stop, len(cache)):
-            rows[piece] = cache[where]
+        for ring_rows, block_rows in _segments(start, stop, len(cache)):
+            rows[block_rows] = cache[ring_rows]
     return block
 
 
@@ -43,8 +43,8 @@ def restore_rows(caches: Sequence[NDArray[Any]], start: int, blocks: Sequence[Ro
     for block, count in zip(blocks, counts, strict=True):
         for cache, rows in _parts(caches, block, count):
             oldest = max(first, stop - len(cache))
-            for where, piece in _pieces(oldest, first + count, len(cache)):
-                cache[where] = rows[oldest - first :][piece]
+            for ring_rows, block_rows in _segments(oldest, first + count, len(cache)):
+                cache[ring_rows] = rows[oldest - first :][block_rows]
         first += count
     return stop
 
@@ -63,8 +63,8 @@ def _parts(
         at = end
 
 
-def _pieces(start: int, stop: int, rows: int) -> Iterator[tuple[slice, slice]]:
-    """The rows of positions start to stop - 1 in the ring and in the block: one piece or two."""
+def _segments(start: int, stop: int, rows: int) -> Iterator[tuple[slice, slice]]:
+    """The rows of positions start to stop - 1 in the ring and in the block: one segment or two."""
     assert stop - start <= rows, f"{stop - start} positions in a ring of {rows}"
     done = start
     while done < stop:

@@ -127,10 +127,10 @@ def largest(values: NDArray[np.float32], count: int) -> NDArray[np.int64]:
 
 def _lower_bound(values: NDArray[np.float32], count: int) -> np.float32:
     """A lower bound of the `count` largest values, which few other values reach."""
-    whole = values[: values.size - values.size % _BLOCK]
-    if whole.size > 4 * _BLOCK and count <= _BLOCK:
+    blocks = values[: values.size - values.size % _BLOCK]
+    if blocks.size > 4 * _BLOCK and count <= _BLOCK:
         # The maxima of `count` groups reach the bound, so at least `count` values do.
-        values = whole.reshape(-1, _BLOCK).max(axis=0)
+        values = blocks.reshape(-1, _BLOCK).max(axis=0)
     bound: np.float32 = np.partition(values, -count)[-count]
     return bound
 

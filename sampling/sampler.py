@@ -134,8 +134,8 @@ class Sampler:
             return None
         if options.post_sampling_probs:
             return log_probabilities(candidates, position, options.logprobs)
-        whole = Candidates(logits=logits)
-        return log_probabilities(whole, candidates.id(position), options.logprobs)
+        unfiltered = Candidates(logits=logits)
+        return log_probabilities(unfiltered, candidates.id(position), options.logprobs)
 
     def _accept(self, token: int) -> bool:
         if self._constraint is None or token in self._ends:

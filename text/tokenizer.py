@@ -137,7 +137,7 @@ class Tokenizer:
 
     def encode_whole(self, text: str) -> tuple[int, ...]:
         """As `encode`, with the special tokens that the tokenizer puts before and behind a text."""
-        with self._encoding(text, special=True, whole=True) as encoding:
+        with self._encoding(text, special=True, add_special=True) as encoding:
             return self.with_bos(tuple(encoding.ids))
 
     def encode_mixed(self, items: Sequence[int | str]) -> tuple[int, ...]:
@@ -156,7 +156,7 @@ class Tokenizer:
         """The ids of a text or a pair, with the special tokens that the tokenizer puts around them;
         and of each id, 1 if it belongs to the second text, otherwise 0.
         """
-        with self._encoding(text, second, special=False, whole=True) as encoding:
+        with self._encoding(text, second, special=False, add_special=True) as encoding:
             return tuple(encoding.ids), tuple(encoding.type_ids)
 
     def with_bos(self, ids: tuple[int, ...]) -> tuple[int, ...]:
@@ -201,7 +201,7 @@ class Tokenizer:
         second: str | None = None,
         *,
         special: bool,
-        whole: bool = False,
+        add_special: bool = False,
         position: Position = "start",
     ) -> Iterator[tokenizers.Encoding]:
         """The library's result for one text at a time, because a result takes much memory."""
@@ -212,7 +212,7 @@ class Tokenizer:
             for part in (text, second or ""):
                 self._require_short(part)
             with no_panic():
-                encoding = tokenizer.encode(text, second, add_special_tokens=whole)
+                encoding = tokenizer.encode(text, second, add_special_tokens=add_special)
             yield encoding
 
     def require_size(self, size: int) -> None:
@@ -269,12 +269,12 @@ class Tokenizer:
         return Words(self._all_words())
 
     def _all_words(self) -> Iterator[bytes]:
-        left = self._tokenizer.get_vocab_size()
+        remaining = self._tokenizer.get_vocab_size()
         for id_ in range(MAX_IDS):
-            if not left:
+            if not remaining:
                 return
             known = self._tokenizer.id_to_token(id_) is not None
-            left -= known
+            remaining -= known
             yield self.bytes_of(id_) if known else b""
 
     def is_silent(self, token: int) -> bool:

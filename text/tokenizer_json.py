@@ -56,12 +56,12 @@ def parse(text: str | bytes) -> dict[str, Any]:
     The object is new: `build` takes it apart.
     """
     try:
-        whole: dict[str, Any] = json.loads(text)
+        fields: dict[str, Any] = json.loads(text)
     except RecursionError as error:
         raise InvalidTokenizer("it is nested too deeply") from error
     except ValueError as error:
         raise InvalidTokenizer(f"it is not JSON: {error}") from error
-    model = whole.get("model") if isinstance(whole, dict) else None
+    model = fields.get("model") if isinstance(fields, dict) else None
     if not isinstance(model, dict):
         raise InvalidTokenizer(f"model: got {model!r:.80}, expected an object")
     # Files that are older than the library's version 0.10 do not name the type.
@@ -71,41 +71,41 @@ def parse(text: str | bytes) -> dict[str, Any]:
         _check_vocabulary(model)
     if model["type"] == "BPE":
         _check_merges(model)
-    for part in _parts(whole.get("post_processor"), "processors"):
+    for part in _parts(fields.get("post_processor"), "processors"):
         _check_template(part)
-    for part in _parts(whole.get("normalizer"), "normalizers"):
+    for part in _parts(fields.get("normalizer"), "normalizers"):
         _check_normalizer(part)
-    _check_added_tokens(whole)
-    return whole
+    _check_added_tokens(fields)
+    return fields
 
 
-def for_whole_texts(whole: dict[str, Any]) -> dict[str, Any]:
+def for_whole_texts(fields: dict[str, Any]) -> dict[str, Any]:
     """A tokenizer.json that neither cuts texts off nor pads them."""
-    return whole | {"truncation": None, "padding": None}
+    return fields | {"truncation": None, "padding": None}
 
 
-def for_answers(whole: dict[str, Any]) -> dict[str, Any]:
+def for_answers(fields: dict[str, Any]) -> dict[str, Any]:
     """As `for_whole_texts`, of which a part of an answer has the text that it has in the answer.
 
     Raises InvalidTokenizer.
     """
     try:
-        decoder = answer_decoder(whole.get("decoder"))
+        decoder = answer_decoder(fields.get("decoder"))
     except InvalidDecoder as error:
         raise InvalidTokenizer(str(error)) from error
-    return for_whole_texts(whole) | {"decoder": decoder}
+    return for_whole_texts(fields) | {"decoder": decoder}
 
 
-def build(whole: dict[str, Any]) -> tokenizers.Tokenizer:
+def build(fields: dict[str, Any]) -> tokenizers.Tokenizer:
     """The library's object for what `parse` returned; raises InvalidTokenizer.
 
     The library's own reader holds a vocabulary three times and fragments memory: Gemma's takes
     20 MB more. So a BPE model is built from Python objects, and the library reads the rest.
     """
-    added, whole["added_tokens"] = whole.get("added_tokens") or [], []
+    added, fields["added_tokens"] = fields.get("added_tokens") or [], []
     try:
         with no_panic():
-            tokenizer = _without_added_tokens(whole)
+            tokenizer = _without_added_tokens(fields)
             # After the model, which gives them their ids.
             ids = {token["content"]: token.pop("id") for token in added}
             tokenizer.add_tokens([tokenizers.AddedToken(**token) for token in added])
@@ -125,15 +125,15 @@ def build(whole: dict[str, Any]) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _without_added_tokens(whole: dict[str, Any]) -> tokenizers.Tokenizer:
-    model = whole["model"]
+def _without_added_tokens(fields: dict[str, Any]) -> tokenizers.Tokenizer:
+    model = fields["model"]
     if model["type"] != "BPE":
-        return tokenizers.Tokenizer.from_str(json.dumps(whole))
-    whole["model"] = {"type": "BPE", "vocab": {}, "merges": []}
+        return tokenizers.Tokenizer.from_str(json.dumps(fields))
+    fields["model"] = {"type": "BPE", "vocab": {}, "merges": []}
     bpe = _bpe(model)
     # Free a million objects before others are made that stay: see `no_other_thread`.
     del model
-    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(whole))
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(fields))
     tokenizer.model = bpe
     return tokenizer
 
@@ -300,8 +300,8 @@ def _check_normalizer(part: Mapping[str, Any]) -> None:
         raise InvalidTokenizer(f"normalizer.precompiled_charsmap: {error}") from error
 
 
-def _check_added_tokens(whole: Mapping[str, Any]) -> None:
-    added = whole.get("added_tokens") or []
+def _check_added_tokens(fields: Mapping[str, Any]) -> None:
+    added = fields.get("added_tokens") or []
     if not isinstance(added, list):
         raise InvalidTokenizer(f"added_tokens: got {added!r:.80}, expected a list")
     for token in added:

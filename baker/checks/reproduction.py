@@ -62,10 +62,10 @@ def reproduce(
         options = _options(origin, bundle, weights, adapter, out)
         check_sources(origin, _files(options))
         bake(options, progress)
-        made = read_manifest(out)
+        manifest = read_manifest(out)
         # Equal bytes may have another file name here, or come from another package.
-        same = replace(made.provenance, sources=origin.sources)
-        write_manifest_and_bill(out, replace(made, provenance=same), read_license(out))
+        same = replace(manifest.provenance, sources=origin.sources)
+        write_manifest_and_bill(out, replace(manifest, provenance=same), read_license(out))
         return list(compare(bundle, out))
 
 
@@ -79,7 +79,7 @@ def changes(manifest: Manifest) -> Iterator[str]:
         then_value, now_value = then.get(name, "absent"), now.get(name, "absent")
         if then_value != now_value:
             yield f"{name}: {then_value} then, {now_value} now"
-    if any(find_target(one.target.name) != one.target for one in manifest.programs):
+    if any(find_target(program.target.name) != program.target for program in manifest.programs):
         yield "target: `host` was another CPU; the same program cannot be compiled here"
     if origin.hearth.modified:
         yield "hearth: the checkout was modified; the revision does not identify it"
@@ -99,9 +99,9 @@ def compare(bundle: Path, other: Path) -> Iterator[Difference]:
             yield Difference(file=name, byte=byte)
 
 
-def _first_difference(one: Path, other: Path) -> int | None:
+def _first_difference(path: Path, other: Path) -> int | None:
     """The first byte that differs in two files, which may be the end of one; None if equal."""
-    with one.open("rb") as left, other.open("rb") as right:
+    with path.open("rb") as left, other.open("rb") as right:
         start = 0
         while True:
             pair = left.read(_BLOCK), right.read(_BLOCK)

@@ -74,7 +74,7 @@ def compare_sides(a_name: str, b_name: str, options: CompareOptions, progress: P
         ) as advance:
             result = compare(a, b, passages, lambda: advance(1))
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return build_report(a, b, result, vocabulary, notes, made=now, hearth=version("hearthd"))
+        return build_report(a, b, result, vocabulary, notes, created=now, hearth=version("hearthd"))
 
 
 def record_side(name: str, options: CompareOptions, progress: Progress) -> Recording:
@@ -227,10 +227,11 @@ def _texts(
     passages, notes = [], []
     for name, text in texts.items():
         passage = text_passage(name, text, vocabulary, min(limits, default=None))
-        whole = len(vocabulary.tokenize(text))
-        if whole > len(passage.token_ids):
+        token_count = len(vocabulary.tokenize(text))
+        if token_count > len(passage.token_ids):
             notes.append(
-                f"{name}: only the first {len(passage.token_ids)} of {whole} tokens are compared."
+                f"{name}: only the first {len(passage.token_ids)} of {token_count} tokens "
+                "are compared."
             )
         readings = {s.vocabulary.tokenize(text) for s in (a, b) if s.vocabulary is not None}
         if len(readings) > 1:

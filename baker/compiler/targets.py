@@ -95,7 +95,7 @@ class Elf:
 
 def find_targets(name: str) -> tuple[Target, ...]:
     """The targets of a group, or the one with this name; raises TargetError."""
-    return tuple(find_target(one) for one in TARGET_GROUPS.get(name, (name,)))
+    return tuple(find_target(member) for member in TARGET_GROUPS.get(name, (name,)))
 
 
 def find_target(name: str) -> Target:

@@ -73,7 +73,7 @@ def locate(
         Located(weight, tuple(find(name, shape) for name, shape in weight.sources.items()))
         for weight in program.weights
     )
-    used = {tensor.name for one in located for parts in one.tensors for tensor in parts}
+    used = {tensor.name for entry in located for parts in entry.tensors for tensor in parts}
     unused = [
         name for name in names if name not in used and not architecture.tensors.is_other_part(name)
     ]
@@ -107,20 +107,22 @@ def write_parameters(
     or NotFiniteError.
     """
     sizes = {
-        name: array.type.nbytes for one in located for name, array in one.weight.parameters.items()
+        name: array.type.nbytes
+        for entry in located
+        for name, array in entry.weight.parameters.items()
     }
     with ArchiveWriter(path, sizes) as archive:
-        for one in located:
-            for source_name, tensors in zip(one.weight.sources, one.tensors, strict=True):
+        for entry in located:
+            for source_name, tensors in zip(entry.weight.sources, entry.tensors, strict=True):
                 blocks = (
                     iter((rounded[source_name],))
                     if source_name in rounded
                     else itertools.chain.from_iterable(
-                        _encoded_blocks(source, tensor, one.weight.storage) for tensor in tensors
+                        _encoded_blocks(source, tensor, entry.weight.storage) for tensor in tensors
                     )
                 )
                 for arrays in blocks:
-                    for name, data in zip(one.weight.parameters, arrays, strict=True):
+                    for name, data in zip(entry.weight.parameters, arrays, strict=True):
                         archive.write(name, data)
                         advance(data.nbytes)
 
@@ -167,10 +169,10 @@ def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[Inte
     def ordered(rows: Iterable[NDArray[S]]) -> NDArray[S]:
         return half_after_half(np.concatenate(list(rows)), tensor.interleaved)
 
-    minimums = [one.minimum for one in parts if one.minimum is not None]
+    minimums = [part.minimum for part in parts if part.minimum is not None]
     yield IntegerBlock(
-        integers=ordered(one.integers.view(np.uint8) for one in parts),
-        scale=ordered(one.scale for one in parts),
+        integers=ordered(part.integers.view(np.uint8) for part in parts),
+        scale=ordered(part.scale for part in parts),
         minimum=ordered(minimums) if minimums else None,
     )
 

@@ -132,8 +132,8 @@ def _best_steps(groups: NDArray[np.float32], largest: NDArray[np.float32]) -> ND
     """
     plain = np.full(largest.shape, INT8_MAX, np.float32)
     few, tops = groups[:_SAMPLE], largest[:_SAMPLE]
-    _, left = _search(few, tops)
-    if left.sum() >= _WORTH * _error(few, _f16(tops / plain[:_SAMPLE])).sum():
+    _, errors = _search(few, tops)
+    if errors.sum() >= _WORTH * _error(few, _f16(tops / plain[:_SAMPLE])).sum():
         return plain
     return _search(groups, largest)[0]
 

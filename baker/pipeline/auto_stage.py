@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hearthd.models.program import Program
 
 _MIXED = "mixed"
-_WHOLE = ("native", "int8-g32")  # the precisions whose layers may be stored in fewer bits
+_MIXABLE = ("native", "int8-g32")  # the precisions whose layers may be stored in fewer bits
 _FEWEST, _LARGER = 4, (5,)
 _INT8: Activations = "int8"
 # The expected divergence of an assignment, as a fraction of the limit.
@@ -77,7 +77,9 @@ class AutoStage:
         limit = self.limits.max_kl
         tried = choose(names, max_kl=limit, obstacle=self._obstacle, divergence=self._divergence_of)
         tried = self._fewest_activation_bits(tried, limit)
-        return self._fewest_bytes(tried, limit) if tried[-1].precision in _WHOLE else Chosen(tried)
+        return (
+            self._fewest_bytes(tried, limit) if tried[-1].precision in _MIXABLE else Chosen(tried)
+        )
 
     def _obstacle(self, precision: str) -> str | None:
         """Why the weights cannot be stored so, if so."""
@@ -120,25 +122,35 @@ class AutoStage:
             tried.append(
                 not_measured(name, refused) if refused else attempt(name, self._divergence_of(name))
             )
-        fitting = [one for one in tried if one.kl is not None]
+        fitting = [candidate for candidate in tried if candidate.kl is not None]
         if fitting:
-            best = min(fitting, key=lambda one: one.kl or 0.0)
-            others = (one for one in tried if one is not best)
+            best = min(fitting, key=lambda candidate: candidate.kl or 0.0)
+            others = (candidate for candidate in tried if candidate is not best)
             larger = f"more than {best.precision} has"
-            return Chosen((*(replace(one, refused=one.refused or larger) for one in others), best))
-        possible = [name for name in names if name in _WHOLE and not self._obstacle(name)]
+            return Chosen(
+                (
+                    *(
+                        replace(candidate, refused=candidate.refused or larger)
+                        for candidate in others
+                    ),
+                    best,
+                )
+            )
+        possible = [name for name in names if name in _MIXABLE and not self._obstacle(name)]
         if not possible:
-            raise BakeError(f"--precision {AUTO}: " + "; ".join(one.text for one in tried))
-        whole = possible[0]
-        parts = self._parts(whole)
-        rest = self._bytes(whole) - sum(choices[-1].size for choices in parts)
+            raise BakeError(
+                f"--precision {AUTO}: " + "; ".join(candidate.text for candidate in tried)
+            )
+        base = possible[0]
+        parts = self._parts(base)
+        rest = self._bytes(base) - sum(choices[-1].size for choices in parts)
         mix = least_error(parts, limit - rest)
-        if (size := rest + sum(one.size for one in mix)) > limit:
+        if (size := rest + sum(choice.size for choice in mix)) > limit:
             raise BakeError(
                 f"--max-bytes: the weights take at least {megabytes(size)} MB, "
                 f"and {megabytes(limit)} MB were given"
             )
-        assigned = self._assigned(whole, mix)
+        assigned = self._assigned(base, mix)
         measured = self._measured(assigned, self.plan.program.activations)
         return Chosen((*tried, attempt(_MIXED, measured)), assigned)
 
@@ -172,28 +184,28 @@ class AutoStage:
 
     def _fewest_bytes(self, tried: tuple[TriedPrecision, ...], limit: float) -> Chosen:
         """A mix that is smaller than the last of what was tried, or that one if none is."""
-        *others, whole = tried
-        assert whole.kl is not None, "a precision that was chosen"
-        parts = self._parts(whole.precision)
+        *others, base = tried
+        assert base.kl is not None, "a precision that was chosen"
+        parts = self._parts(base.precision)
         mix, mixes = [choices[0] for choices in parts], list[TriedPrecision]()
         for _ in range(1 + _MAX_CORRECTIONS):
-            error = sum(one.error for one in mix)
+            error = sum(choice.error for choice in mix)
             if not error:  # this is the whole precision
                 break
-            assigned = self._assigned(whole.precision, mix)
-            measured = self._measured(assigned, whole.activations)
+            assigned = self._assigned(base.precision, mix)
+            measured = self._measured(assigned, base.activations)
             mixes.append(attempt(_MIXED, measured, limit))
             if mixes[-1].refused is None:
-                larger = replace(whole, refused=f"larger than {_MIXED}")
+                larger = replace(base, refused=f"larger than {_MIXED}")
                 return Chosen((*others, larger, *mixes), assigned)
-            allowed = _AIM * (limit - whole.kl) / (measured.mean - whole.kl) * error
+            allowed = _AIM * (limit - base.kl) / (measured.mean - base.kl) * error
             mix = fewest_bytes(parts, allowed)
-        return Chosen((*others, *mixes, whole))
+        return Chosen((*others, *mixes, base))
 
     # --- parts
 
-    def _parts(self, whole: str) -> list[list[Choice]]:
-        """The choices of each part of the layers, the largest as in a whole precision.
+    def _parts(self, base: str) -> list[list[Choice]]:
+        """The choices of each part of the layers, the largest as in the precision `base`.
 
         No part for a model whose matrices cannot have 4 bits, nor for matrices of experts, which
         are rounded without a text.
@@ -203,14 +215,14 @@ class AutoStage:
             program = self._program(smallest)
         except TypeRuleError:
             return []
-        native = self.plan.model.storages(whole)
+        native = self.plan.model.storages(base)
         stacks = [
             weight.sources
             for weight in program.weights
             if weight.storage.name == smallest
             and all(len(shape) == 2 for shape in weight.sources.values())
         ]
-        first = self._assigned(whole, [_choice(stack, native, _FEWEST, {}) for stack in stacks])
+        first = self._assigned(base, [_choice(stack, native, _FEWEST, {}) for stack in stacks])
         errors = self._rounded(first).divergences
         return [
             [
@@ -221,9 +233,9 @@ class AutoStage:
             if all(name in errors or _bits(native.get(name, "")) <= _FEWEST for name in stack)
         ]
 
-    def _assigned(self, whole: str, mix: Sequence[Choice]) -> dict[str, str]:
+    def _assigned(self, base: str, mix: Sequence[Choice]) -> dict[str, str]:
         """The storages of all parameters that are not stored as the precision says."""
-        assigned = self.plan.model.storages(whole)
+        assigned = self.plan.model.storages(base)
         for choice in mix:
             assigned |= choice.storages
         usual = PRECISIONS[_MIXED].storage.name

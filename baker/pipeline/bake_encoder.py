@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 # Those that store every matrix in the same way.
 ENCODER_PRECISIONS = tuple(
-    name for name, one in PRECISIONS.items() if not one.native and not one.calibrated
+    name
+    for name, precision in PRECISIONS.items()
+    if not precision.native and not precision.calibrated
 )
 _SEED = 0
 

@@ -113,7 +113,7 @@ def _bill(manifest: Manifest, license_name: str | None) -> dict[str, Any]:
             {"name": "hearth:precision", "value": manifest.precision},
             *(
                 {"name": "hearth:target", "value": triple}
-                for triple in dict.fromkeys(one.target.triple for one in manifest.programs)
+                for triple in dict.fromkeys(program.target.triple for program in manifest.programs)
             ),
         ],
     }

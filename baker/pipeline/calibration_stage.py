@@ -27,17 +27,19 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.storage import Storage
 
 # The storages whose integers are chosen for a calibration text.
-ROUNDED = tuple(one.layers for one in PRECISIONS.values() if one.layers is not None)
+ROUNDED = tuple(
+    precision.layers for precision in PRECISIONS.values() if precision.layers is not None
+)
 
 
 def layers_to_round(source: WeightSource, located: Sequence[Located]) -> dict[str, Storage]:
     """The matrices that are rounded by a text, by name; not those whose integers a file has."""
     return {
-        name: one.weight.storage
-        for one in located
-        if one.weight.storage in ROUNDED
-        for name, tensors in zip(one.weight.sources, one.tensors, strict=True)
-        if not any(keeps_integers(source, tensor, one.weight.storage) for tensor in tensors)
+        name: entry.weight.storage
+        for entry in located
+        if entry.weight.storage in ROUNDED
+        for name, tensors in zip(entry.weight.sources, entry.tensors, strict=True)
+        if not any(keeps_integers(source, tensor, entry.weight.storage) for tensor in tensors)
     }
 
 

@@ -83,14 +83,14 @@ def packaged_weights(model: str, size: str | None = None) -> PackagedWeights:
 def size_of(model: str, config: ModelConfig) -> str | None:
     """The name of the size with this depth and width, or None."""
     shape = (config.layers, config.hidden)
-    return next((one.size for one in recipes().get(model, ()) if one.shape == shape), None)
+    return next((recipe.size for recipe in recipes().get(model, ()) if recipe.shape == shape), None)
 
 
 def defaults_of(model: str, config: ModelConfig) -> Defaults:
     """The defaults for weights of a family: those of their size, or else of the smallest one."""
     smallest, *larger = recipes()[model]
     size = size_of(model, config)
-    defaults = next((one for one in larger if one.size == size), smallest).defaults
+    defaults = next((recipe for recipe in larger if recipe.size == size), smallest).defaults
     return dataclasses.replace(defaults, context=min(defaults.context, config.max_context))
 
 

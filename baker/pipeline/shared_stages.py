@@ -138,7 +138,7 @@ def write_weights(
 
     `rounded` has the arrays of parameters that are already rounded.
     """
-    size = weights_bytes(one.weight for one in located)
+    size = weights_bytes(entry.weight for entry in located)
     with workspace.progress.stage("write the weights", size) as advance:
         write_parameters(source, located, workspace.folder / PARAMETERS, advance, rounded)
     source.require_unchanged()
@@ -146,7 +146,7 @@ def write_weights(
 
 def weights_bytes(weights: Iterable[Weight]) -> int:
     """The size of the weights in memory and, except for a few bytes, on disk."""
-    return sum(array.type.nbytes for one in weights for array in one.parameters.values())
+    return sum(array.type.nbytes for weight in weights for array in weight.parameters.values())
 
 
 def statistics(
@@ -156,10 +156,10 @@ def statistics(
 ) -> dict[str, int]:
     """The size of a program; and by function, how often each fusion was applied."""
     return {
-        "parameters": sum(len(one.parameters) for one in weights),
+        "parameters": sum(len(weight.parameters) for weight in weights),
         "weights_bytes": weights_bytes(weights),
         # Arrays of which a step reads some blocks only.
-        "refining_bytes": sum(one.partial_bytes for one in weights),
+        "refining_bytes": sum(weight.partial_bytes for weight in weights),
         **{f"ops.{graph.name}": len(graph.nodes) for graph in graphs},
         **{
             f"fused.{name}.{rule}": count

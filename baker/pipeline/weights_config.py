@@ -50,7 +50,9 @@ class Family:
 def families() -> Mapping[str, ArchitectureFiles[Any]]:
     """The architecture of each family that can be baked by its name."""
     decoders = {name: sizes[0].architecture for name, sizes in recipes().items()}
-    return decoders | {name: ENCODERS[one.architecture] for name, one in encoder_recipes().items()}
+    return decoders | {
+        name: ENCODERS[recipe.architecture] for name, recipe in encoder_recipes().items()
+    }
 
 
 def identify(source: WeightSource, named: str | None) -> Family:
@@ -107,8 +109,8 @@ def _families_of(source: WeightSource) -> list[str]:
     names_of = defaultdict(list)
     for name, architecture in families().items():
         in_gguf = source.format == "gguf"
-        for one in (architecture.name,) if in_gguf else architecture.model_types:
-            names_of[one].append(name)
+        for written_name in (architecture.name,) if in_gguf else architecture.model_types:
+            names_of[written_name].append(name)
     where, written_for = _named_in(source)
     if written_for not in names_of:
         names = source.metadata().get("architectures", []) if written_for is None else written_for

@@ -30,10 +30,10 @@ def by_speed(instructions: str | None) -> tuple[str, ...]:
     """
     portable = instructions == "portable"
     ranked = sorted(
-        (one for one in PRECISIONS.values() if not one.calibrated),
-        key=lambda one: one.speed_without if portable else one.speed,
+        (precision for precision in PRECISIONS.values() if not precision.calibrated),
+        key=lambda precision: precision.speed_without if portable else precision.speed,
     )
-    return tuple(one.name for one in ranked)
+    return tuple(precision.name for precision in ranked)
 
 
 def choose(

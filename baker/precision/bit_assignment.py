@@ -50,7 +50,7 @@ def fewest_bytes(parts: Sequence[Sequence[Choice]], max_error: float) -> list[Ch
     """A choice for each part: together few bytes and at most `max_error`, if that is possible."""
     hulls = [hull(choices) for choices in parts]
     chosen = [choices[0] for choices in hulls]
-    error = sum(one.error for one in chosen)
+    error = sum(choice.error for choice in chosen)
     for step in _steps(hulls):
         if error <= max_error:
             break
@@ -63,7 +63,7 @@ def least_error(parts: Sequence[Sequence[Choice]], max_size: int) -> list[Choice
     """A choice for each part: together a small error and at most `max_size` bytes, if possible."""
     hulls = [hull(choices) for choices in parts]
     chosen = [choices[0] for choices in hulls]
-    size, full = sum(one.size for one in chosen), set[int]()
+    size, full = sum(choice.size for choice in chosen), set[int]()
     for step in _steps(hulls):
         if step.part in full or size + step.size > max_size:
             full.add(step.part)
@@ -76,7 +76,7 @@ def least_error(parts: Sequence[Sequence[Choice]], max_size: int) -> list[Choice
 def hull(choices: Sequence[Choice]) -> list[Choice]:
     """The choices, the smallest first, that are better than any mix of two others."""
     result: list[Choice] = []
-    for choice in sorted(choices, key=lambda one: (one.size, one.error)):
+    for choice in sorted(choices, key=lambda choice: (choice.size, choice.error)):
         if result and choice.error >= result[-1].error:
             continue
         while len(result) > 1 and _above(result[-2], result[-1], choice):

@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 _POINTS_PER_INCH = 72
 _WIDTH, _HEIGHT = 400, 240  # points
 # Gray and colors of medium brightness can be read on a light and on a dark page.
-_GREY = "#808080"
+_GRAY = "#808080"
 _COLORS = ["2a9d8f", "e07a3f", "4a7fc1", "a86bb5", "8a9a2e", "c2577f"]
 _STYLE: dict[Any, object] = {
-    "axes.edgecolor": _GREY,
+    "axes.edgecolor": _GRAY,
     "axes.grid": True,
-    "axes.labelcolor": _GREY,
+    "axes.labelcolor": _GRAY,
     "axes.prop_cycle": f"cycler('color', {_COLORS})",
     "axes.spines.right": False,
     "axes.spines.top": False,
     "grid.alpha": 0.25,
-    "grid.color": _GREY,
+    "grid.color": _GRAY,
     "legend.frameon": False,
     "savefig.transparent": True,
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "hearth",  # the same plot gives the same bytes
-    "text.color": _GREY,
-    "xtick.color": _GREY,
-    "ytick.color": _GREY,
+    "text.color": _GRAY,
+    "xtick.color": _GRAY,
+    "ytick.color": _GRAY,
 }
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 

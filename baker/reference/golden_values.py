@@ -73,7 +73,9 @@ def golden_rows(
     if caches[at].dtype == "f32":
         return ()
     offset = sum(spec.bytes // spec.rows for spec in caches[:at])
-    rows = [runtime.row(slot, len(one.prompt_ids) - 1)[at:] for slot, one in enumerate(golden)]
+    rows = [
+        runtime.row(slot, len(prompt.prompt_ids) - 1)[at:] for slot, prompt in enumerate(golden)
+    ]
     make = _int8_row if caches[at].dtype == "i8" else _float_row
     return tuple(make(prompt, offset, row) for prompt, row in enumerate(rows))
 

@@ -259,7 +259,7 @@ def merges_of(
         ]
     # The sort is stable: equal keys keep the order of the vocabulary.
     merges.sort(key=operator.itemgetter(0, 1, 2))
-    return [(token[:-left], token[-left:]) for _, left, _, token in merges]
+    return [(token[:-minus_cut], token[-minus_cut:]) for _, minus_cut, _, token in merges]
 
 
 # --- encoders

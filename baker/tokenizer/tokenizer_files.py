@@ -85,12 +85,12 @@ def tokenizer_json(source: WeightSource) -> str:
     if source.folder is None:
         return convert(source.metadata()).to_str()
     text = _read_tokenizer_json(source.folder)
-    whole = _parsed(source, text)
+    fields = _parsed(source, text)
     try:
-        answers = reader.for_answers(whole)
+        answers = reader.for_answers(fields)
     except reader.InvalidTokenizer as error:
         raise TokenizerError(f"{_file(source)}: {error}") from error
-    if answers != whole:
+    if answers != fields:
         text = json.dumps(answers, ensure_ascii=False)
     return drop_unused_merges(text)
 
@@ -100,8 +100,8 @@ def text_tokenizer_json(source: WeightSource) -> str:
     if source.folder is None:
         text = convert(source.metadata(), whole_texts=True).to_str()
     else:
-        whole = _parsed(source, _read_tokenizer_json(source.folder))
-        text = json.dumps(reader.for_whole_texts(whole), ensure_ascii=False)
+        fields = _parsed(source, _read_tokenizer_json(source.folder))
+        text = json.dumps(reader.for_whole_texts(fields), ensure_ascii=False)
     _library(source, text)
     return text
 

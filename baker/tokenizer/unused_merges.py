@@ -20,8 +20,8 @@ Merge = tuple[str, str]
 
 def drop_unused_merges(text: str) -> str:
     """The text of a tokenizer.json without the merges that can never happen."""
-    whole = json.loads(text)
-    model = whole["model"]
+    fields = json.loads(text)
+    model = fields["model"]
     options = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
     if model.get("type") != "BPE" or any(model.get(option) for option in options):
         return text
@@ -30,7 +30,7 @@ def drop_unused_merges(text: str) -> str:
     if len(used) == len(merges):
         return text
     model["merges"] = used
-    return json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
 def used_merges(merges: Sequence[Merge], unknown: str | None) -> list[Merge]:

@@ -58,13 +58,13 @@ def buckets(examples: Sequence[Example], sequences: int) -> tuple[Bucket, ...]:
         if bisect.bisect_right(lengths, half) < _MIN_SHARE * len(lengths):
             break
         chosen.insert(0, half)
-    made = []
+    buckets = []
     for length in chosen:
         # Examples that are left over from a shorter bucket join a longer one.
-        answers = [len(one.learned) for one in examples if one.length <= length]
+        answers = [len(example.learned) for example in examples if example.length <= length]
         rows = _rounded(sum(sorted(answers)[-sequences:]))
-        made.append(Bucket(sequences=sequences, length=length, rows=rows))
-    return tuple(made)
+        buckets.append(Bucket(sequences=sequences, length=length, rows=rows))
+    return tuple(buckets)
 
 
 def _rounded(count: int) -> int:
@@ -80,16 +80,16 @@ def epoch(
     for index in rng.permutation(len(examples)).tolist():
         fitting = next(shape for shape in shapes if examples[index].length <= shape.length)
         waiting[fitting.length].append(index)
-    batches, left = [], list[int]()
+    batches, remaining = [], list[int]()
     for shape in shapes:
-        queue = [*left, *waiting[shape.length]]
+        queue = [*remaining, *waiting[shape.length]]
         last = shape is shapes[-1]
-        whole = len(queue) if last else len(queue) // shape.sequences * shape.sequences
+        batched = len(queue) if last else len(queue) // shape.sequences * shape.sequences
         batches += [
             Batch(bucket=shape, examples=tuple(queue[at : at + shape.sequences]))
-            for at in range(0, whole, shape.sequences)
+            for at in range(0, batched, shape.sequences)
         ]
-        left = queue[whole:]
+        remaining = queue[batched:]
     return [batches[i] for i in rng.permutation(len(batches)).tolist()]
 
 

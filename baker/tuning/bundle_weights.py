@@ -83,7 +83,10 @@ class BundleWeights(WeightSource):
     @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         weight, parameter, offset = self._weights[name]
-        stored, rows = [self._arrays[one] for one in weight.parameters], weight.rows()[parameter]
+        stored, rows = (
+            [self._arrays[array_name] for array_name in weight.parameters],
+            weight.rows()[parameter],
+        )
         if stored[0].ndim < 2:
             yield stored[0] - np.float32(offset)
             return

@@ -100,7 +100,7 @@ def read_checkpoint(folder: Path, options: Mapping[str, Any]) -> Checkpoint | No
                 groups[group][key] = file.get_tensor(name)
         history = recorded["history"]
         history["validation"] = [tuple(pair) for pair in history["validation"]]
-        made = Checkpoint(**groups, history=History(**history))
+        checkpoint = Checkpoint(**groups, history=History(**history))
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path} cannot be read: {error}; remove it to start again"
@@ -112,4 +112,4 @@ def read_checkpoint(folder: Path, options: Mapping[str, Any]) -> Checkpoint | No
                 f"{path} is of a run with another {name}: got {value!r}, expected {then!r}; "
                 "choose another --out, or remove the folder"
             )
-    return made
+    return checkpoint

@@ -67,7 +67,7 @@ class ExampleReader:
                 continue
             try:
                 entry = strict_json.parse(text_files.decode(line))
-                examples += [self._fitting(one) for one in self._examples(entry)]
+                examples += [self._fitting(example) for example in self._examples(entry)]
             except InvalidRequest as error:
                 raise BadExample(f"{path}, line {number}: {error}") from error
             except ValueError as error:
@@ -132,12 +132,14 @@ class ExampleReader:
             if ids and prompt.ids[: len(ids)] != ids:
                 yield Example(ids=ids, learned=learned)
                 learned = ()
-            whole = template.prompt(checked[: index + 1], tools=tools, add_generation_prompt=False)
-            if not whole.text.startswith(prompt.text):
+            answered = template.prompt(
+                checked[: index + 1], tools=tools, add_generation_prompt=False
+            )
+            if not answered.text.startswith(prompt.text):
                 raise ValueError(
                     f"the chat template does not write message {index + 1} after its prompt"
                 )
-            text = whole.text[len(prompt.text) :]
+            text = answered.text[len(prompt.text) :]
             answer = self._ended(self._tokenizer.read(text, position="inside"))
             learned += tuple(range(len(prompt.ids), len(prompt.ids) + len(answer)))
             ids = (*prompt.ids, *answer)

@@ -77,7 +77,9 @@ class TrainingProgram:
         call ends, which holds less than later ones.
         """
         size = footprint(self.program.graphs, self.program.parameters)
-        adapters = sum(one.nbytes for one in (*self.adapters.values(), *self.state.values()))
+        adapters = sum(
+            array_type.nbytes for array_type in (*self.adapters.values(), *self.state.values())
+        )
         call = max(size.calls.values())
         calls = max(size.laid_out + size.read + call, round(_CALL_FACTOR * call))
         return _PROCESS_BYTES + _LAYOUTS * size.laid_out + calls + 3 * adapters
@@ -183,7 +185,9 @@ class Trainer:
         types = {**traced.adapters, **traced.state}
         self._adapters = [self._begin(name, types[name], begin) for name in traced.adapters]
         self._state = [self._begin(name, types[name], begin) for name in traced.state]
-        self._zeros = [self._begin(name, one, {}) for name, one in traced.adapters.items()]
+        self._zeros = [
+            self._begin(name, array_type, {}) for name, array_type in traced.adapters.items()
+        ]
         self._sums = self._zeros
 
     def add_gradients(self, shape: Bucket, batch: Sequence[Array]) -> float:

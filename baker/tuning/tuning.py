@@ -253,8 +253,8 @@ def _locked(out: Path) -> Iterator[Path]:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise TuneError(f"--out: another run writes to {out}") from error
-        for left in out.glob(".hearth.*"):  # of a run that was killed
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in out.glob(".hearth.*"):  # of a run that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
         with temporary_folder(".hearth.", out) as folder:
             yield folder
     finally:
@@ -313,12 +313,12 @@ def _trained(
         return patience is not None and history.validations_since_best() >= patience
 
     def save() -> Checkpoint:
-        made = Checkpoint(
+        checkpoint = Checkpoint(
             adapters=trainer.adapters(), best=best, state=trainer.state(), history=history
         )
-        write_checkpoint(run.request.out, made, options)
+        write_checkpoint(run.request.out, checkpoint, options)
         report.draw(history)
-        return made
+        return checkpoint
 
     if run.held_out and not history.validation:
         validated()
@@ -357,11 +357,11 @@ def _step(run: _Run, trainer: Trainer, step: Sequence[Batch], history: History) 
 
 def _validation_loss(run: _Run, trainer: Trainer) -> float:
     """The mean loss of the learned tokens of all examples that are held out."""
-    whole = batches.epoch(run.held_out, run.shapes, seed=0, number=0)
-    total = batches.learned_tokens(run.held_out, whole)
+    epoch = batches.epoch(run.held_out, run.shapes, seed=0, number=0)
+    total = batches.learned_tokens(run.held_out, epoch)
     return sum(
         trainer.loss(batch.bucket, batches.arrays(run.held_out, batch, total=total))
-        for batch in whole
+        for batch in epoch
     )
 
 

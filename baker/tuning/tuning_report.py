@@ -81,13 +81,13 @@ class TuningReport:
         now = time.perf_counter()
         done = history.step - self._before[0]
         rate = (history.tokens - self._before[1]) / (now - self._start)
-        left = (now - self._start) / done * (self._steps - history.step)
+        remaining = (now - self._start) / done * (self._steps - history.step)
         text = f"step {history.step}/{self._steps}  loss {history.losses[-1]:.4f}"
         text += f"  {rate:.0f} tokens/s"
         self._bar.update(self._task, description=text, total=self._steps, completed=history.step)
         if self._bar.disable and (now - self._printed > _INTERVAL or history.step == self._steps):
             self._printed = now
-            self._print(f"{text}  {left / 60:.1f} min left")
+            self._print(f"{text}  {remaining / 60:.1f} min left")
 
     def validated(self, step: int, loss: float) -> None:
         """Print a validation."""

@@ -91,11 +91,11 @@ def _joined(weights: PackagedWeights) -> Path:
         # A temporary folder beside it: the rename is atomic, and two bakes do not collide.
         with temporary_folder(".hearth.", path.parent) as folder:
             try:
-                whole: Path = package.assemble(folder / path.name)
+                assembled: Path = package.assemble(folder / path.name)
             except (ImportError, FileNotFoundError, ValueError) as error:
                 raise BadFile(
                     f"the weights of {weights.package} are incomplete ({error}); reinstall them "
                     f"with --force-reinstall: {weights.install}"
                 ) from error
-            whole.replace(path)
+            assembled.replace(path)
     return path

@@ -78,13 +78,13 @@ def rows(
     figures: Sequence[Figure], measured: Mapping[str, Rounds], goals: Goals | None = None
 ) -> list[Row]:
     """A row for each figure that at least one contender has."""
-    made = []
+    result = []
     for figure in figures:
         spreads = tuple(_spread(figure.name, rounds) for rounds in measured.values())
         if any(spreads):
             goal = (goals or {}).get(figure.name)
-            made.append(Row(figure=figure, spreads=spreads, ratio=_ratio(spreads), goal=goal))
-    return made
+            result.append(Row(figure=figure, spreads=spreads, ratio=_ratio(spreads), goal=goal))
+    return result
 
 
 def figures_table(
@@ -97,9 +97,9 @@ def figures_table(
     headings = ["", *measured]
     if len(measured) == 2:
         headings += ["ratio", "goal"] if goals else ["ratio"]
-    made = rows(figures, measured, goals)
+    table_rows = rows(figures, measured, goals)
     cells = []
-    for row in made:
+    for row in table_rows:
         medians_and_ranges = [spread.text if spread else "" for spread in row.spreads]
         line = [row.figure.label, *medians_and_ranges, _ratio_cell(row), _goal_cell(row)]
         cells.append(tuple(line[: len(headings)]))
@@ -107,7 +107,7 @@ def figures_table(
         title=title,
         headings=tuple(headings),
         rows=tuple(cells),
-        failed_rows=frozenset(index for index, row in enumerate(made) if row.met is False),
+        failed_rows=frozenset(index for index, row in enumerate(table_rows) if row.met is False),
     )
 
 

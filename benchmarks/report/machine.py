@@ -108,5 +108,5 @@ def versions_line(versions: Mapping[str, str]) -> str:
 
 def write_json(path: Path, machine: Machine, **data: Any) -> None:
     """Write the machine, the load after the last round, and `data`."""
-    whole = {"machine": asdict(machine), "load_after": os.getloadavg()[0], **data}
-    path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    record = {"machine": asdict(machine), "load_after": os.getloadavg()[0], **data}
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

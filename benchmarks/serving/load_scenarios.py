@@ -69,7 +69,7 @@ async def throughput(requester: Requester, clients: int, requests: int) -> dict[
         return [await requester.ask(SHORT, TOKENS) for _ in range(requests)]
 
     began = time.perf_counter()
-    answers = _whole(
+    answers = _received(
         [a for batch in await asyncio.gather(*(run() for _ in range(clients))) for a in batch]
     )
     seconds = time.perf_counter() - began
@@ -118,13 +118,13 @@ async def long_prompts(requester: Requester) -> dict[str, float]:
         longs.append(long)
         probes += short
     over = True
-    beside = _whole([answer for batch in await asyncio.gather(*others) for answer in batch])
-    reading = [(answer.sent, answer.arrivals[0]) for answer in _whole(longs)]
+    beside = _received([answer for batch in await asyncio.gather(*others) for answer in batch])
+    reading = [(answer.sent, answer.arrivals[0]) for answer in _received(longs)]
     gaps = [gap for answer in beside for gap in answer.gaps(reading)]
     # A short prompt counts if the long prompt was still in prefill when it was sent.
     caught = [
         answer.first_token
-        for answer in _whole(probes)
+        for answer in _received(probes)
         if any(start < answer.sent < stop for start, stop in reading)
     ]
     return {
@@ -150,8 +150,8 @@ async def hot_prompts(requester: Requester) -> dict[str, float]:
         cold.append(await requester.ask_for(prompt, FEW_TOKENS))
         hot += [await requester.ask_for(prompt, FEW_TOKENS) for _ in range(REPEATS)]
     return {
-        "cold_first": percentile_ms([answer.first_token for answer in _whole(cold)], 50),
-        "hot_first": percentile_ms([answer.first_token for answer in _whole(hot)], 50),
+        "cold_first": percentile_ms([answer.first_token for answer in _received(cold)], 50),
+        "hot_first": percentile_ms([answer.first_token for answer in _received(hot)], 50),
     }
 
 
@@ -160,5 +160,5 @@ def percentile_ms(seconds: Sequence[float], percent: float) -> float:
     return float(np.percentile(seconds, percent)) * 1e3 if seconds else float("nan")
 
 
-def _whole(answers: Sequence[Answer | None]) -> list[Answer]:
+def _received(answers: Sequence[Answer | None]) -> list[Answer]:
     return [answer for answer in answers if answer is not None]

@@ -131,12 +131,12 @@ def _write(
     arrays[matrix.down][matrix.first_term : matrix.first_term + rank] = a
     stored, blocks = arrays[matrix.up], -(-rows // lanes)
     together = stored.shape[2] // lanes
-    own = slice(matrix.first_block, matrix.first_block + blocks)
+    adapter_blocks = slice(matrix.first_block, matrix.first_block + blocks)
     padded = np.zeros((blocks * lanes, stored.shape[1] * together), np.float32)
     padded[:rows, :rank] = b
     if stored.dtype == np.int8:
         scales = np.maximum(_scales(padded), _MIN_SCALE).astype(np.float16)
         padded = _integers(padded, scales.astype(np.float32))
-        arrays[matrix.up + 1][own] = scales.reshape(blocks, lanes)
+        arrays[matrix.up + 1][adapter_blocks] = scales.reshape(blocks, lanes)
     by_block = padded.reshape(blocks, lanes, -1, together).transpose(0, 2, 1, 3)
-    stored[own] = by_block.reshape(stored[own].shape)
+    stored[adapter_blocks] = by_block.reshape(stored[adapter_blocks].shape)

@@ -115,7 +115,7 @@ def _require_supported(fields: Mapping[str, object], where: object) -> None:
     """Raise BadAdapter for an option with which an adapter computes something else."""
     for key, supported in _SUPPORTED.items():
         value = fields.get(key, supported[0])
-        if not any(value == one and type(value) is type(one) for one in supported):
+        if not any(value == allowed and type(value) is type(allowed) for allowed in supported):
             raise BadAdapter(f"{where}: {key}: got {value!r:.80}, expected {supported[0]!r}")
     initialization = fields.get(_INITIALIZATION)
     if initialization not in _INITIALIZATIONS:

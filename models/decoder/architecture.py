@@ -100,12 +100,12 @@ class Architecture(ArchitectureFiles[C]):
 
     def program(self, config: C, options: ProgramOptions) -> Program:
         """The model's entry points; raises TypeRuleError if the precision is not for this model."""
-        made = program(self.model(config), options)
+        traced = program(self.model(config), options)
         matrices = tuple(
             replace(matrix, module=self.module_in_folder(config, matrix.module))
-            for matrix in made.adapters.matrices
+            for matrix in traced.adapters.matrices
         )
-        return replace(made, adapters=replace(made.adapters, matrices=matrices))
+        return replace(traced, adapters=replace(traced.adapters, matrices=matrices))
 
     def module_in_folder(self, config: C, module: str) -> str:
         """The name of a module with a matrix in Hugging Face's models, and so in PEFT's files."""

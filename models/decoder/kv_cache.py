@@ -59,8 +59,8 @@ class LayerCache:
         mixed: list[Tensor] = []
         for i, buffers in enumerate(self.buffers):
             first, end = i * spans * tokens, (i + 1) * spans * tokens
-            own, *new = (f.narrow(x, 0, first, end) for x in (places, key, value))
-            self.buffers[i] = _written(buffers, own, new)
+            rows, *new = (f.narrow(x, 0, first, end) for x in (places, key, value))
+            self.buffers[i] = _written(buffers, rows, new)
             mixed += self._mixed(i, query, scale=scale, cap=cap)
         return ops.concatenate(*mixed, axis=0)
 

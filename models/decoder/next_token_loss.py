@@ -63,8 +63,8 @@ def answer_loss(
 def whole_sequence_states(model: Decoder, tokens: Tensor, sequences: int) -> Tensor:
     """Normalized hidden states (N, E) of sequences of equal length, each from position 0."""
     length = tokens.shape[0] // sequences
-    one = ops.iota(shape=(length,), axis=0, dtype=DType.I32)
-    positions = ops.concatenate(*[one] * sequences, axis=0)
+    sequence = ops.iota(shape=(length,), axis=0, dtype=DType.I32)
+    positions = ops.concatenate(*[sequence] * sequences, axis=0)
     layers: list[LayerCache] = [
         WholeSequences(sequences=sequences, length=length, window=model.window(layer))
         for layer in range(model.config.cached_layers)

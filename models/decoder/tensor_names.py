@@ -110,7 +110,7 @@ class TensorNames:
             replace(tensor, name=tensor.name.replace(_NUMBER, str(number))) for number in count()
         )
         first = next(numbered)
-        return (first, *takewhile(lambda one: one.name in present, numbered))
+        return (first, *takewhile(lambda tensor: tensor.name in present, numbered))
 
     def _in_folder(self, parameter: str) -> str:
         path, _, suffix = parameter.rpartition(".")

@@ -68,7 +68,7 @@ class WholeSequences(LayerCache):
             )
             for steps in range(1, count + 1)
         )
-        return [ops.reshape(one, shape=x.shape) for one in shifted]
+        return [ops.reshape(copy, shape=x.shape) for copy in shifted]
 
     def _batched(self, x: Tensor) -> Tensor:
         return ops.reshape(x, shape=(self._sequences, self.keys, *x.shape[1:]))

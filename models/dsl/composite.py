@@ -109,9 +109,11 @@ class Fused(Op):
     def _input_counts(self) -> range:
         """How many tensors the function takes."""
         arguments = inspect.signature(self.reference).parameters.values()
-        positional = [one for one in arguments if one.kind is one.POSITIONAL_OR_KEYWORD]
-        required = sum(one.default is one.empty for one in positional)
-        takes_more = any(one.kind is one.VAR_POSITIONAL for one in arguments)
+        positional = [
+            argument for argument in arguments if argument.kind is argument.POSITIONAL_OR_KEYWORD
+        ]
+        required = sum(argument.default is argument.empty for argument in positional)
+        takes_more = any(argument.kind is argument.VAR_POSITIONAL for argument in arguments)
         return range(required, len(positional) + 1 + takes_more * _MAX_VARIABLE)
 
     def body(self, types: Types, attrs: Attrs) -> Graph:
@@ -149,12 +151,12 @@ class Fused(Op):
     def _evaluate(self, arrays: tuple[Array, ...], attrs: Attrs) -> Array:
         if not self.blocks:
             return self._evaluate_block(arrays, attrs)
-        whole, *split = arrays
+        unsplit, *split = arrays
         count = len(split[0])
         step = max(1, count * _BLOCK_BYTES // sum(array.nbytes for array in split))
 
         def evaluated(start: int) -> Array:
-            some = (whole, *(array[start : start + step] for array in split))
+            some = (unsplit, *(array[start : start + step] for array in split))
             return self._evaluate_block(some, attrs)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -220,9 +222,9 @@ def composite(
             inputs: Any = (tensor for tensor in args if tensor is not None)
             return op(*inputs, **kwargs)
 
-        made = cast("Composite[P]", apply)
-        made.op = op
-        return made
+        composite = cast("Composite[P]", apply)
+        composite.op = op
+        return composite
 
     return decorate
 

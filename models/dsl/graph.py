@@ -248,8 +248,8 @@ def rebuilt(
         return new.get(id(tensor), tensor)
 
     for node in graph.nodes:
-        made = replace(node, mapped)
-        new[id(node)] = reapplied(node, mapped) if made is None else made
+        replacement = replace(node, mapped)
+        new[id(node)] = reapplied(node, mapped) if replacement is None else replacement
     named = graph.parameters if parameters is None else parameters
     outputs = tuple(map(mapped, graph.outputs))
     return make_graph(graph.name, graph.inputs, outputs, named, graph.in_place)
@@ -278,10 +278,10 @@ def deduplicated(graph: Graph) -> Graph:
     first: dict[Any, Tensor] = {}
 
     def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor:
-        made = reapplied(node, mapped)
-        assert isinstance(made.origin, Apply)
-        attrs = attrs_key(made.origin.attrs)
-        return first.setdefault((id(made.origin.op), tuple(map(id, made.inputs)), attrs), made)
+        copy = reapplied(node, mapped)
+        assert isinstance(copy.origin, Apply)
+        attrs = attrs_key(copy.origin.attrs)
+        return first.setdefault((id(copy.origin.op), tuple(map(id, copy.inputs)), attrs), copy)
 
     return rebuilt(graph, replace)
 

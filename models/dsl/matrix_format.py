@@ -227,7 +227,9 @@ IQ4 = MatrixFormat(name="iq4-g32", planes=(_LOW,), values=_IQ4_VALUES)
 
 # The formats of matrices.
 STORED = (INT4, INT4_MIN, INT5, INT5_MIN, INT6, INT8, INT12, IQ4)
-_TABLES = tuple(one.table or one for one in STORED)
-_PARTS = [part for one in _TABLES if one.split for part in (one.split.upper, one.split.lower)]
+_TABLES = tuple(stored.table or stored for stored in STORED)
+_PARTS = [
+    part for table in _TABLES if table.split for part in (table.split.upper, table.split.lower)
+]
 # Every format by name, also those of tables and of the parts of a matrix.
-FORMATS: Mapping[str, MatrixFormat] = {one.name: one for one in (*STORED, *_TABLES, *_PARTS)}
+FORMATS: Mapping[str, MatrixFormat] = {entry.name: entry for entry in (*STORED, *_TABLES, *_PARTS)}

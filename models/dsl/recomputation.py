@@ -134,7 +134,7 @@ class _Copies:
             below = bisect_left(copied, firsts.get(id(gradient), 0))
             if below:
                 results[copied[below - 1]].append(gradient)
-        self._late = {part: results.get(part, [one]) for part, one in between.items()}
+        self._late = {part: results.get(part, [source]) for part, source in between.items()}
         return firsts
 
     def _read(self, tensor: Tensor) -> Tensor:
@@ -147,13 +147,13 @@ class _Copies:
         part = self._parts[id(node)]
         pending = [node]
         while pending:
-            one = pending[-1]
-            missing = [x for x in one.inputs if self._is_missing(x, part)]
+            top = pending[-1]
+            missing = [x for x in top.inputs if self._is_missing(x, part)]
             if missing:
                 pending += missing
                 continue
             pending.pop()
-            self._copies[id(one)] = reapplied(one, lambda x: self._inside(x, part))
+            self._copies[id(top)] = reapplied(top, lambda x: self._inside(x, part))
         return self._copies[id(node)]
 
     def _is_missing(self, tensor: Tensor, part: int) -> bool:
@@ -179,7 +179,8 @@ class _Copies:
         if part not in self._late:
             return ops.barrier(tensor)
         zeros = [
-            ops.convert(self._first(one), dtype=tensor.dtype) * 0.0 for one in self._late[part]
+            ops.convert(self._first(gradient), dtype=tensor.dtype) * 0.0
+            for gradient in self._late[part]
         ]
         zero = functools.reduce(ops.add, zeros)
         return tensor + ops.broadcast(zero, shape=tensor.shape, axes=())

@@ -86,7 +86,7 @@ class _Match:
     rule: Rule
     bound: dict[str, Any] = field(default_factory=dict)
     nodes: dict[int, Tensor] = field(default_factory=dict)
-    made: tuple[Tensor, ...] | None = None
+    new_outputs: tuple[Tensor, ...] | None = None
 
     def matches(self, pattern: Pattern, tensor: Tensor) -> bool:
         match pattern:
@@ -144,11 +144,11 @@ def _ranges(
     origin = tensor.origin
     if isinstance(origin, Apply) and origin.op is slice_ and tensor.type.rank > 1:
         (source,), bounds = origin.inputs, origin.attrs["bounds"]
-        whole = [(0, extent, 1) for extent in source.shape]
-        whole[1] = (*bounds[1][:2], 1)
+        expected = [(0, extent, 1) for extent in source.shape]
+        expected[1] = (*bounds[1][:2], 1)
         if has_rows:
-            whole[0] = (*bounds[0][:2], 1)
-        if list(bounds) == whole:
+            expected[0] = (*bounds[0][:2], 1)
+        if list(bounds) == expected:
             return source, bounds[0][:2], bounds[1][:2]
     rows, columns = (*tensor.shape, 0, 0)[:2]
     return tensor, (0, rows), (0, columns)
@@ -243,6 +243,6 @@ def _replaced(match: _Match, node: Tensor, mapped: Callable[[Tensor], Tensor]) -
     places = [i for i, output in enumerate(match.outputs) if output is node]
     if not places:
         return None
-    if match.made is None:
-        match.made = match.replace(mapped)
-    return match.made[places[0]]
+    if match.new_outputs is None:
+        match.new_outputs = match.replace(mapped)
+    return match.new_outputs[places[0]]

@@ -76,7 +76,7 @@ class Weights:
 
     def position(self, tensor: Tensor) -> int:
         """The place of one of the model's parameters among all of them."""
-        return next(i for i, one in enumerate(self.named.values()) if one is tensor)
+        return next(i for i, parameter in enumerate(self.named.values()) if parameter is tensor)
 
     def stacked(self, tensors: Sequence[Tensor]) -> Tensor:
         """The matrix that has the rows of several ones, one after the other."""
@@ -112,15 +112,17 @@ class Weights:
     def parameters(self) -> dict[str, Tensor]:
         """Every stored array by its name."""
         return {
-            name: tensor for one in self._stored.values() for name, tensor in one.parameters.items()
+            name: tensor
+            for weight in self._stored.values()
+            for name, tensor in weight.parameters.items()
         }
 
     def read_by(self, graphs: Iterable[Graph]) -> tuple[Weight, ...]:
         """The weights that graphs read, in the order of the model's parameters."""
         used = {name for graph in graphs for name in graph.parameters}
         order = {name: i for i, name in enumerate(self.named)}
-        weights = [one for one in self._stored.values() if used & one.parameters.keys()]
-        return tuple(sorted(weights, key=lambda one: order[next(iter(one.sources))]))
+        weights = [weight for weight in self._stored.values() if used & weight.parameters.keys()]
+        return tuple(sorted(weights, key=lambda weight: order[next(iter(weight.sources))]))
 
 
 def _stacked_name(names: list[str]) -> str:

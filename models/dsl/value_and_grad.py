@@ -96,8 +96,8 @@ def _separate(nodes: Iterable[Tensor], new: dict[int, Tensor], apart: Set[tuple[
             _separate(body.nodes, inside, frozenset())
             new[id(node)] = inside[id(body.outputs[0])]
             continue
-        made = reapplied(node, functools.partial(read, node))
-        new[id(node)] = ops.barrier(made) if _is_product(node) else made
+        copy = reapplied(node, functools.partial(read, node))
+        new[id(node)] = ops.barrier(copy) if _is_product(node) else copy
 
 
 def _applied(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -33,7 +33,7 @@ class Gemma2(GemmaModel):
     def __init__(self, config: Config) -> None:
         scale, cap = config.query_scale, config.attention_cap
         attention = (Attention(config, scale=scale, cap=cap) for _ in range(config.layers))
-        blocks = [GemmaBlock(config, one) for one in attention]
+        blocks = [GemmaBlock(config, layer) for layer in attention]
         super().__init__(config, blocks, logit_cap=config.logit_cap)
 
 

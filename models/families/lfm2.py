@@ -110,7 +110,7 @@ class Lfm2(DecoderModel):
 
 
 def _config(fields: dict[str, Any], taps: int, attends: tuple[bool, ...]) -> Config:
-    windows = tuple(None if one else taps for one in attends)
+    windows = tuple(None if is_attention else taps for is_attention in attends)
     return Config(**fields, taps=taps, attends=attends, windows=windows)
 
 

@@ -43,11 +43,11 @@ def with_adapted_products(
         inputs = (x, *adapters, soon[id(node)], *arrays)
         attrs = {**_attrs(product), **_attrs(node)}
         try:
-            made = linear_adapted(*map(mapped, inputs), **attrs)
+            replacement = linear_adapted(*map(mapped, inputs), **attrs)
         except Unsupported:
             return None
         counts["adapted"] += 1
-        return made
+        return replacement
 
     return rebuilt(graph, replace, parameters), counts
 

@@ -94,7 +94,7 @@ class PlaceRewriter:
         sequences = self.places.sequences[graph.name]
         chosen = _input("adapters", TensorType((sequences,), DType.I32))
         scales = _input("scales", TensorType((sequences,), DType.F32))
-        arrays = [_input(one.name, _type(one)) for one in self._arrays]
+        arrays = [_input(array.name, _type(array)) for array in self._arrays]
         terms: dict[tuple[int, int], Tensor] = {}
 
         def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:

@@ -47,7 +47,7 @@ class AnswerWriter(ABC, Generic[Event, Answer]):
         for event in self._finish():
             yield event
 
-    async def whole(self) -> Answer:
+    async def answer(self) -> Answer:
         """The whole answer, when it is complete; raises as `events`."""
         async for event in self.events():
             self._keep(event)

@@ -60,7 +60,7 @@ async def respond(
     if stream:
         return CompletionStream(writer)
     with writer.choices:
-        return await unless_disconnected(request, writer.whole())
+        return await unless_disconnected(request, writer.answer())
 
 
 async def _encode(writer: AnswerWriter[Any, Any]) -> AsyncIterator[dict[str, str]]:

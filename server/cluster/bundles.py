@@ -180,7 +180,7 @@ class BundleFolders(Bundles):
 
 def _digest(adapters: tuple[Adapter, ...]) -> str:
     """A digest of the files and names of adapters; empty without any."""
-    parts = b"".join(one.digest + one.name.encode() + b"\0" for one in adapters)
+    parts = b"".join(adapter.digest + adapter.name.encode() + b"\0" for adapter in adapters)
     return hashlib.sha256(parts).hexdigest()[:16] if parts else ""
 
 
@@ -197,7 +197,8 @@ def _folder(bundle: Bundle) -> Path:
 
 def _other_program(service: Service, bundle: Bundle) -> str:
     here, there = (
-        "none" if one is None else one.target.name for one in (service.program, bundle.program)
+        "none" if program is None else program.target.name
+        for program in (service.program, bundle.program)
     )
     return (
         f"{bundle.name}: this node would run the program for {here}, but the application was "

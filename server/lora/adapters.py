@@ -89,7 +89,9 @@ class Adapters(ABC):
 
     def named(self, name: str, field: str = "model") -> Adapter:
         """The adapter of a name; raises InvalidRequest."""
-        adapter = next((one for one in self if one.name == name and not one.leaving), None)
+        adapter = next(
+            (adapter for adapter in self if adapter.name == name and not adapter.leaving), None
+        )
         return adapter or self._missing(field, name)
 
     def numbered(self, id_: int, field: str) -> Adapter:
@@ -99,11 +101,13 @@ class Adapters(ABC):
 
     def default(self) -> tuple[Adapter, float] | None:
         """The adapter of requests that choose none, with its scale."""
-        usual = (one for one in self if one.default_scale and not one.leaving)
-        return next(((one, one.default_scale) for one in usual), None)
+        usual = (adapter for adapter in self if adapter.default_scale and not adapter.leaving)
+        return next(((adapter, adapter.default_scale) for adapter in usual), None)
 
     def _missing(self, field: str, got: str | int) -> Adapter:
-        loaded = ", ".join(f"{one.name} (id {one.id})" for one in self) or "none is loaded"
+        loaded = (
+            ", ".join(f"{adapter.name} (id {adapter.id})" for adapter in self) or "none is loaded"
+        )
         raise InvalidRequest(field=field, got=got, expected=f"a loaded adapter: {loaded}")
 
 

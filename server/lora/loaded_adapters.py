@@ -106,7 +106,7 @@ class LoadedAdapters(Adapters):
 
     def _reserve(self, name: str, folder: Path) -> Adapter:
         """An adapter with a free place."""
-        taken = {one.place: one.name for one in self} | self._loading
+        taken = {adapter.place: adapter.name for adapter in self} | self._loading
         return _reserve(self._places, name, folder, taken)
 
 

@@ -184,16 +184,16 @@ class DrainingServer(uvicorn.Server):
         """After the first signal: exit if all requests are answered, or when time is up."""
         if self._deadline is None:
             return
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
             with contained("cancel"):
                 self._pool.cancel()
-        is_over = left <= 0
+        is_over = remaining <= 0
         with contained("drain"):
             is_over = is_over or self._pool.idle
         if is_over:
             # Uvicorn now waits this long for responses to be sent, then stops.
-            self.config.timeout_graceful_shutdown = max(_CANCEL_GRACE, math.ceil(left))
+            self.config.timeout_graceful_shutdown = max(_CANCEL_GRACE, math.ceil(remaining))
             self.should_exit = True
 
     def _trim(self) -> None:

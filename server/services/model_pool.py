@@ -253,8 +253,11 @@ class ModelPool:
         gone = [model for model in self if not model.pinned and model.name not in bundles]
         if len(gone) == len(self):
             raise NotReloaded("no bundle is left; the models stay as they are")
-        idle = [one.idle for one in gone]
-        removals = [self._unloads.start(f"removing {one.name}", self._remove(one)) for one in gone]
+        idle = [deployment.idle for deployment in gone]
+        removals = [
+            self._unloads.start(f"removing {deployment.name}", self._remove(deployment))
+            for deployment in gone
+        ]
         await asyncio.gather(*itertools.compress(removals, idle))
 
     def tick(self) -> None:

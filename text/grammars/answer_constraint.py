@@ -166,12 +166,12 @@ class _ReasoningPart:
         self._after = False  # the reasoning has just ended
         self.can_begin = reasoning.begun or bool(self._starts)
         self._closing = tokenizer.read(f"\n{tags.end}\n\n", position="inside")
-        self._left = reasoning.budget
+        self._remaining = reasoning.budget
         self._text = b""
         self._forced: tuple[int, ...] = ()
         self.inside = reasoning.begun
         self.ended = not reasoning.begun and not reasoning.possible
-        if self.inside and self._left == 0:
+        if self.inside and self._remaining == 0:
             self._forced = self._closing
 
     def allowed(self) -> NDArray[np.bool_] | None:
@@ -221,9 +221,9 @@ class _ReasoningPart:
         return False
 
     def _spend(self, tokens: int = 1) -> None:
-        if self._left is not None:
-            self._left -= tokens
-            if self._left <= 0:
+        if self._remaining is not None:
+            self._remaining -= tokens
+            if self._remaining <= 0:
                 self._forced = self._closing
 
 

@@ -120,13 +120,13 @@ def _set(text: str) -> str:
     if not parts:
         raise GbnfError(f"{text}: an empty set")
     written = "".join(
-        "-" if part == "-" and 0 < place < len(parts) - 1 else f"\\u{{{ord(_one(part)):x}}}"
+        "-" if part == "-" and 0 < place < len(parts) - 1 else f"\\u{{{ord(_character(part)):x}}}"
         for place, part in enumerate(parts)
     )
     return f"/[{'^' if negated else ''}{written}]/"
 
 
-def _one(part: str) -> str:
+def _character(part: str) -> str:
     return next(_characters(part))
 
 

@@ -165,7 +165,7 @@ class _Values:
                 return self._rule(" | ".join(self._value(part) for part in schema[keyword]))
         types = schema.get("type", "object" if "properties" in schema else None)
         if isinstance(types, list):
-            return self._rule(" | ".join(self._value({**schema, "type": one}) for one in types))
+            return self._rule(" | ".join(self._value({**schema, "type": type_}) for type_ in types))
         return self._of_type(str(types), schema)
 
     def _of_type(self, type_: str, schema: dict[str, Any]) -> str:

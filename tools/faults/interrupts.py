@@ -111,22 +111,22 @@ def interrupt_commands(
     shares = [count // len(commands) + (i < count % len(commands)) for i in range(len(commands))]
     for case, share in zip(commands, shares, strict=True):
         before = _files(folder)
-        whole = _Run(folder, case).finished()
-        made = _files(folder) - before
-        _remove(made)
-        moments = [rng.uniform(0, whole) for _ in range(share)]
-        ends = list(_interrupted(folder, case, moments, made))
+        duration = _Run(folder, case).finished()
+        results = _files(folder) - before
+        _remove(results)
+        moments = [rng.uniform(0, duration) for _ in range(share)]
+        ends = list(_interrupted(folder, case, moments, results))
         late = sum(complete for _, complete in ends)
         slowest = max((end for end, complete in ends if not complete), default=0.0)
         print(  # noqa: T201
-            f"{case.name}: {share} times in {whole:.1f} s, {late} too late, "
+            f"{case.name}: {share} times in {duration:.1f} s, {late} too late, "
             f"ended after {1e3 * slowest:.0f} ms or less"
         )
         assert slowest < seconds, f"{case.name} took {slowest:.2f} s to end"
 
 
 def _interrupted(
-    folder: Path, case: Case, moments: Sequence[float], made: set[Path]
+    folder: Path, case: Case, moments: Sequence[float], results: set[Path]
 ) -> Iterator[tuple[float, bool]]:
     """Seconds until each run ended, and whether it was complete before.
 
@@ -151,10 +151,10 @@ def _interrupted(
         assert complete or lines[0].startswith(f"{case.name}: interrupted"), where
         assert not processes_in(folder), where
         yield time.monotonic() - began, complete
-        left = _files(folder) - before
-        kept = left <= {folder / case.keeps} or left == made
-        assert complete or kept, f"{where}, left {left}"
-        _remove(left)
+        leftovers = _files(folder) - before
+        kept = leftovers <= {folder / case.keeps} or leftovers == results
+        assert complete or kept, f"{where}, left {leftovers}"
+        _remove(leftovers)
 
 
 class _Run:

@@ -20,7 +20,7 @@ def kill_bakes(folder: Path, *, rounds: int, seed: int) -> None:
     """Kill bakes in a folder; prints a line per bake, raises AssertionError if a check fails."""
     bake = _Bakes(folder)
     began = time.monotonic()
-    stages = bake.whole()
+    stages = bake.bake()
     seconds = time.monotonic() - began
     print(f"a bake takes {seconds:.1f} s: {', '.join(stages)}")  # noqa: T201
     for stage in stages:
@@ -29,7 +29,7 @@ def kill_bakes(folder: Path, *, rounds: int, seed: int) -> None:
     for _ in range(rounds):
         after = rng.uniform(0, 1.1 * seconds)
         bake.killed(f"after {after:.2f} s", seconds=after)
-    print(f"{len(stages) + rounds} bakes killed, {bake.left} left a temporary folder")  # noqa: T201
+    print(f"{len(stages) + rounds} bakes killed, {bake.leftovers} left a temporary folder")  # noqa: T201
 
 
 class _Bakes:
@@ -38,9 +38,9 @@ class _Bakes:
         self._out = folder / "bundle"
         self._seed = 0
         self._digest = ""
-        self.left = 0
+        self.leftovers = 0
 
-    def whole(self) -> list[str]:
+    def bake(self) -> list[str]:
         """Bake without interruption; returns the names of the stages."""
         with self._start() as process:
             _, said = process.communicate()
@@ -60,15 +60,15 @@ class _Bakes:
             process.kill()
             process.communicate()
         current = self._look()
-        left = list(self._folder.glob(".bundle.bake-*"))
-        self.left += bool(left)
+        leftovers = list(self._folder.glob(".bundle.bake-*"))
+        self.leftovers += bool(leftovers)
         deadline = time.monotonic() + 5
         while running := processes_in(self._folder):
             assert time.monotonic() < deadline, f"{running} still run"
             time.sleep(0.01)
         which = "the old bundle" if current == self._digest else "the new bundle"
-        print(f"killed {when}: {which}, {len(left)} folders left")  # noqa: T201
-        self.whole()
+        print(f"killed {when}: {which}, {len(leftovers)} folders left")  # noqa: T201
+        self.bake()
 
     def _start(self) -> subprocess.Popen[str]:
         """Begin a bake of weights that no bake had before."""

@@ -81,8 +81,8 @@ def _bundle(manifest: Manifest) -> Files:
     )
     names = ("weights_bytes", "parameters", "cache_bytes_per_slot", "ops.prefill_16")
     counts = dict.fromkeys((*names, "ops.decode_1", "ops.step", "ops.run"), 1)
-    whole = dataclasses.replace(manifest, files=(record,), statistics=counts)
-    return {"manifest.json": whole.to_json().encode(), "model.vmfb": program}
+    complete = dataclasses.replace(manifest, files=(record,), statistics=counts)
+    return {"manifest.json": complete.to_json().encode(), "model.vmfb": program}
 
 
 def _archive() -> Files:

@@ -172,7 +172,14 @@ def _read_folder(folder: Path) -> None:
 def _read_config(folder: Path) -> None:
     config = read_json(folder / "config.json")
     model_type = config.get("model_type")
-    family = next((one for one in ARCHITECTURES.values() if model_type in one.model_types), None)
+    family = next(
+        (
+            architecture
+            for architecture in ARCHITECTURES.values()
+            if model_type in architecture.model_types
+        ),
+        None,
+    )
     (family or ARCHITECTURES["llama"]).from_hugging_face(config)
 
 

@@ -202,20 +202,20 @@ def report(arguments: argparse.Namespace, soak: Soak, log: Path) -> bool:
     say(f"operations: {dict(soak.operator.counts)}; {disk_full} blocks met a full disk")
     for violation in soak.record.violations[:20]:
         say(f"violation: {violation}")
-    passed = not soak.record.violations and all(one.flat for one in found)
+    passed = not soak.record.violations and all(growth.flat for growth in found)
     say("passed" if passed else "failed")
     if arguments.json:
         result: dict[str, Any] = {
             "minutes": arguments.minutes,
             "clients": arguments.clients,
             "passed": passed,
-            "memory": [asdict(one) for one in found],
+            "memory": [asdict(growth) for growth in found],
             "outcomes": soak.record.outcomes,
             "operations": soak.operator.counts,
             "blocks_on_a_full_disk": disk_full,
             "violations": soak.record.violations,
             "metrics": soak.metrics,
-            "samples": [asdict(one) for one in soak.samples],
+            "samples": [asdict(sample) for sample in soak.samples],
         }
         arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return passed
@@ -224,22 +224,22 @@ def report(arguments: argparse.Namespace, soak: Soak, log: Path) -> bool:
 def memory_table(found: Sequence[Growth]) -> Table:
     """A row for each measure; memory in MB."""
 
-    def shown(one: Growth, value: float) -> str:
-        return f"{value:.0f}" if one.measure in ("files", "threads") else f"{value / 1e6:.1f}"
+    def shown(growth: Growth, value: float) -> str:
+        return f"{value:.0f}" if growth.measure in ("files", "threads") else f"{value / 1e6:.1f}"
 
     return Table(
         title="Memory, MB: medians of the second and the last quarter",
         headings=("measure", "second", "last", "growth", "peak", "flat"),
         rows=tuple(
             (
-                one.measure,
-                shown(one, one.second),
-                shown(one, one.last),
-                f"{100 * (one.last / one.second - 1):+.2f} %",
-                shown(one, one.peak),
-                "yes" if one.flat else "NO",
+                growth.measure,
+                shown(growth, growth.second),
+                shown(growth, growth.last),
+                f"{100 * (growth.last / growth.second - 1):+.2f} %",
+                shown(growth, growth.peak),
+                "yes" if growth.flat else "NO",
             )
-            for one in found
+            for growth in found
         ),
     )
 

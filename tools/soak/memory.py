@@ -69,7 +69,8 @@ def growths(samples: Sequence[Sample]) -> list[Growth]:
     result = []
     for field in fields(Sample)[1:]:
         second, last = (
-            statistics.median(asdict(one)[field.name] for one in quarter) for quarter in quarters
+            statistics.median(asdict(sample)[field.name] for sample in quarter)
+            for quarter in quarters
         )
         counted = field.name in ("files", "threads")
         result.append(
@@ -77,7 +78,7 @@ def growths(samples: Sequence[Sample]) -> list[Growth]:
                 measure=field.name,
                 second=second,
                 last=last,
-                peak=max(asdict(one)[field.name] for one in samples),
+                peak=max(asdict(sample)[field.name] for sample in samples),
                 flat=last <= (second + MORE if counted else second * (1 + LIMIT)),
             )
         )

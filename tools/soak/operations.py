@@ -128,7 +128,7 @@ class Operator:
             return
         name = self._random.choice(self._adapters)
         self._loaded.drop(name)
-        ids = {one["name"]: one["id"] for one in await self._listed()}
+        ids = {adapter["name"]: adapter["id"] for adapter in await self._listed()}
         await self._post("/lora-adapters/unload", {"id": ids[name]}, model=self._base)
 
     async def _reload_by_route(self) -> None:

@@ -95,5 +95,5 @@ def _with_rest(p: NDArray[np.float64]) -> NDArray[np.float64]:
     Merging outcomes never increases a KL divergence (the data processing inequality: Cover and
     Thomas, Elements of Information Theory, 2.8), so the divergence of the results is a lower bound.
     """
-    whole = np.append(p, max(1.0 - p.sum(), _MIN_REST))
-    return whole / float(whole.sum())
+    outcomes = np.append(p, max(1.0 - p.sum(), _MIN_REST))
+    return outcomes / float(outcomes.sum())

@@ -54,10 +54,10 @@ def kl_by_position(series: Sequence[Series], title: str, x_label: str) -> str:
 
     def draw(axes: Axes) -> None:
         axes.set(xlabel=x_label, yscale="log")
-        for one in series:
-            kl = np.maximum(one.kl, _MIN_KL)
-            (dots,) = axes.plot(one.positions, kl, ".", alpha=0.4)
-            axes.plot(*_binned_means(one.positions, kl), color=dots.get_color(), label=one.name)
+        for curve in series:
+            kl = np.maximum(curve.kl, _MIN_KL)
+            (dots,) = axes.plot(curve.positions, kl, ".", alpha=0.4)
+            axes.plot(*_binned_means(curve.positions, kl), color=dots.get_color(), label=curve.name)
 
     return svg(title, draw)
 
@@ -68,8 +68,8 @@ def agreement_by_position(series: Sequence[Series], title: str, x_label: str) ->
     def draw(axes: Axes) -> None:
         axes.set(xlabel=x_label)
         axes.yaxis.set_major_formatter("{x:.0%}")
-        for one in series:
-            axes.plot(*_binned_means(one.positions, one.agree.astype(float)), label=one.name)
+        for curve in series:
+            axes.plot(*_binned_means(curve.positions, curve.agree.astype(float)), label=curve.name)
 
     return svg(title, draw)
 

@@ -131,13 +131,13 @@ def build_report(
     vocabulary: Vocabulary | None,
     notes: Sequence[str],
     *,
-    made: str,
+    created: str,
     hearth: str,
 ) -> Report:
-    """Build the report of a result; `made` is a time as ISO 8601. `failures` stays empty."""
+    """Build the report of a result; `created` is a time as ISO 8601. `failures` stays empty."""
     positions = [position for passage in result.passages for position in passage.positions]
     return Report(
-        made=made,
+        made=created,
         hearth=hearth,
         a=_info(a.about),
         b=_info(b.about),

@@ -98,9 +98,9 @@ def opened(name: str, options: SideOptions) -> Iterator[Side]:
 def _model_and_adapter(name: str) -> tuple[Path, Path | None]:
     """The paths in `MODEL+ADAPTER`, or in `MODEL`, whose name may have a + too."""
     model, plus, adapter = name.rpartition(ADAPTER)
-    whole = bundle_home.find_bundle(name)
-    if not plus or whole.exists():
-        return whole, None
+    path = bundle_home.find_bundle(name)
+    if not plus or path.exists():
+        return path, None
     return bundle_home.find_bundle(model), Path(adapter)
 
 

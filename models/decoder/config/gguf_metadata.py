@@ -72,7 +72,7 @@ class GgufMetadata(TypedKeys):
         """For each layer, the keys that a token sees, itself included; None: all of them."""
         window = self.size("attention.sliding_window")
         slides = self._list("attention.sliding_window_pattern", bool)
-        return tuple(window if one else None for one in slides)
+        return tuple(window if slide else None for slide in slides)
 
     def by_layer(self, key: str, layers: int) -> list[int]:
         """An integer from 1 for each layer; a file may have one for all of them."""

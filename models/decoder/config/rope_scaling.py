@@ -115,11 +115,12 @@ def _yarn(data: ConfigJson, base: float, width: int, max_context: int) -> Rope:
     original = data.size("original_max_position_embeddings", default=max_context)
     factor = data.number("factor", default=max_context / original)
     magnitude = data.number("attention_factor", default=None)
-    one, all_dims = data.number("mscale", default=None), data.number("mscale_all_dim", default=None)
+    mscale = data.number("mscale", default=None)
+    all_dims = data.number("mscale_all_dim", default=None)
     if magnitude is None:
         magnitude = yarn_magnitude(factor)
-        if one and all_dims:
-            magnitude = yarn_magnitude(factor, one) / yarn_magnitude(factor, all_dims)
+        if mscale and all_dims:
+            magnitude = yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all_dims)
     return Rope(
         base=base,
         magnitude=magnitude,

@@ -54,7 +54,7 @@ def rope_table(
     ops.require(head_dim % 2 == 0, f"an even head_dim, got {head_dim}", "rope_table")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
     units = np.remainder(base**-exponents / np.asarray(factor) / (2 * math.pi), 1.0) * 2.0**32
-    whole, part = np.floor(units), np.floor(np.remainder(units, 1.0) * 2.0**_PART_BITS)
+    integers, part = np.floor(units), np.floor(np.remainder(units, 1.0) * 2.0**_PART_BITS)
     shape = (positions.shape[0], head_dim // 2)
 
     def step(values: NDArray[np.float64]) -> Tensor:
@@ -64,15 +64,15 @@ def rope_table(
 
     position = ops.broadcast(positions, shape=shape, axes=(0,))
     small = position * step(part)
-    angle = position * step(whole) + ops.shift_right(small, ops.full_like(small, _PART_BITS))
+    angle = position * step(integers) + ops.shift_right(small, ops.full_like(small, _PART_BITS))
     return _cosine_and_sine(angle)
 
 
 def _cosine_and_sine(angle: Tensor) -> tuple[Tensor, Tensor]:
     """Of angles in i32 units of 2^-32 turns: by the nearest quarter turn and what is left of it."""
     quarter = ops.shift_right(angle + 2**29, ops.full_like(angle, 30))  # 0, 1, 2 or 3
-    left = angle - ops.shift_left(quarter, ops.full_like(angle, 30))
-    radians = ops.convert(left, dtype=DType.F32) * (2 * math.pi / 2**32)
+    rest = angle - ops.shift_left(quarter, ops.full_like(angle, 30))
+    radians = ops.convert(rest, dtype=DType.F32) * (2 * math.pi / 2**32)
     cosine, sine = ops.cosine(radians), ops.sine(radians)
     is_odd = _has_bit(quarter, 1)
     cosine, sine = ops.select(is_odd, sine, cosine), ops.select(is_odd, cosine, sine)

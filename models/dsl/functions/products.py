@@ -142,12 +142,12 @@ def routed_product(
         f"matrices of {experts} experts, got {[str(array.type) for array in arrays]}",
     )
 
-    def one(array: Tensor, expert: Tensor) -> Tensor:
+    def expert_array(array: Tensor, expert: Tensor) -> Tensor:
         shape = (experts, array.shape[0] // experts, *array.shape[1:])
         return ops.gather(ops.reshape(array, shape=shape), expert, axis=0)
 
     def product(row: Tensor, expert: Tensor, *arrays: Tensor) -> Tensor:
-        weight = matrix(*(one(array, expert) for array in arrays))
+        weight = matrix(*(expert_array(array, expert) for array in arrays))
         return ops.dot_general(row, weight, batch=((), ()), contract=((0,), (1,)), dtype=row.dtype)
 
     width = product(at(x, 0), at(chosen, 0), *arrays).shape[0]

@@ -155,16 +155,16 @@ def _fused(x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], *, reverse: bool)
     gates = ops.reshape(flat, shape=(steps, batch, 3 * hidden))
     if steps <= UNROLLED_STEPS:
         return _read(h0, gates, recurrent, reverse=reverse)
-    whole = steps - steps % BLOCK_STEPS
+    in_blocks = steps - steps % BLOCK_STEPS
     # What is left over is read last: it lies at the end or, reversed, at the beginning.
-    blocks, left = (0, whole), (whole, steps)
+    blocks, remaining = (0, in_blocks), (in_blocks, steps)
     if reverse:
-        blocks, left = (steps - whole, steps), (0, steps - whole)
+        blocks, remaining = (steps - in_blocks, steps), (0, steps - in_blocks)
     states = _in_blocks(h0, narrow(gates, 0, *blocks), recurrent, reverse=reverse)
-    if whole == steps:
+    if in_blocks == steps:
         return states
-    newest = at(states, 0 if reverse else whole - 1)
-    rest = _read(newest, narrow(gates, 0, *left), recurrent, reverse=reverse)
+    newest = at(states, 0 if reverse else in_blocks - 1)
+    rest = _read(newest, narrow(gates, 0, *remaining), recurrent, reverse=reverse)
     return ops.concatenate(*((rest, states) if reverse else (states, rest)), axis=0)
 
 

@@ -27,7 +27,11 @@ def in_f32(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def wide(*args: P.args, **kwargs: P.kwargs) -> R:
         every: tuple[object, ...] = (*args, *kwargs.values())
-        floats = [one for one in every if isinstance(one, Tensor) and one.dtype.is_float]
+        floats = [
+            argument
+            for argument in every
+            if isinstance(argument, Tensor) and argument.dtype.is_float
+        ]
         dtypes = {tensor.dtype for tensor in floats}
         if len(dtypes) > 1:
             types = ", ".join(str(tensor.type) for tensor in floats)
@@ -35,11 +39,11 @@ def in_f32(function: Callable[P, R]) -> Callable[P, R]:
         if not dtypes & NARROW:
             return function(*args, **kwargs)
         (dtype,) = dtypes
-        converted: Any = [_convert(one, DType.F32) for one in args]
-        named: Any = {key: _convert(one, DType.F32) for key, one in kwargs.items()}
+        converted: Any = [_convert(argument, DType.F32) for argument in args]
+        named: Any = {key: _convert(argument, DType.F32) for key, argument in kwargs.items()}
         result: Any = function(*converted, **named)
         if isinstance(result, tuple):
-            return tuple(_convert(one, dtype) for one in result)  # type: ignore[return-value]
+            return tuple(_convert(output, dtype) for output in result)  # type: ignore[return-value]
         return _convert(result, dtype)  # type: ignore[return-value]
 
     return wide

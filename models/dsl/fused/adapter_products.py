@@ -112,9 +112,9 @@ def _lora_up(
     parts, block = [], 0
     for source, outputs in enumerate(sources, first):
         count = adapter_blocks(outputs)
-        own = f.narrow(terms, 1, source * rank, (source + 1) * rank)
+        source_terms = f.narrow(terms, 1, source * rank, (source + 1) * rank)
         product = ops.dot_general(
-            own if row_scales is None else rounded(own, STEPS, group=rank),
+            source_terms if row_scales is None else rounded(source_terms, STEPS, group=rank),
             f.narrow(factors, 1, block, block + count),
             batch=((0,), (0,)),
             contract=((1,), (2,)),

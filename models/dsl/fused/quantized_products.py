@@ -170,12 +170,12 @@ def product_kernel(
     max_rows = _MAX_SMALL_ROWS if activation_bits == 8 else _MAX_ROWS
     parts = -(-rows // max_rows)
     share = min(_MAX_BLOCKS, -(-blocks // -(-workgroups // parts)))
-    own = (one.size // blocks * share if one.rank > 2 else 0 for one in types[matrix:])
+    counts = (type_.size // blocks * share if type_.rank > 2 else 0 for type_ in types[matrix:])
     return Kernel(
         function=variant(name, activation_bits),
         sizes=(share, min(rows, max_rows), rows, outputs, columns),
         workgroups=parts * -(-blocks // share),
-        own=(*[0] * matrix, *own) if parts == 1 else (),
+        own=(*[0] * matrix, *counts) if parts == 1 else (),
     )
 
 

@@ -165,9 +165,9 @@ def _chosen(g: Tensor, x: Tensor, _: Tensor, z: Tensor) -> tuple[Tensor, Tensor]
 
 def _power_gradient(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """y x^(y - 1) and x^y log(x); 0^0 and log(0) count as 0, so that nothing divides by zero."""
-    zero, one = full_like(x, 0.0), full_like(x, 1.0)
-    exponent = select(compare(y, zero, direction="EQ"), y, y - one)
-    logarithm = log(select(compare(x, zero, direction="EQ"), one, x))
+    zero, ones = full_like(x, 0.0), full_like(x, 1.0)
+    exponent = select(compare(y, zero, direction="EQ"), y, y - ones)
+    logarithm = log(select(compare(x, zero, direction="EQ"), ones, x))
     return g * (y * power(x, exponent)), g * (z * logarithm)
 
 

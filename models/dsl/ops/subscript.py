@@ -37,8 +37,8 @@ def _one_per_axis(x: Tensor, keys: tuple[Any, ...]) -> list[Any]:
     if count > x.type.rank:
         raise TypeRuleError(f"expected at most {x.type.rank} indices, got {count}")
     place = places[0] if places else len(keys)
-    whole = [slice(None)] * (x.type.rank - count)
-    return [*keys[:place], *whole, *keys[place + 1 :]]
+    full_slices = [slice(None)] * (x.type.rank - count)
+    return [*keys[:place], *full_slices, *keys[place + 1 :]]
 
 
 def _chosen(x: Tensor, keys: list[Any]) -> Tensor:

@@ -78,14 +78,17 @@ def _arguments(node: ast.FunctionDef, text: str) -> list[str]:
     arguments = node.args
     plain = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(plain) - len(arguments.defaults)) + arguments.defaults
-    parts = [_argument(one, default, text) for one, default in zip(plain, defaults, strict=True)]
+    parts = [
+        _argument(argument, default, text)
+        for argument, default in zip(plain, defaults, strict=True)
+    ]
     if arguments.vararg:
         parts.append(f"*{arguments.vararg.arg}")
     elif arguments.kwonlyargs:
         parts.append("*")
     return parts + [
-        _argument(one, default, text)
-        for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        _argument(argument, default, text)
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
 
 

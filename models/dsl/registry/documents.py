@@ -39,7 +39,7 @@ def documents() -> dict[str, str]:
 def _json(facts: Sequence[Facts]) -> str:
     listed = {
         "$schema": "docs/operators.schema.json",
-        "operators": [_operator(one) for one in facts],
+        "operators": [_operator(entry) for entry in facts],
     }
     text = json.dumps(listed, indent=2, ensure_ascii=False)
     # A list of plain values on one line.
@@ -74,7 +74,7 @@ def _operator(facts: Facts) -> dict[str, Any]:
 
 
 def _markdown(facts: Sequence[Facts]) -> str:
-    modules = dict.fromkeys(one.module for one in facts)
+    modules = dict.fromkeys(entry.module for entry in facts)
     ops: dict[str, list[File]] = {}
     for module in modules:
         ops.setdefault(_package(module), []).append(read(_path(module)))
@@ -82,7 +82,7 @@ def _markdown(facts: Sequence[Facts]) -> str:
         [read(path) for path in sorted((_DSL / package).glob("[!_]*.py"))]
         for package in ("functions", "nn")
     )
-    differentiable = sum(not isinstance(one.gradient, NoGradient) for one in facts)
+    differentiable = sum(not isinstance(entry.gradient, NoGradient) for entry in facts)
     parts = [
         "# Operators",
         f"Written by `{COMMAND}`: a change made here is lost. For programs: "
@@ -100,12 +100,12 @@ def _markdown(facts: Sequence[Facts]) -> str:
     ]
     for module in modules:
         file = read(_path(module))
-        rows = [_op_row(one) for one in facts if one.module == module]
+        rows = [_op_row(entry) for entry in facts if entry.module == module]
         header = ("op", "computes", "gradient", "in MLIR")
         parts += [f"## {_title(_package(module), file)}", file.doc, _table(header, rows)]
     for package, listed in (("functions", functions), ("nn", layers)):
         for file in listed:
-            rows = [(f"`{one.call}`", one.doc) for one in file.definitions]
+            rows = [(f"`{definition.call}`", definition.doc) for definition in file.definitions]
             parts += [f"## {_title(package, file)}", file.doc, _table(("called", "computes"), rows)]
     return "\n\n".join(parts) + "\n"
 

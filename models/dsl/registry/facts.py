@@ -59,7 +59,7 @@ def all_facts() -> list[Facts]:
             raise DslError(f"{op.name} is missing in the __all__ of the file that declares it")
     return sorted(
         (_named_facts(op, *declared[id(op)]) for op in REGISTRY.values()),
-        key=lambda one: (one.module, one.op.name),
+        key=lambda facts: (facts.module, facts.op.name),
     )
 
 

@@ -65,7 +65,9 @@ def signature(op: Op, samples: Sequence[Sample]) -> OpSignature:
     for i, slot in enumerate(every):
         if slot.inputs and slot.inputs[0] >= fewest:
             continue  # an input that only some samples have
-        seen = tuple(dtype for dtype in DType if any(dtype is one.dtypes[i] for one in taken))
+        seen = tuple(
+            dtype for dtype in DType if any(dtype is variant.dtypes[i] for variant in taken)
+        )
         names[slot] = slot.attribute or (_VARIABLES[len(dtypes)] if seen[1:] else seen[0].label)
         if slot.attribute or seen[1:]:
             dtypes[names[slot]] = seen

@@ -203,10 +203,10 @@ def _select(answer: CompletionAnswer, paths: list[str]) -> Answer:
     """The fields at the paths, each named by its path; without paths the whole answer."""
     if not paths:
         return answer
-    whole = answer.model_dump(mode="json", exclude_unset=True)
+    fields = answer.model_dump(mode="json", exclude_unset=True)
     selected: dict[str, Any] = {}
     for path in paths:
-        value: Any = whole
+        value: Any = fields
         for name in path.split("/"):
             value = value.get(name, _ABSENT) if isinstance(value, dict) else _ABSENT
         if value is not _ABSENT:

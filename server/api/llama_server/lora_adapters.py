@@ -61,9 +61,9 @@ async def set_scales(
 
     Adapters that are not in the list get 0. Running requests keep theirs.
     """
-    require_one([one.scale for one in body], "scale")
+    require_one([entry.scale for entry in body], "scale")
     adapters = await _adapters(request, deployment)
-    adapters.set_defaults({one.id: one.scale for one in body})
+    adapters.set_defaults({entry.id: entry.scale for entry in body})
     return Done(success=True)
 
 

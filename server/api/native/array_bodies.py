@@ -138,10 +138,10 @@ def _function(name: str | None, functions: Mapping[str, FunctionSpec], field: st
 def _named_inputs(header: str | None, function: FunctionSpec) -> Iterator[ArraySpec]:
     """The inputs named in a header, in its order."""
     specs = {spec.name: spec for spec in function.inputs}
-    left = dict(specs)
+    remaining = dict(specs)
     for part in (header or "").split(","):
         name, _, shape = part.strip().partition("=")
-        spec = left.pop(name, None)
+        spec = remaining.pop(name, None)
         if spec is None or shape != _shape(spec):
             raise InvalidRequest(
                 field=INPUTS,

@@ -111,8 +111,8 @@ async def models(
     """Return the models of this server, and which of them are loaded."""
     if reload:
         await pool.rescan()
-    data = [one for deployment in pool for one in _with_adapters(pool, deployment)]
-    names = [one.id for one in data]
+    data = [entry for deployment in pool for entry in _with_adapters(pool, deployment)]
+    names = [entry.id for entry in data]
     start = 0 if after_id is None else _place(names, after_id, "after_id") + 1
     end = len(data) if before_id is None else _place(names, before_id, "before_id")
     shown = data[start:end]

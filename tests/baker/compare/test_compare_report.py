@@ -109,7 +109,7 @@ def report(
         ComparisonResult(passages=tuple(readings), worst=worst),
         Words(),
         [f"a note about {HOSTILE}"],
-        made="2026-01-02T03:04:05+00:00",
+        created="2026-01-02T03:04:05+00:00",
         hearth="test",
     )
 

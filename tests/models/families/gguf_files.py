@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
-_ROTATES_NEIGHBOURS = ("llama", "smollm3", "granite")
+_ROTATES_NEIGHBORS = ("llama", "smollm3", "granite")
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 
@@ -46,7 +46,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
         assert stored is not None, name
         if name.endswith("conv.conv.weight"):
             values = values.squeeze(1)
-        if architecture in _ROTATES_NEIGHBOURS and ("q_proj" in name or "k_proj" in name):
+        if architecture in _ROTATES_NEIGHBORS and ("q_proj" in name or "k_proj" in name):
             values = neighbors(values, config.head_dim)
         if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
             values = values + np.float32(1)

@@ -77,7 +77,7 @@ def rotated(kernels: Kernels, inputs: tuple[Array, ...], start: int = 0, stop: i
     return kernels("norm_rope", inputs, out, heads=(start, stop), eps=EPS)
 
 
-def test_heads_are_normalised_and_then_rotated_as_complex_numbers(kernels: Kernels) -> None:
+def test_heads_are_normalized_and_then_rotated_as_complex_numbers(kernels: Kernels) -> None:
     x, weight, cosine, sine = inputs = heads(5)
     pairs = normalized(x, weight)
     turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]

@@ -137,7 +137,7 @@ def test_the_list_has_every_model(client: httpx.Client) -> None:
     assert missing.json()["error"]["code"] == "model_not_found"
 
 
-def test_metrics_are_labelled_with_the_model(client: httpx.Client) -> None:
+def test_metrics_are_labeled_with_the_model(client: httpx.Client) -> None:
     for name, count in (("one", 3), ("two", 2)):
         for _ in range(count):
             body = {"model": name, "prompt": "the", "max_tokens": 1}

@@ -48,7 +48,7 @@ BROKEN = r"""const broken = [];
     }
     return broken;"""
 STYLE = web.FILES["/web/styles/theme.css"].read_text("utf-8")
-COLOURS = {
+COLORS = {
     name: {"light": light, "dark": dark}
     for name, light, dark in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE)
 }
@@ -77,14 +77,14 @@ def contrast(first: str, second: str) -> float:
 def test_text_has_enough_contrast(scheme: str) -> None:
     pairs = [*product(("ink", "quiet", "bad", "ember"), ("paper", "raised", "tint"))]
     for text, ground in [*pairs, ("on-ember", "ember")]:
-        ratio = contrast(COLOURS[text][scheme], COLOURS[ground][scheme])
+        ratio = contrast(COLORS[text][scheme], COLORS[ground][scheme])
         assert ratio >= 4.5, f"{text} on {ground}: {ratio:.2f}"
     for edge, ground in product(("edge", "good", "wait", "bad"), ("paper", "raised")):
-        ratio = contrast(COLOURS[edge][scheme], COLOURS[ground][scheme])
+        ratio = contrast(COLORS[edge][scheme], COLORS[ground][scheme])
         assert ratio >= 3, f"{edge} on {ground}: {ratio:.2f}"
     # The least likely token has the strongest shade: three quarters of the color.
-    shade = mixed(COLOURS["doubtful"][scheme], COLOURS["paper"][scheme], 0.75)
-    assert contrast(COLOURS["ink"][scheme], shade) >= 4.5
+    shade = mixed(COLORS["doubtful"][scheme], COLORS["paper"][scheme], 0.75)
+    assert contrast(COLORS["ink"][scheme], shade) >= 4.5
 
 
 def mixed(first: str, second: str, share: float) -> str:
@@ -93,7 +93,7 @@ def mixed(first: str, second: str, share: float) -> str:
 
 
 def test_colors_are_defined_once() -> None:
-    assert len(COLOURS) >= 12
+    assert len(COLORS) >= 12
     for path in web.FILES.values():
         if path.parent.name == "styles" and path.name != "theme.css":
             assert re.findall(r"#[0-9a-f]{3,8}\b", path.read_text("utf-8")) == [], path.name
@@ -150,7 +150,7 @@ def test_dark_mode_follows_the_system_until_the_button_is_used(page: Page, url: 
         value: str = page.run("return getComputedStyle(document.body).backgroundColor")
         return "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", value)[:3])
 
-    light, dark = COLOURS["paper"]["light"], COLOURS["paper"]["dark"]
+    light, dark = COLORS["paper"]["light"], COLORS["paper"]["dark"]
     page.open(url)
     assert ground() == light
     page.screen(1280, 800, dark=True)

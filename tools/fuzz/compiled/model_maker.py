@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 # The kernels of these precisions need rows in sixteens, columns in 32s and heads of 64.
-_IN_GROUPS = frozenset(name for name, one in PRECISIONS.items() if one.kernels)
+_IN_GROUPS = frozenset(name for name, precision in PRECISIONS.items() if precision.kernels)
 _EPSILON = 1e-5
 # What the models of seeds are, in turn.
 KINDS = (*ARCHITECTURES, *ENCODERS, "gru")

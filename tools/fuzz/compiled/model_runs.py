@@ -69,11 +69,17 @@ def _difference(graph: Graph, arrays: Sequence[Array], model: Model, compiled: L
     """The largest difference, if it is above the tolerance; else nothing."""
     with np.errstate(all="ignore"):
         expected = evaluate(graph, list(arrays), model.weights)
-    for i, (actual, one) in enumerate(zip(compiled.call(graph, arrays), expected, strict=True)):
-        apart = np.abs(actual.astype(np.float64) - one)
-        limit = TOLERANCES.get(model.precision, IN_GROUPS) * max(1.0, float(np.abs(one).max()))
+    for i, (actual, reference) in enumerate(
+        zip(compiled.call(graph, arrays), expected, strict=True)
+    ):
+        apart = np.abs(actual.astype(np.float64) - reference)
+        limit = TOLERANCES.get(model.precision, IN_GROUPS) * max(
+            1.0, float(np.abs(reference).max())
+        )
         if not float(apart.max()) <= limit:
-            return f"result {i} of {one.shape} differs by {apart.max():.3g}, limit {limit:.3g}"
+            return (
+                f"result {i} of {reference.shape} differs by {apart.max():.3g}, limit {limit:.3g}"
+            )
     return ""
 
 

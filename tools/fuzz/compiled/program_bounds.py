@@ -72,7 +72,7 @@ def _wide(array: Array) -> Array:
 
 
 def _evaluate(graph: Graph, inputs: Sequence[Bounded]) -> list[Bounded]:
-    known = {id(tensor): one for tensor, one in zip(graph.inputs, inputs, strict=True)}
+    known = {id(tensor): array for tensor, array in zip(graph.inputs, inputs, strict=True)}
     for node in graph.nodes:
         assert isinstance(node.origin, Apply)
         sources = [
@@ -90,25 +90,25 @@ def _size(value: Array) -> Array:
     return np.where(np.isfinite(value), np.abs(value), 0.0)
 
 
-def _flushed(one: Bounded, dtype: DType) -> Bounded:
+def _flushed(array: Bounded, dtype: DType) -> Bounded:
     """A subnormal may count as zero."""
     if not dtype.is_float:
-        return one
-    size = np.abs(one.value)
-    return Bounded(one.value, one.error + np.where(size < tiny(dtype), size, 0.0))
+        return array
+    size = np.abs(array.value)
+    return Bounded(array.value, array.error + np.where(size < tiny(dtype), size, 0.0))
 
 
-def _in_range(one: Bounded, dtype: DType) -> Bounded:
+def _in_range(array: Bounded, dtype: DType) -> Bounded:
     """The bound of what is near the end of the range is infinite: steps before may overflow."""
     if not dtype.is_float:
-        return one
+        return array
     largest = float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
-    size = np.abs(one.value)
-    outside = np.isfinite(size) & (size + one.error > largest)
-    error = np.where(outside | np.isnan(one.error), np.inf, one.error)
+    size = np.abs(array.value)
+    outside = np.isfinite(size) & (size + array.error > largest)
+    error = np.where(outside | np.isnan(array.error), np.inf, array.error)
     # No rounding makes a number of an infinity or of NaN; an unknown step before may.
-    value = np.where(outside, np.copysign(np.inf, one.value), one.value)
-    error = np.where(np.isfinite(one.value) | np.isinf(error), error, 0.0)
+    value = np.where(outside, np.copysign(np.inf, array.value), array.value)
+    error = np.where(np.isfinite(array.value) | np.isinf(error), error, 0.0)
     return Bounded(value, error + np.where(size < tiny(dtype), size, 0.0))
 
 
@@ -311,23 +311,23 @@ def _product(node: Tensor, values: Any, errors: Any, attrs: Any) -> Bounded:
         return Bounded(value, _all_or_nothing(value, [np.max(e) for e in errors]))
     wide_attrs = {**attrs, "dtype": DType.F64} if "dtype" in attrs else attrs
     value = op.evaluate(values, wide_attrs)
-    finite = [np.where(np.isfinite(one), np.abs(one), 0.0) for one in values]
-    doubt = [np.minimum(one, 1e300) for one in errors]
+    finite = [np.where(np.isfinite(array), np.abs(array), 0.0) for array in values]
+    doubt = [np.minimum(array, 1e300) for array in errors]
     size = op.evaluate(tuple(finite), wide_attrs)
     moved = op.evaluate((finite[0] + doubt[0], doubt[1]), wide_attrs)
     moved = moved + op.evaluate((doubt[0], finite[1]), wide_attrs)
-    terms = max(one.size for one in values)
+    terms = max(array.size for array in values)
     count = min(terms, _terms(node))
     error = moved + (count + 4) * _F32 * size + unit(node.dtype) * _size(value)
     error = error + _flushed_parts(size, 2 * count)
     error = np.where(moved > 1e200, np.inf, error)
     # What is unknown may be infinite, and then counts beside a zero as well.
-    unknown = [np.isinf(one).astype(np.float64) for one in errors]
-    ones = [np.ones_like(one) for one in unknown]
+    unknown = [np.isinf(array).astype(np.float64) for array in errors]
+    ones = [np.ones_like(array) for array in unknown]
     touched = op.evaluate((unknown[0], ones[1]), wide_attrs)
     touched = touched + op.evaluate((ones[0], unknown[1]), wide_attrs)
     # So does an infinity beside what is zero but for an error.
-    infinite = [(~np.isfinite(one)).astype(np.float64) for one in values]
+    infinite = [(~np.isfinite(array)).astype(np.float64) for array in values]
     touched = touched + op.evaluate((infinite[0], doubt[1]), wide_attrs)
     touched = touched + op.evaluate((doubt[0], infinite[1]), wide_attrs)
     if op.name == "convolution" and attrs["groups"] > 1:
@@ -373,7 +373,9 @@ def _scatter(node: Tensor, values: Any, errors: Any, attrs: Any) -> Bounded:
     value = op.evaluate(values, attrs)
     error = op.evaluate((errors[0], values[1], errors[2]), attrs)
     if attrs["combine"] == "add" and node.dtype.is_float:
-        finite = [np.where(np.isfinite(one), np.abs(one), 0.0) for one in (values[0], values[2])]
+        finite = [
+            np.where(np.isfinite(array), np.abs(array), 0.0) for array in (values[0], values[2])
+        ]
         size = op.evaluate((finite[0], values[1], finite[1]), attrs)
         error = error + values[1].size * unit(node.dtype) * size
         return _sum_in_range(value, error, size, node)
@@ -390,10 +392,12 @@ def _scan(node: Tensor, values: Any, errors: Any, _: Any) -> Bounded:
     state, sequences = inputs[0], inputs[1 : 1 + loop.sequences]
     states: dict[int, Bounded] = {}
     for step in reversed(range(loop.steps)) if loop.reverse else range(loop.steps):
-        rows = [Bounded(one.value[step], one.error[step]) for one in sequences]
+        rows = [Bounded(sequence.value[step], sequence.error[step]) for sequence in sequences]
         (state,) = _evaluate(loop.body, [state, *rows, *inputs[1 + loop.sequences :]])
         states[step] = state
     if not loop.stacked:
         return state
     every = [states[step] for step in range(loop.steps)]
-    return Bounded(np.stack([one.value for one in every]), np.stack([one.error for one in every]))
+    return Bounded(
+        np.stack([array.value for array in every]), np.stack([array.error for array in every])
+    )

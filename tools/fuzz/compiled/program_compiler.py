@@ -77,7 +77,7 @@ class Function:
         inputs, outputs, nodes = (
             tuple(itertools.chain.from_iterable(parts))
             for parts in zip(
-                *((one.inputs, one.outputs, one.nodes) for one in members), strict=True
+                *((member.inputs, member.outputs, member.nodes) for member in members), strict=True
             )
         )
         return Function(Graph(members[0].name, inputs, outputs, {}, {}, nodes), tuple(members))
@@ -93,8 +93,8 @@ class Function:
         ends = list(itertools.accumulate(len(member.nodes) for member in self.members))
         place = 0 if node is None else bisect.bisect_right(ends, node)
         rejected[self.members[place].name] = reason
-        left = [*self.members[:place], *self.members[place + 1 :]]
-        return [Function.of(left)] if left else []
+        remaining = [*self.members[:place], *self.members[place + 1 :]]
+        return [Function.of(remaining)] if remaining else []
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ def compile_graphs(
             return Compiled(Loaded(folder / "module.vmfb", parameters), tuple(functions)), rejected
         rejections = _found(functions, message, folder)
         functions = [
-            left
+            remaining
             for function in functions
-            for left in (
+            for remaining in (
                 function.without(*rejections[function.graph.name], rejected)
                 if function.graph.name in rejections
                 else [function]

@@ -221,18 +221,18 @@ def _rows(maker: Maker) -> bool:
 def _dot_general(maker: Maker) -> bool:
     """Any axes as batch, contracted or free ones, on both sides."""
     x = maker.pick(2)
-    left, dtype = maker.tensors[x].shape, maker.tensors[x].dtype.label
-    axes = list(range(len(left)))
+    left_shape, dtype = maker.tensors[x].shape, maker.tensors[x].dtype.label
+    axes = list(range(len(left_shape)))
     maker.random.shuffle(axes)
-    batches = maker.random.randint(0, max(0, len(left) - 2))
+    batches = maker.random.randint(0, max(0, len(left_shape) - 2))
     batch, (contract, *_) = axes[:batches], axes[batches:]
     free = [maker.extent() for _ in range(maker.random.choice((0, 1, 1, 1, 2)))]
-    right = [("b", i, left[i]) for i in batch] + [("c", contract, left[contract])]
+    right = [("b", i, left_shape[i]) for i in batch] + [("c", contract, left_shape[contract])]
     right += [("f", 0, extent) for extent in free]
     maker.random.shuffle(right)
-    right_batch = [next(j for j, one in enumerate(right) if one[:2] == ("b", i)) for i in batch]
-    right_contract = next(j for j, one in enumerate(right) if one[0] == "c")
-    shape = tuple(one[2] for one in right)
+    right_batch = [next(j for j, axis in enumerate(right) if axis[:2] == ("b", i)) for i in batch]
+    right_contract = next(j for j, axis in enumerate(right) if axis[0] == "c")
+    shape = tuple(axis[2] for axis in right)
     same = [i for i, tensor in enumerate(maker.tensors) if tensor.type == TensorType(
         shape, DType.named(dtype))]  # fmt: skip
     y = maker.random.choice(same) if same else maker.input(shape, dtype)
@@ -259,7 +259,11 @@ def _attention(maker: Maker) -> bool:
     batch, groups, group_heads = random.randint(1, 2), random.randint(1, 4), random.randint(1, 3)
     tokens, keys, width = maker.extent(), maker.extent(), random.choice((1, 2, 4, 5, 8))
     query = (batch, tokens, groups * group_heads, width)
-    places = [i for i, one in enumerate(maker.tensors) if one.type.rank == 4 and one.dtype.is_float]
+    places = [
+        i
+        for i, tensor in enumerate(maker.tensors)
+        if tensor.type.rank == 4 and tensor.dtype.is_float
+    ]
     if places and random.random() < 0.5:
         q = random.choice(places)
         batch, tokens, heads, width = maker.tensors[q].shape

@@ -122,20 +122,22 @@ def difference(
     outputs: Sequence[Tensor], values: Sequence[Array], expected: Sequence[Bounded]
 ) -> str:
     """The first element that is out of bounds; nothing if there is none."""
-    for i, (output, value, one) in enumerate(zip(outputs, values, expected, strict=True)):
-        assert value.shape == one.value.shape
+    for i, (output, value, bounded) in enumerate(zip(outputs, values, expected, strict=True)):
+        assert value.shape == bounded.value.shape
         actual = np.asarray(value, np.float64 if output.dtype.is_float else value.dtype)
         with np.errstate(all="ignore"):
-            size = np.abs(np.asarray(one.value, np.float64))
-            limit = one.error + unit(output.dtype) * size + tiny(output.dtype)
-            apart = np.abs(actual.astype(np.float64) - one.value)
-            right = (apart <= limit) | (actual == one.value) | np.isinf(one.error)
-            right |= np.isnan(actual.astype(np.float64)) & np.isnan(one.value.astype(np.float64))
+            size = np.abs(np.asarray(bounded.value, np.float64))
+            limit = bounded.error + unit(output.dtype) * size + tiny(output.dtype)
+            apart = np.abs(actual.astype(np.float64) - bounded.value)
+            right = (apart <= limit) | (actual == bounded.value) | np.isinf(bounded.error)
+            right |= np.isnan(actual.astype(np.float64)) & np.isnan(
+                bounded.value.astype(np.float64)
+            )
         if not right.all():
             at = tuple(int(j) for j in np.argwhere(~right)[0])
             return (
-                f"result {i} {output.type} at {at}: {actual[at]!r}, exactly {one.value[at]!r} "
-                f"+- {one.error[at]:.2g}; {int((~right).sum())} of {right.size} elements"
+                f"result {i} {output.type} at {at}: {actual[at]!r}, exactly {bounded.value[at]!r} "
+                f"+- {bounded.error[at]:.2g}; {int((~right).sum())} of {right.size} elements"
             )
     return ""
 
@@ -145,7 +147,7 @@ def difference(
 
 def check_apart(programs: Sequence[Program]) -> tuple[int, list[Finding]]:
     """As `check`, in another process; one that ends or hangs is a finding too."""
-    request = json.dumps([[one.to_json(), one.seed, one.form] for one in programs])
+    request = json.dumps([[program.to_json(), program.seed, program.form] for program in programs])
     command = [sys.executable, "-m", "tools.fuzz.compiled.program_runs"]
     try:
         done = subprocess.run(
@@ -177,7 +179,10 @@ def _answer() -> None:
         programs.append(Program(Program.from_json(steps).steps, seed, form))
     compared, findings = check(programs)
     places = {id(program): i for i, program in enumerate(programs)}
-    rows = [[one.what, one.form, one.detail, places[id(one.program)]] for one in findings]
+    rows = [
+        [finding.what, finding.form, finding.detail, places[id(finding.program)]]
+        for finding in findings
+    ]
     sys.stdout.write("\n" + json.dumps({"compared": compared, "found": rows}) + "\n")
 
 
@@ -187,7 +192,7 @@ def _answer() -> None:
 def shrink(finding: Finding, *, rounds: int = 12) -> Finding:
     """The smallest program in which the same thing is found, with steps dropped or cut off."""
     alone = dataclasses.replace(finding.program, form=finding.form)
-    if not any(_alike(one, finding) for one in check_apart([alone])[1]):
+    if not any(_alike(other, finding) for other in check_apart([alone])[1]):
         return dataclasses.replace(finding, detail=f"beside other programs: {finding.detail}")
     best = dataclasses.replace(finding, program=alone)
     for _ in range(rounds):
@@ -195,17 +200,17 @@ def shrink(finding: Finding, *, rounds: int = 12) -> Finding:
         if not smaller:
             break
         _, findings = check_apart(smaller)
-        alike = [one for one in findings if _alike(one, best)]
+        alike = [other for other in findings if _alike(other, best)]
         if not alike:
             break
-        best = min(alike, key=lambda one: _size(one.program))
+        best = min(alike, key=lambda other: _size(other.program))
     return best
 
 
-def _alike(one: Finding, other: Finding) -> bool:
-    if (one.what, one.form) != (other.what, other.form):
+def _alike(finding: Finding, other: Finding) -> bool:
+    if (finding.what, finding.form) != (other.what, other.form):
         return False
-    return one.what != "refused" or one.detail[:40] == other.detail[:40]
+    return finding.what != "refused" or finding.detail[:40] == other.detail[:40]
 
 
 def _size(program: Program) -> tuple[int, int]:
@@ -219,7 +224,7 @@ def _smaller(program: Program) -> Iterator[Program]:
     steps = program.steps
     results = results_of(program)
     for i in results if len(results) > 1 else ():
-        yield _pruned(program, [one for one in results if one != i])
+        yield _pruned(program, [kept for kept in results if kept != i])
     for i, step in enumerate(steps):
         if step.name == "input":
             if step.attrs["fill"] not in ("normal", "indices", "distinct"):
@@ -252,7 +257,9 @@ def _pruned(program: Program, results: Iterable[int]) -> Program:
             needed.update(program.steps[i].reads)
     places = {old: new for new, old in enumerate(sorted(needed))}
     kept = [program.steps[old] for old in sorted(needed)]
-    steps = tuple(Step(one.name, tuple(places[i] for i in one.reads), one.attrs) for one in kept)
+    steps = tuple(
+        Step(step.name, tuple(places[i] for i in step.reads), step.attrs) for step in kept
+    )
     return dataclasses.replace(program, steps=steps)
 
 
@@ -269,14 +276,17 @@ def _check_batch(seed: int, state: State) -> tuple[int, int, list[FindingFile]]:
     compared, findings = check_apart([make(seed + i) for i in range(BATCH)])
     causes = Counter(state.causes)
     files = []
-    for one in findings:
-        cause = f"{one.what} {one.detail[:30] if one.what == 'refused' else one.form}"
+    for finding in findings:
+        cause = (
+            f"{finding.what} {finding.detail[:30] if finding.what == 'refused' else finding.form}"
+        )
         causes[cause] += 1
-        small = shrink(one) if causes[cause] <= MAX_SHRUNK else one
-        name = f"{one.what}_{one.form}_{one.program.seed}"
+        small = shrink(finding) if causes[cause] <= MAX_SHRUNK else finding
+        name = f"{finding.what}_{finding.form}_{finding.program.seed}"
         record = {"detail": small.detail, "steps": small.program.to_json()}
         steps = " ".join(step.name for step in small.program.steps)
-        text = f"{one.what}, {one.form}, seed {one.program.seed}: {small.detail}\n    {steps}"
+        title = f"{finding.what}, {finding.form}, seed {finding.program.seed}"
+        text = f"{title}: {small.detail}\n    {steps}"
         files.append(FindingFile(cause, name, record, text))
     return BATCH, compared, files
 

@@ -103,14 +103,16 @@ def loss_case(program: Program, name: str) -> Case | None:
         Tensor(output.type.with_dtype(DType.F32), Input(f"g{i}"))
         for i, output in enumerate(outputs)
     )
-    arrays += [rng.normal(size=one.shape).astype(np.float32) for one in factors]
+    arrays += [rng.normal(size=factor.shape).astype(np.float32) for factor in factors]
 
     def loss() -> Tensor:
         products = [
             ops.convert(output, dtype=DType.F32) * factor
             for output, factor in zip(outputs, factors, strict=True)
         ]
-        sums = [ops.reduce_sum(one, axes=tuple(range(one.type.rank))) for one in products]
+        sums = [
+            ops.reduce_sum(product, axes=tuple(range(product.type.rank))) for product in products
+        ]
         return functools.reduce(ops.add, sums)
 
     value, results = value_and_grad(loss, by=by)
@@ -157,7 +159,7 @@ def attribute_value(key: str, value: Any) -> Any:
     """An attribute as ops take it: dtypes and tuples in the place of labels and lists."""
     if key == "dtype":
         return DType.named(value)
-    return tuple(attribute_value("", one) for one in value) if isinstance(value, list) else value
+    return tuple(attribute_value("", item) for item in value) if isinstance(value, list) else value
 
 
 def apply(name: str, tensors: Sequence[Tensor], attrs: JsonAttrs) -> Tensor:

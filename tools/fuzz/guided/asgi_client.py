@@ -62,18 +62,18 @@ class _Server:
     async def _send(self, request: Request) -> list[Message]:
         sent: list[Message] = []
         unread = list(request.body) or [b""]
-        left = asyncio.Event()
+        disconnected = asyncio.Event()
 
         async def receive() -> Message:
             if unread:
                 return {"type": "http.request", "body": unread.pop(0), "more_body": bool(unread)}
-            await left.wait()
+            await disconnected.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
             sent.append(message)
             if len(sent) >= request.leave:
-                left.set()
+                disconnected.set()
 
         scope = {
             "type": "http",

@@ -1,0 +1,133 @@
+"""Identifiers say what they name, and are spelled as Americans do."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.test_layout import ROOT, modules, name_of, within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Words that fit everything: the glossary in docs/architecture.md and the terms of the field have
+# better ones. `left` is an operand where the same function names the `right` one, else `remaining`.
+REFUSED = frozenset("left made manager one own stuff thing things utils whole".split())
+# Stems of British spellings.
+BRITISH = (
+    "behaviour", "catalogue", "centre", "colour", "customis", "favour", "grey", "honour",
+    "initialis", "labelled", "licence", "maximis", "minimis", "modelled", "neighbour", "normalis",
+    "optimis", "organis", "quantis", "recognis", "serialis", "summaris", "synchronis", "tokenis",
+    "utilis", "vectoris",
+)  # fmt: skip
+# By module: names that are keys of a file.
+KEPT = {"baker.compare.report.summary": {"made"}}
+# A method that pydantic calls.
+BRITISH_KEPT = frozenset({"settings_customise_sources"})
+# Not renamed yet.
+PENDING = (
+    "models.decoder.entry_points",
+    "models.dsl.mlir",
+    "models.dsl.ops.record",
+    "runtime.interface",
+    "runtime.language_model",
+    "server.engine",
+)
+
+
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """Every module of the project, the tools and the tests, by its dotted name."""
+    return modules() | {
+        name_of(path): ast.parse(path.read_text(encoding="utf-8"))
+        for folder in ("tests", "tools")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+
+
+def bound(node: ast.AST) -> Iterator[str]:
+    """The names that a node itself binds: variables, arguments, functions, classes, attributes."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+        case ast.arg(arg=name) | ast.alias(asname=str(name)):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.ExceptHandler(name=str(name)) | ast.MatchMapping(rest=str(name)):
+            yield name
+        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+            yield name
+
+
+@functools.cache
+def names_in(tree: ast.AST) -> set[str]:
+    return {name.strip("_").lower() for node in ast.walk(tree) for name in bound(node)}
+
+
+def refused(tree: ast.AST) -> set[str]:
+    """The names in a tree that say nothing; `left` passes in a function that binds `right`."""
+    found = names_in(tree) & REFUSED
+    pending = [tree] if "left" in found else []
+    found -= {"left"}
+    while pending:
+        node = pending.pop()
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if not (is_function and "right" in names_in(node)):
+            found |= {"left"} & {name.strip("_").lower() for name in bound(node)}
+            pending += ast.iter_child_nodes(node)
+    return found
+
+
+def british(tree: ast.AST) -> set[str]:
+    return {name for name in names_in(tree) - BRITISH_KEPT if any(stem in name for stem in BRITISH)}
+
+
+def test_identifiers_say_what_they_name() -> None:
+    wrong = {
+        module: names
+        for module, tree in trees().items()
+        if not any(within(module, folder) for folder in ("tests", *PENDING))
+        and (names := refused(tree) - KEPT.get(module, set()))
+    }
+    assert not wrong
+
+
+def test_no_module_has_a_name_that_fits_everything() -> None:
+    assert not [name for name in trees() if name.rpartition(".")[2] in REFUSED]
+
+
+def test_identifiers_have_american_spelling() -> None:
+    assert not {module: names for module, tree in trees().items() if (names := british(tree))}
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("one = 1", {"one"}),
+        ("def f(whole): ...", {"whole"}),
+        ("def f(*, _own=1): ...", {"own"}),
+        ("async def made(): ...", {"made"}),
+        ("class Manager: ...", {"manager"}),
+        ("def f(self):\n    self._left = 1", {"left"}),
+        ("sum(one.size for one in parts)", {"one"}),
+        ("min(parts, key=lambda thing: thing.size)", {"thing"}),
+        ("import numpy as stuff", {"stuff"}),
+        ("match x:\n    case [*whole]: ...", {"whole"}),
+        ("def f(left, right): ...", set()),
+        ("def f():\n    for left, right in pairs: ...", set()),
+        ("def f(left, right): ...\ndef g(left): ...", {"left"}),
+        ("number_one = one_line = parts.own", set()),
+    ],
+)
+def test_a_name_that_fits_everything_is_reported(source: str, names: set[str]) -> None:
+    assert refused(ast.parse(source)) == names
+
+
+@pytest.mark.parametrize("name", ["COLOURS", "normalise", "behaviour_of", "is_labelled"])
+def test_british_spelling_is_reported(name: str) -> None:
+    assert british(ast.parse(f"def f({name}): ...")) == {name.lower()}
+    assert british(ast.parse("def f(colors, is_labeled): ...")) == set()
