@@ -75,7 +75,7 @@ class Calls(Worker):
         future.add_done_callback(self._finished)
         self._open += 1
         answer = asyncio.wrap_future(future)
-        answer.add_done_callback(self._left)
+        answer.add_done_callback(self._end)
         return answer
 
     def state(self) -> CallsState:
@@ -121,5 +121,5 @@ class Calls(Worker):
         ran = not future.cancelled() and future.exception() is None
         self._admission.leave(future.result().seconds if ran else None)
 
-    def _left(self, _answer: asyncio.Future[Called]) -> None:
+    def _end(self, _answer: asyncio.Future[Called]) -> None:
         self._open -= 1

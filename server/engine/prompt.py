@@ -112,7 +112,7 @@ class Prompt:
     @property
     def row_segments(self) -> tuple[EmbeddingRows, ...]:
         """The segments of rows."""
-        return tuple(one for one in self.segments if isinstance(one, EmbeddingRows))
+        return tuple(segment for segment in self.segments if isinstance(segment, EmbeddingRows))
 
     @property
     def rows(self) -> NDArray[np.float32] | None:

@@ -126,10 +126,10 @@ class Costs:
 
     def of(self, size: int) -> float:
         """The cost of a call of this size, in calls for one token."""
-        one, several = self._seconds[1], self._seconds[size]
-        if not one or not several:
+        single, several = self._seconds[1], self._seconds[size]
+        if not single or not several:
             return 1.0
-        return min(statistics.median(several) / statistics.median(one), _MAX_COST * size)
+        return min(statistics.median(several) / statistics.median(single), _MAX_COST * size)
 
 
 def best_draft(lookup: PromptLookup, costs: Costs, max_tokens: int) -> tuple[int, ...]:

@@ -175,7 +175,7 @@ def product_kernel(
         function=variant(name, activation_bits),
         sizes=(share, min(rows, max_rows), rows, outputs, columns),
         workgroups=parts * -(-blocks // share),
-        own=(*[0] * matrix, *counts) if parts == 1 else (),
+        private=(*[0] * matrix, *counts) if parts == 1 else (),
     )
 
 

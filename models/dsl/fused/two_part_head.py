@@ -102,7 +102,7 @@ def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     name = f"linear_refined_{format_of(attrs).symbol}"
     product = product_kernel(name, types, result.shape[1], {})
     # It reads few blocks of the matrix.
-    return replace(product, own=(), scalars=(attrs.get("step", 1.0),))
+    return replace(product, private=(), scalars=(attrs.get("step", 1.0),))
 
 
 def _sample(

@@ -137,7 +137,7 @@ def loaded(number: int, tensor_type: TensorType, argument: str) -> str:
     """The line that makes a tensor `%x` of an argument."""
     return (
         f"        %x{number} = iree_tensor_ext.dispatch.tensor.load %a{number},"
-        f" {_whole(tensor_type)} : {argument} -> {passed(tensor_type)}"
+        f" {_all_of(tensor_type)} : {argument} -> {passed(tensor_type)}"
     )
 
 
@@ -145,10 +145,10 @@ def stored(value: str, number: int, tensor_type: TensorType, argument: str) -> s
     """The line that writes a value to an argument."""
     return (
         f"        iree_tensor_ext.dispatch.tensor.store {value}, %a{number},"
-        f" {_whole(tensor_type)} : {tensor_type.mlir} -> {argument}"
+        f" {_all_of(tensor_type)} : {tensor_type.mlir} -> {argument}"
     )
 
 
-def _whole(tensor_type: TensorType) -> str:
+def _all_of(tensor_type: TensorType) -> str:
     zeros, ones = [0] * tensor_type.rank, [1] * tensor_type.rank
     return f"offsets = {zeros}, sizes = {list(tensor_type.shape)}, strides = {ones}"

@@ -73,12 +73,12 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
 def kernels(graphs: Sequence[Graph]) -> tuple[str, ...]:
     """The C functions that the module of these graphs calls, by their files' names, sorted."""
     called = _called(graphs)
-    return tuple(sorted({name for one in called for name in one.functions}))
+    return tuple(sorted({name for call in called for name in call.functions}))
 
 
 def chains(graphs: Sequence[Graph]) -> Mapping[str, str]:
     """The C files that call several of them in one dispatch: their texts by their names."""
-    return {one.name: one.c_text for one in _called(graphs) if isinstance(one, Chain)}
+    return {call.name: call.c_text for call in _called(graphs) if isinstance(call, Chain)}
 
 
 def _called(graphs: Sequence[Graph]) -> set[Executable | Chain]:
@@ -171,7 +171,7 @@ def _nodes(graph: Graph, plan: Sequence[Item], prefix: str, ids: dict[int, str])
     for node in plan:
         if isinstance(node, ChainDispatch):
             name = f"{prefix}{positions[id(node.results[0][0])]}"
-            operands = [(_known(one, ids, "a chain"), one.type) for one in node.inputs]
+            operands = [(_known(source, ids, "a chain"), source.type) for source in node.inputs]
             yield from _chain(name, node, operands, state, ids)
             state = f"{name}#{len(node.chain.in_place)}"
             continue
@@ -313,8 +313,8 @@ def _loop(node_name: str, loop: Loop, operands: list[_Typed], result: TensorType
     Its other operands are read from outside, so that they are not carried around.
     """
     initial, *others = operands
-    zero, one, count = (f"{node_name}{name}" for name in ("zero", "one", "count"))
-    for name, value in ((zero, 0), (one, 1), (count, loop.steps)):
+    zero, step, count = (f"{node_name}{name}" for name in ("zero", "one", "count"))
+    for name, value in ((zero, 0), (step, 1), (count, loop.steps)):
         yield _constant(name, value, _INDEX)
     starts = [(zero, _INDEX), initial]
     carried = [(f"{node_name}step", _INDEX), (f"{node_name}state", initial[1])]
@@ -341,7 +341,7 @@ def _loop(node_name: str, loop: Loop, operands: list[_Typed], result: TensorType
 def _step(node_name: str, loop: Loop, carried: list[_Typed], others: list[_Typed]) -> Iterator[str]:
     """The body: read a row of each sequence, compute the next state, keep it as a row."""
     step, state, *rows = carried
-    (zero, one, at) = ((f"{node_name}{name}", _INDEX) for name in ("zero", "one", "at"))
+    (zero, unit, at) = ((f"{node_name}{name}", _INDEX) for name in ("zero", "one", "at"))
     if loop.reverse:
         last = (f"{node_name}last", _INDEX)
         yield _constant(last[0], loop.steps - 1, _INDEX)
@@ -361,7 +361,7 @@ def _step(node_name: str, loop: Loop, carried: list[_Typed], others: list[_Typed
     yield from _nodes(loop.body, loop.body.nodes, f"{node_name}b", ids)
     (output,) = loop.body.outputs
     results = [(f"{node_name}next", _INDEX), (_known(output, ids, loop.body.name), state[1])]
-    yield _operation(results[0], "stablehlo.add", [step, one])
+    yield _operation(results[0], "stablehlo.add", [step, unit])
     for before in rows:
         row = (f"{node_name}row", state[1].with_shape(1, *state[1].shape))
         yield _operation(row, "stablehlo.reshape", [results[1]])

@@ -89,7 +89,7 @@ class Kernel:
     workgroups  the number of calls
     scalars     f32 arguments
     in_place    whether the result begins as the first input, which is then not an argument
-    own         for each input, the number n of elements that only one workgroup reads: workgroup w
+    private     for each input, the number n of elements that only one workgroup reads: workgroup w
                 reads those from n * w on. 0 if workgroups share the input; () if they share all
     scratch     what another kernel computes first: an argument behind the inputs. Such a kernel is
                 always in a chain (models/dsl/mlir/chains)
@@ -100,7 +100,7 @@ class Kernel:
     workgroups: int
     scalars: tuple[float, ...] = ()
     in_place: bool = False
-    own: tuple[int, ...] = ()
+    private: tuple[int, ...] = ()
     scratch: Scratch | None = None
 
 

@@ -150,7 +150,7 @@ def test_the_parts_of_a_matrix_that_workgroups_read_cover_it(architecture: str) 
         chain, fetches = dispatch.chain, 0
         for level in chain.levels:
             for call in level:
-                for address, count in zip(call.inputs, call.kernel.own, strict=False):
+                for address, count in zip(call.inputs, call.kernel.private, strict=False):
                     if count:
                         assert address.argument is not None
                         size, parts = chain.inputs[address.argument].size, call.kernel.workgroups

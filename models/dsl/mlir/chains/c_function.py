@@ -60,7 +60,7 @@ def _declaration(call: Call) -> str:
 
 def _private_sources(chain: Chain, call: Call, first_ticket: int) -> Iterator[str]:
     """The start of each array that only this ticket reads, and how many bytes of it are fetched."""
-    for address, count in zip(call.inputs, call.kernel.own, strict=False):
+    for address, count in zip(call.inputs, call.kernel.private, strict=False):
         if count and address.argument is not None:
             width = chain.inputs[address.argument].dtype.numpy.itemsize
             elements = count * call.ticket_workgroups
