@@ -51,10 +51,19 @@ def few(share: int) -> settings:
     return settings(max_examples=settings.default.max_examples // share)  # type: ignore[union-attr]
 
 
+def session_folder(factory: pytest.TempPathFactory) -> Path:
+    """The temporary folder of a run, which all workers of pytest-xdist share."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _hearth_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the record of known bundles out of the user's home, also that of processes."""
-    os.environ[bundle_home.ENVIRONMENT] = str(tmp_path_factory.mktemp("home"))
+    """Keep the record of known bundles out of the user's home, also that of processes.
+
+    Workers share it: one of them bakes the bundles that the others verify.
+    """
+    os.environ[bundle_home.ENVIRONMENT] = str(session_folder(tmp_path_factory) / "home")
 
 
 class Silent:
@@ -161,8 +170,7 @@ class Bundles:
 @pytest.fixture(scope="session")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundles]:
     """Bundles of real models: see SHARED."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "bundles"
+    folder = session_folder(tmp_path_factory) / "bundles"
     folder.mkdir(exist_ok=True)
     shared = Bundles(folder)
     yield shared

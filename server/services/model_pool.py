@@ -253,11 +253,8 @@ class ModelPool:
         gone = [model for model in self if not model.pinned and model.name not in bundles]
         if len(gone) == len(self):
             raise NotReloaded("no bundle is left; the models stay as they are")
-        idle = [deployment.idle for deployment in gone]
-        removals = [
-            self._unloads.start(f"removing {deployment.name}", self._remove(deployment))
-            for deployment in gone
-        ]
+        idle = [model.idle for model in gone]
+        removals = [self._unloads.start(f"removing {m.name}", self._remove(m)) for m in gone]
         await asyncio.gather(*itertools.compress(removals, idle))
 
     def tick(self) -> None:
