@@ -176,9 +176,9 @@ class LlamaCpp:
         for start in range(0, silent, _CHUNK):
             self._submit(tokens[start : min(start + _CHUNK, silent)])
         for start in range(silent, len(tokens), _ROWS):
-            part = tokens[start : start + _ROWS]
-            self._submit(part, every=True)
-            for row in range(len(part)):
+            batch = tokens[start : start + _ROWS]
+            self._submit(batch, every=True)
+            for row in range(len(batch)):
                 yield self._logits(row)
 
     def _logits(self, row: int) -> NDArray[np.float32]:

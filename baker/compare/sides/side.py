@@ -207,13 +207,13 @@ def greedy_answer(side: Side, prompt_ids: Sequence[int], steps: int) -> Iterator
 
     Raises SideError if the top token is not in the vocabulary.
     """
-    read = list(prompt_ids)
+    token_ids = list(prompt_ids)
     for _ in range(steps):
-        prediction = side.after(read)
+        prediction = side.after(token_ids)
         if prediction.greedy < 0:
             raise SideError(
-                f"{side.about.name}: after {len(read)} tokens the text of the top token is not a "
-                "single token of the vocabulary, so the answer cannot be continued"
+                f"{side.about.name}: after {len(token_ids)} tokens the text of the top token is "
+                "not a single token of the vocabulary, so the answer cannot be continued"
             )
         yield prediction
-        read.append(prediction.greedy)
+        token_ids.append(prediction.greedy)
