@@ -94,11 +94,11 @@ class Served:
 class Watch:
     """Samples the memory of a process until the block ends."""
 
-    def __init__(self, pid: int, read: int) -> None:
-        """`read` is the size of the weights that every step reads, in bytes."""
+    def __init__(self, pid: int, weight_bytes: int) -> None:
+        """`weight_bytes` is the size of the weights that every step reads."""
         self.measured = self.resident = 0
         self._pid = pid
-        self._read = read
+        self._weight_bytes = weight_bytes
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look)
 
@@ -123,7 +123,7 @@ class Watch:
             except (OSError, ValueError):  # the process has ended
                 return
             self.resident = max(self.resident, files + private)
-            unread = max(0, weights - self._read)
+            unread = max(0, weights - self._weight_bytes)
             self.measured = max(self.measured, files + private - unread)
 
 

@@ -96,7 +96,7 @@ def shares(figures: dict[str, float], arguments: argparse.Namespace, seed: str) 
     """The rates of `figures`, each divided by that of the engine in a process of its own."""
     flags = {"--requests": arguments.requests, "--threads": arguments.threads, "--seed": seed}
     command = [sys.executable, "-m", "benchmarks.engines.engine_worker", str(arguments.bundle)]
-    command += [str(part) for pair in flags.items() for part in pair]
+    command += [str(argument) for pair in flags.items() for argument in pair]
     command += ["--clients", *map(str, arguments.clients)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     rates: dict[str, float] = json.loads(done.stdout)

@@ -142,10 +142,10 @@ def main() -> None:
         pairs_by_name.setdefault(name, []).append((looked_up, plain))
     measured: dict[str, Rounds] = {
         side: [
-            {name: pairs[number][place].rate for name, pairs in pairs_by_name.items()}
+            {name: pairs[number][index].rate for name, pairs in pairs_by_name.items()}
             for number in range(arguments.rounds)
         ]
-        for place, side in enumerate(("lookup", "off"))
+        for index, side in enumerate(("lookup", "off"))
     }
     figures = [Figure(name, f"{name}, tokens/s", higher_is_better=True) for name in pairs_by_name]
     print_figures(figures_table(f"{arguments.bundle} on {machine}", figures, measured))

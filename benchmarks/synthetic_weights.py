@@ -270,11 +270,14 @@ def write_synthetic(
     config = replace(config, vocab_size=len(tokens))
     total = sum(tensor.stored_bytes for tensor in tensors_of(config))
     with tempfile.TemporaryDirectory(prefix=".hearth.", dir=out.parent) as folder:
-        part = Path(folder) / out.name
-        write_header(part, config, keys, name)
-        with part.open("ab") as file, progress.stage(f"write {total / 1e6:.0f} MB", total) as wrote:
+        unfinished = Path(folder) / out.name
+        write_header(unfinished, config, keys, name)
+        with (
+            unfinished.open("ab") as file,
+            progress.stage(f"write {total / 1e6:.0f} MB", total) as wrote,
+        ):
             write_tensors(file, config, np.random.default_rng(seed), wrote, final_norm)
-        part.replace(out)
+        unfinished.replace(out)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

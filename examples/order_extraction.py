@@ -70,7 +70,7 @@ def orders(seed: int, count: int) -> list[tuple[str, Order]]:
     result: dict[str, Order] = {}
     while len(result) < count:
         said, other = rng.sample(sorted(COUNTS), 2)
-        city, place = rng.sample(CITIES, 2)
+        city, other_city = rng.sample(CITIES, 2)
         item = f"{rng.choice(KINDS)} {rng.choice(GOODS)}"
         number = COUNTS[said]
         text = rng.choice(SENTENCES).format(
@@ -78,7 +78,7 @@ def orders(seed: int, count: int) -> list[tuple[str, Order]]:
             items=item if number == 1 else f"{item}s",
             city=city,
             other=other.removesuffix(" of"),
-            place=place,
+            place=other_city,
         )
         result[text[0].upper() + text[1:]] = Order(number, item, city)
     return list(result.items())

@@ -80,9 +80,9 @@ class Model:
         Closing the iterator cancels the answer.
         """
         session = self._language()
-        read = prompt if isinstance(prompt, str) else _prompt(session.service, prompt)
+        prompt_or_ids = prompt if isinstance(prompt, str) else _prompt(session.service, prompt)
         return session.pieces(
-            _fields(options).completion(read, max_tokens=max_tokens, logprobs=None)
+            _fields(options).completion(prompt_or_ids, max_tokens=max_tokens, logprobs=None)
         )
 
     def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:

@@ -78,12 +78,12 @@ def optimized(
     store_matrices([graph for graph, _ in stacked], weights, storage_of)
     done, counts, unsupported = [], [], []
     for graph, count in stacked:
-        graph, read = stored_graph(graph, weights, activation_bits)
+        graph, stored = stored_graph(graph, weights, activation_bits)
         graph = with_merged_slices(graph)
         rewrite = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
         graph, adapted = with_adapted_products(rewrite.graph, weights.parameters())
         done.append(deduplicated(inlined(graph)))
-        counts.append(count + read + rewrite.counts + adapted)
+        counts.append(count + stored + rewrite.counts + adapted)
         unsupported.append(rewrite.unsupported)
     return Optimized(
         graphs=tuple(done),

@@ -83,12 +83,12 @@ class ProgramOptions(StorageOptions):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        for what, sizes in (
+        for name, sizes in (
             ("prefill_tokens", self.prefill_tokens),
             ("decode_batches", self.decode_batches),
         ):
             if not sizes or sizes != tuple(sorted(set(sizes))) or sizes[0] < 1:
-                raise DslError(f"{what}: expected rising sizes from 1, got {sizes}")
+                raise DslError(f"{name}: expected rising sizes from 1, got {sizes}")
         if self.decode_batches[0] != 1:
             raise DslError(f"decode_batches: expected 1 among them, got {self.decode_batches}")
         sizes = self.verify_tokens

@@ -210,16 +210,16 @@ def _bytes(shape: tuple[int, ...], dtype: str) -> int:
     return size
 
 
-def result(results: rt.VmVariantList, place: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def result(results: rt.VmVariantList, index: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """A copy of one result of a call, f32 of this shape."""
-    view = results.get_as_object(place, rt.HalBufferView).map()
+    view = results.get_as_object(index, rt.HalBufferView).map()
     return np.array(view.asarray(shape, np.dtype(np.float32)))
 
 
 def result_rows(
-    results: rt.VmVariantList, place: int, shape: tuple[int, int]
+    results: rt.VmVariantList, index: int, shape: tuple[int, int]
 ) -> Iterator[NDArray[np.float32]]:
     """The rows of such a result; a row is copied when the iterator reaches it."""
-    view = results.get_as_object(place, rt.HalBufferView).map()
+    view = results.get_as_object(index, rt.HalBufferView).map()
     for row in view.asarray(shape, np.dtype(np.float32)):
         yield np.array(row)

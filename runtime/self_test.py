@@ -144,8 +144,8 @@ def self_test_arrays(
 ) -> Verdict:
     """Run every function on its example and compare the outputs; `quick` is the same as `full`."""
     compared = (
-        _Compared(place, difference, tolerance)
-        for place, difference in _array_differences(runtime, examples)
+        _Compared(index, difference, tolerance)
+        for index, difference in _array_differences(runtime, examples)
     )
     return _judge(compared, tolerance, level)
 

@@ -72,14 +72,14 @@ class Candidates:
         ConstraintFailed.
         """
         if self.ids is None:
-            positions, which = ids, np.arange(ids.size)
+            positions, indices = ids, np.arange(ids.size)
         else:
-            which = np.minimum(np.searchsorted(ids, self.ids), ids.size - 1)
-            positions = np.flatnonzero(ids[which] == self.ids)
-            which = which[positions]
+            indices = np.minimum(np.searchsorted(ids, self.ids), ids.size - 1)
+            positions = np.flatnonzero(ids[indices] == self.ids)
+            indices = indices[positions]
         logits = self.logits.copy()
         with np.errstate(over="ignore"):
-            changed = rule(logits[positions], which)
+            changed = rule(logits[positions], indices)
         logits[positions] = np.minimum(changed, np.finfo(np.float32).max)
         return Candidates(logits=logits, ids=self.ids).possible()
 

@@ -55,8 +55,8 @@ def penalties(candidates: Candidates, view: View) -> Candidates:
     ids, counts = np.unique(recent, return_counts=True)
     taken = (counts * options.frequency_penalty + presence).astype(np.float32)
 
-    def weaken(logits: NDArray[np.float32], which: NDArray[np.int64]) -> NDArray[np.float32]:
-        return np.where(logits <= 0, logits * repeat, logits / repeat) - taken[which]
+    def weaken(logits: NDArray[np.float32], indices: NDArray[np.int64]) -> NDArray[np.float32]:
+        return np.where(logits <= 0, logits * repeat, logits / repeat) - taken[indices]
 
     return candidates.change(ids, weaken)
 
@@ -81,7 +81,7 @@ def dry(candidates: Candidates, view: View) -> Candidates:
     powers = np.minimum(powers, _max_power(options.dry_base))
     with np.errstate(over="ignore"):
         taken = (options.dry_multiplier * options.dry_base**powers).astype(np.float32)
-    return candidates.change(ids, lambda logits, which: logits - taken[which])
+    return candidates.change(ids, lambda logits, indices: logits - taken[indices])
 
 
 def _max_power(base: float) -> float:

@@ -61,7 +61,7 @@ class BadSettings(Exception):
 def _split(value: object) -> object:
     """Split a list in an environment variable at its commas."""
     if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
+        return [item.strip() for item in value.split(",") if item.strip()]
     return value
 
 

@@ -27,7 +27,7 @@ def answer_decoder(decoder: Any) -> Any:
     """
     given = list(_parts(decoder))
     if given and given[0].get("type") == "ByteLevel":
-        parts = [part for part in given if part.get("type") not in ("Strip", "Fuse")]
+        parts = [component for component in given if component.get("type") not in ("Strip", "Fuse")]
         if len(parts) > 1:
             raise InvalidDecoder(_unsupported(parts[1]))
     else:
@@ -40,36 +40,36 @@ def answer_decoder(decoder: Any) -> Any:
 
 
 def _independent(parts: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Parts that decode a token, or a character of the joined text, independently of others."""
+    """The components that decode a token, or a character of the joined text, by itself."""
     earlier: list[Mapping[str, Any]] = []
     joined = False
-    for part in parts:
-        match part:
+    for component in parts:
+        match component:
             case {"type": "Fuse"}:
                 joined = True
-                yield part
+                yield component
             case {"type": "Strip"} if joined:
                 continue
             case {"type": "Metaspace", "replacement": str(space)}:
-                part = {"type": "Replace", "pattern": {"String": space}, "content": " "}
-                yield part
+                component = {"type": "Replace", "pattern": {"String": space}, "content": " "}
+                yield component
             case {"type": "Replace", "pattern": {"String": str(text)}} if len(text) == 1:
-                yield part
+                yield component
             # The library panics where it strips both ends of a short token.
             case {"type": "Replace"} | {"type": "Strip", "stop": 0} if not joined:
-                yield part
+                yield component
             case {"type": "ByteFallback"} if not joined and not any(map(_changes_bytes, earlier)):
-                yield part
+                yield component
             case _:
-                raise InvalidDecoder(_unsupported(part))
-        earlier.append(part)
+                raise InvalidDecoder(_unsupported(component))
+        earlier.append(component)
 
 
-def _unsupported(part: Mapping[str, Any]) -> str:
+def _unsupported(component: Mapping[str, Any]) -> str:
     return (
-        f"decoder: {part.get('type')} is not supported here, because the text of a token would "
-        f"depend on others: got {dict(part)!r:.120}, expected ByteLevel, or Replace, ByteFallback "
-        "and Fuse"
+        f"decoder: {component.get('type')} is not supported here, because the text of a token "
+        f"would depend on others: got {dict(component)!r:.120}, expected ByteLevel, or Replace, "
+        "ByteFallback and Fuse"
     )
 
 
@@ -83,9 +83,9 @@ def _parts(decoder: Any) -> Iterator[Mapping[str, Any]]:
             yield decoder
 
 
-def _changes_bytes(part: Mapping[str, Any]) -> bool:
-    """Whether a part may change a token into or from one that stands for a byte."""
-    match part:
+def _changes_bytes(component: Mapping[str, Any]) -> bool:
+    """Whether a component may change a token into or from one that stands for a byte."""
+    match component:
         case {"type": "Replace", "pattern": {"String": str(text)}, "content": str(content)}:
             return bool(_BYTE_TOKEN & {*text, *content})
         case {"type": "Strip", "content": str(text)}:

@@ -31,24 +31,24 @@ def after_special(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return _changed(tokenizer, _without_space_at_start)
 
 
-def _without_space(part: Part) -> Part:
-    match part:
+def _without_space(component: Part) -> Part:
+    match component:
         case {"type": "Prepend"}:
             return {"type": "Sequence", "normalizers": []}
         case {"type": "Metaspace"}:
-            return {**part, "prepend_scheme": "never"}
+            return {**component, "prepend_scheme": "never"}
         case {"type": "ByteLevel"}:
-            return {**part, "add_prefix_space": False}
+            return {**component, "add_prefix_space": False}
         case _:
-            return part
+            return component
 
 
-def _without_space_at_start(part: Part) -> Part:
-    match part:
+def _without_space_at_start(component: Part) -> Part:
+    match component:
         case {"type": "Metaspace", "prepend_scheme": "first"}:
-            return {**part, "prepend_scheme": "never"}
+            return {**component, "prepend_scheme": "never"}
         case _:
-            return part
+            return component
 
 
 def _changed(
@@ -56,8 +56,10 @@ def _changed(
 ) -> tokenizers.Tokenizer:
     """A tokenizer with the same vocabulary in memory, and other parts in front of its model."""
     parts = {"normalizer": tokenizer.normalizer, "pre_tokenizer": tokenizer.pre_tokenizer}
-    before = {name: json.loads(part.__getstate__()) for name, part in parts.items() if part}
-    after = {name: _mapped(part, change) for name, part in before.items()}
+    before = {
+        name: json.loads(component.__getstate__()) for name, component in parts.items() if component
+    }
+    after = {name: _mapped(component, change) for name, component in before.items()}
     if after == before:
         return tokenizer
     result = tokenizers.Tokenizer.from_str(json.dumps(_EMPTY | after))
@@ -67,11 +69,11 @@ def _changed(
     return result
 
 
-def _mapped(part: Part, change: Callable[[Part], Part]) -> Part:
+def _mapped(component: Part, change: Callable[[Part], Part]) -> Part:
     """A part, or each part of a sequence, after a change."""
-    if part["type"] != "Sequence":
-        return change(part)
+    if component["type"] != "Sequence":
+        return change(component)
     return {
         name: [_mapped(each, change) for each in value] if isinstance(value, list) else value
-        for name, value in part.items()
+        for name, value in component.items()
     }

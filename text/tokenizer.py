@@ -51,7 +51,7 @@ def _byte_level_alphabet() -> dict[str, int]:
     printable = {byte for byte in range(256) if chr(byte) in alphabet}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {
-        chr(256 + place): byte for place, byte in enumerate(others)
+        chr(256 + index): byte for index, byte in enumerate(others)
     }
 
 
@@ -143,11 +143,11 @@ class Tokenizer:
     def encode_mixed(self, items: Sequence[int | str]) -> tuple[int, ...]:
         """The ids of a prompt of ids and texts. Only a text at its start gets `bos` in front."""
         ids: list[int] = []
-        for place, item in enumerate(items):
+        for index, item in enumerate(items):
             if isinstance(item, int):
                 ids.append(item)
             else:
-                ids += self.read(item) if place else self.encode(item)
+                ids += self.read(item) if index else self.encode(item)
         return tuple(ids)
 
     def pair_ids(

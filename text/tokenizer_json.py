@@ -71,10 +71,10 @@ def parse(text: str | bytes) -> dict[str, Any]:
         _check_vocabulary(model)
     if model["type"] == "BPE":
         _check_merges(model)
-    for part in _parts(fields.get("post_processor"), "processors"):
-        _check_template(part)
-    for part in _parts(fields.get("normalizer"), "normalizers"):
-        _check_normalizer(part)
+    for component in _parts(fields.get("post_processor"), "processors"):
+        _check_template(component)
+    for component in _parts(fields.get("normalizer"), "normalizers"):
+        _check_normalizer(component)
     _check_added_tokens(fields)
     return fields
 
@@ -110,7 +110,7 @@ def build(fields: dict[str, Any]) -> tokenizers.Tokenizer:
             ids = {token["content"]: token.pop("id") for token in added}
             tokenizer.add_tokens([tokenizers.AddedToken(**token) for token in added])
             # The library looks the unknown token and the template up when a text needs them.
-            read = tokenizer.encode(_RARE, _RARE).ids
+            encoded = tokenizer.encode(_RARE, _RARE).ids
     # The library raises plain Exception.
     except Exception as error:
         raise InvalidTokenizer(f"{error}"[:_MAX_MESSAGE]) from error
@@ -119,7 +119,7 @@ def build(fields: dict[str, Any]) -> tokenizers.Tokenizer:
             raise InvalidTokenizer(
                 f"added_tokens: {content!r:.80} has id {id_!r:.80}, but the library gives it {got}"
             )
-    for id_ in read:
+    for id_ in encoded:
         if tokenizer.id_to_token(id_) is None:
             raise InvalidTokenizer(f"post_processor adds token {id_}, which is not in model.vocab")
     return tokenizer
@@ -255,24 +255,24 @@ def _check_unigrams(model: Mapping[str, Any]) -> None:
         )
 
 
-def _parts(part: Any, key: str) -> Iterator[Mapping[str, Any]]:
+def _parts(component: Any, key: str) -> Iterator[Mapping[str, Any]]:
     """A part of a tokenizer.json, or the parts of a sequence."""
-    if isinstance(part, dict):
-        nested = part.get(key) if part.get("type") == "Sequence" else None
+    if isinstance(component, dict):
+        nested = component.get(key) if component.get("type") == "Sequence" else None
         if isinstance(nested, list):
             for each in nested:
                 yield from _parts(each, key)
         else:
-            yield part
+            yield component
 
 
-def _check_template(part: Mapping[str, Any]) -> None:
+def _check_template(component: Mapping[str, Any]) -> None:
     """Check that a template for texts defines the special tokens that it names."""
-    if part.get("type") != "TemplateProcessing":
+    if component.get("type") != "TemplateProcessing":
         return
-    defined = part.get("special_tokens")
+    defined = component.get("special_tokens")
     for name in ("single", "pair"):
-        pieces = part.get(name)
+        pieces = component.get(name)
         for piece in pieces if isinstance(pieces, list) else ():
             special = piece.get("SpecialToken") if isinstance(piece, dict) else None
             id_ = special.get("id") if isinstance(special, dict) else None
@@ -282,9 +282,9 @@ def _check_template(part: Mapping[str, Any]) -> None:
                 )
 
 
-def _check_normalizer(part: Mapping[str, Any]) -> None:
+def _check_normalizer(component: Mapping[str, Any]) -> None:
     """Check for empty texts and tables of characters with which the library panics."""
-    match part:
+    match component:
         case {"type": "Prepend", "prepend": ""}:
             raise InvalidTokenizer("normalizer: Prepend has an empty text")
         case {"type": "Replace", "pattern": {"String": ""} | {"Regex": ""}}:
@@ -294,7 +294,7 @@ def _check_normalizer(part: Mapping[str, Any]) -> None:
         case _:
             return
     try:
-        normalizers.Precompiled(base64.b64decode(part["precompiled_charsmap"], validate=True))
+        normalizers.Precompiled(base64.b64decode(component["precompiled_charsmap"], validate=True))
     # The library raises plain Exception.
     except Exception as error:
         raise InvalidTokenizer(f"normalizer.precompiled_charsmap: {error}") from error

@@ -157,8 +157,8 @@ class Gradients:
         rows = max(1, _LOGITS_BYTES // (4 * self._model.config.vocab_size))
         chosen = range(first, len(states), STRIDE)
         for start in range(0, len(chosen), rows):
-            part = chosen[start : start + rows]
-            result[part] = self._through_head(states[part], bits)
+            block = chosen[start : start + rows]
+            result[block] = self._through_head(states[block], bits)
         return result
 
     def _through_head(self, states: Floats, bits: np.random.BitGenerator) -> Floats:

@@ -95,7 +95,7 @@ def program_memory(program: Program, context: int) -> Memory:
 
 def _halved(context: int) -> Iterator[int]:
     """Half of a context, a quarter and an eighth, as far as the golden prompts fit."""
-    return (context // part for part in (2, 4, 8) if context // part >= MIN_CONTEXT)
+    return (context // divisor for divisor in (2, 4, 8) if context // divisor >= MIN_CONTEXT)
 
 
 def _flag(options: ProgramOptions, other: ProgramOptions) -> str:
@@ -113,15 +113,15 @@ def footprint(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) -> 
     uses = [use for graph in graphs for use in _uses(graph)]
     laid_out = {name for name, reads in uses if reads is Reads.LAID_OUT}
     looked_up = {name for name, reads in uses if reads is Reads.LOOKED_UP}
-    read = {name for name, reads in uses if reads is Reads.IN_PLACE} - laid_out
+    in_place = {name for name, reads in uses if reads is Reads.IN_PLACE} - laid_out
 
     def size(names: set[str]) -> int:
         return sum(parameters[name].nbytes for name in names)
 
     return Footprint(
         laid_out=size(laid_out),
-        read=size(read),
-        looked_up=size(looked_up - read),
+        read=size(in_place),
+        looked_up=size(looked_up - in_place),
         calls={graph.name: call_bytes(graph) for graph in graphs},
     )
 

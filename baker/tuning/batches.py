@@ -128,11 +128,11 @@ def arrays(examples: Sequence[Example], batch: Batch, *, total: int) -> tuple[Ar
     rows, targets = np.zeros((2, shape.rows), np.int32)
     weights = np.zeros(shape.rows, np.float32)
     count = 0
-    for place, index in enumerate(batch.examples):
+    for sequence, index in enumerate(batch.examples):
         example = examples[index]
-        tokens[place, : example.length] = example.ids[:-1]
+        tokens[sequence, : example.length] = example.ids[:-1]
         new = slice(count, count + len(example.learned))
-        rows[new] = np.array(example.learned) - 1 + place * shape.length
+        rows[new] = np.array(example.learned) - 1 + sequence * shape.length
         targets[new] = [example.ids[at] for at in example.learned]
         weights[new] = 1 / total
         count = new.stop

@@ -82,7 +82,7 @@ def read_bandwidth(threads: int, size: int = _READ) -> float:
 
     def once() -> float:
         began = time.perf_counter()
-        workers = [threading.Thread(target=part.max) for part in parts]
+        workers = [threading.Thread(target=block.max) for block in parts]
         for worker in workers:
             worker.start()
         for worker in workers:

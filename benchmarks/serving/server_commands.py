@@ -39,7 +39,7 @@ def llama_server(program: str, model: Path, *, slots: int, context: int, threads
         "-t": threads,
         "--cache-ram": CACHE_MB,
     }
-    options = [str(part) for pair in flags.items() for part in pair]
+    options = [str(argument) for pair in flags.items() for argument in pair]
     return Server(name="llama-server", command=(program, *options, "-cb", "-no-kvu", "--no-webui"))
 
 

@@ -134,7 +134,7 @@ EXPERT_NAMES = TensorNames(
     gguf={
         **GGUF_NAMES,
         "mlp.gate": "ffn_gate_inp",
-        **{f"mlp.experts.{part}": f"ffn_{name}_exps" for part, name in _PARTS.items()},
+        **{f"mlp.experts.{projection}": f"ffn_{name}_exps" for projection, name in _PARTS.items()},
     },
-    folder={f"mlp.experts.{part}": f"mlp.experts.*.{part}" for part in _PARTS},
+    folder={f"mlp.experts.{projection}": f"mlp.experts.*.{projection}" for projection in _PARTS},
 )

@@ -119,10 +119,10 @@ class LayerCache:
                     positions = f.consecutive(start, tokens) + -steps
                     row = ops.remainder(positions + rows, ops.full_like(positions, rows))
                     halves = (ops.gather(ring, row, axis=0) for ring in (first, second))
-                    read = ops.convert(ops.concatenate(*halves, axis=1), dtype=x.dtype)
+                    previous = ops.convert(ops.concatenate(*halves, axis=1), dtype=x.dtype)
                     exists = ops.compare(positions, ops.full_like(positions, 0), direction="GE")
-                    exists = ops.broadcast(exists, shape=read.shape, axes=(0,))
-                    parts.append(ops.select(exists, read, ops.full_like(read, 0.0)))
+                    exists = ops.broadcast(exists, shape=previous.shape, axes=(0,))
+                    parts.append(ops.select(exists, previous, ops.full_like(previous, 0.0)))
         return [ops.concatenate(*parts, axis=0) for parts in before]
 
 

@@ -128,7 +128,7 @@ class TensorNames:
         """
         others = tuple(prefix + other for prefix in self.prefixes for other in self.others)
         optional = tuple(
-            f".{name}.weight" for part in self.optional for name in (part, self.gguf[part])
+            f".{name}.weight" for module in self.optional for name in (module, self.gguf[module])
         )
         return (
             tensor == HEAD

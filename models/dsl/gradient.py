@@ -69,9 +69,9 @@ def vector_jacobian_product(
         if isinstance(op.vjp, NoGradient):
             raise NoGradientError(f"{op.name} has no gradient: {op.vjp.reason}")
         parts = op.vjp(arrived[id(node)], node.inputs, node, node.origin.attrs)
-        for source, part in zip(node.inputs, parts, strict=True):
-            if part is not None and id(source) in on_path:
-                _arrive(arrived, source, part)
+        for source, input_gradient in zip(node.inputs, parts, strict=True):
+            if input_gradient is not None and id(source) in on_path:
+                _arrive(arrived, source, input_gradient)
     return tuple(
         arrived[id(tensor)] if id(tensor) in arrived else full_like(tensor, 0.0)
         for tensor in with_respect_to

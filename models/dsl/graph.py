@@ -135,12 +135,12 @@ class Tensor:
     def __repr__(self) -> str:
         match self.origin:
             case Input(name):
-                what = f"input {name}"
+                origin = f"input {name}"
             case Parameter():
-                what = "parameter"
+                origin = "parameter"
             case Apply(op):
-                what = op.name
-        return f"<{what}: {self.type}>"
+                origin = op.name
+        return f"<{origin}: {self.type}>"
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ def rewritten(
                 unsupported[rule.name] = (reason, count + 1)
             else:
                 counts[rule.name] += 1
-                owners |= {id(part): match for part in match.nodes.values()}
+                owners |= {id(node): match for node in match.nodes.values()}
     if not counts:
         return Rewrite(graph, counts, unsupported)
 
@@ -212,7 +212,7 @@ def _find(rule: Rule, tensor: Tensor, owners: Mapping[int, _Match]) -> _Match | 
     match = _Match(rule)
     if not match.matches(rule.pattern[-1], tensor):
         return None
-    if any(id(part) in owners for part in match.nodes.values()):
+    if any(id(node) in owners for node in match.nodes.values()):
         return None
     return match
 
@@ -228,13 +228,13 @@ def _check(match: _Match, tensor: Tensor) -> None:
 
 def _is_safe(match: _Match, places: Mapping[int, int], readers: Counter[int]) -> bool:
     """Whether nothing else reads what vanishes, and all that the replacement reads comes first."""
-    parts = {id(part) for part in match.nodes.values()}
-    inside = Counter(id(x) for part in match.nodes.values() for x in part.inputs if id(x) in parts)
+    parts = {id(node) for node in match.nodes.values()}
+    inside = Counter(id(x) for node in match.nodes.values() for x in node.inputs if id(x) in parts)
     outputs = {id(output) for output in match.outputs}
     first = min(places[output] for output in outputs)
-    read = [value for value in match.bound.values() if isinstance(value, Tensor)]
+    inputs = [value for value in match.bound.values() if isinstance(value, Tensor)]
     return all(readers[part] == inside[part] for part in parts - outputs) and all(
-        places.get(id(value), -1) < first for value in read
+        places.get(id(value), -1) < first for value in inputs
     )
 
 

@@ -100,7 +100,7 @@ class Weights:
         (name,) = before.parameters
         stem = name.removesuffix(_WEIGHT)
         arrays = storage.arrays(*tensor.shape)
-        parameters = {stem + part: Tensor(type_, Parameter()) for part, type_ in arrays.items()}
+        parameters = {stem + suffix: Tensor(type_, Parameter()) for suffix, type_ in arrays.items()}
         self._stored[id(tensor)] = Weight(
             sources=before.sources, storage=storage, parameters=parameters
         )
@@ -150,7 +150,7 @@ def store_matrices(
 
     Raises TypeRuleError for a matrix whose shape does not allow it.
     """
-    read: dict[int, Tensor] = {}
+    multiplied: dict[int, Tensor] = {}
     looked_up: set[int] = set()
     for graph in graphs:
         for tensor in graph.nodes:
@@ -164,9 +164,9 @@ def store_matrices(
             if isinstance(origin, Apply) and origin.op in _MATRIX:
                 weight = origin.inputs[_MATRIX[origin.op]]
                 if isinstance(weight.origin, Parameter):
-                    read[id(weight)] = weight
+                    multiplied[id(weight)] = weight
                     looked_up |= {id(weight)} if is_table else set()
-    for key, weight in read.items():
+    for key, weight in multiplied.items():
         chosen = storage(weight)
         weights.store(weight, (key in looked_up and chosen.table) or chosen)
 

@@ -93,10 +93,10 @@ def adapted(
         if id(weight) not in pairs:
             return None
         assert weight is not None
-        x = read = mapped(node.inputs[0])
+        x = dropped = mapped(node.inputs[0])
         if lora.dropout:
-            read = f.dropout(x, seed, rate=lora.dropout, stream=streams[id(weight)])
-        term = _low_rank(read, *pairs[id(weight)].values())
+            dropped = f.dropout(x, seed, rate=lora.dropout, stream=streams[id(weight)])
+        term = _low_rank(dropped, *pairs[id(weight)].values())
         return f.times_weight(x, weight) + term * (lora.alpha / lora.rank)
 
     adapters = {name: tensor for pair in pairs.values() for name, tensor in pair.items()}

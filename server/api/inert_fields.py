@@ -208,7 +208,7 @@ def _paths(body: object) -> Iterator[tuple[int, str]]:
             yield id(value), path
             values += [(item, _join(path, key)) for key, item in value.items()]
         elif isinstance(value, list):
-            values += [(item, f"{path}[{place}]") for place, item in enumerate(value)]
+            values += [(item, f"{path}[{index}]") for index, item in enumerate(value)]
 
 
 def _join(path: str, name: str) -> str:

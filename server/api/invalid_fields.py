@@ -87,11 +87,11 @@ def _path(problem: Mapping[str, Any], body: object) -> str:
     if location[0] == "query":
         return str(location[1])
     absent = len(location) - 1 if problem["type"] == "missing" else None
-    for place, key in enumerate(location[1:], 1):
+    for index, key in enumerate(location[1:], 1):
         if isinstance(key, int):
             path += f"[{key}]"
             body = body[key] if isinstance(body, list) else None
-        elif isinstance(body, dict) and (key in body or place == absent):
+        elif isinstance(body, dict) and (key in body or index == absent):
             path += f".{key}" if path else key
             body = body.get(key)
     return path or "body"

@@ -224,7 +224,7 @@ class Completion:
         # An answer without tokens spent all its time in the prefill.
         first, last = (times[0], times[-1]) if times else (time.monotonic(),) * 2
         prefill_ms, decode_ms = 1e3 * (first - started), 1e3 * (last - first)
-        read, decoded = self._prompt_tokens - self._cached_tokens, len(times) - 1
+        prefilled, decoded = self._prompt_tokens - self._cached_tokens, len(times) - 1
         speed = 1e3 * decoded / decode_ms if decode_ms else None
         return Timings(
             queue_ms=1e3 * (started - submitted),
@@ -232,10 +232,10 @@ class Completion:
             decode_ms=decode_ms,
             tokens_per_second=speed,
             cache_n=self._cached_tokens,
-            prompt_n=read,
+            prompt_n=prefilled,
             prompt_ms=prefill_ms,
-            prompt_per_token_ms=prefill_ms / read if read else 0.0,
-            prompt_per_second=1e3 * read / prefill_ms if prefill_ms else 0.0,
+            prompt_per_token_ms=prefill_ms / prefilled if prefilled else 0.0,
+            prompt_per_second=1e3 * prefilled / prefill_ms if prefill_ms else 0.0,
             predicted_n=len(times),
             predicted_ms=decode_ms,
             predicted_per_token_ms=decode_ms / decoded if decoded > 0 else 0.0,

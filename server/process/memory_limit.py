@@ -112,7 +112,7 @@ def _limit_in(file: Path) -> Iterator[Limit]:
 
 
 def _resource_limits() -> Iterator[Limit]:
-    for source, which in _RESOURCES.items():
-        soft, _ = resource.getrlimit(which)
+    for source, limit in _RESOURCES.items():
+        soft, _ = resource.getrlimit(limit)
         if soft != resource.RLIM_INFINITY:
             yield Limit(bytes=soft, source=source)

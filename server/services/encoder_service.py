@@ -133,7 +133,7 @@ class EncoderService(ArrayService):
         result = np.zeros((len(texts), self.manifest.width), np.float32)
         for function, places in self._batches(texts):
             outputs = await self.run(
-                function.name, _arrays(function, [texts[place] for place in places])
+                function.name, _arrays(function, [texts[index] for index in places])
             )
             result[places] = outputs[ENCODER_OUTPUT][: len(places)]
         return result

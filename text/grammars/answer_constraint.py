@@ -235,8 +235,8 @@ def _only(token: int, vocab_size: int) -> NDArray[np.bool_]:
 
 def _single_tokens(tokenizer: Tokenizer, *texts: str) -> frozenset[int]:
     """The tokens of the texts that are one token each."""
-    read = (tokenizer.read(text, position="inside") for text in texts)
-    return frozenset(ids[0] for ids in read if len(ids) == 1)
+    encoded = (tokenizer.read(text, position="inside") for text in texts)
+    return frozenset(ids[0] for ids in encoded if len(ids) == 1)
 
 
 class _FromTrigger(Constraint):

@@ -118,7 +118,9 @@ class _Closer:
     def _keep_open(self, schema: Schema, shared: set[str]) -> None:
         """Close the values in a schema, but not its object, nor those of properties in `shared`."""
         values = [
-            part for name, part in _mapping(schema, "properties").items() if name not in shared
+            subschema
+            for name, subschema in _mapping(schema, "properties").items()
+            if name not in shared
         ]
         items = schema.get("items")
         values += [
@@ -128,12 +130,12 @@ class _Closer:
         values += [schema.get("additionalProperties"), *(items if type(items) is list else [items])]
         self._pending += [value for value in values if isinstance(value, dict)]
         self._open_reference(schema, shared)
-        for part in _schemas(schema, "allOf"):
-            self._keep_open(part, shared)
-            for branch in _alternatives(part):
+        for subschema in _schemas(schema, "allOf"):
+            self._keep_open(subschema, shared)
+            for branch in _alternatives(subschema):
                 self._keep_open(branch, shared)
-        for part in _conditional(schema):
-            self._open_reference(part, shared)
+        for subschema in _conditional(schema):
+            self._open_reference(subschema, shared)
 
     def _open_reference(self, schema: Schema, shared: set[str]) -> None:
         """Let the `$ref` of a schema name an open copy."""
@@ -160,8 +162,8 @@ class _Closer:
         found = target(self._original, reference)
         if found is not None and reference not in seen:
             members += self._all(found, seen | {str(reference)})
-        for part in (*_schemas(schema, "allOf"), *_conditional(schema)):
-            members += self._all(part, seen)
+        for subschema in (*_schemas(schema, "allOf"), *_conditional(schema)):
+            members += self._all(subschema, seen)
         return members
 
     def _all(self, schema: Schema, seen: frozenset[str]) -> _Members:
@@ -186,8 +188,8 @@ def _own_members(schema: Schema) -> _Members:
         tuple(dict.fromkeys(map(str, names))),
         Counter(
             name
-            for name, part in properties.items()
-            if isinstance(part, dict) and part.keys() & describing
+            for name, subschema in properties.items()
+            if isinstance(subschema, dict) and subschema.keys() & describing
         ),
         tuple(_mapping(schema, "patternProperties")),
         listed=any(keyword in schema for keyword in _LISTING),
@@ -203,7 +205,11 @@ def _mapping(schema: Schema, keyword: str) -> dict[str, Any]:
 
 def _schemas(schema: Schema, keyword: str) -> list[Schema]:
     value = schema.get(keyword)
-    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+    return (
+        [subschema for subschema in value if isinstance(subschema, dict)]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def _alternatives(schema: Schema) -> list[Schema]:
@@ -215,7 +221,7 @@ def _conditional(schema: Schema) -> list[Schema]:
     parts = [schema.get(keyword) for keyword in _CONDITIONS]
     for keyword in _DEPENDENT:
         parts += _mapping(schema, keyword).values()
-    return [part for part in parts if isinstance(part, dict)]
+    return [subschema for subschema in parts if isinstance(subschema, dict)]
 
 
 def _add_members(schema: Schema, members: _Members) -> None:

@@ -120,14 +120,16 @@ def _set(text: str) -> str:
     if not parts:
         raise GbnfError(f"{text}: an empty set")
     written = "".join(
-        "-" if part == "-" and 0 < place < len(parts) - 1 else f"\\u{{{ord(_character(part)):x}}}"
-        for place, part in enumerate(parts)
+        "-"
+        if character == "-" and 0 < index < len(parts) - 1
+        else f"\\u{{{ord(_character(character)):x}}}"
+        for index, character in enumerate(parts)
     )
     return f"/[{'^' if negated else ''}{written}]/"
 
 
-def _character(part: str) -> str:
-    return next(_characters(part))
+def _character(text: str) -> str:
+    return next(_characters(text))
 
 
 def _joined(body: list[str], names: dict[str, str]) -> str:

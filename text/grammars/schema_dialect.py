@@ -82,7 +82,7 @@ class _Translator:
             seen.add(id(schema))
             for rule in (self._limits, self._counts, self._values, self._pattern, self._keys):
                 rule(schema, path)
-            pending += [(f"{path}{key}.", part) for key, part in parts_of(schema)]
+            pending += [(f"{path}{key}.", subschema) for key, subschema in parts_of(schema)]
             if referred := target(self._root, schema.get("$ref")):
                 pending.append((f"{schema['$ref']}.", referred))
 
@@ -134,9 +134,9 @@ class _Translator:
             return
         parts: Schema = {}
         try:
-            for pattern, part in keys.items():
+            for pattern, subschema in keys.items():
                 key = translated(pattern)
-                parts[key] = {"allOf": [parts[key], part]} if key in parts else part
+                parts[key] = {"allOf": [parts[key], subschema]} if key in parts else subschema
         except UnsupportedRegex as error:
             self._reject(schema, path, "patternProperties", f"regular expressions without {error}")
             schema["additionalProperties"] = True

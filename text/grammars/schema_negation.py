@@ -147,7 +147,7 @@ def _not_required(names: Any, type_: str) -> list[Schema]:
 def _not_properties(properties: Any, type_: str) -> list[Schema]:
     if type_ != "object":
         return []
-    cases = {name: complement(part) for name, part in properties.items()}
+    cases = {name: complement(subschema) for name, subschema in properties.items()}
     return [
         {"required": [name], "properties": {name: {"anyOf": failing}}}
         for name, failing in cases.items()
@@ -155,15 +155,15 @@ def _not_properties(properties: Any, type_: str) -> list[Schema]:
     ]
 
 
-def _not_contains(part: Any, type_: str) -> list[Schema]:
+def _not_contains(subschema: Any, type_: str) -> list[Schema]:
     if type_ != "array":
         return []
-    failing = complement(part)
+    failing = complement(subschema)
     return [{"items": {"anyOf": failing}} if failing else {"maxItems": 0}]
 
 
 def _not_any(parts: Any, type_: str) -> list[Schema]:
-    cases = [_of_type(part, type_) for part in parts]
+    cases = [_of_type(subschema, type_) for subschema in parts]
     return [{"allOf": [{"anyOf": case} for case in cases]}] if all(cases) else []
 
 
@@ -195,6 +195,8 @@ _RULES: dict[str, Callable[[Any, str], list[Schema]]] = {
     "properties": _not_properties,
     "contains": _not_contains,
     "anyOf": _not_any,
-    "allOf": lambda parts, type_: [case for part in parts for case in _of_type(part, type_)],
-    "not": lambda part, _: [{"allOf": [part]}],
+    "allOf": lambda parts, type_: [
+        case for subschema in parts for case in _of_type(subschema, type_)
+    ],
+    "not": lambda subschema, _: [{"allOf": [subschema]}],
 }

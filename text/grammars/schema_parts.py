@@ -22,13 +22,13 @@ MAPS = frozenset(
 
 def parts_of(schema: Schema) -> Iterator[tuple[str, Schema]]:
     """The schemas in a schema that are objects, each with its path (`anyOf[1]`)."""
-    for key, part in schema.items():
-        if key in LISTS and isinstance(part, list):
-            members = [(f"{key}[{index}]", item) for index, item in enumerate(part)]
-        elif key in MAPS and isinstance(part, dict):
-            members = [(f"{key}.{name}", item) for name, item in part.items()]
+    for key, value in schema.items():
+        if key in LISTS and isinstance(value, list):
+            members = [(f"{key}[{index}]", item) for index, item in enumerate(value)]
+        elif key in MAPS and isinstance(value, dict):
+            members = [(f"{key}.{name}", item) for name, item in value.items()]
         else:
-            members = [(key, part)] if key in PARTS else []
+            members = [(key, value)] if key in PARTS else []
         yield from ((path, item) for path, item in members if isinstance(item, dict))
 
 

@@ -67,19 +67,19 @@ class _Rewriter:
         self._size += 1 + len(schema.get("enum", ()))
         if self._size > _MAX_SIZE:
             raise ValueError("the schema is too large")
-        return {key: self._part(key, part, types) for key, part in schema.items()}
+        return {key: self._part(key, value, types) for key, value in schema.items()}
 
-    def _part(self, key: str, part: Any, types: Sequence[str]) -> Any:
+    def _part(self, key: str, value: Any, types: Sequence[str]) -> Any:
         types = types if key in _SAME_VALUE else TYPES
-        if key in LISTS and isinstance(part, list):
-            return [self.rewrite(item, types) for item in part]
-        if key in MAPS and isinstance(part, dict):
-            return {name: self.rewrite(item, types) for name, item in part.items()}
-        return self.rewrite(part, types) if key in PARTS else part
+        if key in LISTS and isinstance(value, list):
+            return [self.rewrite(item, types) for item in value]
+        if key in MAPS and isinstance(value, dict):
+            return {name: self.rewrite(item, types) for name, item in value.items()}
+        return self.rewrite(value, types) if key in PARTS else value
 
 
 def _without(schema: Schema, *keys: str) -> Schema:
-    return {key: part for key, part in schema.items() if key not in keys}
+    return {key: value for key, value in schema.items() if key not in keys}
 
 
 def _also(schema: Schema, *parts: Schema) -> Schema:
@@ -137,8 +137,8 @@ def _contains(schema: Schema, types: Sequence[str]) -> Schema:
         return schema
     positions = min(schema.get("maxItems", _MAX_POSITIONS), _MAX_POSITIONS)
     cases = [
-        {"prefixItems": [*[True] * place, schema["contains"]], "minItems": place + 1}
-        for place in range(positions)
+        {"prefixItems": [*[True] * position, schema["contains"]], "minItems": position + 1}
+        for position in range(positions)
     ]
     return _also(_without(schema, "contains", "minContains"), {"anyOf": cases}) if cases else schema
 
@@ -147,15 +147,19 @@ def _dependent(schema: Schema, _: Sequence[str]) -> Schema:
     keywords = ("dependentRequired", "dependentSchemas", "dependencies")
     for keyword in keywords:
         if keyword in schema:
-            parts = [_if_present(name, part) for name, part in schema[keyword].items()]
+            parts = [_if_present(name, dependency) for name, dependency in schema[keyword].items()]
             schema = _also(_without(schema, keyword), *parts)
     return schema
 
 
-def _if_present(name: str, part: Any) -> Schema:
+def _if_present(name: str, dependency: Any) -> Schema:
     """An object has this property not, or matches a schema or has other properties."""
     present = {"required": [name]}
-    then = {"required": [name, *part]} if isinstance(part, list) else {"allOf": [present, part]}
+    then = (
+        {"required": [name, *dependency]}
+        if isinstance(dependency, list)
+        else {"allOf": [present, dependency]}
+    )
     return {"anyOf": [{"properties": {name: False}}, then]}
 
 

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     from hearthd.text.words import Words
 
-# The parts of a text: what can change its state, and what cannot.
-_PARTS = re.compile(rb'["\\{}\[\],]|[^"\\{}\[\],]+')
+# The lexemes of a text: what can change its state, and what cannot.
+_LEXEMES = re.compile(rb'["\\{}\[\],]|[^"\\{}\[\],]+')
 # Where a grammar allows more tokens, a key can go on in a way that no other key of the object has.
 _FEW = 100
 _MAX_LOOKAHEAD = 500  # states in which another key is looked for
 
 
 @dataclass(frozen=True)
-class _Place:
+class _State:
     """A position in a JSON text, or in a text with JSON values.
 
     open     for each value that is open its keys so far, or None for an array
@@ -65,47 +65,47 @@ class _Place:
         begun = self.key or b""
         return b"\\" not in begun and any(key.startswith(begun) for key in self.keys)
 
-    def after(self, text: bytes) -> _Place | None:
+    def after(self, text: bytes) -> _State | None:
         """The position after more text; None if it completes a key that the object has."""
-        place = self
-        for part in _PARTS.findall(text):
-            next_place = place._within(part) if place.string else place._between(part)
-            if next_place is None:
+        state = self
+        for lexeme in _LEXEMES.findall(text):
+            next_state = state._within(lexeme) if state.string else state._between(lexeme)
+            if next_state is None:
                 return None
-            place = next_place
-        return place
+            state = next_state
+        return state
 
-    def _within(self, part: bytes) -> _Place | None:
-        """The position after a part inside a string."""
-        if part == b'"' and not self.escaped:
-            return self._after_key(self.key) if self.key is not None else _Place(self.open)
-        escaped = part == b"\\" and not self.escaped
+    def _within(self, lexeme: bytes) -> _State | None:
+        """The position after a lexeme inside a string."""
+        if lexeme == b'"' and not self.escaped:
+            return self._after_key(self.key) if self.key is not None else _State(self.open)
+        escaped = lexeme == b"\\" and not self.escaped
         if self.key is not None:
-            return replace(self, key=self.key + part, escaped=escaped)
+            return replace(self, key=self.key + lexeme, escaped=escaped)
         return self if escaped == self.escaped else replace(self, escaped=escaped)
 
-    def _after_key(self, key: bytes) -> _Place | None:
+    def _after_key(self, key: bytes) -> _State | None:
         """The position after the end of a key."""
         if b"\\" in key:  # one key can be written in several ways
             text = json.loads(f'"{key.decode()}"', strict=False)
             key = json.dumps(text, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
         if key in self.keys:
             return None
-        return _Place((*self.open[:-1], self.keys | {key}))
+        return _State((*self.open[:-1], self.keys | {key}))
 
-    def _between(self, part: bytes) -> _Place:
-        """The position after a part outside of strings."""
-        match part:
+    def _between(self, lexeme: bytes) -> _State:
+        """The position after a lexeme outside of strings."""
+        match lexeme:
             case b'"':
                 return replace(self, key=b"" if self.before else None, string=True)
             case b"{":
-                return _Place((*self.open, frozenset()), before=True)
+                return _State((*self.open, frozenset()), before=True)
             case b"[":
-                return _Place((*self.open, None))
+                return _State((*self.open, None))
             case b"}" | b"]":
-                return _Place(self.open[:-1])
+                return _State(self.open[:-1])
             case b",":
-                return _Place(self.open, before=bool(self.open) and self.open[-1] is not None)
+                return _State(self.open, before=bool(self.open) and self.open[-1] is not None)
         return self
 
 
@@ -151,83 +151,83 @@ class UniqueKeys:
     ) -> None:
         self._tokens = tokens
         self._allowed = allowed
-        self._place = _Place()
-        self._extensible: dict[_Place, bool] = {}  # whether a new key is possible there
+        self._state = _State()
+        self._extensible: dict[_State, bool] = {}  # whether a new key is possible there
 
     def accept(self, text: bytes) -> None:
         """Take the text of the next token."""
-        self._place = self._place.after(text) or self._place
+        self._state = self._state.after(text) or self._state
         if b"}" in text:  # the next object at this depth may have other keys
             self._extensible.clear()
 
     def restrict(self, allowed: NDArray[np.bool_], matcher: llguidance.LLMatcher) -> None:
         """Clear the ids in `allowed` that may not follow; `matcher` is the grammar's state."""
-        place, tokens = self._place, self._tokens
-        if not place.open:
+        state, tokens = self._state, self._tokens
+        if not state.open:
             return
-        few = place.at_key and bool(place.keys) and np.count_nonzero(allowed) <= _FEW
+        few = state.at_key and bool(state.keys) and np.count_nonzero(allowed) <= _FEW
         if few:
             ids = np.flatnonzero(allowed)
         elif self._needs_a_look():
             ids = tokens.quoted
         else:
             ids = self._repeating()
-        if not place.string:
+        if not state.string:
             ids = np.concatenate([ids, tokens.commas])
         for id_ in map(int, ids[allowed[ids]]):
-            after = place.after(tokens.words[id_])
+            after = state.after(tokens.words[id_])
             allowed[id_] = after is not None and (
                 not after.is_repeating
-                or (place.at_key and not few)
+                or (state.at_key and not few)
                 or self._is_extensible(after, id_, matcher)
             )
 
     def _needs_a_look(self) -> bool:
         """Whether each word with a quotation mark may have to be cleared."""
-        if self._place.key is not None:
-            return b"\\" in self._place.key
-        return bool(self._place.keys) and not self._extensible.get(self._next_key, False)
+        if self._state.key is not None:
+            return b"\\" in self._state.key
+        return bool(self._state.keys) and not self._extensible.get(self._next_key, False)
 
     @property
-    def _next_key(self) -> _Place:
-        return _Place(self._place.open, before=True)
+    def _next_key(self) -> _State:
+        return _State(self._state.open, before=True)
 
     def _repeating(self) -> NDArray[np.int64]:
         """Ids of the words that may complete a key which an open object has."""
-        place, tokens = self._place, self._tokens
+        state, tokens = self._state, self._tokens
         ids = list(tokens.unclear)
-        for key in frozenset().union(*filter(None, place.open)):
+        for key in frozenset().union(*filter(None, state.open)):
             ids += tokens.inside.get(key, ())
-        if place.key is not None:
-            for key in place.keys:
-                if key.startswith(place.key):
-                    ids += tokens.endings.get(key[len(place.key) :], ())
+        if state.key is not None:
+            for key in state.keys:
+                if key.startswith(state.key):
+                    ids += tokens.endings.get(key[len(state.key) :], ())
         return np.array(ids, np.int64)
 
-    def _is_extensible(self, after: _Place, id_: int, matcher: llguidance.LLMatcher) -> bool:
+    def _is_extensible(self, after: _State, id_: int, matcher: llguidance.LLMatcher) -> bool:
         """Whether a key that the object does not have can follow a token."""
         if after not in self._extensible:
             self._extensible[after] = self._finds_a_key(after, id_, matcher)
-        here = len(after.open) == len(self._place.open) and not self._place.at_key
+        here = len(after.open) == len(self._state.open) and not self._state.at_key
         if here and self._extensible[after]:
             self._extensible[self._next_key] = True
         return self._extensible[after]
 
-    def _finds_a_key(self, after: _Place, id_: int, matcher: llguidance.LLMatcher) -> bool:
+    def _finds_a_key(self, after: _State, id_: int, matcher: llguidance.LLMatcher) -> bool:
         """Follow all that the object's own keys begin with, until the grammar allows another."""
         pending, seen = deque([(matcher, id_, after)]), {after}
         for _ in range(_MAX_LOOKAHEAD):
             if not pending:
                 return False
-            before, id_, place = pending.popleft()
-            state = before.deep_copy()
-            state.consume_token(id_)
-            for next_ in map(int, np.flatnonzero(self._allowed(state))):
-                next_place = place.after(self._tokens.words[next_])
-                if next_place is None or next_place in seen:
+            previous, id_, state = pending.popleft()
+            matcher = previous.deep_copy()
+            matcher.consume_token(id_)
+            for next_ in map(int, np.flatnonzero(self._allowed(matcher))):
+                next_state = state.after(self._tokens.words[next_])
+                if next_state is None or next_state in seen:
                     continue
-                if not next_place.is_repeating:
+                if not next_state.is_repeating:
                     return True
-                seen.add(next_place)
-                pending.append((state, next_, next_place))
+                seen.add(next_state)
+                pending.append((matcher, next_, next_state))
         return True

@@ -55,12 +55,12 @@ def encode(text: str, tokenizer: Tokenizer, mark: str) -> tuple[int, ...]:
     position: Position = "start"
     end = 0
     for name in tokenizer.special_names(text):
-        part = text[end : name.start].replace(mark, "")
-        ids += tokenizer.read(part, special=False, position=position)
+        plain = text[end : name.start].replace(mark, "")
+        ids += tokenizer.read(plain, special=False, position=position)
         ids.append(name.token)
         end, position = name.end, "after special"
-    part = text[end:].replace(mark, "")
-    ids += tokenizer.read(part, special=False, position=position)
+    plain = text[end:].replace(mark, "")
+    ids += tokenizer.read(plain, special=False, position=position)
     return tokenizer.with_bos(tuple(ids))
 
 

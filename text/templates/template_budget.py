@@ -71,7 +71,7 @@ def size_of(value: Any, limit: float = sys.maxsize) -> int:
     if not isinstance(value, dict | list | tuple):
         return ITEM_BYTES
     size = ITEM_BYTES * (1 + len(value))
-    items = (part for pair in value.items() for part in pair) if isinstance(value, dict) else value
+    items = (item for pair in value.items() for item in pair) if isinstance(value, dict) else value
     for item in items:
         if size > limit:
             break

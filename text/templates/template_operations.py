@@ -90,7 +90,7 @@ def check_method(budget: Budget, name: str, args: tuple[Any, ...]) -> None:
         budget.require(budget.size_of(items) + count * size_of(separator))
     elif name in _SPLITTERS and len(args[0]) > _MAX_ITEMS:
         text, *separators = args
-        known = [part for part in separators if isinstance(part, str) and part]
+        known = [separator for separator in separators if isinstance(separator, str) and separator]
         count = sum(map(text.count, known or _BLANKS))
         budget.require(size_of(text) + count * ITEM_BYTES)
 

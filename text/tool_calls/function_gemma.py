@@ -181,8 +181,8 @@ class _Values:
     def _reference(self, path: str) -> str:
         if path not in self._references:
             target: Any = self._root
-            for part in path.removeprefix("#").strip("/").split("/") if path != "#" else ():
-                target = target.get(part) if isinstance(target, dict) else None
+            for key in path.removeprefix("#").strip("/").split("/") if path != "#" else ():
+                target = target.get(key) if isinstance(target, dict) else None
             if not path.startswith("#") or target is None:
                 raise UnsupportedSchema(self._tool.name, f"$ref {path}")
             name = f"{self._prefix}_ref_{len(self._references)}"
@@ -211,13 +211,13 @@ class _Values:
         """Members in the order of the schema; optional ones may be absent."""
         members = list(self._members(properties))
         rests = [""] * (len(members) + 1)
-        for place in range(len(members) - 1, 0, -1):
-            name, member = members[place]
+        for index in range(len(members) - 1, 0, -1):
+            name, member = members[index]
             optional = "" if name in required else "?"
-            rests[place] = self._rule(f'("," {member}){optional} {rests[place + 1]}')
+            rests[index] = self._rule(f'("," {member}){optional} {rests[index + 1]}')
         choices = []
-        for place, (name, member) in enumerate(members):
-            choices.append(f"{member} {rests[place + 1]}")
+        for index, (name, member) in enumerate(members):
+            choices.append(f"{member} {rests[index + 1]}")
             if name in required:
                 break
         else:

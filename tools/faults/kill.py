@@ -66,8 +66,8 @@ class _Bakes:
         while running := processes_in(self._folder):
             assert time.monotonic() < deadline, f"{running} still run"
             time.sleep(0.01)
-        which = "the old bundle" if current == self._digest else "the new bundle"
-        print(f"killed {when}: {which}, {len(leftovers)} folders left")  # noqa: T201
+        found = "the old bundle" if current == self._digest else "the new bundle"
+        print(f"killed {when}: {found}, {len(leftovers)} folders left")  # noqa: T201
         self.bake()
 
     def _start(self) -> subprocess.Popen[str]:

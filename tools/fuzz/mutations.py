@@ -78,8 +78,8 @@ def damaged_value(value: Any, random: Random) -> Any:
             case 1 if isinstance(holder, dict):
                 holder[random.choice(("unknown", "", "../a", "rope_scaling"))] = holder[key]
             case 2:
-                other, place = random.choice(places)
-                holder[key] = copy.deepcopy(other[place])
+                other, other_key = random.choice(places)
+                holder[key] = copy.deepcopy(other[other_key])
             case _:
                 holder[key] = copy.deepcopy(random.choice(_VALUES))
     return damaged

@@ -179,7 +179,7 @@ def serve(arguments: argparse.Namespace, folder: Path, log: Path) -> subprocess.
     }
     if arguments.tls:
         options["--tls-cert"], options["--tls-key"] = certificate(folder)
-    flags = [str(part) for pair in options.items() for part in pair]
+    flags = [str(argument) for pair in options.items() for argument in pair]
     bundles = [str(arguments.base), str(arguments.other)]
     with log.open("wb") as file:
         return subprocess.Popen(

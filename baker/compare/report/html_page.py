@@ -44,7 +44,7 @@ def page(report: Report) -> str:
         summary=summary_table(report),
         passages=passages_table(report),
         figures=_figures(report),
-        worst=[(place, candidates_table(place)) for place in report.worst],
+        worst=[(position, candidates_table(position)) for position in report.worst],
         visible=visible,
     )
 

@@ -33,11 +33,11 @@ def markdown(report: Report) -> str:
         markdown_table(passages_table(report)),
         "## Largest differences" if report.worst else "",
     ]
-    for place in report.worst:
-        table = candidates_table(place)
+    for position in report.worst:
+        table = candidates_table(position)
         context = (
-            f"{escape_markdown(one_line(place.before))}**{escape_markdown(visible(place.token))}**"
-            f"{escape_markdown(one_line(place.after))}"
+            f"{escape_markdown(one_line(position.before))}**{escape_markdown(visible(position.token))}**"
+            f"{escape_markdown(one_line(position.after))}"
         )
         parts += [f"### {escape_markdown(table.title)}", context, markdown_table(table)]
     parts.append(f"Made {report.made} by Hearth {report.hearth}.")

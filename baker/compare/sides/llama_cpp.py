@@ -77,7 +77,7 @@ class LlamaCpp:
         self._api = _import()
         self._context_size = context
         self._sequences = sequences
-        self._read = 0
+        self._cached_count = 0
         self._waiting: list[int] = []
         # The callback must live as long as the library may call it.
         self._messages: list[str] = []
@@ -138,11 +138,11 @@ class LlamaCpp:
         are read in the same call, while a batch has room.
         """
         assert slot == 0, f"slot {slot}, expected 0"
-        here = self._read + len(self._waiting)
+        here = self._cached_count + len(self._waiting)
         assert start in (0, here), f"position {start}, expected 0 or {here}"
         if start == 0:
             self._api.llama_memory_clear(self._memory, True)
-            self._read = 0
+            self._cached_count = 0
             self._waiting = []
         self._waiting += tokens
         while len(self._waiting) >= _CHUNK:
@@ -158,7 +158,7 @@ class LlamaCpp:
     ) -> NDArray[np.float32]:
         """See Reader."""
         assert len(slots) == len(tokens) == 1, f"decode of {len(slots)} sequences, expected 1"
-        here = self._read + len(self._waiting)
+        here = self._cached_count + len(self._waiting)
         assert positions[0] in (0, here), f"position {positions[0]}, expected 0 or {here}"
         if positions[0] == 0:
             self.prefill(slots[0], (), 0)
@@ -176,9 +176,9 @@ class LlamaCpp:
         for start in range(0, silent, _CHUNK):
             self._submit(tokens[start : min(start + _CHUNK, silent)])
         for start in range(silent, len(tokens), _ROWS):
-            part = tokens[start : start + _ROWS]
-            self._submit(part, every=True)
-            for row in range(len(part)):
+            batch = tokens[start : start + _ROWS]
+            self._submit(batch, every=True)
+            for row in range(len(batch)):
                 yield self._logits(row)
 
     def _logits(self, row: int) -> NDArray[np.float32]:
@@ -195,9 +195,9 @@ class LlamaCpp:
         if self._api.llama_decode(self._context, batch) != 0:
             reason = self._last_message()
             raise LlamaError(
-                f"llama.cpp cannot read {len(tokens)} tokens at {self._read}: {reason}"
+                f"llama.cpp cannot read {len(tokens)} tokens at {self._cached_count}: {reason}"
             )
-        self._read += len(tokens)
+        self._cached_count += len(tokens)
 
     def tokenize(self, text: str) -> tuple[int, ...]:
         """See Vocabulary; names of special tokens in the text stay text."""

@@ -93,7 +93,7 @@ class ReaderSide:
         self.vocabulary = vocabulary
         self._reader = reader
         self._exact = exact
-        self._read: list[int] = []
+        self._cached_tokens: list[int] = []
 
     @property
     def vocab_size(self) -> int:
@@ -108,11 +108,11 @@ class ReaderSide:
     def after(self, token_ids: Sequence[int]) -> FullPrediction:
         """See Side. One decode is enough if the tokens continue those of the last call."""
         *before, last = token_ids
-        if before and before == self._read:
+        if before and before == self._cached_tokens:
             logits = self._reader.decode([SLOT], [last], [len(before)], [self._exact])[0]
         else:
             logits = read_prompt(self._reader, token_ids, exact=self._exact)
-        self._read = [*before, last]
+        self._cached_tokens = [*before, last]
         return FullPrediction(logits)
 
     def read(self, token_ids: Sequence[int], start: int) -> Iterator[FullPrediction]:
@@ -141,7 +141,7 @@ class BundleSide(ReaderSide):
         if not size:
             yield from super().read(token_ids, start)
             return
-        self._read = []  # the slot is about to hold another text
+        self._cached_tokens = []  # the slot is about to hold another text
         prefill_all_but_last(self._runtime, token_ids[:start], slot=SLOT)
         known = token_ids[:-1]
         for first in range(start - 1, len(known), size):
@@ -164,7 +164,7 @@ class LlamaSide(ReaderSide):
 
     @override
     def read(self, token_ids: Sequence[int], start: int) -> Iterator[FullPrediction]:
-        self._read = []  # the slot is about to hold another text
+        self._cached_tokens = []  # the slot is about to hold another text
         return (
             FullPrediction(logits)
             for logits in self._llama.logits_after_each(token_ids[:-1], start)
@@ -207,13 +207,13 @@ def greedy_answer(side: Side, prompt_ids: Sequence[int], steps: int) -> Iterator
 
     Raises SideError if the top token is not in the vocabulary.
     """
-    read = list(prompt_ids)
+    token_ids = list(prompt_ids)
     for _ in range(steps):
-        prediction = side.after(read)
+        prediction = side.after(token_ids)
         if prediction.greedy < 0:
             raise SideError(
-                f"{side.about.name}: after {len(read)} tokens the text of the top token is not a "
-                "single token of the vocabulary, so the answer cannot be continued"
+                f"{side.about.name}: after {len(token_ids)} tokens the text of the top token is "
+                "not a single token of the vocabulary, so the answer cannot be continued"
             )
         yield prediction
-        read.append(prediction.greedy)
+        token_ids.append(prediction.greedy)

@@ -55,10 +55,10 @@ def top_k(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     ties = ops.logical_and(ops.compare(other, element, direction="EQ"), is_earlier)
     zeros, ones = ops.full_like(element, 0.0), ops.full_like(element, 1.0)
     is_before = ops.select(ops.compare(other, element, direction="GT"), ones, zeros)
-    place = ops.reduce_sum(ops.select(ties, ones, is_before), axes=(2,))
+    rank = ops.reduce_sum(ops.select(ties, ones, is_before), axes=(2,))
     shape = (rows, count, extent)
     number = ops.iota(shape=shape, axis=1, dtype=x.dtype)
-    is_there = ops.compare(ops.broadcast(place, shape=shape, axes=(0, 2)), number, direction="EQ")
+    is_there = ops.compare(ops.broadcast(rank, shape=shape, axes=(0, 2)), number, direction="EQ")
     nothing = ops.full_like(number, 0.0)
 
     def taken(values: Tensor) -> Tensor:

@@ -70,8 +70,8 @@ def _chosen_factors(factors: Tensor, chosen: Tensor, like: Tensor) -> tuple[Tens
     """The factors (P, ...) of each row's place, (N, ...), and whether it has one, (N,)."""
     places = _per_row(chosen, like.shape[0])
     zero = ops.full_like(places, 0)
-    read = ops.gather(factors, ops.maximum(places + -1, zero), axis=0)
-    wide = read if read.dtype is like.dtype else ops.convert(read, dtype=like.dtype)
+    gathered = ops.gather(factors, ops.maximum(places + -1, zero), axis=0)
+    wide = gathered if gathered.dtype is like.dtype else ops.convert(gathered, dtype=like.dtype)
     return wide, ops.compare(places, zero, direction="GT")
 
 

@@ -31,11 +31,11 @@ class Module:
 
     def _named(self, prefix: str) -> Iterator[tuple[str, Tensor]]:
         for name, value in vars(self).items():
-            for path, part in _parts(prefix + name, value):
-                if isinstance(part, Module):
-                    yield from part._named(f"{path}.")
-                elif isinstance(part, Tensor) and isinstance(part.origin, Parameter):
-                    yield path, part
+            for path, child in _parts(prefix + name, value):
+                if isinstance(child, Module):
+                    yield from child._named(f"{path}.")
+                elif isinstance(child, Tensor) and isinstance(child.origin, Parameter):
+                    yield path, child
 
 
 def _parts(path: str, value: object) -> Iterator[tuple[str, object]]:

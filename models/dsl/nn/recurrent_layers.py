@@ -66,14 +66,14 @@ class GRU(Module):
             h0 = ops.full(shape=shape, dtype=x.dtype, value=0.0)
         last: list[Tensor] = []
         for layer in range(self.layers):
-            read = []
+            outputs = []
             for direction in self.directions:
                 begin = f.at(h0, len(last))
                 weights = self._weights(f"l{layer}{direction}")
                 states = f.gru(x, begin, weights, reverse=bool(direction), form=self.form)
-                read.append(states)
+                outputs.append(states)
                 last.append(f.at(states, 0 if direction else x.shape[0] - 1))
-            x = ops.concatenate(*read, axis=2) if len(read) > 1 else read[0]
+            x = ops.concatenate(*outputs, axis=2) if len(outputs) > 1 else outputs[0]
         y = ops.transpose(x, order=(1, 0, 2)) if self.batch_first else x
         return y, f.stack(last)
 

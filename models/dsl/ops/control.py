@@ -103,8 +103,8 @@ def _vjp(
         arrived = add(arrived, upstream)
     first = attrs["steps"] - 1 if reverse else 0
     results: list[Tensor | None] = [_row(state_gradients, first)]
-    for place, tensor in enumerate(inputs[1:], 1):
-        summed = place > count
+    for index, tensor in enumerate(inputs[1:], 1):
+        summed = index > count
         shape = tensor.shape if summed else tensor.shape[1:]
         results.append(
             scan(
@@ -112,7 +112,7 @@ def _vjp(
                 states,
                 arrived,
                 *inputs[1:],
-                body=_input_gradient(attrs["body"], place, summed=summed),
+                body=_input_gradient(attrs["body"], index, summed=summed),
                 sequences=2 + count,
                 steps=attrs["steps"],
                 reverse=reverse,
@@ -134,24 +134,24 @@ def _state_gradient(attrs: Attrs, stacked: bool) -> Callable[..., Tensor]:
     return step
 
 
-def _input_gradient(body: Callable[..., Tensor], place: int, *, summed: bool) -> Callable[..., Any]:
+def _input_gradient(body: Callable[..., Tensor], index: int, *, summed: bool) -> Callable[..., Any]:
     """(sum so far, state before a step, gradient at the state after, ...) -> that of an input."""
 
     def step(before: Tensor, state: Tensor, arrived: Tensor, *others: Tensor) -> Tensor:
-        gradient = _pulled(body, arrived, (state, *others), place)
+        gradient = _pulled(body, arrived, (state, *others), index)
         return add(before, gradient) if summed else gradient
 
     return step
 
 
 def _pulled(
-    body: Callable[..., Tensor], arrived: Tensor, inputs: tuple[Tensor, ...], place: int
+    body: Callable[..., Tensor], arrived: Tensor, inputs: tuple[Tensor, ...], index: int
 ) -> Tensor:
     """The gradient of one of a body's inputs, for the gradient of its result."""
     from hearthd.models.dsl.gradient import gradients  # it is made of ops: a cycle
 
     graph = make_graph("the body of scan", inputs, (body(*inputs),), {}, {})
-    return gradients(graph, (arrived,), (inputs[place],))[0]
+    return gradients(graph, (arrived,), (inputs[index],))[0]
 
 
 def _before(initial: Tensor, states: Tensor, *, reverse: bool) -> Tensor:

@@ -36,9 +36,9 @@ def _one_per_axis(x: Tensor, keys: tuple[Any, ...]) -> list[Any]:
         raise TypeRuleError("expected at most one `...`")
     if count > x.type.rank:
         raise TypeRuleError(f"expected at most {x.type.rank} indices, got {count}")
-    place = places[0] if places else len(keys)
+    position = places[0] if places else len(keys)
     full_slices = [slice(None)] * (x.type.rank - count)
-    return [*keys[:place], *full_slices, *keys[place + 1 :]]
+    return [*keys[:position], *full_slices, *keys[position + 1 :]]
 
 
 def _chosen(x: Tensor, keys: list[Any]) -> Tensor:

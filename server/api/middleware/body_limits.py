@@ -165,9 +165,9 @@ class _Body:
         finally:
             timer.cancel()
             self._patience -= loop.time() - began
-        part = message.get("body", b"")
-        self._size += len(part)
-        self._needed += estimated_memory(part)
+        chunk = message.get("body", b"")
+        self._size += len(chunk)
+        self._needed += estimated_memory(chunk)
         self._is_whole = not message.get("more_body")
         if self._size > self._max_bytes:
             raise HTTPException(413, self.too_long, _CLOSE)
@@ -187,7 +187,7 @@ class _Body:
         self.taken += missing
 
 
-def estimated_memory(part: bytes) -> int:
+def estimated_memory(chunk: bytes) -> int:
     """The memory that a part of a JSON body takes once it is parsed, in bytes, as an estimate."""
-    values = sum(map(part.count, (b",", b":", b"[", b"{")))
-    return _BYTES_PER_BYTE * len(part) + _BYTES_PER_VALUE * values
+    values = sum(map(chunk.count, (b",", b":", b"[", b"{")))
+    return _BYTES_PER_BYTE * len(chunk) + _BYTES_PER_VALUE * values

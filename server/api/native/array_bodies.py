@@ -139,13 +139,13 @@ def _named_inputs(header: str | None, function: FunctionSpec) -> Iterator[ArrayS
     """The inputs named in a header, in its order."""
     specs = {spec.name: spec for spec in function.inputs}
     remaining = dict(specs)
-    for part in (header or "").split(","):
-        name, _, shape = part.strip().partition("=")
+    for entry in (header or "").split(","):
+        name, _, shape = entry.strip().partition("=")
         spec = remaining.pop(name, None)
         if spec is None or shape != _shape(spec):
             raise InvalidRequest(
                 field=INPUTS,
-                got=None if header is None else shown(part.strip()),
+                got=None if header is None else shown(entry.strip()),
                 expected=f"the inputs in the body with their shapes, of {_shapes(specs.values())}",
             )
         yield spec
@@ -161,9 +161,9 @@ def _call(function: FunctionSpec, arrays: dict[str, NDArray[np.float32]]) -> Cal
             continue
         finite = np.isfinite(arrays[spec.name])
         if not finite.all():
-            place = tuple(int(i) for i in np.argwhere(~finite)[0])
-            got = shown(float(arrays[spec.name][place]))
-            at = "".join(f"[{i}]" for i in place)
+            index = tuple(int(i) for i in np.argwhere(~finite)[0])
+            got = shown(float(arrays[spec.name][index]))
+            at = "".join(f"[{i}]" for i in index)
             raise InvalidRequest(field=field + at, got=got, expected="a finite 32-bit number")
     return Call(function, arrays)
 

@@ -118,10 +118,10 @@ async def detokenize(body: DetokenizeRequest, request: Request) -> DetokenizeRes
         raise InvalidRequest(
             field="tokens", got=f"{len(body.tokens)} tokens", expected=f"at most {limit} tokens"
         )
-    for place, id_ in enumerate(body.tokens):
+    for index, id_ in enumerate(body.tokens):
         if not 0 <= id_ < size:
             raise InvalidRequest(
-                field=f"tokens[{place}]", got=id_, expected=f"token ids from 0 to {size - 1}"
+                field=f"tokens[{index}]", got=id_, expected=f"token ids from 0 to {size - 1}"
             )
     return DetokenizeResponse(content=service.tokenizer.decode(body.tokens, special=True))
 
@@ -146,9 +146,9 @@ def _json(tokenizer: Tokenizer, ids: Sequence[int], *, with_pieces: bool) -> Ite
     write = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     yield '{"tokens":['
     for start in range(0, len(ids), _PART):
-        part = ids[start : start + _PART]
-        pieces = ({"id": id_, "piece": _piece(tokenizer, id_)} for id_ in part)
-        yield "," * (start > 0) + write(list(pieces if with_pieces else part))[1:-1]
+        chunk = ids[start : start + _PART]
+        pieces = ({"id": id_, "piece": _piece(tokenizer, id_)} for id_ in chunk)
+        yield "," * (start > 0) + write(list(pieces if with_pieces else chunk))[1:-1]
     yield "]}"
 
 

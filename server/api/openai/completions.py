@@ -177,10 +177,10 @@ class CompletionsWriter(ChoiceWriter[CompletionsChoice, CompletionsResponse, Com
         """The prompts, with `echo`."""
         if not self._body.echo:
             return
-        for place, (_, prompt) in enumerate(prompts(self._body.prompt, "prompt")):
+        for number, (_, prompt) in enumerate(prompts(self._body.prompt, "prompt")):
             text = prompt if isinstance(prompt, str) else self._service.tokenizer.decode(prompt)
             first = _first(self._service, prompt) if self._body.scores else None
-            for index in range(place * self._n, (place + 1) * self._n):
+            for index in range(number * self._n, (number + 1) * self._n):
                 self._starts[index] = len(text)
                 yield self._chunk(
                     CompletionsChoice(index=index, text=text, logprobs=first, finish_reason=None)

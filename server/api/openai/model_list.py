@@ -113,8 +113,8 @@ async def models(
         await pool.rescan()
     data = [entry for deployment in pool for entry in _with_adapters(pool, deployment)]
     names = [entry.id for entry in data]
-    start = 0 if after_id is None else _place(names, after_id, "after_id") + 1
-    end = len(data) if before_id is None else _place(names, before_id, "before_id")
+    start = 0 if after_id is None else _index(names, after_id, "after_id") + 1
+    end = len(data) if before_id is None else _index(names, before_id, "before_id")
     shown = data[start:end]
     if limit is not None:
         shown = shown[-limit:] if before_id is not None else shown[:limit]
@@ -127,7 +127,7 @@ async def models(
     )
 
 
-def _place(names: list[str], name: str, field: str) -> int:
+def _index(names: list[str], name: str, field: str) -> int:
     if name not in names:
         raise InvalidRequest(field=field, got=name, expected=f"one of {', '.join(names)}")
     return names.index(name)

@@ -91,9 +91,9 @@ class Function:
         if len(self.members) > 1 and node is None:
             return [Function.of([member]) for member in self.members]
         ends = list(itertools.accumulate(len(member.nodes) for member in self.members))
-        place = 0 if node is None else bisect.bisect_right(ends, node)
-        rejected[self.members[place].name] = reason
-        remaining = [*self.members[:place], *self.members[place + 1 :]]
+        index = 0 if node is None else bisect.bisect_right(ends, node)
+        rejected[self.members[index].name] = reason
+        remaining = [*self.members[:index], *self.members[index + 1 :]]
         return [Function.of(remaining)] if remaining else []
 
 
@@ -193,12 +193,12 @@ def _found(
     """The node and the reason of each function that the compiler rejects, by its name."""
     rejections: dict[str, tuple[int | None, str]] = {}
     lines = (folder / "module.mlir").read_text(encoding="utf-8").splitlines()
-    for place in re.finditer(r"module\.mlir:(\d+):\d+: error: (.*)", message):
-        before = lines[: int(place[1])]
+    for error in re.finditer(r"module\.mlir:(\d+):\d+: error: (.*)", message):
+        before = lines[: int(error[1])]
         headers = re.findall(r"func\.func public @(\w+)\(", "\n".join(before))
         node = re.match(r"    %v(\d+)", before[-1])
         if headers:
-            rejections.setdefault(headers[-1], (int(node[1]) if node else None, place[2][:120]))
+            rejections.setdefault(headers[-1], (int(node[1]) if node else None, error[2][:120]))
     if rejections:
         return rejections
     if len(functions) == 1:

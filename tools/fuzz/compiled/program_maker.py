@@ -83,21 +83,21 @@ class Maker:
             return places[-1] if self.random.random() < 0.7 else self.random.choice(places)
         return self.input(self.shape(self.random.randint(minimum, max(minimum, min(maximum, 4)))))
 
-    def like(self, place: int) -> int:
+    def like(self, index: int) -> int:
         """A tensor of the same type: another one, the same one, or a new one."""
-        type_ = self.tensors[place].type
+        type_ = self.tensors[index].type
         same = [i for i, tensor in enumerate(self.tensors) if tensor.type == type_]
         if self.random.random() < 0.5:
             return self.random.choice(same)
         return self.input(type_.shape, type_.dtype.label)
 
-    def float_like(self, place: int, *shape: int) -> int:
+    def float_like(self, index: int, *shape: int) -> int:
         """An input of the same dtype."""
-        return self.input(shape, self.tensors[place].dtype.label)
+        return self.input(shape, self.tensors[index].dtype.label)
 
-    def axis(self, place: int) -> int:
-        return self.random.randrange(self.tensors[place].type.rank)
+    def axis(self, index: int) -> int:
+        return self.random.randrange(self.tensors[index].type.rank)
 
-    def axes(self, place: int) -> list[int]:
-        rank = self.tensors[place].type.rank
+    def axes(self, index: int) -> list[int]:
+        rank = self.tensors[index].type.rank
         return sorted(self.random.sample(range(rank), self.random.randint(1, rank)))

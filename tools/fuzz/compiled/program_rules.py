@@ -83,8 +83,8 @@ def _select(maker: Maker) -> bool:
         mask = maker.random.choice(masks)
     elif shape and maker.random.random() < 0.5:
         axis = maker.axis(x)
-        part = maker.input((shape[axis],), "bool")
-        if not maker.add("broadcast", part, shape=list(shape), axes=[axis]):
+        row_mask = maker.input((shape[axis],), "bool")
+        if not maker.add("broadcast", row_mask, shape=list(shape), axes=[axis]):
             return False
         mask = len(maker.steps) - 1
     else:

@@ -243,10 +243,10 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield _kept(program, i, Step("input", (), attrs))
 
 
-def _kept(program: Program, place: int, step: Step) -> Program:
+def _kept(program: Program, index: int, step: Step) -> Program:
     """The program with one step replaced, and without what nothing reads then."""
     results = results_of(program)
-    steps = (*program.steps[:place], step, *program.steps[place + 1 :])
+    steps = (*program.steps[:index], step, *program.steps[index + 1 :])
     return _pruned(dataclasses.replace(program, steps=steps), results)
 
 

@@ -136,8 +136,8 @@ def _differentiated(program: Program, inputs: Sequence[Tensor]) -> tuple[Tensor,
 
 def results_of(program: Program) -> list[int]:
     """The places of the steps that no step reads."""
-    read = {i for step in program.steps for i in step.reads}
-    return [i for i in range(len(program.steps)) if i not in read]
+    sources = {i for step in program.steps for i in step.reads}
+    return [i for i in range(len(program.steps)) if i not in sources]
 
 
 def _tensors(program: Program) -> tuple[list[Tensor], tuple[Tensor, ...]]:

@@ -43,8 +43,8 @@ class Findings:
 
     def add(self, data: bytes, victim: coverage_inputs.Victim, error: BaseException) -> None:
         """Write an input and the traceback of its error, if no other input had this one."""
-        place = "".join(traceback.format_tb(error.__traceback__)[-2:]) + type(error).__name__
-        name = hashlib.sha1(place.encode()).hexdigest()[:12]
+        origin = "".join(traceback.format_tb(error.__traceback__)[-2:]) + type(error).__name__
+        name = hashlib.sha1(origin.encode()).hexdigest()[:12]
         if name in self._seen:
             return
         self._seen.add(name)
