@@ -11,6 +11,8 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.patience import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -23,7 +25,6 @@ FLAGS = (
     "--disable-background-networking --disable-component-update --disable-sync "
     "--disable-dev-shm-usage --hide-scrollbars --ignore-certificate-errors"
 )
-PATIENCE = 30  # seconds until something that should come counts as missing
 
 
 class Page:

@@ -373,9 +373,7 @@ def _scatter(node: Tensor, values: Any, errors: Any, attrs: Any) -> Bounded:
     value = op.evaluate(values, attrs)
     error = op.evaluate((errors[0], values[1], errors[2]), attrs)
     if attrs["combine"] == "add" and node.dtype.is_float:
-        finite = [
-            np.where(np.isfinite(array), np.abs(array), 0.0) for array in (values[0], values[2])
-        ]
+        finite = [np.where(np.isfinite(x), np.abs(x), 0.0) for x in (values[0], values[2])]
         size = op.evaluate((finite[0], values[1], finite[1]), attrs)
         error = error + values[1].size * unit(node.dtype) * size
         return _sum_in_range(value, error, size, node)
@@ -398,6 +396,4 @@ def _scan(node: Tensor, values: Any, errors: Any, _: Any) -> Bounded:
     if not loop.stacked:
         return state
     every = [states[step] for step in range(loop.steps)]
-    return Bounded(
-        np.stack([array.value for array in every]), np.stack([array.error for array in every])
-    )
+    return Bounded(np.stack([x.value for x in every]), np.stack([x.error for x in every]))
