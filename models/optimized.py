@@ -6,6 +6,7 @@ LoRA adapters are added, and what has a C kernel of its own is replaced by it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,25 @@ from hearthd.models.lora.places import PlaceRewriter, Places
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from hearthd.models.dsl.rewrite import Refused
     from hearthd.models.dsl.storage import Storage
+
+
+_LAYER = re.compile(r"layers\.(\d+)\.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfused:
+    """Parts of a graph that a rule left as they are, because the kernel does not take them.
+
+    reason  the kernel's
+    count   how many
+    layers  in which layers, ascending; empty if the names of weights do not tell them
+    """
+
+    reason: str
+    count: int
+    layers: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +52,14 @@ class Optimized:
     graphs   in the order of those that were given
     weights  what they read, in the order of the model's parameters
     counts   for each graph, how often a rule was applied, by its name
-    unsupported  for each graph, the reason and the number of what a rule left as it is, by its name
+    unfused  for each graph, what a rule left as it is, by its name
     adapters the places for LoRA adapters
     """
 
     graphs: tuple[Graph, ...]
     weights: tuple[Weight, ...]
     counts: tuple[Mapping[str, int], ...]
-    unsupported: tuple[Mapping[str, tuple[str, int]], ...]
+    unfused: tuple[Mapping[str, Unfused], ...]
     adapters: AdapterPlaces = NO_PLACES
 
 
@@ -76,19 +95,42 @@ def optimized(
         stacked = [(rewriter.rewritten(graph), count) for graph, count in stacked]
         adapters = rewriter.result()
     store_matrices([graph for graph, _ in stacked], weights, storage_of)
-    done, counts, unsupported = [], [], []
+    done, counts, unfused = [], [], []
     for graph, count in stacked:
         graph, stored = stored_graph(graph, weights, activation_bits)
         graph = with_merged_slices(graph)
         rewrite = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
+        unfused.append(_unfused(graph, rewrite.unsupported))
         graph, adapted = with_adapted_products(rewrite.graph, weights.parameters())
         done.append(deduplicated(inlined(graph)))
         counts.append(count + stored + rewrite.counts + adapted)
-        unsupported.append(rewrite.unsupported)
     return Optimized(
         graphs=tuple(done),
         weights=weights.read_by(done),
         counts=tuple(counts),
-        unsupported=tuple(unsupported),
+        unfused=tuple(unfused),
         adapters=adapters,
     )
+
+
+def _unfused(graph: Graph, unsupported: Mapping[str, Refused]) -> Mapping[str, Unfused]:
+    """What rules left, by their names. A node is in the layer whose weights were read last."""
+    of_weight = {
+        id(tensor): int(match[1])
+        for name, tensor in graph.parameters.items()
+        if (match := _LAYER.match(name))
+    }
+    layers: dict[int, int] = {}
+    layer: int | None = None
+    for node in graph.nodes:
+        layer = next((of_weight[id(x)] for x in node.inputs if id(x) in of_weight), layer)
+        if layer is not None:
+            layers[id(node)] = layer
+    return {
+        name: Unfused(
+            reason=refused.reason,
+            count=len(refused.nodes),
+            layers=tuple(sorted({layers[id(x)] for x in refused.nodes if id(x) in layers})),
+        )
+        for name, refused in unsupported.items()
+    }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.storage import Storage
     from hearthd.models.dsl.stored_weights import Weight
     from hearthd.models.dsl.types import TensorType
+    from hearthd.models.optimized import Unfused
     from hearthd.models.precision import KvCache
 
 
@@ -153,7 +154,7 @@ class Program:
     """A language model's entry points (the ABI is in bundle), caches of a slot, and weights.
 
     fusions   by entry point, how often each rule of models/optimized.py was applied
-    unfused   by entry point, the reason and the number of what a rule left as it is, by its name
+    unfused   by entry point, what a rule left as it is, by its name
     adapters  the places for LoRA adapters
     """
 
@@ -163,7 +164,7 @@ class Program:
     entry_points: tuple[tuple[EntryPoint, Graph], ...]
     weights: tuple[Weight, ...]
     fusions: Mapping[str, Mapping[str, int]]
-    unfused: Mapping[str, Mapping[str, tuple[str, int]]]
+    unfused: Mapping[str, Mapping[str, Unfused]]
     adapters: AdapterPlaces = NO_PLACES
 
     @property

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hearthd.bundle import Compiler, FileRecord, KernelBuild, Target, TriedPrecision
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.dsl.stored_weights import Weight
+    from hearthd.models.optimized import Unfused
     from hearthd.runtime.self_test import Verdict
 
 _MODULE = "hearth"
@@ -169,19 +170,30 @@ def statistics(
     }
 
 
-def unfused_texts(unfused: Mapping[str, Mapping[str, tuple[str, int]]]) -> Iterator[str]:
+def unfused_texts(unfused: Mapping[str, Mapping[str, Unfused]]) -> Iterator[str]:
     """A line for each fusion whose kernel does not take a part of the program, which is slower.
 
-    `unfused` has the reason and the number of such parts by entry point and by fusion.
+    `unfused` has such parts by entry point and by fusion.
     """
     for fusion in dict.fromkeys(name for refused in unfused.values() for name in refused):
         points = [point for point, refused in unfused.items() if fusion in refused]
-        reason, count = unfused[points[-1]][fusion]
-        expected = reason.rpartition("): ")[2]
+        refused = unfused[points[-1]][fusion]
+        layers = f", layers {_ranges(refused.layers)}" if refused.layers else ""
         yield (
-            f"not fused: {fusion} x{count} in {points[-1]}, one of {len(points)} such entry "
-            f"points: {expected}"
+            f"not fused: {fusion} x{refused.count} in {points[-1]}{layers}, one of {len(points)} "
+            f"such entry points: {refused.reason.rpartition('): ')[2]}"
         )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers, such as "0-3, 5"."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][-1] == number - 1:
+            ranges[-1].append(number)
+        else:
+            ranges.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ranges)
 
 
 def provenance(record: BakeRecord, source: WeightSource, compiled: CompiledProgram) -> Provenance:

@@ -107,8 +107,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         weights=result.weights,
         fusions={point.name: counts for point, counts in zip(points, result.counts, strict=True)},
         unfused={
-            point.name: unsupported
-            for point, unsupported in zip(points, result.unsupported, strict=True)
+            point.name: unfused for point, unfused in zip(points, result.unfused, strict=True)
         },
         adapters=result.adapters,
     )

@@ -154,17 +154,24 @@ def _ranges(
     return tensor, (0, rows), (0, columns)
 
 
+class Refused(NamedTuple):
+    """Matches that a rule did not replace: why, and the last node of each."""
+
+    reason: str
+    nodes: list[Tensor]
+
+
 class Rewrite(NamedTuple):
     """What rules did to a graph.
 
     graph        after the rules
     counts       how often each rule was applied, by its name
-    unsupported  matches that a rule did not replace: the reason and the number, by its name
+    unsupported  matches that a rule did not replace, by its name
     """
 
     graph: Graph
     counts: Counter[str]
-    unsupported: dict[str, tuple[str, int]]
+    unsupported: dict[str, Refused]
 
 
 def rewritten(
@@ -179,7 +186,7 @@ def rewritten(
     readers = readers_of(graph)
     owners: dict[int, _Match] = {}
     counts: Counter[str] = Counter()
-    unsupported: dict[str, tuple[str, int]] = {}
+    unsupported: dict[str, Refused] = {}
     applied: dict[Op | None, list[Tensor]] = defaultdict(list)
     for tensor in graph.nodes:
         applied[op_of(tensor)].append(tensor)
@@ -191,8 +198,7 @@ def rewritten(
                     continue
                 _check(match, tensor)
             except Unsupported as error:
-                reason, count = unsupported.get(rule.name, (str(error), 0))
-                unsupported[rule.name] = (reason, count + 1)
+                unsupported.setdefault(rule.name, Refused(str(error), [])).nodes.append(tensor)
             else:
                 counts[rule.name] += 1
                 owners |= {id(node): match for node in match.nodes.values()}

@@ -181,8 +181,8 @@ def stored_graph(
     a storage does not have.
     """
     rewrite = rewritten(graph, _rules(weights, activation_bits), weights.parameters())
-    for reason, _ in rewrite.unsupported.values():
-        raise TypeRuleError(reason)
+    for refused in rewrite.unsupported.values():
+        raise TypeRuleError(refused.reason)
     return rewrite.graph, rewrite.counts
 
 

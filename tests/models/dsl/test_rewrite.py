@@ -12,7 +12,7 @@ from hearthd.models.dsl.rewrite import Rule, node, rewritten, variables
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
-from hearthd.models.optimized import optimized
+from hearthd.models.optimized import Unfused, optimized
 from tests.models.test_optimized import LAYERS, OPTIONS, program_of
 
 
@@ -20,13 +20,30 @@ def test_what_a_kernel_does_not_take_is_reported_with_the_reason() -> None:
     """The attention of Gemma 2 has a soft cap, which the kernel does not have."""
     program = program_of("gemma2", OPTIONS)
     assert "cached_attention" not in program.fusions["decode_1"]
-    reason, count = program.unfused["decode_1"]["cached_attention"]
-    assert count == LAYERS
-    assert reason.endswith("expected no soft cap of scores")
+    unfused = program.unfused["decode_1"]["cached_attention"]
+    assert (unfused.count, unfused.layers) == (LAYERS, tuple(range(LAYERS)))
+    assert unfused.reason.endswith("expected no soft cap of scores")
     (text,) = unfused_texts(program.unfused)
-    points = len(program.entry_points)
+    where = f"layers 0-{LAYERS - 1}, one of {len(program.entry_points)} such entry points"
     assert text.startswith("not fused: cached_attention x")
-    assert text.endswith(f"one of {points} such entry points: expected no soft cap of scores")
+    assert text.endswith(f", {where}: expected no soft cap of scores")
+
+
+def test_only_the_layers_that_a_kernel_does_not_take_are_named() -> None:
+    """Of LFM2's layers, the first one has a convolution, whose state is not keys in f16."""
+    (unfused,) = program_of("lfm2", OPTIONS).unfused["decode_1"].values()
+    assert unfused.layers == (0,)
+
+
+@pytest.mark.parametrize(
+    ("layers", "text"),
+    [((), ""), ((3,), ", layers 3"), ((0, 1, 2, 5, 7, 8), ", layers 0-2, 5, 7-8")],
+)
+def test_layers_are_listed_in_ranges(layers: tuple[int, ...], text: str) -> None:
+    unfused = Unfused(reason="rope(): expected less", count=9, layers=layers)
+    assert list(unfused_texts({"decode_1": {"rope": unfused}})) == [
+        f"not fused: rope x9 in decode_1{text}, one of 1 such entry points: expected less"
+    ]
 
 
 def test_nothing_is_reported_where_kernels_take_everything() -> None:
