@@ -1,4 +1,4 @@
-"""The places that a program has for LoRA adapters: see baker/cli.py, `--adapters`.
+"""The places that a program has for LoRA adapters: `--adapters` of a bake.
 
 The factors of all places are arguments of the entry points that compute adapters. In shape comments
 `P` is places, `R` the largest rank of an adapter, `K` the columns of a matrix, `T` the terms of all

@@ -20,9 +20,9 @@ that padding leaves in the caches are never used. The last token of a prompt is 
 which returns the logits after it.
 
 A prefill_rows reads as the prefill of its size does, but where a token is -1 the first layer reads
-the row of that position in place of the token's embedding. A row is what the model's own embedding
-is after it was scaled, where a model scales it; it gives the bits that its token gives. A model
-with an embedding for each layer takes those of token 0 there. A bundle has one for each prefill, or
+the row of that position instead of a token's embedding, after any scaling by the model. A row that
+equals the embedding of a token gives the bits of the token. In a model with an embedding for each
+layer, the layers read those of token 0 at such a position. A bundle has one for each prefill, or
 none.
 
 A verify reads T tokens as T decodes at positions start, start + 1, ... do, and returns their

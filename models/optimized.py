@@ -51,7 +51,7 @@ class Optimized:
 
     graphs   in the order of those that were given
     weights  what they read, in the order of the model's parameters
-    counts   for each graph, how often a rule was applied, by its name
+    counts   for each graph, how often each rewrite was applied, by its name
     unfused  for each graph, what a rule left as it is, by its name
     adapters the places for LoRA adapters
     """

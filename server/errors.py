@@ -4,16 +4,16 @@ The classes say nothing about HTTP: server/api/http_errors.py maps them to statu
 
 RequestError               also those of text/errors.py
  +- ModelNotFound          the server has no model of this name
- +- Unavailable            the server accepts no requests now
+ +- Unavailable            the request cannot be answered now
  |   +- Starting           the self-test is still running
  |   +- SelfTestFailed     the model's results differ from the golden values
  |   +- Draining           the server is shutting down
  |   +- EngineStopped      the engine thread has ended
  |   +- NotLoaded          the model's bundle cannot be loaded
- |   +- NoSlotFree         every slot is busy, and the client asked to be told
+ |   +- NoSlotFree         every slot is busy, and the request has `fail_on_no_slot`
  +- QueueFull              too many requests are waiting
  +- GenerationFailed       a step of the model failed during this request
- +- NotReloaded            a new bundle was rejected; the server continues with the current one
+ +- NotReloaded            a reload was rejected; the server continues with its current models
  +- RulesFailed            the request's grammar or biases allow no next token
  +- ClientDisconnected     the client disconnected before its answer was complete
 """

@@ -1,4 +1,4 @@
-"""How long a test waits for what must come. Limits that a test is about are not these."""
+"""How long tests wait for what must come. A test of a timeout has one of its own."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ Scalar = str | int | float | bool | None
 def prompt_too_long(size: str, limit: int) -> str:
     """The message for every prompt that is too long, with a size such as "9 tokens".
 
-    Clients search it for Anthropic's words and llama-server's, and shorten the conversation.
+    It has the words of Anthropic and of llama-server, which clients look for to shorten a
+    conversation.
     """
     return (
         f"prompt is too long: {size} > {limit} maximum: the prompt exceeds the available context "
@@ -45,7 +46,7 @@ class InvalidRequest(RequestError):
 
 
 class ContextExceeded(InvalidRequest):
-    """A prompt has `tokens` tokens, more than `limit` of the context's `context` positions."""
+    """A prompt has `tokens` tokens; a context of `context` positions takes `limit` at most."""
 
     def __init__(self, *, field: str, tokens: int, limit: int, context: int) -> None:
         super().__init__(field=field, got=f"{tokens} tokens", expected=f"at most {limit} tokens")

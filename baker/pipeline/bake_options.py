@@ -1,7 +1,8 @@
 """The options of a bake: one schema, from which the flags of `hearth bake` are derived.
 
-The provenance of a bundle records them, and `hearth reproduce` reads them from there. An option
-that is None was not given: its value comes from configs/ or from the weights.
+The provenance of a bundle records those that decide its content, and `hearth reproduce` reads them
+from there. An option that is None was not given: its value comes from configs/, the weights, or the
+precision.
 """
 
 from collections.abc import Iterator, Mapping

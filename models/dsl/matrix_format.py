@@ -32,7 +32,7 @@ ROWS = 16
 GROUP = 32
 QUAD = 4
 QUADS = GROUP // QUAD
-LANES = ROWS * QUAD
+QUAD_BYTES = ROWS * QUAD
 
 # ggml's kvalues_iq4nl (ggml-common.h): the values of IQ4_NL and IQ4_XS.
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -51,7 +51,7 @@ class Plane:
 class Split:
     """A matrix as the sum of two, of which the first one alone is an approximation.
 
-    upper  the format of the upper bits; the bits below count as their mean
+    upper  the format of the upper bits; half of their range stands for the bits below
     lower  the format of the lower bits
     step   the product with the lower bits is multiplied by it before it is added
     """
@@ -69,12 +69,12 @@ class MatrixFormat:
 
     name     of the format
     planes   the arrays of bits, in their order in a bundle
-    columns  that share a scale: 32 or 16
+    columns  how many columns share a scale: 32 or 16
     minimum  whether each group has a minimum
     signed   whether integers are signed
     zero     the integer that stands for 0
-    steps    of an integer that equal its scale
-    values   the values that integers of 4 bits number, each in -127 to 127
+    steps    how many steps of an integer equal one scale: 1, or 16 for 12 bits
+    values   the sixteen values that integers of 4 bits index, each in -127 to 127
     split    the formats of its parts, if logits can be computed from the upper one
     table    the format of an embedding table or an output head; None: this one
     """
@@ -103,12 +103,12 @@ class MatrixFormat:
 
     @property
     def operand_bits(self) -> int:
-        """The bits of what products multiply: of an integer, or of the value that it numbers."""
+        """The bits of what products multiply: of an integer, or of the value that it indexes."""
         return 8 if self.values else self.bits
 
     @property
     def missing(self) -> int:
-        """The mean of the bits below the lowest plane, which no plane has; 0 if there are none."""
+        """Half of the range of the bits that no plane has, below the lowest one; 0 if none are."""
         start = min(plane.start for plane in self.planes)
         return 1 << start >> 1
 
@@ -118,7 +118,10 @@ class MatrixFormat:
         return self.name.replace("-", "_")
 
     def arrays(self, rows: int, columns: int) -> dict[str, TensorType]:
-        """The stored arrays of a matrix by name; raises TypeRuleError for odd sizes."""
+        """The stored arrays of a matrix by name.
+
+        Raises TypeRuleError unless the rows are a multiple of 16, and the columns of 32.
+        """
         if rows % ROWS or columns % GROUP:
             raise TypeRuleError(
                 f"a matrix in groups has a multiple of {ROWS} rows and of {GROUP} columns, "
@@ -126,7 +129,7 @@ class MatrixFormat:
             )
         blocks, groups = rows // ROWS, columns // GROUP
         arrays = {
-            plane.name: TensorType((blocks, groups, plane.bits, LANES), DType.I8)
+            plane.name: TensorType((blocks, groups, plane.bits, QUAD_BYTES), DType.I8)
             for plane in self.planes
         }
         arrays["scale"] = TensorType((blocks, columns // self.columns, ROWS), DType.F16)
@@ -160,7 +163,7 @@ def pack(
     stored, *_ = matrix_format.arrays(*integers.shape).values()
     blocks, groups = stored.shape[:2]
     quads = integers.reshape(blocks, ROWS, groups, QUADS, QUAD).transpose(0, 2, 3, 1, 4)
-    unsigned = quads.reshape(blocks, groups, QUADS, LANES).view(f"u{integers.itemsize}")
+    unsigned = quads.reshape(blocks, groups, QUADS, QUAD_BYTES).view(f"u{integers.itemsize}")
     arrays: list[NDArray[np.int8] | NDArray[np.float16]] = []
     for plane in matrix_format.planes:
         bits = (unsigned >> plane.start & ((1 << plane.bits) - 1)).astype(np.uint8)
@@ -178,7 +181,7 @@ def _packed(quads: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
         low, high = np.split(quads, 2, axis=2)
         return (low | high << 4).view(np.int8)
     in_byte = 8 // bits
-    planes = quads.reshape(*quads.shape[:2], bits, in_byte, LANES)
+    planes = quads.reshape(*quads.shape[:2], bits, in_byte, QUAD_BYTES)
     starts = (np.arange(in_byte, dtype=np.uint8) * bits)[:, np.newaxis]
     packed: NDArray[np.uint8] = np.bitwise_or.reduce(planes << starts, axis=3)
     return packed.view(np.int8)

@@ -1,14 +1,14 @@
 """A prompt: a sequence of segments, each of which is token ids or rows of embeddings.
 
-An image or a sound becomes rows: a model of its own computes them, and the language model reads
-them in the place of the embeddings of tokens. Here they are numbers with a digest of their source.
+Rows of embeddings are for images and audio, which no architecture has yet. The first layer reads
+them instead of the embeddings of tokens. Here they are arrays with a digest of their source.
 """
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 _DIGEST_BYTES = 32
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class EmbeddingRows:
     """A segment whose positions have no token: the first layer reads `rows`, f32 (n, E).
 
-    rows    hidden states as the model's own embeddings are, after they were scaled; read-only
-    digest  32 bytes that identify what the rows were computed from; equal digests mean equal rows
+    rows    inputs of the first layer, scaled as the model scales its embeddings; read-only
+    digest  32 bytes that identify the source of the rows, such as an image
     offset  of the first row in what the digest identifies
     """
 
-    rows: NDArray[np.float32] = field(compare=False)
+    rows: NDArray[np.float32]
     digest: bytes
     offset: int = 0
 
@@ -122,7 +122,7 @@ class Prompt:
 
     @property
     def content(self) -> bytes:
-        """What decides the cache rows: the tokens, and the identities of the rows.
+        """The key of the cache rows: the tokens, and the identities of the embedding rows.
 
         Prompts of equal content are equal: only one with rows has negative integers in it, and its
         last 32 bytes are a digest.

@@ -1,13 +1,14 @@
-"""Faults of the compiler, and how programs are written so that they do not meet them.
+"""Faults of the compiler, and how programs are written so that they avoid them.
 
-A fault has one function, with the name of its report in docs/iree-reports, which has a program that
-shows it; `large_vector_sizes` has no small program yet. tests/models/dsl/test_iree_faults.py
-compiles each report, and fails when the compiler is mended: then the function can go.
+Each fault that programs avoid has one function, with the name of its report in
+docs/iree-reports.md; docs/iree-reports/NAME.mlir shows the fault, but `large_vector_sizes` has no
+small program yet. The nightly tests of tests/models/dsl/test_iree_faults.py compile each report,
+and fail when the compiler is mended: then the function can go.
 
 Most faults are avoided by a barrier: the compiler fuses nothing across it. `barriers` asks the
-functions in `products` and `moves` which operands and results need one. Those in `updates`,
-`powers`, `merged_axes` and `forms` write an op or a tensor in another way, and those in `gradients`
-find barriers of gradients.
+functions in `products` and `moves` which operands and results need one; `updated_argument` finds
+results of a function, and `gradients` those of gradients. The others in `updates`, and those in
+`powers`, `merged_axes` and `forms`, write an op or a tensor in another way.
 """
 
 # The version that has these faults.

@@ -1,24 +1,26 @@
 // Sixteen rows of weights times one row of int8 activations, four columns at a time.
 //
-// Only this folder and tiles.h have intrinsics. Sums are exact in i32, so every instruction set
-// gives the same integers. There are two contracts, which product.h uses:
+// Only this folder and product/tiles.h compute with intrinsics. Sums are exact in i32, so every
+// instruction set gives the same integers. Each has DOT_OFFSET and dot_quad, which
+// lora/adapter_terms.h uses, and one of two contracts with product.h. x are the int8 activations of
+// a group: part p begins at x + p * GROUP.
 //
 // 1. x86 and plain C: a group's quads are unpacked to registers first (matrix.h).
 //      dot_quad(sums, quad, x)                       weights are -128 to 127; sums start at
 //                                                    -DOT_OFFSET times the sum of the activations
 //      dot_small(sums, parts, quads, count, x, bits) weights of 2 to 6 bits, 0 to 63: `count` quads
 //                                                    times each of `parts` parts of x
-// 2. ARM, which has too few registers for a group: DOT_RUNS is defined, and a Run says where quads
-//    are: stored as 4, 5 or 8 bits, which are unpacked as they are multiplied, or unpacked before.
+// 2. ARM, which has too few registers for a group: DOT_RUNS is defined, and a Run points to quads:
+//    stored ones of 4, 5 or 8 bits, which are unpacked while they are multiplied, or unpacked ones.
 //      dot_run(dots, parts, run, x, starts)          each part's sums, from starts[part] on
-//      dot_low(dots, parts, run, x, starts)          the same of the lower four bits of 12
+//      dot_low(dots, parts, run, x, starts)          the same for the lower four bits of 12
 //      dot_wide(dots, parts, integers, group, x, starts)  a group of 12 bits
 #ifndef HEARTH_DOT_H
 #define HEARTH_DOT_H
 
 #include "product/matrix.h"
 
-// The parts of int8 of an activation: a kernel is compiled for 16 bits or for 8.
+// The int8 parts of a rounded activation: two for 16 bits, one for 8 bits.
 #ifndef ACTIVATION_BITS
 #define ACTIVATION_BITS 16
 #endif

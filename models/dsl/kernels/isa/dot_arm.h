@@ -10,7 +10,6 @@
 #include "product/matrix.h"
 
 #define DOT_OFFSET 0
-#define dot_small dot_quad
 
 // Loops are unrolled before anything else is done to them, so that nothing but sums stays of them.
 #define UNROLL _Pragma("clang loop unroll(full)")

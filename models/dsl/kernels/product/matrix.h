@@ -36,10 +36,10 @@ typedef struct {
     int start, bits;
 } Plane;
 
-// The integers of a matrix have the bits of one plane or two, and the bits `missing`, which are in
-// none: the middle of what they may be. Products take them with `bits` bits: up to 7, they are
-// unsigned; 8 are signed; of 12, which are signed, the second plane has the upper eight. Integers
-// of four bits may number `values`, sixteen of 8 bits.
+// The bits of an integer are stored in one plane or two; `missing` stands for those that are not:
+// half of their range. Products read integers of `bits` bits: 2 to 6 are unsigned, 8 and 12 are
+// signed; of 12, the second plane has the upper eight. If there are `values`, sixteen signed bytes,
+// an integer of four bits is an index into them, and `bits` is 8.
 typedef struct {
     int bits;
     Plane planes[2];
@@ -49,8 +49,8 @@ typedef struct {
 } Integers;
 
 // Groups that are fetched ahead, half as many of planes of 8 bits. A mapped file has small pages,
-// at whose ends a CPU's own fetching stops; and one that multiplies many rows with a group comes
-// late to the next. Measured on Zen 4. Behind the call's last group nothing is fetched: another
+// at whose ends a CPU's own fetching stops; and a thread that multiplies many rows by one group is
+// late for the next. Measured on Zen 4. Behind the call's last group nothing is fetched: another
 // thread reads it.
 #if defined(__x86_64__)
 enum { AHEAD = 16 };
@@ -122,8 +122,8 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
 }
 
 // A matrix of `groups` groups a row: integers less `zero`, times a scale for every group or for
-// every half of a group (`halves`), plus a minimum for every group if there are minimums. The scale
-// of 12 bits is that of the upper eight.
+// every half of a group (`halves`), plus a minimum for every group if there are minimums. For 12
+// bits the scale is that of the upper eight.
 typedef struct {
     Integers integers;
     const _Float16 *scale, *minimum;

@@ -28,8 +28,8 @@ The modules use five words:
 
     view     a tensor that is a contiguous part of results, in another shape, or results side by
              side: nothing computes it
-    stage    kernels, and views of their results, that wait for the same number of compiled ops.
-             Nothing but kernels has to run between them
+    stage    kernels, and views of their results, that can run without a compiled op between them.
+             Its number is how often, on any path to it, a compiled op follows a kernel
     level    kernels of a stage that read only earlier levels, so they can run at the same time
     segment  consecutive levels of a stage between two boundaries that the fewest tensors cross
     address  an argument of a chain, or its results, and an offset in them
