@@ -157,7 +157,7 @@ def pack(
     """The stored arrays of integers (N, K), and of scales and minimums (N, K / columns).
 
     Integers are i16 if they have 12 bits, otherwise u8, or i8 if they are signed. Raises
-    TypeRuleError for odd sizes.
+    TypeRuleError for sizes that `arrays` rejects.
     """
     assert (minimum is not None) == matrix_format.minimum, matrix_format.name
     stored, *_ = matrix_format.arrays(*integers.shape).values()
