@@ -31,11 +31,14 @@ _FOLLOWED = ("aarch64", "int8-g32")
 # What a bundle, and what the board has of Hearth, is made of.
 _SOURCES = (
     "baker",
+    "bundle",
     "configs",
     "hearthd",
     "models",
     "runtime",
+    "sampling",
     "server",
+    "text",
     "pyproject.toml",
     readme.PAGE,
 )

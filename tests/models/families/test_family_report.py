@@ -50,6 +50,6 @@ def test_files_are_short(file: str) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_a_variant_has_no_block_of_its_own(file: str) -> None:
-    source = (ROOT / "models" / f"{file}.py").read_text(encoding="utf-8")
+    source = (ROOT / "models/families" / f"{file}.py").read_text(encoding="utf-8")
     blocks = re.findall(r"^class (\w*(?:Attention|Block|MLP))\(", source, re.M)
     assert not (FILES[file].varies and blocks)
