@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _PACKAGE = "hearthd"
 _ROOT = Path(__file__).resolve().parents[2]
-# Folders of a checkout that decide the bytes of a bundle.
-_CODE = ("baker", "configs", "hearthd", "models", "runtime", "server")
 # Packages that read weights, write files or compute golden values.
 _TOOLS = ("gguf", "iree-base-runtime", "ml_dtypes", "numpy", "safetensors", "tokenizers")
 
@@ -30,8 +28,14 @@ def hearth() -> Hearth:
     return Hearth(
         version=metadata.version(_PACKAGE),
         revision=revision,
-        modified=bool(revision and _git("status", "--porcelain", "--", *_CODE)),
+        modified=bool(revision and _git("status", "--porcelain", "--", *_code())),
     )
+
+
+def _code() -> list[str]:
+    """The folders of a checkout that decide the bytes of a bundle: the package, and its links."""
+    links = (path.name for path in (_ROOT / _PACKAGE).iterdir() if path.is_symlink())
+    return [_PACKAGE, *sorted(links)]
 
 
 def tools(kernels: KernelBuild) -> dict[str, str]:

@@ -96,7 +96,7 @@ class Prompt:
         ends = accumulate(map(len, self.segments))
         for segment, end in zip(self.segments, ends, strict=True):
             first = end - len(segment)
-            if first < stop and start < end:
+            if start < stop and first < stop and start < end:
                 yield segment[max(start - first, 0) : stop - first]
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hearthd.runtime.interface import NO_TOKEN
@@ -20,6 +20,7 @@ SEGMENTS = st.lists(
 
 
 @given(SEGMENTS, st.integers(0, 20), st.integers(0, 20))
+@example([EmbeddingRows(rows=ROWS, digest=DIGEST)], 4, 2)
 def test_a_slice_has_the_tokens_and_rows_of_its_positions(
     segments: list[tuple[int, ...] | EmbeddingRows], start: int, stop: int
 ) -> None:
