@@ -63,7 +63,8 @@ INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Bytes *lo
     const int8_t *q = x->q[cell][0] + half * count * QUAD;
     (void)at;
     quads += half * count;
-    for (int part = 0; part < PARTS; part++) {
+    // The parts share the loads of the quads.
+    _Pragma("clang loop unroll(full)") for (int part = 0; part < PARTS; part++) {
         dots[part] = (i32x16){} + x->start[part][half][cell];
         if (bits == 8) dots[part] = dot_whole(dots[part], quads, count, q + part * GROUP);
         if (bits > 8) dots[part] = dot_wide(dots[part], quads, lower, q + part * GROUP);
