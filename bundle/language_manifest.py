@@ -22,8 +22,8 @@ which returns the logits after it.
 A prefill_rows reads as the prefill of its size does, but where a token is -1 the first layer reads
 the row of that position instead of a token's embedding, after any scaling by the model. A row that
 equals the embedding of a token gives the bits of the token. In a model with an embedding for each
-layer, the layers read those of token 0 at such a position. A bundle has one for each prefill, or
-none.
+layer, the layers read the embeddings of token 0 at such a position. A bundle has a prefill_rows for
+each prefill, or none.
 
 A verify reads T tokens as T decodes at positions start, start + 1, ... do, and returns their
 logits; the logits of a token depend on no later token. Rejected tokens are overwritten: the rows

@@ -286,7 +286,7 @@ class IreeRuntime(Runtime):
     ) -> rt.VmVariantList:
         """Run an entry point on the caches of these slots; the results, the caches last.
 
-        `fill` are slots whose results are not used, `rows` those of `prefill_rows`.
+        `fill` are slots whose results are not used. `prefill_rows` also has the argument `rows`.
         """
         caches = [cache for slot in (*slots, *fill) for cache in self._slot_caches(slot)]
         arguments = [self._device.upload(np.asarray(values, np.int32), "i32") for values in inputs]

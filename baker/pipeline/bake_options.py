@@ -1,8 +1,8 @@
 """The options of a bake: one schema, from which the flags of `hearth bake` are derived.
 
 The provenance of a bundle records those that decide its content, and `hearth reproduce` reads them
-from there. An option that is None was not given: its value comes from configs/, the weights, or the
-precision.
+from there. None means that an option was not given: configs/, the weights or the precision then
+decide its value.
 """
 
 from collections.abc import Iterator, Mapping

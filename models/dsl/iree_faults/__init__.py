@@ -6,9 +6,9 @@ small program yet. The nightly tests of tests/models/dsl/test_iree_faults.py com
 and fail when the compiler is mended: then the function can go.
 
 Most faults are avoided by a barrier: the compiler fuses nothing across it. `barriers` asks the
-functions in `products` and `moves` which operands and results need one; `updated_argument` finds
-results of a function, and `gradients` those of gradients. The others in `updates`, and those in
-`powers`, `merged_axes` and `forms`, write an op or a tensor in another way.
+functions in `products` and `moves` which operands and results need one. `updated_argument` finds
+the results of a function that need one, and `gradients` the values in a gradient. The other
+functions replace an op or a tensor by an equivalent form.
 """
 
 # The version that has these faults.

@@ -54,7 +54,7 @@ _RESULT_FAULTS = (has_one_term, one_hot_rows, padded_between)
 def operands_behind_barriers(node: Tensor, sets: TensorSets) -> list[int]:
     """The operands of a node, by their index, that it reads behind barriers.
 
-    `sets` are those of its graph.
+    `sets` are the tensor sets of its graph.
     """
     return sorted(set[int]().union(*(fault(node, sets) for fault in _OPERAND_FAULTS)))
 

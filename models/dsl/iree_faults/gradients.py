@@ -39,7 +39,7 @@ def waiting_kernels(
     and what their gradients multiply in one kernel. Two of these can each wait for the other.
 
     function  the nodes of the function, in order
-    nodes     those of the function and its gradients
+    nodes     the nodes of the function and of its gradients
     upstream  the gradient of the function's value
     """
     # Sets of the function's nodes, as bits: those that a tensor depends on, and the last of those.
