@@ -150,7 +150,7 @@ def _options(
     if weights is None and not origin.sources[0].package:
         names = ", ".join(f"{source.name} ({source.bytes:,} bytes)" for source in origin.sources)
         raise BakeError(f"the bundle was baked from {names}; specify --weights PATH")
-    given = {"model": model, "weights": weights, "adapter": adapter, "out": out}
+    given = {"model": model, "weights": weights, "adapter": adapter, "out": out, "recompile": True}
     try:
         return bake_options(recorded_options(origin.options, bundle) | given, strict=True)
     except BadOption as error:

@@ -71,7 +71,7 @@ class AutoStage:
 
         Raises BakeError if nothing is within them, a WeightsError or NotFiniteError.
         """
-        names = by_speed(instructions_for(self.plan.targets[0]))
+        names = by_speed(instructions_for(self.plan.destination.targets[0]))
         if self.limits.max_bytes is not None:
             return self._least_divergence(names, self.limits.max_bytes)
         limit = self.limits.max_kl

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from hearthd.baker.atomic_folder import BakeError, folder_beside
+from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.compiler.targets import runnable
 from hearthd.baker.parameters.parameter_writer import Located
 from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_and_bill
 from hearthd.baker.pipeline.shared_stages import (
-    Workspace,
     compile_in_background,
     provenance,
     records,
@@ -47,10 +46,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hearthd.baker.pipeline.shared_stages import BakeRecord, CompiledProgram
+    from hearthd.baker.pipeline.shared_stages import (
+        BakeRecord,
+        CompiledProgram,
+        Destination,
+        Workspace,
+    )
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.bundle import Target
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.program import ArraysProgram
     from hearthd.runtime.array_bytes import Arrays
@@ -101,10 +104,8 @@ class ArraysToBake:
         return ArraysManifest(**fields, precision="f32", tolerance=TOLERANCE)
 
 
-def bake_arrays(
-    model: ArraysToBake, targets: tuple[Target, ...], out: Path, progress: Progress
-) -> None:
-    """Bake a bundle into `out`, with a program for each target.
+def bake_arrays(model: ArraysToBake, destination: Destination, progress: Progress) -> None:
+    """Bake a bundle, with a program for each target.
 
     Raises WeightsError, TargetError, CompileError, BakeError or OSError. After an error or
     KeyboardInterrupt, no bundle and no file is left behind.
@@ -112,8 +113,8 @@ def bake_arrays(
     program = model.program
     functions = function_specs(program)
     size = weights_bytes(program.weights) + _OTHER_FILES
-    with folder_beside(out, size=size) as folder:
-        workspace = Workspace(folder=folder, targets=targets, progress=progress)
+    with destination.workspace(size, progress) as workspace:
+        folder = workspace.folder
         with compile_in_background(workspace, program.graphs) as compiled:
             for name, text in model.texts.items():
                 (folder / name).write_text(text, encoding="utf-8")

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from typing_extensions import override
 
-from hearthd.baker.compiler.targets import find_targets
 from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.baker.pipeline.recipe import MIN_CONTEXT, RecipeError
-from hearthd.baker.pipeline.shared_stages import BakeRecord
+from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.tokenizer.tokenizer_files import text_tokenizer_json
 from hearthd.bundle import TOKENIZER, EncoderManifest
 from hearthd.models.catalog import ENCODERS
@@ -24,13 +22,14 @@ from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.pipeline.encoder_recipe import EncoderDefaults
+    from hearthd.baker.pipeline.shared_stages import Destination
     from hearthd.baker.pipeline.weights_config import Family
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.bundle import Target
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
     from hearthd.models.program import ArraysProgram
@@ -50,8 +49,7 @@ class EncoderPlan:
     """One bake of an encoder.
 
     record        what the provenance says of it
-    out           folder of the bundle
-    targets       machines to compile for
+    destination  where the bundle is written, and for which machines
     architecture  and `config`: what the weights of `source` are
     precision     how matrices are stored
     lengths       of the functions, in tokens, rising
@@ -59,8 +57,7 @@ class EncoderPlan:
     """
 
     record: BakeRecord
-    out: Path
-    targets: tuple[Target, ...]
+    destination: Destination
     source: WeightSource
     architecture: EncoderArchitecture[Any]
     config: Any
@@ -116,8 +113,7 @@ def encoder_plan(options: BakeOptions, source: WeightSource, family: Family) -> 
         record=BakeRecord(
             model=family.name, options=options.record("encoder", **resolved), package=None
         ),
-        out=options.out or Path(f"{family.name}-{precision}"),
-        targets=find_targets(options.target),
+        destination=destination(options, f"{family.name}-{precision}"),
         source=source,
         architecture=ENCODERS[family.architecture],
         config=family.config,
@@ -143,8 +139,8 @@ def bake_encoder(plan: EncoderPlan, progress: Progress) -> Path:
             vocab_size=plan.config.vocab_size,
             precision=plan.precision,
         )
-    bake_arrays(model, plan.targets, plan.out, progress)
-    return plan.out
+    bake_arrays(model, plan.destination, progress)
+    return plan.destination.out
 
 
 def traced_encoder(manifest: EncoderManifest) -> ArraysProgram:

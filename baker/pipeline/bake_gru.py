@@ -6,21 +6,21 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearthd.baker.compiler.targets import find_targets
 from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from hearthd.baker.pipeline.bake_options import BadOption
-from hearthd.baker.pipeline.shared_stages import BakeRecord
+from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.weights.safetensors import SafetensorsFile
 from hearthd.models.families.gru import config_from_shapes, program
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hearthd.baker.pipeline.bake_options import BakeOptions
+    from hearthd.baker.pipeline.shared_stages import Destination
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.bundle import Target
     from hearthd.models.families.gru import GruConfig
 
 
@@ -41,15 +41,13 @@ class GruPlan:
     """One bake of a GRU.
 
     record   what the provenance says of it
-    out      folder of the bundle
-    targets  machines to compile for
+    destination  where the bundle is written, and for which machines
     source   the weights
     config   shapes and form of its functions
     """
 
     record: BakeRecord
-    out: Path
-    targets: tuple[Target, ...]
+    destination: Destination
     source: WeightSource
     config: GruConfig
 
@@ -75,8 +73,7 @@ def gru_plan(options: BakeOptions) -> GruPlan:
     record = options.record("GRU", **dataclasses.asdict(values))
     return GruPlan(
         record=BakeRecord(model=GRU, options=record, package=None),
-        out=options.out or Path(_name(config, options.target)),
-        targets=find_targets(options.target),
+        destination=destination(options, f"gru-{config.inputs}-{config.hidden}"),
         source=source,
         config=config,
     )
@@ -92,8 +89,8 @@ def bake_gru(plan: GruPlan, progress: Progress) -> Path:
             program=program(plan.config),
             source=plan.source,
         )
-    bake_arrays(model, plan.targets, plan.out, progress)
-    return plan.out
+    bake_arrays(model, plan.destination, progress)
+    return plan.destination.out
 
 
 def _values(options: BakeOptions) -> GruDefaults:
@@ -111,9 +108,3 @@ def _values(options: BakeOptions) -> GruDefaults:
 def _form(config: GruConfig) -> str:
     """The form that is used, and the reason if it is not the one in the options."""
     return config.form if config.fallback is None else f"{config.form} ({config.fallback})"
-
-
-def _name(config: GruConfig, target: str) -> str:
-    """The name of a bundle whose options name no folder."""
-    name = f"gru-{config.inputs}-{config.hidden}"
-    return name if target == "host" else f"{name}-{target}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hearthd import bundle as layout
-from hearthd.baker.atomic_folder import BakeError, folder_beside
+from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.calibration.calibration_text import calibration_text, sequences
 from hearthd.baker.compiler import targets
 from hearthd.baker.pipeline.auto_stage import AutoStage
@@ -15,7 +15,6 @@ from hearthd.baker.pipeline.calibration_stage import Calibration, layers_to_roun
 from hearthd.baker.pipeline.golden_stage import golden_stage
 from hearthd.baker.pipeline.memory_plan import check_fits, footprint
 from hearthd.baker.pipeline.shared_stages import (
-    Workspace,
     compile_in_background,
     provenance,
     records,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from hearthd.baker.pipeline.auto_stage import Chosen
     from hearthd.baker.pipeline.language_plan import LanguagePlan
-    from hearthd.baker.pipeline.shared_stages import CompiledProgram
+    from hearthd.baker.pipeline.shared_stages import CompiledProgram, Workspace
     from hearthd.baker.progress import Progress
     from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer
     from hearthd.bundle import Golden, GoldenRow
@@ -76,10 +75,9 @@ def bake_language_model(plan: LanguagePlan, progress: Progress) -> Path:
             plan = _with_choice(plan, AutoStage(plan, plan.auto, calibration, progress).choose())
         program = _program(plan, progress)
         size = weights_bytes(program.weights) + _OTHER_FILES
-        with folder_beside(plan.out, size=size) as folder:
-            workspace = Workspace(folder=folder, targets=plan.targets, progress=progress)
+        with plan.destination.workspace(size, progress) as workspace:
             _make(_BakeInputs(plan, program, calibration, workspace))
-    return plan.out
+    return plan.destination.out
 
 
 def _calibration(

@@ -211,6 +211,14 @@ class BakeOptions(BaseModel):
         recorded=False,
     )
 
+    recompile: bool = _option(
+        "Bundle",
+        "Compile the program, even if an earlier bake on this machine compiled the same one.",
+        default=False,
+        kinds=_ALL,
+        recorded=False,
+    )
+
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
         if self.max_kl is not None and self.max_bytes is not None:

@@ -7,19 +7,17 @@ precision, which it chooses by tracing and measuring (auto_stage.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hearthd.baker.adapters.adapter import read_adapter
 from hearthd.baker.adapters.merged_weights import MergedWeights
 from hearthd.baker.calibration.calibration_text import calibration_text
-from hearthd.baker.compiler.targets import find_targets
 from hearthd.baker.parameters.native import default_precision
 from hearthd.baker.pipeline import recipe
 from hearthd.baker.pipeline.bake_options import DEFAULT_RANK
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import MIN_CONTEXT, VERIFY_TOKENS, RecipeError
-from hearthd.baker.pipeline.shared_stages import BakeRecord
+from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.bundle.lora.adapter_folder import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
@@ -29,9 +27,10 @@ from hearthd.models.program import ProgramOptions
 if TYPE_CHECKING:
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.pipeline.recipe import Defaults
+    from hearthd.baker.pipeline.shared_stages import Destination
     from hearthd.baker.pipeline.weights_config import Family
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.bundle import Activations, Target
+    from hearthd.bundle import Activations
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
 
@@ -58,8 +57,7 @@ class LanguagePlan:
     """One bake of a language model.
 
     record       what the provenance says of it
-    out          folder of the bundle
-    targets      machines to compile for; the program of the first one is model.vmfb
+    destination  where the bundle is written, and for which machines
     model        the weights, an adapter merged into them, and what they are
     program      options of the program; with `auto`, its precision is not chosen yet
     slots        sequences that the server can hold at once
@@ -69,8 +67,7 @@ class LanguagePlan:
     """
 
     record: BakeRecord
-    out: Path
-    targets: tuple[Target, ...]
+    destination: Destination
     model: OpenedModel
     program: ProgramOptions
     slots: int
@@ -100,7 +97,7 @@ def language_plan(
     model = OpenedModel(source, architecture, family.config.for_context(context))
     slots = options.slots or defaults.slots
     program = _program(options, model, precision, context, slots, defaults)
-    targets, path = find_targets(options.target), options.calibration
+    path = options.calibration
     record = options.record(
         "language model",
         **_resolved(options, program, precision),
@@ -113,8 +110,7 @@ def language_plan(
             package=package,
             adapter=() if options.adapter is None else adapter_files(options.adapter),
         ),
-        out=options.out or Path(_name(family, precision, options.target)),
-        targets=targets,
+        destination=destination(options, _name(family, precision)),
         model=model,
         program=program,
         slots=slots,
@@ -223,7 +219,7 @@ def _auto_limits(options: BakeOptions) -> AutoLimits:
     )
 
 
-def _name(family: Family, precision: str, target: str) -> str:
+def _name(family: Family, precision: str) -> str:
     """The name of a bundle whose options name no folder."""
-    parts = [family.name, recipe.size_of(family.recipe, family.config) or "custom", precision]
-    return "-".join(parts if target == "host" else [*parts, target])
+    size = recipe.size_of(family.recipe, family.config) or "custom"
+    return f"{family.name}-{size}-{precision}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hearthd.baker.atomic_folder import BakeError
-from hearthd.baker.compiler.compilation import Compilation
-from hearthd.baker.compiler.targets import check_program
+from hearthd.baker.atomic_folder import BakeError, folder_beside
+from hearthd.baker.compiler.program_cache import ProgramCache, ProgramSource, compiling
+from hearthd.baker.compiler.targets import check_program, find_targets
 from hearthd.baker.parameters.parameter_writer import write_parameters
 from hearthd.baker.pipeline.origin import hearth, source_records, tools
 from hearthd.bundle import (
@@ -25,9 +26,9 @@ from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from hearthd.baker.parameters.parameter_writer import Located, StoredRows
+    from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
     from hearthd.bundle import Compiler, FileRecord, KernelBuild, Target, TriedPrecision
@@ -40,14 +41,52 @@ _MODULE = "hearth"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Destination:
+    """Where a bundle is written, and for which machines.
+
+    out       its folder
+    targets   machines to compile for; the program of the first one is model.vmfb
+    programs  programs that were compiled before, and where new ones are kept; None: neither
+    """
+
+    out: Path
+    targets: tuple[Target, ...]
+    programs: ProgramCache | None
+
+    @contextmanager
+    def workspace(self, size: int, progress: Progress) -> Iterator[Workspace]:
+        """A folder that replaces `out` after the block, which writes `size` bytes.
+
+        Raises BakeError or OSError. After an error or KeyboardInterrupt, nothing is left behind.
+        """
+        with folder_beside(self.out, size=size) as folder:
+            yield Workspace(
+                folder=folder, targets=self.targets, programs=self.programs, progress=progress
+            )
+
+
+def destination(options: BakeOptions, name: str) -> Destination:
+    """Where a bake with these options writes; `name` is that of the folder if they have none.
+
+    Raises TargetError.
+    """
+    return Destination(
+        out=options.out or Path(name if options.target == "host" else f"{name}-{options.target}"),
+        targets=find_targets(options.target),
+        programs=None if options.recompile else ProgramCache.at_home(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Workspace:
     """The folder that a bundle is made in, its targets, and where progress is reported.
 
-    There is a program for each target: that of the first one is model.vmfb.
+    `targets` and `programs` are those of the Destination.
     """
 
     folder: Path
     targets: tuple[Target, ...]
+    programs: ProgramCache | None
     progress: Progress
 
 
@@ -93,9 +132,10 @@ def compile_in_background(
         program = program_text(graphs)
         text.write_bytes(program)
     target, *others = workspace.targets
-    with Compilation(
-        text, vmfb, target, kernels=kernels(graphs), chains=chains(graphs)
-    ) as compilation:
+    source = ProgramSource(
+        text=program, kernels=tuple(kernels(graphs)), chains=chains(graphs), target=target
+    )
+    with compiling(source, text, vmfb, workspace.programs) as compilation:
         compiled = CompiledProgram(
             compiler=compilation.compiler,
             kernels=compilation.kernels,
@@ -107,21 +147,17 @@ def compile_in_background(
     check_program(vmfb.read_bytes(), target)
     for other in others:
         with workspace.progress.stage(f"compile for {other.name}"):
-            compiled.others.append(_compile_other(workspace.folder, text, graphs, other))
+            compiled.others.append(_compile_other(workspace, text, replace(source, target=other)))
     text.unlink()
 
 
-def _compile_other(
-    folder: Path, text: Path, graphs: Sequence[Graph], target: Target
-) -> ProgramFile:
-    vmfb = folder / f"model.{target.name}.vmfb"
-    with Compilation(
-        text, vmfb, target, kernels=kernels(graphs), chains=chains(graphs)
-    ) as compilation:
+def _compile_other(workspace: Workspace, text: Path, source: ProgramSource) -> ProgramFile:
+    vmfb = workspace.folder / f"model.{source.target.name}.vmfb"
+    with compiling(source, text, vmfb, workspace.programs) as compilation:
         compilation.wait()
-    check_program(vmfb.read_bytes(), target)
+    check_program(vmfb.read_bytes(), source.target)
     instructions = compilation.kernels.instructions
-    return ProgramFile(file=vmfb.name, target=target, instructions=instructions)
+    return ProgramFile(file=vmfb.name, target=source.target, instructions=instructions)
 
 
 def program_text(graphs: Sequence[Graph]) -> bytes:

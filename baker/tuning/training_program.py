@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import iree.runtime as rt
 import numpy as np
 
-from hearthd.baker.compiler.compilation import Compilation
+from hearthd.baker.compiler.program_cache import ProgramCache, ProgramSource, compiling
 from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.parameters.parameter_writer import locate, write_parameters
 from hearthd.baker.pipeline.memory_plan import footprint
@@ -161,9 +161,10 @@ def compile_program(
     """
     text = folder / "training.mlir"
     with progress.stage("lower to StableHLO"):
-        module = module_text("training", traced.program.graphs, PARAMETER_SCOPE)
-        text.write_text(module, encoding="utf-8")
-    with Compilation(text, folder / VMFB, find_target("host")) as compilation:
+        module = module_text("training", traced.program.graphs, PARAMETER_SCOPE).encode()
+        text.write_bytes(module)
+    program = ProgramSource(text=module, kernels=(), chains={}, target=find_target("host"))
+    with compiling(program, text, folder / VMFB, ProgramCache.at_home()) as compilation:
         located = locate(source, architecture, config, traced.program)
         with progress.stage("write the weights"):
             write_parameters(source, located, folder / PARAMETERS, lambda _: None)

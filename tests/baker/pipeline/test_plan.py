@@ -46,8 +46,12 @@ def test_files_say_what_they_are(weights: Path, tmp_path: Path) -> None:
     assert plan_for(weights).record.model == "gemma3"
     (file,) = packaged("smollm2").files()
     plan, named = plan_for(file), plan_for(file, model="smollm2")
-    assert (plan.record.model, str(plan.out)) == ("smollm2", "smollm2-135m-native")
-    assert (plan.record, plan.program, plan.out) == (named.record, named.program, named.out)
+    assert (plan.record.model, str(plan.destination.out)) == ("smollm2", "smollm2-135m-native")
+    assert (plan.record, plan.program, plan.destination) == (
+        named.record,
+        named.program,
+        named.destination,
+    )
     with pytest.raises(RecipeError, match=r"got 'llama': bake these weights with .*, not gemma3$"):
         plan_for(file, model="gemma3")
     folder = tmp_path / "encoder"

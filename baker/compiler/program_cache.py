@@ -1,0 +1,189 @@
+"""Programs that were compiled on this machine, kept so that they are not compiled again.
+
+A program has the shapes of the weights, not the weights: another model with the same shapes, such
+as a fine-tuned one, has the same program. The compiler takes most of the time of a bake.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING, Protocol
+
+from hearthd.baker.atomic_file import write_atomically
+from hearthd.baker.compiler import kernel_objects
+from hearthd.baker.compiler.compilation import Compilation, compiler_for
+from hearthd.bundle import FileRecord, KernelBuild, NotABundle, bundle_home, record_file
+from hearthd.bundle.parsing import strict_json
+from hearthd.bundle.parsing.typed_json import typed
+from hearthd.models.dsl.kernel_sources import KERNELS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from hearthd.bundle import Compiler, Target
+
+FOLDER = ".programs"
+# About a hundred programs of language models.
+_LIMIT_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramSource:
+    """All that decides the bytes of a program, beside the versions of the tools.
+
+    text     StableHLO, UTF-8
+    kernels  names of the C kernels that it calls
+    chains   texts of the C files of its chains, by their names
+    target   the machine that it is for
+    """
+
+    text: bytes
+    kernels: tuple[str, ...]
+    chains: Mapping[str, str]
+    target: Target
+
+    def digest(self) -> str:
+        """The sha256 of the source, of Hearth's C files, and of the compilers with their flags."""
+        compiler = compiler_for(self.target)
+        described = json.dumps(
+            {
+                "text": hashlib.sha256(self.text).hexdigest(),
+                "kernels": {name: asdict(KERNELS[name]) for name in self.kernels},
+                "chains": dict(self.chains),
+                "target": asdict(self.target),
+                "compiler": asdict(compiler),
+                "clang": [version(kernel_objects.PACKAGE), *kernel_objects.FLAGS],
+                "files": _c_files() if self.kernels or self.chains else "",
+            },
+            sort_keys=True,
+        )
+        return hashlib.sha256(described.encode()).hexdigest()
+
+
+class Compiling(Protocol):
+    """A program that is being compiled: see Compilation."""
+
+    @property
+    def compiler(self) -> Compiler:
+        """The compiler and its flags."""
+
+    @property
+    def kernels(self) -> KernelBuild:
+        """The C kernels in the program."""
+
+    def wait(self) -> None:
+        """Wait until the output is written; raises CompileError."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """The record beside a kept program."""
+
+    program: FileRecord
+    kernels: KernelBuild
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """A program that was compiled before."""
+
+    compiler: Compiler
+    kernels: KernelBuild
+
+    def wait(self) -> None:
+        """Its output is written already."""
+
+
+@dataclass(frozen=True)
+class ProgramCache:
+    """A folder of programs, each with a record, by the digest of their source."""
+
+    folder: Path
+    limit_bytes: int = field(default=_LIMIT_BYTES, kw_only=True)
+
+    @classmethod
+    def at_home(cls) -> ProgramCache | None:
+        """The one in $HEARTH_HOME; None if there is no home folder."""
+        try:
+            return cls(bundle_home.home() / FOLDER)
+        except NotABundle:
+            return None
+
+    def copy(self, digest: str, output: Path) -> KernelBuild | None:
+        """Write the program of a source, if it is kept and whole; returns its kernels."""
+        program, record = self._files(digest)
+        try:
+            kept = typed(_Kept, strict_json.parse(record.read_text(encoding="utf-8")))
+            shutil.copyfile(program, output)
+            os.utime(program)
+        except (OSError, ValueError):
+            return None
+        written = record_file(output)
+        same = (written.bytes, written.sha256) == (kept.program.bytes, kept.program.sha256)
+        return kept.kernels if same else None
+
+    def keep(self, digest: str, output: Path, kernels: KernelBuild) -> None:
+        """Keep a program, if the folder can be written; the ones used longest ago make room."""
+        kept = _Kept(program=record_file(output), kernels=kernels)
+        program, record = self._files(digest)
+        contents: dict[str, str | bytes] = {
+            program.name: output.read_bytes(),
+            record.name: json.dumps(asdict(kept)),
+        }
+        with suppress(OSError):
+            write_atomically(self.folder, contents)
+            self._make_room()
+
+    def _files(self, digest: str) -> tuple[Path, Path]:
+        return self.folder / f"{digest}.vmfb", self.folder / f"{digest}.json"
+
+    def _make_room(self) -> None:
+        programs = sorted(
+            ((path.stat(), path) for path in self.folder.glob("*.vmfb")),
+            key=lambda entry: entry[0].st_mtime_ns,
+            reverse=True,
+        )
+        total = 0
+        for status, program in programs:
+            total += status.st_size
+            if total > self.limit_bytes:
+                program.unlink(missing_ok=True)
+                program.with_suffix(".json").unlink(missing_ok=True)
+
+
+@contextmanager
+def compiling(
+    source: ProgramSource, text: Path, output: Path, cache: ProgramCache | None
+) -> Iterator[Compiling]:
+    """Compile the file `text`, which has the source's text, unless the cache has the program.
+
+    The program is complete after `wait`. Raises KernelError or CompileError.
+    """
+    digest = "" if cache is None else source.digest()
+    if cache is not None and (kernels := cache.copy(digest, output)) is not None:
+        yield _Copied(compiler_for(source.target), kernels)
+        return
+    with Compilation(
+        text, output, source.target, kernels=source.kernels, chains=source.chains
+    ) as compilation:
+        yield compilation
+        compilation.wait()
+    if cache is not None:
+        cache.keep(digest, output, compilation.kernels)
+
+
+def _c_files() -> str:
+    """The sha256 of all C files: which of them a kernel includes is not known here."""
+    digest = hashlib.sha256()
+    with as_file(files("hearthd.models.dsl") / "kernels") as folder:
+        for path in sorted(folder.rglob("*.[ch]")):
+            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
