@@ -143,6 +143,7 @@ def program_of(config: Mapping[str, object], bundle: Path) -> Program:
     return gemma3.program(gemma3.from_hugging_face(config), program_options(manifest))
 
 
+@pytest.mark.nightly
 def test_safetensors_and_gguf_give_equal_bundles(bundles: Bundles, tmp_path: Path) -> None:
     """The same program, weights and tokenizer, of which all others follow.
 
@@ -187,6 +188,7 @@ def small_bundle(small_weights: Path) -> Path:
         return bake(small_options(small_weights.parent / "bundle", small_weights), Silent())
 
 
+@pytest.mark.nightly
 def test_another_target_has_the_same_golden_values(
     small_weights: Path, small_bundle: Path, tmp_path: Path
 ) -> None:

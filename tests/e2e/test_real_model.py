@@ -268,6 +268,7 @@ def test_a_batch_of_two_equals_two_single_sequences(
         ("int8-g32", (2, 4, 8)),
     ],
 )
+@pytest.mark.nightly
 def test_a_sequence_has_the_same_bits_in_any_batch(
     runtime: IreeRuntime, tokens: list[int], batches: tuple[int, ...]
 ) -> None:

@@ -83,6 +83,7 @@ def uncached(runtime: IreeRuntime) -> list[list[object]]:
     return [serve(runtime, None, request)[0][1] for request in (PREFIXED, FORKED)]
 
 
+@pytest.mark.nightly
 def test_cached_prompts_give_equal_answers_alone_and_in_a_batch(
     runtime: IreeRuntime, uncached: list[list[object]]
 ) -> None:
@@ -95,6 +96,7 @@ def test_cached_prompts_give_equal_answers_alone_and_in_a_batch(
     assert together[3][1] == uncached[1]
 
 
+@pytest.mark.nightly
 def test_a_prompt_computed_in_a_batch_leaves_equal_blocks(
     runtime: IreeRuntime, uncached: list[list[object]]
 ) -> None:

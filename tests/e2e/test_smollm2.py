@@ -53,6 +53,7 @@ def test_f32_predicts_every_token_and_its_log_probability(runtime: IreeRuntime) 
         assert summary.largest_difference <= 0.002, reading.passage.name
 
 
+@pytest.mark.nightly
 def test_an_embedding_equals_numpy_for_any_chunks(bundle: Path, runtime: IreeRuntime) -> None:
     ids = next(case.prompt_ids for case in RECORDING.cases if case.name == "artistic_520")
     reference = open_reference(bundle, read_manifest_of(bundle, LanguageManifest))

@@ -53,6 +53,7 @@ def test_tokens_are_bytes(text: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_trained_gemma_is_baked_and_continues_the_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

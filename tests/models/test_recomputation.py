@@ -49,6 +49,7 @@ def test_gradients_have_the_same_bits(name: str) -> None:
         assert np.array_equal(one, other)
 
 
+@pytest.mark.nightly
 def test_compiled_gradients_are_equal(compiled: Compiled) -> None:
     case = CASES["llama"]
     inputs = [*case.batch(0), *case.initial().values(), *case.weights().values()]

@@ -130,6 +130,7 @@ def test_reading_a_tokenizer_again_takes_no_more_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.nightly
 def test_reading_a_tokenizer_again_takes_no_more_arenas(tmp_path: Path) -> None:
     """An object that is made beside a million others, and stays, holds an arena of 1 MiB."""
     command = [sys.executable, "-c", _BEGIN + _FILE + _READS_ALONE, str(tmp_path)]

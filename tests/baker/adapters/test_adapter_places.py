@@ -139,6 +139,7 @@ def require_that_tuning_reads_the_bundle(folder: Path, precision: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_adapters_in_one_batch_have_the_bits_that_each_has_alone(folder: Path) -> None:
     runtime = opened(folder, "native", slots=SLOTS)
     require_the_logits_of_peft(folder, runtime, "native")

@@ -92,6 +92,7 @@ def test_f32_gives_the_recorded_tokens_and_log_probabilities(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("exact", "least", "most"), [(True, 0, 2e-4), (False, 2e-4, 3.5e-3)])
+@pytest.mark.nightly
 def test_int8_g32_stays_within_its_kl_divergence(
     bundles: Mapping[str, Path], f32: NumpyRuntime, exact: bool, least: float, most: float
 ) -> None:
@@ -111,6 +112,7 @@ def test_int8_g32_stays_within_its_kl_divergence(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_numpy_and_the_compiled_program_agree(bundles: Mapping[str, Path]) -> None:
     options = CompareOptions(texts=(), positions=3, answers=0, tokenizer=None, top=20, threads=None)
     bundle = str(bundles["smollm2"])

@@ -39,6 +39,7 @@ def test_products_with_the_bits_of_a_file_round_to_8_bits_unless_asked(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_manifest_says_what_products_round_to(tmp_path: Path) -> None:
     weights = small_gemma(tmp_path / "weights")
     options = options_for(tmp_path / "bundle", weights=weights, slots=1, precision="native")

@@ -177,6 +177,7 @@ def test_activations_have_eight_bits_within_the_divergence_unless_asked(chosen: 
     assert precisions(choice) == ["native", "int8-g32", "mixed"]
 
 
+@pytest.mark.nightly
 def test_the_least_divergence_within_the_bytes_is_chosen(chosen: Choose) -> None:
     divergences = []
     for limit in (70_000, 80_000):
@@ -226,6 +227,7 @@ def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_mixed_bundle_predicts_what_was_measured(tmp_path: Path, weights: Path) -> None:
     text = tmp_path / "days.txt"
     text.write_text("after monday comes tuesday. " * 40)

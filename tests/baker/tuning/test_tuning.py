@@ -210,6 +210,7 @@ def test_a_checkpoint_of_other_options_is_not_continued(
         run(one)
 
 
+@pytest.mark.nightly
 def test_values_are_computed_again_where_they_need_too_much_memory(
     folder: Path, run: Callable[[TuneRequest], str]
 ) -> None:

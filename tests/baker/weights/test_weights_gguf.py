@@ -284,6 +284,7 @@ def test_an_absent_tensor_is_an_error_by_name(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_demo_model_equals_the_reading_of_the_library() -> None:
     source = packaged("gemma3")
     reader = gguf.GGUFReader(source.files()[0])

@@ -12,9 +12,14 @@ from tools.fuzz.compiled import model_runs
 from tools.fuzz.compiled.model_maker import KINDS, make_model
 from tools.fuzz.compiled.model_runs import check_model
 
+NIGHTLY = pytest.mark.nightly
+
 
 # An architecture with windows, one with fused projections, and the GRU; the fuzzer takes all.
-@pytest.mark.parametrize("model_kind", ["gemma3", "phi3", "gru"])
+@pytest.mark.parametrize(
+    "model_kind",
+    [pytest.param("gemma3", marks=NIGHTLY), pytest.param("phi3", marks=NIGHTLY), "gru"],
+)
 def test_a_random_model_equals_numpy(model_kind: str) -> None:
     model = make_model(KINDS.index(model_kind))
     assert model.text.startswith(model_kind)

@@ -119,6 +119,7 @@ def test_models_of_any_number_of_heads_pack_behind_barriers(
 
 
 @pytest.mark.parametrize("model", PUBLISHED)
+@pytest.mark.nightly
 def test_published_models_pack_behind_barriers(model: str) -> None:
     name, config = PUBLISHED[model]
     config = dataclasses.replace(config, layers=1, windows=config.windows[:1])

@@ -23,6 +23,7 @@ CORPUS: dict[str, Any] = json.loads(
 )
 
 
+@pytest.mark.nightly
 def test_what_was_found_once_is_right_and_a_random_program_is() -> None:
     programs = [
         Program(Program.from_json(steps).steps, form="gradient" if "gradient alone" in name else "")

@@ -62,6 +62,7 @@ def compiled(graphs: list[Graph], tmp_path_factory: pytest.TempPathFactory) -> C
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.nightly
 def test_a_compiled_decode_equals_numpy(
     architecture: str, devices: dict[str, Device], compiled: Compiled
 ) -> None:

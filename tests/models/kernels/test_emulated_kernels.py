@@ -36,7 +36,17 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 
-@pytest.fixture(scope="module", params=EMULATED)
+# Those of a Raspberry Pi 5; the others at night.
+_ALWAYS = "dotprod"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=() if name == _ALWAYS else pytest.mark.nightly)
+        for name in EMULATED
+    ],
+)
 def instructions(request: pytest.FixtureRequest) -> str:
     """An instruction set."""
     name: str = request.param

@@ -119,6 +119,7 @@ REMAINING = sorted({*TARGET_NAMES} - {"host", *TARGETS.values(), *ARM})
 
 
 @pytest.mark.parametrize("name", REMAINING)
+@pytest.mark.nightly
 def test_for_every_target_they_need_nothing_else(name: str, tmp_path: Path) -> None:
     target = find_target(name)
     machine = target.triple.partition("-")[0]

@@ -55,6 +55,7 @@ def test_settings_import_no_command_line() -> None:
     assert not {"typer", "click"} & {*loaded}
 
 
+@pytest.mark.nightly
 def test_lazily_built_models_give_the_same_openapi_document() -> None:
     lean, built, modules = json.loads(run(LEAN))
     assert lean == document()

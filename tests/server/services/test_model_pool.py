@@ -188,6 +188,7 @@ def test_an_unload_waits_for_running_requests_and_later_ones_load_again() -> Non
         assert unload(client, "a").status_code == 200
 
 
+@pytest.mark.nightly
 def test_two_flooded_models_take_turns_in_memory_for_one() -> None:
     models = named("a", "b")
     with fakes.running(pool(*models, room=1)) as client, ThreadPoolExecutor(8) as executor:

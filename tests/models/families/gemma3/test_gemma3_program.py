@@ -84,6 +84,7 @@ def test_a_preset_has_the_published_number_of_parameters(size: str) -> None:
     assert count == pytest.approx(_PARAMETERS[size.removeprefix("gemma3-")], rel=0.01)
 
 
+@pytest.mark.nightly
 def test_the_largest_preset_traces_without_the_memory_for_its_weights() -> None:
     result = subprocess.run(
         [sys.executable, "-c", _TRACE, "27b"], capture_output=True, text=True, check=True
