@@ -2,7 +2,7 @@
 
     python -m benchmarks.decode --pair gemma3-270m-int8-g32=q8_0.gguf \\
         --pair gemma3-270m-bf16=bf16.gguf --kl kl/*/report.json --llama-server PATH \\
-        --json decode.json --markdown decode.md --plots plots
+        --json decode.json --plots plots
 
 A pair is a bundle and a GGUF file of the same quality. exact:BUNDLE is the bundle with all logits
 exact, as with `hearth serve --logits exact`. --alone adds a model without a counterpart.
@@ -48,7 +48,6 @@ from benchmarks.report.figures import (
     Figure,
     Rounds,
     figures_table,
-    markdown_figures,
     medians,
     print_figures,
     rows,
@@ -211,9 +210,6 @@ def options() -> argparse.Namespace:
         "--no-mmap", action="store_true", help="copy Hearth's weights into memory, as hearth serve"
     )
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="write the tables as Markdown"
-    )
     parser.add_argument("--plots", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
     if not arguments.pair and not any(model.is_hearth for model in arguments.alone):
@@ -334,17 +330,13 @@ def write_files(
     measurements: Measurements,
     sections: Sequence[Section],
 ) -> None:
-    """Write the files of --json and --markdown."""
-    if arguments.markdown is not None:
-        tables = [markdown_figures(section.table) for section in sections]
-        arguments.markdown.write_text(
-            "\n".join([f"{machine}\n{versions_line(used)}\n", *tables]), encoding="utf-8"
-        )
+    """Write the file of --json."""
     if arguments.json is not None:
         write_json(
             arguments.json,
             machine,
-            versions=used,
+            used,
+            [section.table for section in sections],
             models={name: asdict(about) for name, about in measurements.about.items()},
             ratios={
                 " against ".join(section.measured): {

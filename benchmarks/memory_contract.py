@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 from rich.console import Console
 
-from benchmarks.report.machine import describe_machine, physical_cores, write_json
+from benchmarks.report.machine import describe_machine, physical_cores, versions, write_json
 from benchmarks.serving.memory_group import NoControlGroup, group
 from benchmarks.serving.server_process import Running, Server, ServerFailed, running
 from hearthd.baker.presentation.table import Table, print_table
@@ -359,9 +359,12 @@ def main() -> None:
             console.print(refusal(bundle, manifest, threads=arguments.threads), soft_wrap=True)
     except (BundleError, NoControlGroup, ServerFailed) as error:
         sys.exit(f"memory_contract: {error}")
-    print_table(served_table(served))
+    table = served_table(served)
+    print_table(table)
     if arguments.json:
-        write_json(arguments.json, machine, served=[asdict(row) for row in served])
+        write_json(
+            arguments.json, machine, versions(), [table], served=[asdict(row) for row in served]
+        )
     if any(row.killed or row.answered < row.asked for row in served):
         sys.exit("memory_contract: the server was killed, or not every request was answered")
 

@@ -1,7 +1,7 @@
 """Measure speed, latency and memory of Hearth and llama-server under load.
 
     python -m benchmarks.serve BUNDLE --llama-cpp MODEL.gguf --llama-server PATH \\
-        --json serve.json --markdown serve.md --plots plots
+        --json serve.json --plots plots
 
 Compare a bf16 bundle with a BF16 GGUF, and an int8-g32 bundle with a Q8_0 GGUF. Both servers have
 the same threads, slots, context and prompt cache, and get the same requests through the same route.
@@ -30,7 +30,6 @@ from benchmarks.report.figures import (
     Figure,
     Rounds,
     figures_table,
-    markdown_figures,
     medians,
     print_figures,
 )
@@ -58,6 +57,8 @@ from hearthd.bundle import LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hearthd.baker.presentation.table import Table
 
 # The goal with eight clients: the ratio to the tokens/s of llama-server.
 _GOALS = {"8_rate": 1.8}
@@ -146,7 +147,6 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--seed", default="0", help="seed of the prompts")
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
     parser.add_argument("--plots", type=Path, metavar="FOLDER")
     return parser.parse_args()
 
@@ -171,14 +171,14 @@ def compare(arguments: argparse.Namespace) -> bool:
         used["llama-server"] = version_of(program)
     machine = describe_machine(arguments.threads)
     measured = run_rounds(servers, arguments, Console(stderr=True))
-    title = f"{machine}; {manifest.precision} bundle, medians of {arguments.rounds} rounds"
-    title += f"\n{versions_line(used)}"
-    show(arguments, title, measured)
+    print(f"{machine}\n{versions_line(used)}")  # noqa: T201
+    table = show(arguments, f"{manifest.precision} bundle", measured)
     if arguments.json is not None:
         write_json(
             arguments.json,
             machine,
-            versions=used,
+            used,
+            [table],
             commands={server.name: server.command for server in servers},
             precision=manifest.precision,
             seed=arguments.seed,
@@ -188,16 +188,14 @@ def compare(arguments: argparse.Namespace) -> bool:
     return not any(figures["failed"] for rounds in measured.values() for figures in rounds)
 
 
-def show(arguments: argparse.Namespace, title: str, measured: dict[str, Rounds]) -> None:
-    """Print the table; write the Markdown and the plot."""
+def show(arguments: argparse.Namespace, title: str, measured: dict[str, Rounds]) -> Table:
+    """Print the table and write the plot; returns a shorter table.
+
+    The latter has latencies only for the number of clients that has a goal.
+    """
     throughputs = [throughput_figures(number) for number in arguments.clients]
     others = [*LONG_FIGURES, *HOT_FIGURES, *_SERVER_FIGURES]
     print_figures(figures_table(title, [*chain(*throughputs), *others], measured, _GOALS))
-    if arguments.markdown is not None:
-        # Shorter: latencies only for the number of clients that has a goal.
-        rows = chain(*(row if row[0].name in _GOALS else row[:2] for row in throughputs))
-        text = markdown_figures(figures_table(title, [*rows, *others], measured, _GOALS))
-        arguments.markdown.write_text(text, encoding="utf-8")
     if arguments.plots is not None:
         lines = [
             SpeedLine(
@@ -208,6 +206,8 @@ def show(arguments: argparse.Namespace, title: str, measured: dict[str, Rounds])
             for name, rounds in measured.items()
         ]
         speed_by(arguments.plots / "serve-clients.svg", lines, x_label="clients", what="total")
+    rows = chain(*(row if row[0].name in _GOALS else row[:2] for row in throughputs))
+    return figures_table(title, [*rows, *others], measured, _GOALS)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.report.figures import Figure, figures_table, print_figures
-from benchmarks.report.machine import describe_machine, physical_cores, write_json
+from benchmarks.report.machine import describe_machine, physical_cores, versions, write_json
 from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
 from hearthd.runtime.open_bundle import open_bundle
@@ -148,29 +148,26 @@ def main() -> None:
         for index, side in enumerate(("lookup", "off"))
     }
     figures = [Figure(name, f"{name}, tokens/s", higher_is_better=True) for name in pairs_by_name]
-    print_figures(figures_table(f"{arguments.bundle} on {machine}", figures, measured))
-    drafted = _print_drafted(pairs_by_name)
+    table = figures_table(f"{arguments.bundle} on {machine}", figures, measured)
+    print_figures(table)
+    drafts = _drafts_table(pairs_by_name)
+    print_table(drafts)
     if arguments.json:
-        write_json(arguments.json, machine, rounds=measured, drafted=drafted)
+        write_json(arguments.json, machine, versions(), [table, drafts], rounds=measured)
 
 
-def _print_drafted(
-    pairs_by_name: dict[str, list[tuple[TimedAnswer, TimedAnswer]]],
-) -> dict[str, dict[str, float]]:
-    """Print drafted tokens per token and the fraction accepted, by text; returns the medians."""
+def _drafts_table(pairs_by_name: dict[str, list[tuple[TimedAnswer, TimedAnswer]]]) -> Table:
+    """Drafted tokens per token and the fraction accepted, by text: medians."""
     rows = []
-    medians: dict[str, dict[str, float]] = {}
     for name, pairs in pairs_by_name.items():
         answers = [looked_up for looked_up, _ in pairs]
         tokens = len(answers[0].tokens)
         drafted = statistics.median(answer.drafted for answer in answers)
         accepted = statistics.median(answer.accepted for answer in answers)
-        medians[name] = {"tokens": tokens, "drafted": drafted, "accepted": accepted}
         fraction = f"{accepted / drafted:.0%}" if drafted else "-"
         rows.append((name, f"{tokens}", f"{drafted / tokens:.2f}", fraction))
     headings = ("", "tokens", "drafted per token", "accepted")
-    print_table(Table(title="Drafted tokens", headings=headings, rows=tuple(rows)))
-    return medians
+    return Table(title="Drafted tokens", headings=headings, rows=tuple(rows))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from hearthd.baker.presentation.table import Table, markdown_table, print_table
+from hearthd.baker.presentation.table import Table, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,11 +117,6 @@ def print_figures(table: Table) -> None:
     if "ratio" in table.headings:
         first, second = table.headings[1:3]
         print(f"ratio: {first} / {second}; * lower is better")  # noqa: T201
-
-
-def markdown_figures(table: Table) -> str:
-    """The title and the table as Markdown."""
-    return f"{table.title}:\n\n{markdown_table(table)}\n"
 
 
 def _spread(name: str, rounds: Rounds) -> Spread | None:

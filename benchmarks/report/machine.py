@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
@@ -18,7 +19,9 @@ from typing_extensions import override
 from hearthd.baker.pipeline.origin import hearth
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from hearthd.baker.presentation.table import Table
 
 _READ = 1 << 30  # bytes read to measure the bandwidth, far more than the caches hold
 
@@ -106,7 +109,24 @@ def versions_line(versions: Mapping[str, str]) -> str:
     return "; ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def write_json(path: Path, machine: Machine, **data: Any) -> None:
-    """Write the machine, the load after the last round, and `data`."""
-    record = {"machine": asdict(machine), "load_after": os.getloadavg()[0], **data}
+def write_json(
+    path: Path, machine: Machine, used: Mapping[str, str], tables: Sequence[Table], **data: Any
+) -> None:
+    """Write what a benchmark measured: `results_page` makes a page of it.
+
+    used    versions of all engines
+    tables  as they are printed
+    data    the figures of each round
+    """
+    record = {
+        "command": [f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]],
+        "machine": asdict(machine),
+        "versions": dict(used),
+        "load_after": os.getloadavg()[0],
+        "tables": [
+            {"title": table.title, "headings": table.headings, "rows": table.rows}
+            for table in tables
+        ],
+        **data,
+    }
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from benchmarks.report.figures import (
     Figure,
     figures_table,
-    markdown_figures,
     medians,
     print_figures,
     rows,
@@ -24,6 +23,7 @@ from benchmarks.report.speed_plots import (
     speed_by,
     speed_by_kl,
 )
+from hearthd.baker.presentation.table import markdown_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ the title:
 def test_a_table_has_medians_ranges_ratios_and_goals(capsys: pytest.CaptureFixture[str]) -> None:
     figures = (SPEED, TIME, Figure("absent", "no contender has it"))
     table = figures_table("the title", figures, MEASURED, {"speed": 1.6, "time": 0.5})
-    assert markdown_figures(table) == MARKDOWN
+    assert f"{table.title}:\n\n{markdown_table(table)}\n" == MARKDOWN
     assert table.failed_rows == {0}
     print_figures(table)
     printed = capsys.readouterr().out

@@ -1,0 +1,58 @@
+"""A page of the results of one machine, from the JSON files that benchmarks wrote there.
+
+    python -m benchmarks.report.results_page docs/results/zen-3
+
+writes docs/results/zen-3.md from the files of that folder, in the order of their names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.report.machine import Machine, versions_line
+from hearthd.baker.presentation.table import Table, markdown_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def page_of(folder: Path) -> str:
+    """The page as Markdown."""
+    records = [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
+    return "\n\n".join(_blocks(records)) + "\n"
+
+
+def _blocks(records: list[Any]) -> Iterator[str]:
+    cpus = {record["machine"]["cpu"] for record in records}
+    if len(cpus) != 1:
+        raise ValueError(f"expected the results of one machine, got {sorted(cpus)}")
+    yield f"# {cpus.pop()}"
+    yield "Generated from the JSON of the benchmarks. [The method](method.md) explains the terms."
+    for record in records:
+        command = shlex.join(["python", "-m", *record["command"]])
+        yield f"```bash\n{command}\n```"
+        machine = Machine(**record["machine"])
+        yield f"{machine}; {versions_line(record['versions'])}."
+        for entry in record["tables"]:
+            rows = tuple(map(tuple, entry["rows"]))
+            table = Table(title=entry["title"], headings=tuple(entry["headings"]), rows=rows)
+            yield f"{table.title}:"
+            yield markdown_table(table)
+
+
+def main() -> None:
+    """Write the pages of folders."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    for folder in parser.parse_args().folders:
+        folder.with_suffix(".md").write_text(page_of(folder), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
