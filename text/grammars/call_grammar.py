@@ -14,6 +14,7 @@ from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.answer_constraint import AnswerRules, Trigger
 from hearthd.text.grammars.grammar import Grammar, side_grammar
 from hearthd.text.tool_calls.call_format import Signature, UnsupportedSchema
+from hearthd.text.value_marks import JSON_VALUE
 
 if TYPE_CHECKING:
     from hearthd.text.grammars.grammar import Grammars
@@ -36,20 +37,14 @@ class CallGrammars:
 
         Raises InvalidRequest for a strict tool whose schema cannot be enforced.
         """
-        start = "start: calls"
-        if answer is not None and not use.required:
-            start = "start: calls | @answer"
-        lark = f"{start}\n{self._calls(use)}"
-        parts = [json.dumps({"name": "calls", "lark_grammar": lark})]
+        start, parts = "start: calls", []
         if answer is not None and not use.required:
             self._grammars.rules(answer)  # reports errors at the field of the answer
+            start += f" | {JSON_VALUE}? @answer" if answer.json else " | @answer"
             parts.append(side_grammar(answer, "answer"))
-        json_only = use.format.json and (len(parts) == 1 or (answer is not None and answer.json))
-        grammar = Grammar(
-            "json_calls" if json_only else "calls",
-            f'{{"grammars": [{", ".join(parts)}]}}',
-            field="tools",
-        )
+        lark = f"{start}\n{self._calls(use)}"
+        parts.insert(0, json.dumps({"name": "calls", "lark_grammar": lark}))
+        grammar = Grammar("calls", f'{{"grammars": [{", ".join(parts)}]}}', field="tools")
         if use.required or answer is not None:
             return AnswerRules(grammar=grammar)
         return AnswerRules(

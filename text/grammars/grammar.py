@@ -10,8 +10,9 @@ import functools
 import json
 import re
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import llguidance
 import numpy as np
@@ -20,16 +21,17 @@ from typing_extensions import override
 from hearthd.sampling.constraint import Constraint, ConstraintFailed
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.gbnf import gbnf_to_lark, is_gbnf
+from hearthd.text.grammars.key_positions import NOTATIONS
 from hearthd.text.grammars.schema_dialect import (
     InexactSchema,
     translated_schema,
     with_translated_schemas,
 )
 from hearthd.text.grammars.schema_rewrites import rewritten
-from hearthd.text.grammars.unique_keys import JsonTokens, UniqueKeys
+from hearthd.text.grammars.unique_keys import KeyVocabulary, UniqueKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from numpy.typing import NDArray
 
@@ -37,12 +39,11 @@ if TYPE_CHECKING:
     from hearthd.text.words import Words
 
 # A partial_schema is a JSON Schema whose unsupported keywords are ignored; calls are a grammar in
-# llguidance's own format, and json_calls one of calls whose objects are JSON.
+# llguidance's own format.
 GrammarType = Literal[
-    "json_object", "json_schema", "partial_schema", "regex", "lark", "choice", "calls", "json_calls"
+    "json_object", "json_schema", "partial_schema", "regex", "lark", "choice", "calls"
 ]
-_CALL_TYPES = frozenset(("calls", "json_calls"))
-_JSON_TYPES = frozenset(("json_object", "json_schema", "partial_schema", "json_calls"))
+_JSON_TYPES = frozenset(("json_object", "json_schema", "partial_schema"))
 
 _MAX_BYTES = 2**16  # of a grammar's text
 _MAX_CALLS_BYTES = 2**19
@@ -69,7 +70,7 @@ class Grammar:
 
     @property
     def json(self) -> bool:
-        """Whether every object in the text is JSON."""
+        """Whether the whole text is JSON."""
         return self.type in _JSON_TYPES
 
 
@@ -83,12 +84,13 @@ class Rules(Constraint):
         matcher: llguidance.LLMatcher,
         vocabulary: _Vocabulary,
         ends: NDArray[np.int64],
-        keys: UniqueKeys | None,
+        *,
+        json: bool,
     ) -> None:
         self._matcher = matcher
         self._vocabulary = vocabulary
         self._ends = ends
-        self._keys = keys
+        self._keys = UniqueKeys(vocabulary.keys, vocabulary.allowed, matcher, json=json)
         self._allowed = self._next()
 
     @override
@@ -97,8 +99,7 @@ class Rules(Constraint):
 
     @override
     def accept(self, token: int) -> None:
-        self._matcher.consume_token(token)
-        self._read(self._vocabulary.words[token])
+        self._read(token)
         self._allowed = self._next()
 
     def feed(self, text: bytes, tokens: Sequence[int]) -> bool:
@@ -106,23 +107,21 @@ class Rules(Constraint):
 
         If it does not, the state is unchanged. Raises ConstraintFailed.
         """
-        matcher = self._matcher.deep_copy()
-        begun = list(self._vocabulary.tokenizer.tokenize_bytes(text)) if text else []
-        if not matcher.consume_tokens([*begun, *tokens]):
+        following = [*self._vocabulary.keys.spelled(text), *tokens]
+        if self._matcher.validate_tokens(following) < len(following):
             return False
-        self._matcher = matcher
-        self._read(text + b"".join(self._vocabulary.words[token] for token in tokens))
+        for token in following:
+            self._read(token)
         self._allowed = self._next()
         return True
 
-    def _read(self, text: bytes) -> None:
-        if self._keys:
-            self._keys.accept(text)
+    def _read(self, token: int) -> None:
+        self._keys.accept(token, self._matcher)
+        self._matcher.consume_token(token)
 
     def _next(self) -> NDArray[np.bool_]:
         allowed = self._vocabulary.allowed(self._matcher)
-        if self._keys:
-            self._keys.restrict(allowed, self._matcher)
+        self._keys.restrict(allowed)
         more = np.count_nonzero(allowed) > np.count_nonzero(allowed[self._ends])
         self.finished = not more and self._matcher.is_accepting()
         if not more and not self.finished:
@@ -147,7 +146,7 @@ class Grammars:
     def rules(self, grammar: Grammar) -> Rules:
         """The state of an empty answer; for any thread. Raises InvalidRequest."""
         size = len(grammar.value.encode())
-        limit = _MAX_CALLS_BYTES if grammar.type in _CALL_TYPES else _MAX_BYTES
+        limit = _MAX_CALLS_BYTES if grammar.type == "calls" else _MAX_BYTES
         if size > limit:
             raise _invalid(grammar, f"at most {limit} bytes", got=f"{size} bytes")
         if not self._ends.size:
@@ -157,8 +156,7 @@ class Grammars:
         try:
             matcher = self._compiled(grammar).deep_copy()
             assert self._vocabulary is not None
-            keys = self._vocabulary.unique_keys() if grammar.json else None
-            rules = Rules(matcher, self._vocabulary, self._ends, keys)
+            rules = Rules(matcher, self._vocabulary, self._ends, json=grammar.json)
         except InexactSchema as error:
             raise _invalid(grammar, str(error)) from error
         except (ValueError, ConstraintFailed) as error:
@@ -177,20 +175,38 @@ class Grammars:
         tokenizer = self._vocabulary.tokenizer
         matcher = llguidance.LLMatcher(tokenizer, _text(grammar), log_level=0, limits=limits)
         if matcher.is_error():
-            named = matcher
-            if grammar.type == "json_schema":  # the error names the keyword that was rewritten
-                plain = _from_schema(translated_schema(grammar.value))
-                named = llguidance.LLMatcher(tokenizer, plain, log_level=0)
-            raise ValueError(named.get_error() or matcher.get_error())
+            # The error names what the client wrote.
+            written = llguidance.LLMatcher(tokenizer, _written(grammar), log_level=0, limits=limits)
+            raise ValueError(written.get_error() or matcher.get_error())
         return matcher
 
 
-class _Words:
-    """A tokenizer in the form that llguidance expects: the bytes of each id, and an encoder."""
+class _MarkedWords(Sequence[bytes]):
+    """Words and, after them, the marks of NOTATIONS. The words are not copied."""
 
-    def __init__(self, tokenizer: Tokenizer, size: int, ends: Collection[int]) -> None:
-        self.tokens = tokenizer.words.resized(size)
-        # Ids without text in an answer: those that end it, special tokens and gaps.
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._marks = [notation.mark.encode() for notation in NOTATIONS]
+
+    @override
+    def __len__(self) -> int:
+        return len(self._words) + len(self._marks)
+
+    @override
+    def __getitem__(self, index: Any) -> Any:
+        more = index - len(self._words)
+        return self._words[index] if more < 0 else self._marks[more]
+
+
+class _MarkedTokenizer:
+    """A tokenizer in the form that llguidance expects: the bytes of each id, and an encoder.
+
+    The last ids are the marks, which are not tokens of the model.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, words: Words, ends: Collection[int]) -> None:
+        self.tokens = _MarkedWords(words)
+        # Ids without text in an answer: those that end it, special tokens, gaps and marks.
         self.special_token_ids = [
             id_
             for id_, word in enumerate(self.tokens)
@@ -229,15 +245,13 @@ class _Words:
 class _Vocabulary:
     """llguidance's index of a vocabulary.
 
-    words   the bytes of each id
     usable  bool (V,): not the gaps, which llguidance may allow in place of a special token
-    json    the tokens that matter for the keys of JSON objects
+    keys    the tokens that matter for the keys of objects
     """
 
     tokenizer: llguidance.LLTokenizer
-    words: Words
     usable: NDArray[np.bool_]
-    json: JsonTokens
+    keys: KeyVocabulary
 
     def allowed(self, matcher: llguidance.LLMatcher) -> NDArray[np.bool_]:
         """The ids that a grammar allows next, bool (V,); raises ConstraintFailed."""
@@ -248,24 +262,23 @@ class _Vocabulary:
         allowed &= self.usable
         return allowed
 
-    def unique_keys(self) -> UniqueKeys:
-        """The state of an empty answer."""
-        return UniqueKeys(self.json, self.allowed)
-
 
 def _vocabulary(tokenizer: Tokenizer, size: int, ends: NDArray[np.int64]) -> _Vocabulary:
-    words = _Words(tokenizer, size, frozenset(ends.tolist()))
+    words = tokenizer.words.resized(size)
+    marked = _MarkedTokenizer(tokenizer, words, frozenset(ends.tolist()))
     # Slices would speed up the first masks of an answer, but take twice as long to build.
     indexed = llguidance.LLTokenizer(
-        llguidance.TokenizerWrapper(words), n_vocab=size, eos_token=ends.tolist(), slices=[]
+        llguidance.TokenizerWrapper(marked),
+        n_vocab=len(marked.tokens),
+        eos_token=ends.tolist(),
+        slices=[],
     )
-    usable = words.tokens.lengths > 0
+    usable = words.lengths > 0
     usable[ends] = True
     return _Vocabulary(
         tokenizer=indexed,
-        words=words.tokens,
         usable=usable,
-        json=JsonTokens(words.tokens, ends=ends),
+        keys=KeyVocabulary(indexed, words, ends=ends),
     )
 
 
@@ -280,7 +293,7 @@ def _text(grammar: Grammar) -> str:
         case "partial_schema":
             schema = translated_schema(grammar.value, lenient=True)
             return _from_schema(rewritten(schema), lenient=True)
-        case "calls" | "json_calls":
+        case "calls":
             return grammar.value
         case "regex":
             return make.grammar_from_regex(grammar.value)
@@ -294,6 +307,16 @@ def _text(grammar: Grammar) -> str:
             if is_gbnf(grammar.value):
                 return make.grammar_from_lark(gbnf_to_lark(grammar.value))
             return make.grammar_from_lark(with_translated_schemas(grammar.value))
+
+
+def _written(grammar: Grammar) -> str:
+    """The text as `_text` has it, but without marks and rewritten keywords; raises ValueError."""
+    if grammar.type == "json_schema":
+        return _from_schema(translated_schema(grammar.value))
+    if grammar.type == "lark" and not is_gbnf(grammar.value):
+        lark = with_translated_schemas(grammar.value, marked=False)
+        return llguidance.LLMatcher.grammar_from_lark(lark)
+    return _text(grammar)
 
 
 def side_grammar(grammar: Grammar, name: str) -> str:

@@ -16,8 +16,15 @@ from typing import Any, TypeGuard
 from hearthd.text.grammars.closed_objects import close_objects
 from hearthd.text.grammars.ecma_regex import UnsupportedRegex, translated
 from hearthd.text.grammars.schema_parts import Schema, parts_of, target
+from hearthd.text.value_marks import marked_schema
 
-_SCHEMA_START = re.compile(r"%json\s*")  # in a Lark grammar
+# What can hold `%json` in a Lark grammar, and the beginning of a schema. A text without an end goes
+# on to the end of the grammar, so that a search takes linear time.
+_SCHEMA_START = re.compile(
+    r"""  "(?:[^"\\]|\\.)*"?  |  (?:\#|//)[^\n]*  |  /(?:[^/\\]|\\.)+/?  |  <[^<>\s]+>
+      |  (?P<schema>%json\s*)""",
+    re.VERBOSE | re.DOTALL,
+)
 _LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _MAX_EXACT = 2**53  # integers up to here are doubles, and so are their neighbors
@@ -50,17 +57,24 @@ def translated_schema(text: str, *, lenient: bool = False) -> str:
         raise InexactSchema("a schema that is not nested so deeply") from error
 
 
-def with_translated_schemas(lark: str) -> str:
-    """A Lark grammar with the schemas after `%json` translated; raises InexactSchema."""
+def with_translated_schemas(lark: str, *, marked: bool = True) -> str:
+    """A Lark grammar with the schemas after `%json` translated, and marked unless told not to be.
+
+    Raises InexactSchema.
+    """
     decoder, parts, at = json.JSONDecoder(), [], 0
-    for match in _SCHEMA_START.finditer(lark):
-        if match.end() < at:
-            continue  # in a text of the schema before
+    while match := _SCHEMA_START.search(lark, at):
+        parts.append(lark[at : match.start()])
+        at = match.end()
         try:
-            _, end = decoder.raw_decode(lark, match.end())
+            _, end = decoder.raw_decode(lark, at) if match["schema"] else (None, at)
         except (RecursionError, ValueError):
-            continue  # llguidance reports what is wrong
-        parts += [lark[at : match.end()], translated_schema(lark[match.end() : end])]
+            end = at  # llguidance reports what is wrong
+        if end == at:
+            parts.append(match[0])
+            continue
+        schema = translated_schema(lark[at:end])
+        parts.append(marked_schema(schema) if marked else f"%json {schema}")
         at = end
     return "".join(parts) + lark[at:]
 

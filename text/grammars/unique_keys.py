@@ -1,233 +1,249 @@
-"""Keep the keys of each object in a JSON text unique.
+"""Keep the keys of each object unique, in an answer of JSON and in the values that a grammar marks.
 
 A grammar cannot do that where an object may have keys that the schema does not list. RFC 8259,
 section 4, leaves the meaning of a repeated key open.
+
+The marks of text/value_marks.py tell where such a value may begin. From there on a copy of the
+grammar's state follows the value alone, until the value ends or the text is not such a value.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from array import array
 from collections import defaultdict, deque
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hearthd.text.grammars.key_positions import NOTATIONS, JsonPosition
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     import llguidance
     from numpy.typing import NDArray
 
+    from hearthd.text.grammars.key_positions import KeyPosition
     from hearthd.text.words import Words
 
-# The lexemes of a text: what can change its state, and what cannot.
-_LEXEMES = re.compile(rb'["\\{}\[\],]|[^"\\{}\[\],]+')
+_BRACKET = re.compile(rb"[{\[]")  # the first byte of a value that can have keys
 # Where a grammar allows more tokens, a key can go on in a way that no other key of the object has.
 _FEW = 100
-_MAX_LOOKAHEAD = 500  # states in which another key is looked for
+_MAX_LOOKAHEAD = 500  # positions in which another key is looked for
 
 
-@dataclass(frozen=True)
-class _State:
-    """A position in a JSON text, or in a text with JSON values.
+class KeyTokens:
+    """The tokens of a vocabulary that can complete a key of a notation, or require one.
 
-    open     for each value that is open its keys so far, or None for an array
-    key      the key in progress, as written; None outside of keys
-    string   whether a string is in progress
-    escaped  whether the next byte of the string belongs to an escape
-    before   whether the next string is a key
+    endings  ids of words with the delimiter of keys, by the text before it
+    inside   ids of words that may hold a whole key, by the key
+    unclear  ids of words with escapes and delimiters, or that may hold a key twice
+    closing  ids of words with delimiters, int64
+    leaving  those of `closing` that may end a string, int64
+    commas   ids of words with a comma and no delimiter, int64
     """
 
-    open: tuple[frozenset[bytes] | None, ...] = ()
-    key: bytes | None = None
-    string: bool = False
-    escaped: bool = False
-    before: bool = False
-
-    @property
-    def keys(self) -> frozenset[bytes]:
-        """The keys of the innermost open value."""
-        return (self.open and self.open[-1]) or frozenset()
-
-    @property
-    def at_key(self) -> bool:
-        """Whether a key is in progress or must follow."""
-        return self.before or self.key is not None
-
-    @property
-    def is_repeating(self) -> bool:
-        """Whether a key must follow or go on, and nothing in it is new so far."""
-        if not self.at_key or not self.keys:
-            return False
-        begun = self.key or b""
-        return b"\\" not in begun and any(key.startswith(begun) for key in self.keys)
-
-    def after(self, text: bytes) -> _State | None:
-        """The position after more text; None if it completes a key that the object has."""
-        state = self
-        for lexeme in _LEXEMES.findall(text):
-            next_state = state._within(lexeme) if state.string else state._between(lexeme)
-            if next_state is None:
-                return None
-            state = next_state
-        return state
-
-    def _within(self, lexeme: bytes) -> _State | None:
-        """The position after a lexeme inside a string."""
-        if lexeme == b'"' and not self.escaped:
-            return self._after_key(self.key) if self.key is not None else _State(self.open)
-        escaped = lexeme == b"\\" and not self.escaped
-        if self.key is not None:
-            return replace(self, key=self.key + lexeme, escaped=escaped)
-        return self if escaped == self.escaped else replace(self, escaped=escaped)
-
-    def _after_key(self, key: bytes) -> _State | None:
-        """The position after the end of a key."""
-        if b"\\" in key:  # one key can be written in several ways
-            text = json.loads(f'"{key.decode()}"', strict=False)
-            key = json.dumps(text, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
-        if key in self.keys:
-            return None
-        return _State((*self.open[:-1], self.keys | {key}))
-
-    def _between(self, lexeme: bytes) -> _State:
-        """The position after a lexeme outside of strings."""
-        match lexeme:
-            case b'"':
-                return replace(self, key=b"" if self.before else None, string=True)
-            case b"{":
-                return _State((*self.open, frozenset()), before=True)
-            case b"[":
-                return _State((*self.open, None))
-            case b"}" | b"]":
-                return _State(self.open[:-1])
-            case b",":
-                return _State(self.open, before=bool(self.open) and self.open[-1] is not None)
-        return self
-
-
-class JsonTokens:
-    """The tokens of a vocabulary that can complete a key, or require one.
-
-    endings  ids of words with a quotation mark, by the text before it
-    inside   ids of words with several, by each text between two of them
-    unclear  ids of words with escapes and quotation marks, or with a text between them twice
-    quoted   ids of words with quotation marks, int64
-    commas   ids of words with a comma and no quotation mark, int64
-    """
-
-    def __init__(self, words: Words, *, ends: Collection[int]) -> None:
+    def __init__(
+        self, notation: type[KeyPosition], words: Words, *, ends: Collection[int], mark: int
+    ) -> None:
+        self.start = notation()
+        self.mark = mark
         self.words = words
         self.endings: defaultdict[bytes, list[int]] = defaultdict(list)
         self.inside: defaultdict[bytes, list[int]] = defaultdict(list)
         self.unclear: list[int] = []
-        quoted, commas = array("q"), array("q")
+        closing, leaving, commas = array("q"), array("q"), array("q")
         for id_, word in enumerate(words):
-            before, *parts = word.split(b'"')
-            if not (parts or b"," in word) or id_ in ends:
+            before, delimiter, _ = word.partition(notation.delimiter)
+            if not (delimiter or b"," in word) or id_ in ends:
                 continue
-            (quoted if parts else commas).append(id_)
-            texts = parts[:-1]
-            if parts and (b"\\" in word or len(set(texts)) < len(texts)):
+            if not delimiter:
+                commas.append(id_)
+                continue
+            closing.append(id_)
+            if notation.can_end_string(word):
+                leaving.append(id_)
+            keys = notation.keys_in(word)
+            if b"\\" in word or len(set(keys)) < len(keys):
                 self.unclear.append(id_)
-            elif parts:
+            else:
                 self.endings[before].append(id_)
-                for text in texts:
-                    self.inside[text].append(id_)
-        self.quoted, self.commas = np.array(quoted), np.array(commas)
+                for key in keys:
+                    self.inside[key].append(id_)
+        self.closing, self.leaving = np.array(closing), np.array(leaving)
+        self.commas = np.array(commas)
+
+
+class KeyVocabulary:
+    """The words of a vocabulary, and which of them matter for keys.
+
+    In `tokenizer` the ids after the words are the marks of NOTATIONS.
+    """
+
+    def __init__(
+        self, tokenizer: llguidance.LLTokenizer, words: Words, *, ends: Collection[int]
+    ) -> None:
+        self.words = words
+        self._tokenizer = tokenizer
+        self.notations = tuple(
+            KeyTokens(notation, words, ends=ends, mark=mark)
+            for mark, notation in enumerate(NOTATIONS, len(words))
+        )
+
+    def spelled(self, text: bytes) -> list[int]:
+        """Tokens of a text, none of them special."""
+        return list(self._tokenizer.tokenize_bytes(text)) if text else []
 
 
 class UniqueKeys:
     """Rejects tokens that repeat a key of an object, or after which only such keys are possible.
 
-    `allowed` returns which tokens a grammar allows next, bool (V,).
+    `allowed` returns which tokens a grammar allows next, bool (V,). `matcher` is the state of an
+    empty answer in its grammar. With `json` the whole answer is JSON.
     """
 
     def __init__(
-        self, tokens: JsonTokens, allowed: Callable[[llguidance.LLMatcher], NDArray[np.bool_]]
+        self,
+        vocabulary: KeyVocabulary,
+        allowed: Callable[[llguidance.LLMatcher], NDArray[np.bool_]],
+        matcher: llguidance.LLMatcher,
+        *,
+        json: bool,
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._allowed = allowed
+        self._values: list[_Value] = []
+        if json:
+            tokens = next(t for t in vocabulary.notations if isinstance(t.start, JsonPosition))
+            self._values.append(_Value(tokens, allowed, matcher.deep_copy()))
+
+    def accept(self, token: int, matcher: llguidance.LLMatcher) -> None:
+        """Take the next token; `matcher` is the grammar's state before it."""
+        word = self._vocabulary.words[token]
+        values = [value for value in self._values if value.accept(word, [token])]
+        self._values = [*values, *self._begun(token, word, matcher)]
+
+    def restrict(self, allowed: NDArray[np.bool_]) -> None:
+        """Clear the ids in `allowed` that may not follow."""
+        for value in self._values:
+            value.restrict(allowed)
+
+    def _begun(self, token: int, word: bytes, matcher: llguidance.LLMatcher) -> Iterator[_Value]:
+        """The values that may begin in a token."""
+        vocabulary = self._vocabulary
+        for bracket in _BRACKET.finditer(word):
+            at = bracket.start()
+            before = vocabulary.spelled(word[:at])
+            marked = [
+                tokens
+                for tokens in vocabulary.notations
+                if _allows(matcher, [*before, tokens.mark])
+            ]
+            if len(marked) != 1:  # none, or a wildcard of tokens
+                continue
+            (tokens,) = marked
+            inside = matcher.deep_copy()
+            inside.consume_tokens([*before, tokens.mark])
+            value = _Value(tokens, self._allowed, inside)
+            if value.accept(word[at:], vocabulary.spelled(word[at:]) if at else [token]):
+                yield value
+
+
+class _Value:
+    """A value in progress. `matcher` is the grammar's state if the text is this value."""
+
+    def __init__(
+        self,
+        tokens: KeyTokens,
+        allowed: Callable[[llguidance.LLMatcher], NDArray[np.bool_]],
+        matcher: llguidance.LLMatcher,
     ) -> None:
         self._tokens = tokens
         self._allowed = allowed
-        self._state = _State()
-        self._extensible: dict[_State, bool] = {}  # whether a new key is possible there
+        self._matcher = matcher
+        self._position = tokens.start
+        self._extensible: dict[KeyPosition, bool] = {}  # whether a new key is possible there
 
-    def accept(self, text: bytes) -> None:
-        """Take the text of the next token."""
-        self._state = self._state.after(text) or self._state
+    def accept(self, text: bytes, tokens: list[int]) -> bool:
+        """Take more text; return whether the value goes on."""
+        position = self._position.after(text)
+        if position is None or position.complete or not _allows(self._matcher, tokens):
+            return False
+        self._matcher.consume_tokens(tokens)
+        self._position = position
         if b"}" in text:  # the next object at this depth may have other keys
             self._extensible.clear()
+        return True
 
-    def restrict(self, allowed: NDArray[np.bool_], matcher: llguidance.LLMatcher) -> None:
-        """Clear the ids in `allowed` that may not follow; `matcher` is the grammar's state."""
-        state, tokens = self._state, self._tokens
-        if not state.open:
+    def restrict(self, allowed: NDArray[np.bool_]) -> None:
+        """Clear the ids in `allowed` that may not follow."""
+        position, tokens = self._position, self._tokens
+        if not position.open:
             return
-        few = state.at_key and bool(state.keys) and np.count_nonzero(allowed) <= _FEW
+        few = position.at_key and bool(position.keys) and np.count_nonzero(allowed) <= _FEW
         if few:
             ids = np.flatnonzero(allowed)
         elif self._needs_a_look():
-            ids = tokens.quoted
+            ids = tokens.leaving if position.string else tokens.closing
         else:
             ids = self._repeating()
-        if not state.string:
+        if not position.string:
             ids = np.concatenate([ids, tokens.commas])
         for id_ in map(int, ids[allowed[ids]]):
-            after = state.after(tokens.words[id_])
-            allowed[id_] = after is not None and (
-                not after.is_repeating
-                or (state.at_key and not few)
-                or self._is_extensible(after, id_, matcher)
-            )
+            after = position.after(tokens.words[id_])
+            is_new = after is not None and (not after.is_repeating or (position.at_key and not few))
+            if not is_new and _allows(self._matcher, [id_]):
+                allowed[id_] = after is not None and self._is_extensible(after, id_)
 
     def _needs_a_look(self) -> bool:
-        """Whether each word with a quotation mark may have to be cleared."""
-        if self._state.key is not None:
-            return b"\\" in self._state.key
-        return bool(self._state.keys) and not self._extensible.get(self._next_key, False)
-
-    @property
-    def _next_key(self) -> _State:
-        return _State(self._state.open, before=True)
+        """Whether each word with a delimiter may have to be cleared."""
+        if self._position.key is not None:
+            return b"\\" in self._position.key
+        return bool(self._position.keys) and not self._extensible.get(
+            self._position.next_key, False
+        )
 
     def _repeating(self) -> NDArray[np.int64]:
         """Ids of the words that may complete a key which an open object has."""
-        state, tokens = self._state, self._tokens
+        position, tokens = self._position, self._tokens
         ids = list(tokens.unclear)
-        for key in frozenset().union(*filter(None, state.open)):
+        for key in frozenset().union(*filter(None, position.open)):
             ids += tokens.inside.get(key, ())
-        if state.key is not None:
-            for key in state.keys:
-                if key.startswith(state.key):
-                    ids += tokens.endings.get(key[len(state.key) :], ())
+        if position.key is not None:
+            for key in position.keys:
+                if key.startswith(position.key):
+                    ids += tokens.endings.get(key[len(position.key) :], ())
         return np.array(ids, np.int64)
 
-    def _is_extensible(self, after: _State, id_: int, matcher: llguidance.LLMatcher) -> bool:
+    def _is_extensible(self, after: KeyPosition, id_: int) -> bool:
         """Whether a key that the object does not have can follow a token."""
         if after not in self._extensible:
-            self._extensible[after] = self._finds_a_key(after, id_, matcher)
-        here = len(after.open) == len(self._state.open) and not self._state.at_key
+            self._extensible[after] = self._finds_a_key(after, id_)
+        here = len(after.open) == len(self._position.open) and not self._position.at_key
         if here and self._extensible[after]:
-            self._extensible[self._next_key] = True
+            self._extensible[self._position.next_key] = True
         return self._extensible[after]
 
-    def _finds_a_key(self, after: _State, id_: int, matcher: llguidance.LLMatcher) -> bool:
+    def _finds_a_key(self, after: KeyPosition, id_: int) -> bool:
         """Follow all that the object's own keys begin with, until the grammar allows another."""
-        pending, seen = deque([(matcher, id_, after)]), {after}
+        pending, seen = deque([(self._matcher, id_, after)]), {after}
         for _ in range(_MAX_LOOKAHEAD):
             if not pending:
                 return False
-            previous, id_, state = pending.popleft()
+            previous, id_, position = pending.popleft()
             matcher = previous.deep_copy()
             matcher.consume_token(id_)
             for next_ in map(int, np.flatnonzero(self._allowed(matcher))):
-                next_state = state.after(self._tokens.words[next_])
-                if next_state is None or next_state in seen:
+                next_position = position.after(self._tokens.words[next_])
+                if next_position is None or next_position in seen:
                     continue
-                if not next_state.is_repeating:
+                if not next_position.is_repeating:
                     return True
-                seen.add(next_state)
-                pending.append((matcher, next_, next_state))
+                seen.add(next_position)
+                pending.append((matcher, next_, next_position))
         return True
+
+
+def _allows(matcher: llguidance.LLMatcher, tokens: list[int]) -> bool:
+    return matcher.validate_tokens(tokens) == len(tokens)

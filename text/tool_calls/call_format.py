@@ -58,7 +58,6 @@ class CallFormat(ABC):
     special     names of special tokens that are part of a call and must appear in the text
     stop        strings that end the answer: the model waits for the tool's result
     id_length   number of letters and digits of a call's id, if the chat template requires one
-    json        whether every object in a call is JSON
     """
 
     starts: tuple[str, ...]
@@ -66,7 +65,6 @@ class CallFormat(ABC):
     special: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     id_length: int | None = None
-    json: bool = True
 
     @abstractmethod
     def parse(self, text: str, *, final: bool) -> Parsed | None:

@@ -20,6 +20,7 @@ from hearthd.text.tool_calls.call_format import (
     UnsupportedSchema,
     tool_call,
 )
+from hearthd.text.value_marks import FUNCTION_GEMMA_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hearthd.text.tool_calls.call_format import Signature
 
 _START, _END = "<start_function_call>", "<end_function_call>"
-_ESCAPE, _RESPONSE = "<escape>", "<start_function_response>"
+ESCAPE, _RESPONSE = "<escape>", "<start_function_response>"
 
 _CALL = re.compile(r"\s*call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
 _PART = re.compile(r"<escape>(.*?)<escape>|([^\[\]{},:<]+)(:?)", re.DOTALL)
@@ -38,9 +39,8 @@ class FunctionGemmaCalls(CallFormat):
     """FunctionGemma's calls, each between two special tokens."""
 
     starts = (_START,)
-    special = (_START, _END, _ESCAPE, _RESPONSE)
+    special = (_START, _END, ESCAPE, _RESPONSE)
     stop = (_RESPONSE,)
-    json = False
 
     @override
     def parse(self, text: str, *, final: bool) -> Parsed | None:
@@ -92,10 +92,12 @@ def _as_json(part: re.Match[str]) -> str:
 
 def _terminals(quote: Callable[[str], str]) -> list[str]:
     """Values of any schema."""
-    escape = quote(_ESCAPE)
+    escape = quote(ESCAPE)
     # A special token cannot be part of a text; the same name as plain text can.
     text = r"/(.|\n)*/" if escape.startswith("<[") else r"/([^<]|<[^e])*/"
     return [
+        f"value: {FUNCTION_GEMMA_VALUE}? any",
+        f"object: {FUNCTION_GEMMA_VALUE}? any_object",
         f"string: {escape} TEXT? {escape}",
         f"TEXT: {text}",
         r"INTEGER: /-?(0|[1-9][0-9]{0,15})/",
@@ -114,8 +116,7 @@ _TYPES = {
     "number": "NUMBER",
     "boolean": "boolean",
     "null": '"null"',
-    "object": "any_object",
-    "array": "any_array",
+    "object": "object",
 }
 # Keywords that are enforced, and those that restrict nothing.
 _ENFORCED = frozenset(
@@ -151,7 +152,7 @@ class _Values:
     def _value(self, schema: Any) -> str:
         """The name of the rule for a schema."""
         if not isinstance(schema, dict):
-            return "any"
+            return "value"
         unknown = [keyword for keyword in schema if keyword not in _ENFORCED | _ANNOTATIONS]
         if unknown and self._tool.strict:
             raise UnsupportedSchema(self._tool.name, unknown[0])
@@ -176,7 +177,7 @@ class _Values:
             return self._object(schema["properties"], set(schema.get("required", ())))
         if type_ == "array":
             return self._array(schema)
-        return _TYPES.get(type_, "any")
+        return _TYPES.get(type_, "value")
 
     def _reference(self, path: str) -> str:
         if path not in self._references:
@@ -192,7 +193,7 @@ class _Values:
 
     def _literal(self, value: Any) -> str:
         if isinstance(value, str):
-            escape = self._quote(_ESCAPE)
+            escape = self._quote(ESCAPE)
             return f"{escape} {json.dumps(value)} {escape}" if value else f"{escape} {escape}"
         if isinstance(value, dict | list):
             raise UnsupportedSchema(self._tool.name, "an enum of objects or arrays")

@@ -24,6 +24,7 @@ from hearthd.text.tool_calls.call_format import (
     skip_space,
     tool_call,
 )
+from hearthd.text.value_marks import marked_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,7 +98,7 @@ class JsonCalls(CallFormat):
             rules += [
                 f'call_{number}: "{{" SPACE? "\\"name\\"" {colon} {name} SPACE? "," SPACE? '
                 f'{key} {colon} arguments_{number} SPACE? "}}"',
-                f"arguments_{number}: %json {tool.schema}",
+                f"arguments_{number}: {marked_schema(tool.schema)}",
             ]
         return rules
 
@@ -167,7 +168,7 @@ class NamedCalls(CallFormat):
                 f"call_{number}: {marker} {json.dumps(tool.name)} {arguments} SPACE? "
                 f"arguments_{number}"
             )
-            rules.append(f"arguments_{number}: %json {tool.schema}")
+            rules.append(f"arguments_{number}: {marked_schema(tool.schema)}")
         return "\n".join(rules)
 
 
