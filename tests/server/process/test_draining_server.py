@@ -79,7 +79,7 @@ def test_a_request_is_cancelled_with_an_error_after_the_shutdown_timeout(
             server.handle_exit(15, None)
             signalled = time.monotonic()
             rest = [line for line in lines if line]
-            assert 0.2 < time.monotonic() - signalled < 1.5
+            assert 0.2 < time.monotonic() - signalled < PATIENCE  # the answer takes longer
         assert rest[-2] == "event: error"
         error = json.loads(rest[-1].removeprefix("data: "))["error"]
         assert error["code"] == 503

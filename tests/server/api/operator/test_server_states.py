@@ -110,7 +110,7 @@ def test_a_disconnect_frees_the_slot(streamed: bool) -> None:
         wait_until(lambda: service.idle)
         began = time.monotonic()
         answer(client, max_tokens=2)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < PATIENCE  # the whole answer takes longer
 
 
 def test_the_server_answers_after_many_disconnects() -> None:
@@ -124,7 +124,7 @@ def test_the_server_answers_after_many_disconnects() -> None:
         list(pool.map(impatient, range(40)))
         began = time.monotonic()
         answer(client, max_tokens=2)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < PATIENCE
 
 
 def accepted_by(service: LocalLanguageService) -> int:
