@@ -17,7 +17,8 @@ from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
-from hearthd.bundle import LanguageManifest, read_manifest
+from hearthd.baker.weights.local_weights import local_weights
+from hearthd.bundle import LanguageManifest, bundle_home, read_manifest
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BadOption: 2, **dict.fromkeys(BAKE_ERRORS, 1)}
@@ -92,8 +93,13 @@ def _model(argument: str) -> dict[str, Any]:
     """The options that MODEL sets; raises BadOption if it is not a name and does not exist."""
     if argument in bakeable():
         return {"model": argument}
+    argument = local_weights(argument)
     if Path(argument).exists():
         return {"weights": argument}
+    if bundle_home.is_bundle(bundle := bundle_home.find_bundle(argument)):
+        raise BadOption(
+            f"MODEL: {bundle} is a bundle, which is baked already: `hearth serve` opens it"
+        )
     raise BadOption(
         f"MODEL: got {argument!r}, expected a GGUF file, a Hugging Face folder, or one of "
         f"{', '.join(bakeable())}"

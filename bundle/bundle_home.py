@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 ENVIRONMENT = "HEARTH_HOME"
 DEFAULT = Path("~/.local/share/hearth")
 HELP = (
-    "Folder that keeps bundles by name. `hearth run` bakes into it, `hearth list` and `hearth rm` "
-    "manage it, and every BUNDLE can be a name in it."
+    "Folder that keeps bundles by name. A model that is not a bundle is baked into it, `hearth "
+    "list` and `hearth rm` manage it, and every BUNDLE can be a name in it."
 )
 BUNDLE_HELP = f"Folder that `hearth bake` wrote, or a name in ${ENVIRONMENT}."
 
@@ -63,7 +63,7 @@ def unknown_bundle(bundle: Path, folder: Path | None = None) -> NotABundle:
     near = similar_names(bundle.name, folder)
     listed = f"expected a folder, or {' or '.join(near)}" if near else "bake one with `hearth bake`"
     return NotABundle(
-        f"{bundle}: not a bundle: there is no such folder, and no bundle of this name in {folder}; "
+        f"{bundle}: not a bundle: there is no such path, and no bundle of this name in {folder}; "
         f"{listed}"
     )
 

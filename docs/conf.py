@@ -82,6 +82,8 @@ def _flags(schema: type[BaseModel], argument: str) -> str:
         group = str(extra.get("group", argument.capitalize()))
         default = "" if field.default in (None, ()) or field.is_required() else f"`{field.default}`"
         typed = argument.upper() if name == argument else flag(name)
+        if extra.get("only_off"):
+            typed = flag(f"no_{name}")
         if name != argument and field.annotation is not bool:
             typed += f" {metavar(field)}".replace("|", r"\|")
         row = f"| `{typed}` | {default} | {field.description} |"

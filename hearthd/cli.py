@@ -59,10 +59,9 @@ COMMANDS = {
         "hearthd.server.terminal.commands", "chat", "Chat with a model, in this terminal."
     ),
     "run": Command(
-        "hearthd.run",
-        "app",
+        "hearthd.server.terminal.commands",
+        "run",
         "Chat with a model, which is baked first if it is missing.",
-        needs_baker=True,
     ),
     "list": Command(
         "hearthd.server.terminal.bundle_commands", "list_", "List the bundles on this machine."
@@ -89,7 +88,7 @@ COMMANDS = {
     "inspect": Command(
         "hearthd.baker.checks.inspect_cli",
         "app",
-        "Print what a bundle contains and what it was made from.",
+        "Print what a bundle contains, or what weights are.",
     ),
     "sign": Command("hearthd.baker.signing.cli", "app", "Sign a bundle or a LoRA adapter."),
     "verify": Command(
@@ -109,6 +108,7 @@ COMMANDS = {
 _EPILOG = """Example:
 
 \b
+    hearth run model.gguf
     hearth bake gemma3 --out gemma3-270m
     hearth serve gemma3-270m
     hearth generate gemma3-270m "The capital of France is"
@@ -141,15 +141,20 @@ def _run(name: str, arguments: Sequence[str], program: str) -> NoReturn:
             module = import_module(command.module)
             _exit_with(getattr(module, command.app), arguments, program, module.ERRORS)
     except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if not command.needs_baker or missing.partition(".")[0] == __package__:
+        if not command.needs_baker:
             raise
-        _fail(
-            program,
-            f"the package {missing!r} is not installed: install Hearth with the baker, "
-            "as in pip install 'hearthd[bake]'",
-            1,
-        )
+        _fail(program, missing_baker(error), 1)
+
+
+def missing_baker(error: ModuleNotFoundError) -> str:
+    """The message for a missing package of the baker; raises the error for a module of Hearth."""
+    missing = error.name or ""
+    if missing.partition(".")[0] == __package__:
+        raise error
+    return (
+        f"the package {missing!r} is not installed: install Hearth with the baker, as in "
+        "pip install 'hearthd[bake]'"
+    )
 
 
 def _exit_with(

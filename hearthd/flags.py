@@ -2,7 +2,8 @@
 
 The model is the only list of names, ranges and help texts. A flag passes on the text that was
 typed, and the model validates it. `json_schema_extra` of a field can name its `group`, a section of
---help, and the `metavar` of its value.
+--help, and the `metavar` of its value. A switch with `only_off` has no flag to turn it on:
+`hearth serve --slots` is an option of the bake.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
+UsageError: Any = typer.BadParameter.__base__  # which has no public name
 Command = TypeVar("Command", bound="Callable[..., None]")
 
 _METAVARS = {
@@ -103,8 +105,9 @@ def _json(text: str) -> Any:
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     group = _extra(field).get("group")
     is_switch = field.annotation is bool
+    on, off = "" if _extra(field).get("only_off") else flag(name), flag(f"no_{name}")
     option = typer.Option(
-        f"{flag(name)}/{flag(f'no_{name}')}" if is_switch else flag(name),
+        f"{on} /{off}" if is_switch else flag(name),
         help=f"{field.description}{_default(field)}",
         metavar=None if is_switch else metavar(field),
         show_default=False,

@@ -5,13 +5,18 @@ import gc
 import logging
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from hearthd import flags
-from hearthd.bundle import BundleError
+from hearthd.bake_flags import BakesFirst
+from hearthd.bundle import BundleError, NotABundle, bundle_home
+from hearthd.find_or_bake import MODEL_HELP, find_or_bake
+from hearthd.flag_names import flag
 from hearthd.runtime.free_memory import bound_free_memory
 from hearthd.server import logs
 from hearthd.server.engine.prefix_store import CannotStore
@@ -41,9 +46,8 @@ ERRORS: dict[type[Exception], int] = {
 _Bundles = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="[BUNDLE]...",
-        help="Folder that `hearth bake` wrote, a folder of such folders, or a name in --home. "
-        "Default: all bundles in --home.",
+        metavar="[MODEL]...",
+        help=f"{MODEL_HELP} Or a folder of bundles. Default: all bundles in --home.",
         show_default=False,
     ),
 ]
@@ -57,9 +61,10 @@ _PrintConfig = Annotated[
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command(cls=flags.GroupedOptions)
+@app.command(cls=BakesFirst)
 @flags.takes(Settings, leave_out=frozenset({"bundle"}))
 def _serve(
+    context_: typer.Context,
     bundle: _Bundles = None,
     *,
     print_config: _PrintConfig = False,
@@ -80,6 +85,12 @@ def _serve(
         curl http://127.0.0.1:8080/run -H 'content-type: application/json' \\
           -d '{"function": "step", "inputs": {"x": [[0.5, -0.25]]}}'
 
+    A model that is not a bundle is baked first, with the options of a bake that are given here, and
+    kept in --home:
+
+    \b
+        hearth serve model.gguf --context 8192
+
     With several bundles, the field "model" of a request names one by its folder. Bundles are loaded
     when they are requested, and unloaded when others need the memory:
 
@@ -99,11 +110,14 @@ def _serve(
     if print_config:
         print(as_toml(loaded), end="")  # noqa: T201
     else:
-        run(loaded, keys)
+        run(loaded, keys, context_.obj)
 
 
-def run(loaded: LoadedSettings, api_keys: tuple[str, ...]) -> None:
-    """Open the bundles and serve them; raises the exceptions in ERRORS."""
+def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, str]) -> None:
+    """Open the bundles and serve them; raises the exceptions in ERRORS.
+
+    `bake` are options for models that are baked first, as in find_or_bake.
+    """
     settings = loaded.settings
     bound_free_memory()
     logs.configure(settings.log_level, settings.log_format)
@@ -113,6 +127,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...]) -> None:
     if settings.tls_cert and settings.tls_key:
         tls = Tls(certificate=settings.tls_cert, key=settings.tls_key)
     sockets = bind_all(settings.host, settings.port)
+    loaded = with_bundles(loaded, bake)
     # What is loaded here lives until the end. The garbage collector would search it for nothing,
     # and would later stop every thread, and thus every stream, for 55 ms.
     gc.disable()
@@ -141,6 +156,33 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...]) -> None:
     gc.enable()
     server.serve_on(*sockets)
     gc.unfreeze()
+
+
+def with_bundles(loaded: LoadedSettings, bake: Mapping[str, str]) -> LoadedSettings:
+    """The settings with a bundle in place of each model, which is baked if it is missing.
+
+    One of several models that does not exist is reported by the server.
+    """
+    settings = loaded.settings
+    if bake and not settings.bundle:
+        raise flags.UsageError(
+            f"{flag(next(iter(bake)))} needs MODEL; all bundles are baked already."
+        )
+    folders = []
+    for path in settings.bundle:
+        try:
+            folders.append(_find_or_bake(path, settings.home, bake))
+        except NotABundle:
+            if len(settings.bundle) == 1:
+                raise
+            folders.append(path)
+    return replace(loaded, settings=settings.model_copy(update={"bundle": tuple(folders)}))
+
+
+def _find_or_bake(path: Path, home: Path, bake: Mapping[str, str]) -> Path:
+    """As find_or_bake, which does not know folders of bundles."""
+    has_bundles = any(bundle_home.bundles_in(bundle_home.find_bundle(path, home)))
+    return path if has_bundles and not bake else find_or_bake(str(path), home, bake)
 
 
 def _announce(pool: ModelPool, log_format: logs.LogFormat, address: str, seconds: float) -> None:

@@ -90,7 +90,8 @@ Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
 
 def _setting(group: str, default: Any, description: str, **limits: Any) -> Any:
-    return Field(default, description=description, json_schema_extra={"group": group}, **limits)
+    extra = {"group": group, "only_off": limits.pop("only_off", False)}
+    return Field(default, description=description, json_schema_extra=extra, **limits)
 
 
 class Settings(BaseSettings):
@@ -100,8 +101,8 @@ class Settings(BaseSettings):
 
     bundle: Paths = Field(
         (),
-        description="Folder that `hearth bake` wrote, a folder of such folders, or the name of a "
-        "bundle in --home. Repeatable. Default: all bundles in --home.",
+        description="Bundle: its folder, a folder of bundles, or a name in --home; or a model that "
+        "is baked first, as in `hearth run`. Repeatable. Default: all bundles in --home.",
     )
     config: Path | None = _setting(
         "Settings",
@@ -163,7 +164,7 @@ class Settings(BaseSettings):
         "the public key. Repeatable. Needs hearthd[verify].",
     )
     webui: bool = _setting("Access", True, "Serve the chat page at /.")
-    slots: bool = _setting("Access", True, "Report the state of each slot at /slots.")
+    slots: bool = _setting("Access", True, "Report each slot at /slots.", only_off=True)
     strict_fields: bool = _setting(
         "Access",
         False,

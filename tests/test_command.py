@@ -187,7 +187,7 @@ def test_a_command_of_the_device_needs_no_package_of_the_baker(name: str, tmp_pa
     assert result.returncode == 1
     assert re.fullmatch(rf"hearth {name}: {tmp_path}: not a bundle: .*\n", result.stderr)
     modules = imported(result)
-    assert "baker" not in modules or name == "inspect"
+    assert "hearthd.baker" not in modules or name == "inspect"
     assert "rich" not in modules or name in ("batch", "inspect")
 
 
@@ -197,6 +197,39 @@ def test_a_command_of_the_baker_says_what_to_install(name: str) -> None:
     assert result.returncode == 1
     message = r"the package '\S+' is not installed: .* pip install 'hearthd\[bake\]'"
     assert re.fullmatch(rf"hearth {name}: {message}\n", result.stderr)
+
+
+TAKES_WEIGHTS = ("run", "serve", "generate", "chat", "inspect")
+
+
+@pytest.mark.parametrize("name", TAKES_WEIGHTS)
+def test_weights_without_the_baker_say_what_to_install(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gguf.py").write_text("raise ModuleNotFoundError(name=__name__)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # for the process that bakes, too
+    monkeypatch.setenv("HEARTH_HOME", str(tmp_path))
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    message = r"the package 'gguf' is not installed: .* pip install 'hearthd\[bake\]'"
+    for model in (str(tmp_path / "model.gguf"), "gemma3"):
+        more = {"generate": ["x"], "serve": ["--port", "0"]}.get(name, [])
+        result = run_process(name, model, *more)
+        assert result.returncode == 1
+        *_, last = result.stderr.splitlines()
+        assert re.fullmatch(rf"hearth \w+: .*{message}", last)
+        assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("name", sorted({*TAKES_WEIGHTS} - {"inspect"}))
+def test_flags_of_a_bake_without_the_baker_say_what_to_install(name: str) -> None:
+    more = ["x"] if name == "generate" else []
+    result = run_process(name, "y", *more, "--context", "64", without=BAKER_PACKAGES)
+    assert result.returncode == 2
+    message = r"No such option: --context; .* pip install 'hearthd\[bake\]'\. See .*"
+    assert re.fullmatch(rf"hearth {name}: {message}\n", result.stderr)
+    result = run_process(name, "--help", without=BAKER_PACKAGES)
+    assert result.returncode == 0
+    assert "--kv-cache" not in result.stdout
 
 
 def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
@@ -211,6 +244,11 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
         (("--prot",), "hearth: No such option: --prot.* See hearth --help."),
         (("serve", "--prot"), "hearth serve: No such option: --prot.* See hearth serve --help."),
         (
+            ("chat", "b", "--out", "c"),
+            "hearth chat: No such option: --out.* See hearth chat --help.",
+        ),
+        (("serve", "--slots"), "hearth serve: Option '--slots' requires an argument. See "),
+        (
             ("bake", "gemma3", "--prot"),
             "hearth bake: No such option: --prot.* See hearth bake --help.",
         ),
@@ -219,7 +257,7 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
             "hearth bake: --max-memory: got 'x', expected a ",
         ),
         (("bake", "gema3"), "hearth bake: MODEL: got 'gema3', expected a GGUF file, .* gemma3, "),
-        (("inspect",), "hearth inspect: Missing argument .*BUNDLE.* See hearth inspect --help."),
+        (("inspect",), "hearth inspect: Missing argument .*MODEL.* See hearth inspect --help."),
         (
             ("serve", "b", "--port", "x"),
             "hearth serve: port: got 'x', expected a valid integer .from --port.",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 
+# What commands share.
+COMMAND_LINE = ("hearthd.find_or_bake", "hearthd.flags", "hearthd.flag_names")
 # What the modules of a folder may import of this project, besides the folder itself. The longest
 # name that fits a module counts. Imports for type checking count too. `hearthd.models` is called
 # `models` here, as its folder is, and so on.
@@ -30,12 +32,12 @@ ALLOWED = {
     # Freed memory is returned after a tokenizer is read.
     "text": ("bundle", "sampling", "runtime.free_memory"),
     # A bake reads the tokenizer and the chat template as a server does, and its flags are derived
-    # from a schema as those of a server are.
-    "baker": ("bundle", "hearthd.flags", "hearthd.flag_names", "models", "runtime", "text"),
+    # from a schema as those of a server are. `hearth inspect` takes any model, baked or not.
+    "baker": ("bundle", *COMMAND_LINE, "models", "runtime", "text"),
     "benchmarks": ("bundle", "models", "baker", "runtime", "sampling", "server", "text"),
     "examples": ("bundle", "models", "baker", "runtime"),
     "hearthd": ("baker", "bundle", "server", "text", "runtime.interrupts"),
-    "server": ("bundle", "hearthd.flags", "hearthd.flag_names", "runtime", "sampling", "text"),
+    "server": ("bundle", *COMMAND_LINE, "hearthd.bake_flags", "runtime", "sampling", "text"),
     # The path of a request: api -> services -> completions -> engine -> sampling and runtime.
     "server.engine": (
         "text.errors",
@@ -95,7 +97,8 @@ ALLOWED = {
     ),
     "server.terminal": (
         "bundle",
-        "hearthd.flags",
+        *COMMAND_LINE,
+        "hearthd.bake_flags",
         "runtime.interrupts",
         "server.api",
         "server.errors",

@@ -1,4 +1,4 @@
-"""`hearth inspect`. It needs nothing of the baker's extra, so it runs on a device, too."""
+"""`hearth inspect`. A bundle needs nothing of the baker's extra, so it runs on a device, too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from hearthd.baker.checks.inspection import show
 from hearthd.baker.presentation.console import open_console
 from hearthd.bundle import BundleError, bundle_home
+from hearthd.find_or_bake import find, needs_baker
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1}
@@ -17,18 +18,31 @@ ERRORS: dict[type[Exception], int] = {BundleError: 1}
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command(epilog="Example:\n\n\b\n    hearth inspect gemma3-270m")
+@app.command(epilog="Example:\n\n\b\n    hearth inspect gemma3-270m\n    hearth inspect model.gguf")
 def _inspect(
-    bundle: Annotated[
-        Path,
+    model: Annotated[
+        str,
         typer.Argument(
-            metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP
+            metavar="MODEL",
+            help=f"{bundle_home.BUNDLE_HELP} Or a GGUF file, a Hugging Face folder, or the name of "
+            "a model that an installed package has.",
         ),
     ],
 ) -> None:
-    """Print what a bundle contains and what it was made from.
+    """Print what a bundle contains, or what weights are.
 
-    That is: the model, the memory that serving takes, files, entry points, statistics, and the
-    versions and options of the bake. Only the manifest is read; `hearth verify` reads the rest.
+    Of a bundle: the model, the memory that serving takes, files, entry points, statistics, what it
+    was made from, and the versions and options of the bake. Only the manifest is read; `hearth
+    verify` reads the rest.
+
+    Of weights that are not baked yet: family, size, context, vocabulary, types of the tensors, and
+    whether they have a chat template. Of weights that `hearth run` baked: their bundle.
     """
-    show(bundle, open_console())
+    found = find(model, None, {})
+    if isinstance(found, Path):
+        show(found, open_console())
+        return
+    with needs_baker():
+        from hearthd.baker.checks.weights_page import show_weights
+
+        show_weights(found, open_console())

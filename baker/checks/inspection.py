@@ -72,12 +72,12 @@ def show(bundle: Path, console: Console) -> None:
             padding=(0, 2),
         )
         for row in rows:
-            table.add_row(*map(_plain, row))
+            table.add_row(*map(plain, row))
         console.print(table, "")
 
 
-def _plain(text: str) -> Text:
-    """A text of a manifest without control characters for the terminal."""
+def plain(text: str) -> Text:
+    """A text of a file without control characters for the terminal."""
     return Text("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
 
 

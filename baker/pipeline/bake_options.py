@@ -275,6 +275,14 @@ def bake_options(values: Mapping[str, Any], *, strict: bool = False) -> BakeOpti
         ) from None
 
 
+def options_recorded_for(kind: Kind) -> frozenset[str]:
+    """The names of the options of a kind of models that the provenance records."""
+    extras = {name: _extra(field) for name, field in BakeOptions.model_fields.items()}
+    return frozenset(
+        n for n, extra in extras.items() if extra["recorded"] and kind in extra["kinds"]
+    )
+
+
 def recorded_options(record: Mapping[str, Any], bundle: Path) -> dict[str, Any]:
     """The values of options that a bundle's provenance records, for `bake_options`.
 

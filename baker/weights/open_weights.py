@@ -40,7 +40,7 @@ def open_weights(path: Path | PackagedWeights) -> WeightSource:
     Raises NoWeights if there are no weights, BadFile if they cannot be read.
     """
     if isinstance(path, PackagedWeights):
-        return GgufSource(_in_package(path) if path.file is not None else _joined(path))
+        return GgufSource(packaged_file(path))
     if path.is_dir():
         if not (path / CONFIG).exists():
             raise NoWeights(f"{path} has no {CONFIG}; {_instead_of_weights(path)}")
@@ -48,6 +48,11 @@ def open_weights(path: Path | PackagedWeights) -> WeightSource:
     if not path.exists():
         raise NoWeights(f"{path} does not exist; specify a GGUF file or a Hugging Face folder")
     return GgufSource(path)
+
+
+def packaged_file(weights: PackagedWeights) -> Path:
+    """The GGUF file of a package, which is joined first if it has parts; raises a WeightsError."""
+    return _in_package(weights) if weights.file is not None else _joined(weights)
 
 
 def _instead_of_weights(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""`hearth generate` and `hearth chat`.
+"""`hearth generate` and `hearth chat`, also called `hearth run`.
 
 Their flags for sampling are the fields of an API request, with the same names and ranges.
 """
@@ -13,11 +13,14 @@ import typer
 from pydantic import ValidationError
 
 from hearthd import flags
+from hearthd.bake_flags import BakesFirst
 from hearthd.bundle import BundleError, bundle_home
 from hearthd.bundle.parsing.validation import expected
+from hearthd.find_or_bake import MODEL_HELP, find_or_bake
 from hearthd.runtime.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.services.language_service import LanguageService, open_language_service
+from hearthd.server.terminal.bundle_commands import Home
 from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.session import Session, usage_line
 from hearthd.text.errors import InvalidRequest, RequestError
@@ -40,14 +43,22 @@ NOT_HERE = frozenset(
 # Exceptions that end the commands, each with its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, RequestError: 1}
 
-Bundle = Annotated[
-    Path,
-    typer.Argument(metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP),
-]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 Threads = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="CPU threads. Default: one per physical core."),
 ]
+
+_RUN_HELP = """Chat with a model, which is baked first if it is missing.
+
+    The same as `hearth chat`. What is baked is kept in --home and found again, also by `serve`,
+    `generate` and `inspect`. With other options of the bake it is another bundle.
+
+    \b
+        hearth run model.gguf
+        hearth run Qwen3-0.6B/ --precision int8-g32 --context 8192
+        hearth run smollm2 --system "Answer in one sentence." --temperature 0
+    """
 
 
 def _typer() -> typer.Typer:
@@ -56,12 +67,14 @@ def _typer() -> typer.Typer:
 
 generate = _typer()
 chat = _typer()
+run = _typer()
 
 
-@generate.command(cls=flags.GroupedOptions)
+@generate.command(cls=BakesFirst)
 @flags.takes(GenerationFields, leave_out=NOT_HERE)
 def _generate(
-    bundle: Bundle,
+    context_: typer.Context,
+    model: Model,
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")],
     *,
     max_tokens: Annotated[
@@ -71,6 +84,7 @@ def _generate(
         bool, typer.Option("--json", help="Print one JSON object when the answer is complete.")
     ] = False,
     threads: Threads = None,
+    home: Home = bundle_home.DEFAULT,
     **options: Any,
 ) -> None:
     """Continue a prompt, in this terminal.
@@ -83,7 +97,7 @@ def _generate(
     fields = _fields(options)
     _require_utf8(prompt, "prompt")
     pieces: list[str] = []
-    with Session(_open(bundle, threads)) as session:
+    with Session(_open(find_or_bake(model, home, context_.obj), threads)) as session:
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
@@ -93,10 +107,11 @@ def _generate(
         print(usage_line(summary), file=sys.stderr)  # noqa: T201
 
 
-@chat.command(cls=flags.GroupedOptions)
+@chat.command(cls=BakesFirst)
 @flags.takes(GenerationFields, leave_out=NOT_HERE)
 def _chat(
-    bundle: Bundle,
+    context_: typer.Context,
+    model: Model,
     *,
     system: Annotated[
         str | None,
@@ -113,11 +128,12 @@ def _chat(
         ),
     ] = None,
     threads: Threads = None,
+    home: Home = bundle_home.DEFAULT,
     **options: Any,
 ) -> None:
     """Chat with a model, in this terminal.
 
-    The bundle must have a chat template. Ctrl-C stops an answer, /clear starts a new conversation,
+    The model must have a chat template. Ctrl-C stops an answer, /clear starts a new conversation,
     /exit or Ctrl-D exits.
 
     \b
@@ -125,8 +141,12 @@ def _chat(
     """
     fields = _fields(options)
     _require_utf8(system or "", "system")
+    bundle = find_or_bake(model, home, context_.obj, chats=True)
     with Session(_open(bundle, threads)) as session, keyboard_interrupts():
         converse(session, fields, system=system, max_tokens=max_tokens, show=_show, note=_note)
+
+
+run.command(cls=BakesFirst, help=_RUN_HELP)(_chat)
 
 
 def _open(bundle: Path, threads: int | None) -> LanguageService:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from hearthd import run
 from hearthd.bundle import Corrupt, NotABundle, bundle_home, write_manifest
+from hearthd.server import cli
 from hearthd.server.open_service import bundle_folders, open_service
 from hearthd.server.settings import BadSettings, load
 from hearthd.server.terminal import bundle_commands, commands
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 from tests.server.fake_models import FakeModel, complete, pool
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -83,38 +78,57 @@ def test_ps_shows_the_models_of_a_server() -> None:
         output(bundle_commands.ps, "--url", "http://127.0.0.1:1")
 
 
-def test_run_bakes_a_missing_model_and_chats(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    baked: list[list[str]] = []
-    chatted: list[Any] = []
+Call = tuple[str, Path | None, dict[str, str], bool]
 
-    class Bake(contextlib.nullcontext["Bake"]):
-        """The process of a bake."""
 
-        def __init__(self, command: list[str]) -> None:
-            super().__init__(self)
-            assert command[:4] == [sys.executable, "-P", "-m", "hearthd"]
-            baked.append(command[4:])
-            (home / "gemma3").mkdir()
-            (home / "gemma3" / "manifest.json").write_text("{}")
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """The calls of find_or_bake, which end the commands."""
+    calls: list[Call] = []
 
-        def wait(self) -> int:
-            return 0
-
-    def open_(bundle: Path, threads: int | None) -> None:
-        chatted.append((bundle, threads))
+    def find_or_bake(
+        model: str, home: Path | None, bake: dict[str, str], *, chats: bool = False
+    ) -> NoReturn:
+        calls.append((model, home, bake, chats))
         raise typer.Exit
 
-    monkeypatch.setattr(subprocess, "Popen", Bake)
-    monkeypatch.setattr(commands, "_open", open_)
-    for _ in range(2):
-        output(run.app, "gemma3", "--threads", "2")
-    assert baked == [["bake", "gemma3", "--out", str(home / "gemma3")]]
-    assert chatted == [(home / "gemma3", 2)] * 2
-    output(run.app, "smol", "--temperature", "0")
-    assert chatted[-1] == (home / "smol", None)
-    unknown = CliRunner().invoke(run.app, ["gemma9"])
-    assert unknown.exit_code == 2
-    assert "expected a bundle or one of" in unknown.output
+    for module in (commands, cli):
+        monkeypatch.setattr(module, "find_or_bake", find_or_bake)
+    monkeypatch.setattr(cli, "bind_all", lambda *_: ())
+    return calls
+
+
+def test_run_generate_and_chat_find_or_bake_a_model(home: Path, calls: list[Call]) -> None:
+    flags = ["--context", "4096", "--temperature", "0", "--slots=2", "--target", "aarch64"]
+    bake = {"context": "4096", "slots": "2", "target": "aarch64"}
+    for app, chats in ((commands.run, True), (commands.chat, True), (commands.generate, False)):
+        prompt = [] if chats else ["Hello"]
+        output(app, "model.gguf", *prompt, *flags)
+        output(app, *flags[:2], "model.gguf", *prompt, "--home", "elsewhere")
+        assert calls[-2:] == [
+            ("model.gguf", home, bake, chats),
+            ("model.gguf", Path("elsewhere"), {"context": "4096"}, chats),
+        ]
+
+
+def test_serve_finds_or_bakes_models(home: Path, calls: list[Call]) -> None:
+    output(cli.app, "model.gguf", "--port=0", "--slots", "2", "--no-slots", "--max-memory", "1G")
+    assert calls == [("model.gguf", home, {"slots": "2"}, False)]
+    output(cli.app, str(home), "model.gguf", "--port=0")
+    assert calls[-1] == ("model.gguf", home, {}, False)
+    output(cli.app, str(home), "--port=0", "--context", "64")  # refused, as for a bundle
+    assert calls[-1] == (str(home), home, {"context": "64"}, False)
+    assert len(calls) == 3
+    refused = CliRunner().invoke(cli.app, ["--port=0", "--context", "64"])
+    assert refused.exit_code == 2
+    assert "--context needs MODEL" in refused.output
+
+
+def test_a_model_of_several_that_does_not_exist_stays_in_the_settings(home: Path) -> None:
+    loaded = load({"bundle": ["gemma", "missing"]})
+    assert cli.with_bundles(loaded, {}).settings.bundle == (home / "gemma", Path("missing"))
+    with pytest.raises(NotABundle, match=r"^missing: not a bundle"):
+        cli.with_bundles(load({"bundle": ["missing"]}), {})
 
 
 def test_serve_finds_bundles_by_name(home: Path, tmp_path: Path) -> None:

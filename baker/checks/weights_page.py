@@ -1,0 +1,83 @@
+"""Show what weights are that are not baked: a page for people, from their headers."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from hearthd.baker.checks.inspection import plain
+from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.recipe import RecipeError, size_of
+from hearthd.baker.pipeline.weights_config import identify
+from hearthd.baker.tokenizer.tokenizer_files import chat_template
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.source import WeightsError
+from hearthd.bundle import NotABundle
+from hearthd.models.catalog import ENCODERS
+from hearthd.models.config import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from hearthd.baker.pipeline.weights_config import Family
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.find_or_bake import Weights
+
+_FORMATS = {"gguf": "GGUF file", "safetensors": "Hugging Face folder"}
+
+
+def show_weights(weights: Weights, console: Console) -> None:
+    """Print what a GGUF file or a Hugging Face folder has; raises NotABundle if it is not valid."""
+    table = Table("", "", show_header=False, box=None, padding=(0, 2, 0, 0))
+    try:
+        source = open_weights(weights.path)
+        rows = list(_rows(weights, source, identify(source, None)))
+    except (ConfigError, RecipeError, WeightsError) as error:
+        raise NotABundle(str(error)) from error
+    *facts, (_, command) = rows
+    for name, text in facts:
+        table.add_row(plain(name), plain(text))
+    console.print(plain(str(weights.path)), "", sep="\n", soft_wrap=True)
+    console.print(table, "")
+    console.print(plain(f"next: {command}"), soft_wrap=True)
+
+
+def _rows(weights: Weights, source: WeightSource, family: Family) -> Iterator[tuple[str, str]]:
+    size = sum(path.stat().st_size for path in source.files())
+    shapes = {name: source.shape(name) for name in source.names()}
+    count = sum(map(math.prod, shapes.values()))
+    types = Counter(source.dtype(name) for name in shapes)
+    yield "kind", f"{_FORMATS[source.format]} of {_megabytes(size)}, not baked yet"
+    is_encoder = family.architecture in ENCODERS
+    known_size = None if is_encoder else size_of(family.recipe, family.config)
+    yield "family", " ".join(filter(None, (family.name, known_size)))
+    yield "architecture", family.architecture
+    yield "size", f"{_rounded(count)} parameters in {len(shapes)} tensors"
+    yield "layers", f"{family.config.layers} of width {family.config.hidden}"
+    yield "vocabulary", f"{family.config.vocab_size:,} tokens"
+    yield "tensors", ", ".join(f"{number} in {type_}" for type_, number in types.most_common())
+    if is_encoder:
+        lengths = encoder_recipes()[family.recipe].lengths
+        yield "context", f"{lengths[-1]:,} tokens"
+        yield "next", f"hearth serve {shlex.quote(weights.model)}"
+        return
+    yield "context", f"{family.config.max_context:,} tokens"
+    has_template = chat_template(source) is not None
+    yield "chat", "it has a chat template" if has_template else "a base model: no chat template"
+    command = "run {}" if has_template else 'generate {} "Once upon a time"'
+    yield "next", f"hearth {command.format(shlex.quote(weights.model))}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _rounded(count: int) -> str:
+    """A count in millions or billions, as in the names of models."""
+    return f"{count / 1e9:.2f} billion" if count >= 1e9 else f"{count / 1e6:.0f} million"

@@ -1,0 +1,119 @@
+"""The bundles in --home that commands baked from weights, found again by a digest of the source.
+
+The file `baked-sources` in the folder has one line for each bake: what was baked, from where, the
+digest of the bundle, and its name. A bundle counts as long as it is the one of its line, so a
+bundle that was removed, replaced or damaged is baked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from hearthd.bundle import bundle_home
+from hearthd.bundle.bundle_errors import BundleError
+from hearthd.bundle.manifest import digest
+from hearthd.bundle.read_manifest import read_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+FILE = "baked-sources"
+_LOCK = ".bake-lock"
+_MAX_NAME = 100  # characters; file systems allow 255 bytes
+_SUFFIX = 8  # hex digits of the source, for a name that is taken
+
+
+class Source(NamedTuple):
+    """What a bundle is baked from.
+
+    digest  of the contents of the weights, and of the options of the bake
+    origin  digest of the path or name that was typed, and of the options
+    """
+
+    digest: str
+    origin: str
+
+
+class _Line(NamedTuple):
+    source: Source
+    bundle: str
+    name: str
+
+
+def find_kept(home: Path, source: Source) -> Path | None:
+    """The bundle that was baked from a source, if it is still there."""
+    for line in reversed(_lines(home)):
+        if line.source.digest == source.digest and _digest(home / line.name) == line.bundle:
+            return home / line.name
+    return None
+
+
+def destination(home: Path, name: str, source: Source) -> Path:
+    """The folder for a bundle with a readable name.
+
+    It is free, or has a bundle of the same origin, whose source has changed since.
+    """
+    readable = re.sub(r"[^\w.+-]+", "-", name).strip(".-")[:_MAX_NAME] or "model"
+    folder = home / readable
+    if not folder.exists() or _origin(home, folder) == source.origin:
+        return folder
+    return home / f"{readable}-{source.digest[:_SUFFIX]}"
+
+
+def keep(home: Path, source: Source, bundle: Path) -> None:
+    """Record that a bundle in the folder was baked from a source."""
+    words = (*source, _digest(bundle), bundle.name)
+    with (home / FILE).open("a", encoding="utf-8") as file:
+        file.write(f"{' '.join(map(str, words))}\n")  # one write: processes do not mix lines
+
+
+@contextlib.contextmanager
+def bake_lock(home: Path, wait: Callable[[], None]) -> Iterator[None]:
+    """Wait until no other process bakes into the folder, and keep others waiting in the block.
+
+    `wait` is called if it has to wait. On a file system without locks, it does not.
+    """
+    import fcntl  # not on Windows, where nothing is baked
+
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            wait()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
+
+
+def _lines(home: Path) -> list[_Line]:
+    """The lines of the file; those that are damaged are left out."""
+    try:
+        text = (home / FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    words = (line.split(" ") for line in text.splitlines())
+    return [_Line(Source(*line[:2]), *line[2:]) for line in words if len(line) == len("dobn")]
+
+
+def _digest(bundle: Path) -> str | None:
+    """The digest of a bundle; None if it is missing or cannot be read."""
+    try:
+        return digest(read_manifest(bundle))
+    except BundleError:
+        return None
+
+
+def _origin(home: Path, bundle: Path) -> str | None:
+    """The origin of a bundle that was baked by `keep`; None for any other."""
+    found = _digest(bundle)
+    for line in reversed(_lines(home)):
+        if line.name == bundle.name:
+            # One of an older version of Hearth has no digest, and can be replaced.
+            ours = found in (line.bundle, None) and bundle_home.is_bundle(bundle)
+            return line.source.origin if ours else None
+    return None

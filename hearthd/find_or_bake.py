@@ -1,0 +1,289 @@
+"""Find the bundle of a model, or bake it: for every command that takes a model.
+
+A model is a bundle's folder, the name of a bundle in --home, a GGUF file, a Hugging Face folder, or
+the name of a model whose weights an installed package has. What is baked is kept in --home, and
+found again by a digest of its weights and of the options: see bundle/kept_bundles.py. A bundle is
+found without the baker, and a bake runs in a process of its own, which frees its memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from hearthd.bundle import (
+    CHAT_TEMPLATE,
+    MANIFEST,
+    LanguageManifest,
+    NotABundle,
+    bundle_home,
+    file_type,
+    read_manifest,
+)
+from hearthd.bundle.kept_bundles import Source, bake_lock, destination, find_kept, keep
+from hearthd.bundle.source_digest import source_digest
+from hearthd.cli import missing_baker
+from hearthd.flag_names import flag
+from hearthd.flags import UsageError
+from hearthd.runtime.interrupts import STATUS as INTERRUPTED
+from hearthd.runtime.interrupts import at_interrupt, end_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MODEL_HELP = (
+    "GGUF file, Hugging Face folder, or name of a model that an installed package has, which is "
+    "baked first; or a bundle: its folder, or its name in --home."
+)
+_CONFIG = "config.json"  # of a Hugging Face folder
+
+
+class Weights(NamedTuple):
+    """Weights that are not a bundle.
+
+    model  what `hearth bake` takes as MODEL: an absolute path, or a name
+    path   the file or folder
+    name   a readable name for the bundle
+    """
+
+    model: str
+    path: Path
+    name: str
+
+
+def find_or_bake(
+    model: str, home: Path | None, bake: Mapping[str, Any], *, chats: bool = False
+) -> Path:
+    """The folder of a model's bundle, which is baked into `home` if it is not there.
+
+    `home` is None for $HEARTH_HOME. `bake` has the typed texts of options of the bake, which a
+    bundle does not take. `chats` demands a chat template.
+
+    Raises NotABundle if there is no such model, it has no chat template, or the baker is missing;
+    a usage error for the options; SystemExit if the bake fails.
+    """
+    found = find(model, home, bake)
+    if isinstance(found, Weights):
+        with needs_baker():
+            if chats and not _has_template(found):
+                raise _no_template(model)
+            return _find_or_bake(found, _home(home), bake)
+    if chats:
+        manifest = read_manifest(found)
+        names = {record.name for record in manifest.files}
+        if isinstance(manifest, LanguageManifest) and CHAT_TEMPLATE not in names:
+            raise _no_template(model)
+    return found
+
+
+def find(model: str, home: Path | None, bake: Mapping[str, Any]) -> Path | Weights:
+    """The folder of a model's bundle, or its weights if they are not baked yet.
+
+    Arguments and errors are those of find_or_bake. Nothing is baked.
+    """
+    folder = bundle_home.find_bundle(model, home)
+    if bundle_home.is_bundle(folder):
+        if not bake:
+            return folder
+        weights = _instead_of_bundle(model, flag(next(iter(bake))))
+    else:
+        weights = _weights(model, folder, home)
+    with needs_baker():
+        return find_kept(_home(home), _source(weights, bake)) or weights
+
+
+@contextlib.contextmanager
+def needs_baker(purpose: str = "") -> Iterator[None]:
+    """Raise NotABundle if a package of the baker is missing in the block.
+
+    `purpose` is the beginning of the message.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise NotABundle(f"{purpose}{missing_baker(error)}") from error
+
+
+def _home(home: Path | None) -> Path:
+    return bundle_home.home() if home is None else bundle_home.expanded(home)
+
+
+def _instead_of_bundle(model: str, option: str) -> Weights:
+    """The weights of an installed package that a bundle has the name of; or a usage error."""
+    if not Path(model).exists():
+        with contextlib.suppress(NotABundle):
+            if (packaged := _packaged(model)) is not None:
+                return packaged
+    raise UsageError(
+        f"{option}: {model} is a bundle, which is baked already; omit the option, or give the "
+        "weights in place of the bundle."
+    )
+
+
+def _weights(model: str, folder: Path, home: Path | None) -> Weights:
+    """The weights that a text names; raises NotABundle. `folder` is not a bundle."""
+    if not folder.exists():
+        from hearthd.baker.weights.local_weights import local_weights
+
+        folder = Path(local_weights(model))
+    if not folder.exists():
+        unknown = bundle_home.unknown_bundle(folder, home)
+        with needs_baker(f"{unknown}; to bake a model by its name: "):
+            if (packaged := _packaged(model)) is not None:
+                return packaged
+            names = " or ".join(_similar_packages(model))
+        raise NotABundle(f"{unknown}; or give a GGUF file, a Hugging Face folder, or {names}")
+    if not (folder.is_file() or folder.is_dir()):
+        raise NotABundle(f"{folder}: not a bundle: got {file_type(folder)}, expected a file")
+    if folder.is_dir() and not (folder / _CONFIG).is_file():
+        files = sorted(folder.glob("*.gguf"))
+        hint = f"; give a GGUF file, such as {files[0]}" if files else ""
+        raise NotABundle(
+            f"{folder}: not a bundle: it has no {MANIFEST}, nor the {_CONFIG} of a Hugging Face "
+            f"folder{hint}"
+        )
+    path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
+    return Weights(str(path), path, path.stem if path.is_file() else path.name)
+
+
+def _packaged(model: str) -> Weights | None:
+    """The weights of an installed package for a name; None if the name is not a model's.
+
+    Raises NotABundle if it is one, but no package has weights; ModuleNotFoundError without the
+    baker.
+    """
+    from hearthd.baker.pipeline.recipe import RecipeError, packaged_weights, recipes
+    from hearthd.baker.weights.open_weights import packaged_file
+    from hearthd.baker.weights.source import WeightsError
+
+    if model not in recipes():
+        return None
+    try:
+        return Weights(model, packaged_file(packaged_weights(model)), model)
+    except (RecipeError, WeightsError) as error:
+        raise NotABundle(
+            f"{model}: {error}; or give a GGUF file or a Hugging Face folder in place of the name"
+        ) from error
+
+
+def _similar_packages(model: str) -> list[str]:
+    """The models with packaged weights whose names are similar; all of them if none is."""
+    from hearthd.baker.pipeline.recipe import recipes
+
+    names = [name for name, sizes in recipes().items() if any(recipe.weights for recipe in sizes)]
+    return difflib.get_close_matches(model, names) or names
+
+
+def _source(weights: Weights, bake: Mapping[str, Any]) -> Source:
+    options = _normalized(bake)
+    contents, typed = source_digest(weights.path), weights.model
+    return Source(_digest(contents, options), _digest(typed, options))
+
+
+def _normalized(bake: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the options that differ from the defaults, files as digests of their contents.
+
+    Raises a usage error.
+    """
+    if not bake:
+        return {}  # imports no baker
+    from hearthd.baker.pipeline.bake_options import BadOption, bake_options
+
+    try:
+        options = bake_options(bake)
+    except BadOption as error:
+        raise UsageError(f"{error}.") from error
+    return {
+        name: source_digest(value) if isinstance(value, Path) and value.exists() else value
+        for name, value in options.model_dump(exclude_defaults=True).items()
+    }
+
+
+def _digest(*values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _has_template(weights: Weights) -> bool:
+    from hearthd.baker.tokenizer.tokenizer_files import chat_template
+    from hearthd.baker.weights.open_weights import open_weights
+    from hearthd.baker.weights.source import WeightsError
+
+    try:
+        return chat_template(open_weights(weights.path)) is not None
+    except WeightsError as error:
+        raise NotABundle(str(error)) from error
+
+
+def _no_template(model: str) -> NotABundle:
+    return NotABundle(
+        f"{model}: a base model, which continues text and does not chat (it has no chat template): "
+        f"use `hearth generate {shlex.quote(model)} PROMPT`, or an instruct model, such as smollm2"
+    )
+
+
+def _find_or_bake(weights: Weights, home: Path, bake: Mapping[str, Any]) -> Path:
+    """Bake weights, unless another process did so in the meantime."""
+    with bake_lock(home, lambda: _note(f"waits for another bake into {home}")):
+        source = _source(weights, bake)
+        if kept := find_kept(home, source):
+            return kept
+        options = (
+            value if isinstance(value, str) else f"{name}{value}"
+            for name, value in _normalized(bake).items()
+        )
+        folder = destination(home, "-".join([weights.name, *options]), source)
+        _note(f"bakes {weights.model} to {folder}; the next start finds it there")
+        _bake(weights.model, folder, bake)
+        keep(home, source, folder)
+        return folder
+
+
+def _bake(model: str, out: Path, bake: Mapping[str, Any]) -> None:
+    """Run `hearth bake`, which ends with this process; raises SystemExit if it fails."""
+    from hearthd.baker.compiler.child_process import child_process
+
+    flags = [word for name, text in bake.items() for word in (flag(name), str(text))]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "hearthd",
+        "bake",
+        "--out",
+        str(out),
+        *flags,
+        "--",
+        model,
+    ]
+    # Its progress is on stderr. Standard output is that of the command.
+    with (
+        child_process(command, stdout=subprocess.DEVNULL) as child,
+        at_interrupt(lambda: _end_with(child)),
+    ):
+        status = child.wait()
+    if status < 0:
+        raise NotABundle(
+            f"{model}: the bake was killed by {signal.Signals(-status).name}; if memory is full, "
+            "bake on another machine, with --target"
+        )
+    if status:
+        raise SystemExit(status)
+
+
+def _end_with(bake: subprocess.Popen[bytes]) -> NoReturn:
+    """End the bake, which says that it was interrupted, and this process."""
+    end_process(bake, signal.SIGTERM)  # background jobs of a shell ignore SIGINT
+    os._exit(INTERRUPTED)
+
+
+def _note(text: str) -> None:
+    print(f"hearth: {text}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,277 @@
+"""A file, a folder or a name becomes a bundle, which is found again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hearthd.bundle import MANIFEST, NotABundle, bundle_home, write_manifest
+from hearthd.bundle.kept_bundles import FILE
+from hearthd.find_or_bake import Weights, find, find_or_bake
+from hearthd.flags import UsageError
+from tests.baker.small_gemma import small_gemma
+from tests.fake_runtime import FakeRuntime
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Bakes:
+    """In place of subprocess.Popen: `hearth bake`, which writes a bundle with another context."""
+
+    pid = returncode = 0
+
+    def __init__(self) -> None:
+        self.arguments: list[list[str]] = []
+        self.status = 0
+        self.seconds = 0.0
+
+    def __call__(
+        self, command: list[str], *, stdout: int, **_: Any
+    ) -> contextlib.AbstractContextManager[Any]:
+        assert command[:6] == [sys.executable, "-P", "-m", "hearthd", "bake", "--out"]
+        assert stdout == subprocess.DEVNULL
+        self.arguments.append(command[7:])
+        self._out = Path(command[6])
+        return contextlib.nullcontext(self)
+
+    def wait(self) -> int:
+        time.sleep(self.seconds)
+        if self.status == 0:
+            self._out.mkdir(exist_ok=True)
+            write_bundle(self._out, context=64 + len(self.arguments))
+        return self.status
+
+
+def write_bundle(folder: Path, context: int) -> None:
+    write_manifest(folder, fakes.manifest_of(FakeRuntime(vocab_size=300, context=context)))
+
+
+@pytest.fixture
+def bakes(monkeypatch: pytest.MonkeyPatch) -> Bakes:
+    bakes = Bakes()
+    monkeypatch.setattr(subprocess, "Popen", bakes)
+    return bakes
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home"
+    monkeypatch.setenv(bundle_home.ENVIRONMENT, str(folder))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    """A file that no bake has read."""
+    file = home.parent / "my model.gguf"
+    file.write_bytes(b"GGUF" + bytes(100))
+    return file
+
+
+def bundle_of(model: str | Path, **bake: str) -> Path:
+    return find_or_bake(str(model), None, bake)
+
+
+def test_a_file_is_baked_once_and_kept_by_a_readable_name(
+    file: Path, home: Path, bakes: Bakes
+) -> None:
+    bundle = bundle_of(file.name)
+    assert bundle == home / "my-model"
+    assert bakes.arguments == [["--", str(file)]]
+    assert bundle_of(file) == bundle_of("my-model") == bundle_of(home / "my-model") == bundle
+    assert find(str(file), None, {}) == bundle
+    file.rename(file.with_name("other.gguf"))
+    assert bundle_of("other.gguf") == bundle
+    assert len(bakes.arguments) == 1
+
+
+def test_other_options_are_another_bundle(file: Path, bakes: Bakes) -> None:
+    options: list[Mapping[str, str]] = [
+        {},
+        {"precision": "int8-g32"},
+        {"precision": "int8-g32", "context": "4096"},
+        {"slots": "1", "target": "aarch64"},
+    ]
+    names = ["my-model", "my-model-int8-g32", "my-model-int8-g32-context4096"]
+    for _ in range(2):
+        found = [bundle_of(file, **bake) for bake in options]
+        assert [path.name for path in found] == [*names, "my-model-slots1-aarch64"]
+    assert len(bakes.arguments) == len(options)
+    assert bakes.arguments[2][:4] == ["--precision", "int8-g32", "--context", "4096"]
+    assert bundle_of(file, context=" 4096", precision="int8-g32") == found[2]
+    assert bundle_of(file, target="host") == found[0]  # the default
+
+
+def test_a_file_as_an_option_counts_by_its_contents(file: Path, bakes: Bakes) -> None:
+    text = file.with_name("text")
+    text.write_text("a")
+    first = bundle_of(file, calibration=str(text))
+    assert bundle_of(file, calibration=str(text)) == first
+    text.write_text("another")
+    bundle_of(file, calibration=str(text))
+    assert len(bakes.arguments) == 2
+
+
+def test_a_file_that_changed_is_baked_again_to_the_same_place(file: Path, bakes: Bakes) -> None:
+    bundle = bundle_of(file)
+    file.write_bytes(b"GGUF" + b"x" * 100)
+    assert bundle_of(file) == bundle
+    assert len(bakes.arguments) == 2
+    assert bundle_of(file) == bundle
+    assert len(bakes.arguments) == 2
+
+
+def test_files_of_one_name_do_not_share_a_bundle(file: Path, home: Path, bakes: Bakes) -> None:
+    bundle = bundle_of(file)
+    other = home.parent / "folder" / file.name
+    other.parent.mkdir()
+    other.write_bytes(b"GGUF" + b"y" * 100)
+    assert bundle_of(other).name.startswith("my-model-")
+    assert bundle_of(file) == bundle
+    assert bundle_of(other) != bundle
+    assert len(bakes.arguments) == 2
+
+
+def test_a_bundle_that_another_bake_wrote_is_not_replaced(
+    file: Path, home: Path, bakes: Bakes
+) -> None:
+    (home / "my-model").mkdir(parents=True)
+    write_bundle(home / "my-model", context=64)
+    first = bundle_of(file)
+    assert first.name.startswith("my-model-")
+    write_bundle(first, context=128)  # as `hearth bake --out` does
+    before = (first / MANIFEST).read_bytes()
+    file.touch()
+    bundle_of(file)
+    assert (first / MANIFEST).read_bytes() == before
+    assert len(bakes.arguments) == 2
+
+
+def test_a_removed_bundle_is_baked_again(file: Path, bakes: Bakes) -> None:
+    bundle = bundle_of(file)
+    (bundle / MANIFEST).unlink()
+    bundle.rmdir()
+    assert bundle_of(file) == bundle
+    assert len(bakes.arguments) == 2
+
+
+def test_a_bundle_of_an_older_version_is_replaced(file: Path, bakes: Bakes) -> None:
+    bundle = bundle_of(file)
+    (bundle / MANIFEST).write_text('{"format": 1}')
+    assert bundle_of(file) == bundle
+    assert len(bakes.arguments) == 2
+
+
+def test_a_damaged_record_is_ignored(file: Path, home: Path, bakes: Bakes) -> None:
+    home.mkdir()
+    (home / FILE).write_bytes(b"\xff\n1 2\n1 2 3 4 5\n")
+    bundle = bundle_of(file)
+    assert bundle_of(file) == bundle
+    assert len(bakes.arguments) == 1
+
+
+def test_two_processes_at_once_bake_once(
+    file: Path, bakes: Bakes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lock belongs to an open file, so threads wait for each other as processes do."""
+    bakes.seconds = 0.5
+    found: list[Path] = []
+    threads = [threading.Thread(target=lambda: found.append(bundle_of(file))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert len(set(found)) == len(bakes.arguments) == 1
+    assert capsys.readouterr().err.count("waits for another bake") == 2
+
+
+def test_a_bake_that_fails_is_not_recorded(file: Path, home: Path, bakes: Bakes) -> None:
+    for status, error in ((1, SystemExit), (-9, NotABundle)):
+        bakes.status = status
+        with pytest.raises(error, match=r"1|killed by SIGKILL"):
+            bundle_of(file)
+    assert list(bundle_home.bundles_in(home)) == []
+    bakes.status = 0
+    assert bundle_of(file).name == "my-model"
+
+
+def test_a_bundle_takes_no_options_of_a_bake(home: Path, bakes: Bakes) -> None:
+    (home / "gemma").mkdir(parents=True)
+    write_bundle(home / "gemma", context=64)
+    for model in ("gemma", str(home / "gemma")):
+        with pytest.raises(UsageError, match=r"^--context: .* is a bundle, .*; omit the option"):
+            bundle_of(model, context="64")
+    assert bakes.arguments == []
+
+
+def test_options_are_checked_before_the_bake(file: Path, bakes: Bakes) -> None:
+    with pytest.raises(UsageError, match="--context: got 'x', expected"):
+        bundle_of(file, context="x")
+    assert bakes.arguments == []
+
+
+def test_the_name_of_a_package_is_a_model(
+    home: Path, bakes: Bakes, monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    from hearthd.baker.weights import open_weights
+
+    monkeypatch.setattr(open_weights, "packaged_file", lambda _: file)
+    assert bundle_of("gemma3") == home / "gemma3"
+    assert bundle_of("gemma3", context="4096") == home / "gemma3-context4096"
+    assert bakes.arguments == [["--", "gemma3"], ["--context", "4096", "--", "gemma3"]]
+    file.unlink()
+    assert bundle_of("gemma3") == home / "gemma3"  # by its name
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("hf:org/repo:Q4_K_M", "hf:org/repo:Q4_K_M: models of a hub are not downloaded; "),
+        ("gemm3", "gemm3: not a bundle: .*; or give a GGUF file, .*gemma3"),
+        ("qwen3", "qwen3: no package contains the weights of qwen3; .* in place of the name"),
+        ("missing/model.gguf", "missing/model.gguf: not a bundle: there is no such path"),
+        ("folder", "folder: not a bundle: it has no manifest.json, nor .*, such as folder/a.gguf"),
+        ("pipe", "pipe: not a bundle: got "),
+    ],
+)
+def test_what_is_no_model_says_why(model: str, message: str, tmp_path: Path, bakes: Bakes) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.gguf").touch()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotABundle, match=message):
+        bundle_of(model)
+    assert bakes.arguments == []
+
+
+def test_a_base_model_is_told_apart_before_the_bake(home: Path, bakes: Bakes) -> None:
+    folder = small_gemma(home.parent / "tiny gemma")
+    message = "a base model, .*: use `hearth generate 'tiny gemma' PROMPT`"
+    with pytest.raises(NotABundle, match=message):
+        find_or_bake("tiny gemma", None, {}, chats=True)
+    assert bakes.arguments == []
+    assert isinstance(find("tiny gemma", None, {}), Weights)
+    bundle = bundle_of("tiny gemma")
+    with pytest.raises(NotABundle, match=message):
+        find_or_bake("tiny gemma", None, {}, chats=True)
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    assert find_or_bake("tiny gemma", None, {}, chats=True) == bundle
+    assert len(bakes.arguments) == 2
+
+
+def test_a_file_that_is_not_a_model_is_refused_before_a_chat(file: Path, bakes: Bakes) -> None:
+    with pytest.raises(NotABundle, match=r"my model\.gguf"):
+        find_or_bake(str(file), None, {}, chats=True)
+    assert bakes.arguments == []
