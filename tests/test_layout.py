@@ -110,6 +110,7 @@ ALLOWED = {
         "runtime.self_test",
         "server.app",
         "server.errors",
+        "server.process.memory_limit",
         "server.services",
         "text.errors",
     ),

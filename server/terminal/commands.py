@@ -17,10 +17,15 @@ from hearthd.bundle import BundleError, bundle_home
 from hearthd.bundle.parsing.validation import expected
 from hearthd.runtime.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
-from hearthd.server.services.language_service import LanguageService, open_language_service
+from hearthd.server.services.language_service import (
+    EngineOptions,
+    LanguageService,
+    open_language_service,
+)
 from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.session import Session, usage_line
 from hearthd.text.errors import InvalidRequest, RequestError
+from hearthd.text.overflow import Overflow
 
 # Fields of an API request that have no use in a terminal.
 NOT_HERE = frozenset(
@@ -49,6 +54,16 @@ Threads = Annotated[
     typer.Option(metavar="N", min=1, help="CPU threads. Default: one per physical core."),
 ]
 
+OnOverflow = Annotated[
+    Overflow,
+    typer.Option(
+        "--overflow",
+        metavar="error|truncate-middle",
+        help="What to do with a prompt that is longer than the context: truncate-middle drops "
+        "tokens in its middle, and the last line says how many.",
+    ),
+]
+
 
 def _typer() -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -71,6 +86,7 @@ def _generate(
         bool, typer.Option("--json", help="Print one JSON object when the answer is complete.")
     ] = False,
     threads: Threads = None,
+    overflow: OnOverflow = "error",
     **options: Any,
 ) -> None:
     """Continue a prompt, in this terminal.
@@ -83,7 +99,7 @@ def _generate(
     fields = _fields(options)
     _require_utf8(prompt, "prompt")
     pieces: list[str] = []
-    with Session(_open(bundle, threads)) as session:
+    with Session(_open(bundle, threads, overflow)) as session:
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
@@ -113,6 +129,7 @@ def _chat(
         ),
     ] = None,
     threads: Threads = None,
+    overflow: OnOverflow = "error",
     **options: Any,
 ) -> None:
     """Chat with a model, in this terminal.
@@ -125,12 +142,12 @@ def _chat(
     """
     fields = _fields(options)
     _require_utf8(system or "", "system")
-    with Session(_open(bundle, threads)) as session, keyboard_interrupts():
+    with Session(_open(bundle, threads, overflow)) as session, keyboard_interrupts():
         converse(session, fields, system=system, max_tokens=max_tokens, show=_show, note=_note)
 
 
-def _open(bundle: Path, threads: int | None) -> LanguageService:
-    return open_language_service(bundle, threads=threads)
+def _open(bundle: Path, threads: int | None, overflow: Overflow) -> LanguageService:
+    return open_language_service(bundle, threads=threads, options=EngineOptions(overflow=overflow))
 
 
 def _fields(options: dict[str, Any]) -> GenerationFields:

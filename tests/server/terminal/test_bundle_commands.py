@@ -100,7 +100,7 @@ def test_run_bakes_a_missing_model_and_chats(home: Path, monkeypatch: pytest.Mon
         def wait(self) -> int:
             return 0
 
-    def open_(bundle: Path, threads: int | None) -> None:
+    def open_(bundle: Path, threads: int | None, _overflow: str) -> None:
         chatted.append((bundle, threads))
         raise typer.Exit
 
