@@ -99,10 +99,12 @@ def test_options_replace_the_defaults_of_a_recipe(weights: Path) -> None:
     assert (plan.program.precision, plan.program.context, plan.slots) == ("int8-g32", 2048, 4)
     assert (plan.program.activations, plan.program.adapters) == ("int16", 0)
     recorded = plan.record.options
+    assert (plan.auto_context, recorded["context"]) == (True, "auto")
     assert (recorded["kv_cache"], recorded["activations"], recorded["slots"]) == ("f16", "int16", 4)
     plan = plan_for(weights, precision="bf16", context=128, slots=3, kv_cache="int8", adapters=2)
     program = plan.program
     assert (program.precision, program.context, program.kv_cache) == ("bf16", 128, "int8")
+    assert not plan.auto_context
     assert (program.decode_batches, program.adapters, program.adapter_rank) == ((1, 2, 3), 2, 16)
     assert plan.record.options == {
         "precision": "bf16",
