@@ -86,9 +86,11 @@ def test_a_higher_limit_admits_no_less(memory: Memory, first: int, second: int) 
         assert slots == sorted(slots)
 
 
-@given(MEMORIES, LIMITS, st.integers(1, 8), st.integers(0, 10**5), st.integers(64, 200_000))
+@given(
+    MEMORIES, st.integers(1, 8), st.integers(1, 10**5), st.integers(64, 200_000), st.floats(0, 1.2)
+)
 def test_the_longest_context_fits_with_its_prefix_cache_and_no_longer_one_does(
-    memory: Memory, limit: int, slots: int, row: int, longest: int
+    memory: Memory, slots: int, row: int, longest: int, share: float
 ) -> None:
     def memory_of(context: int) -> Memory:
         return replace(memory, context=context, slot=row * context, block=128 * row, chunk=128)
@@ -96,6 +98,8 @@ def test_the_longest_context_fits_with_its_prefix_cache_and_no_longer_one_does(
     def fits(context: int) -> bool:
         return memory_of(context).needed(slots, memory_of(context).context_blocks) <= limit
 
+    middle = memory_of(int(share * longest))
+    limit = middle.needed(slots, middle.context_blocks)
     context = longest_context(memory_of, limit, slots=slots, longest=longest)
     assert fits(context) or context == min(MIN_AUTO_CONTEXT, longest)
     if context == longest:

@@ -128,6 +128,16 @@ def test_defaults_are_recorded_and_resolve_to_the_same_plan(weights: Path) -> No
             assert replace(plan.program, kv_cache=kv_cache) == again.program
 
 
+def test_the_caches_are_chosen_with_the_context_where_memory_is_limited(weights: Path) -> None:
+    plan = plan_for(weights, max_memory="1G")
+    assert (plan.record.options["context"], plan.max_memory) == ("auto", 10**9)
+    assert "kv_cache" not in plan.record.options
+    assert plan_for(weights, **plan.record.options).record == plan.record
+    # Nothing is open with a number, as older bundles record it.
+    fixed = plan_for(weights, max_memory="1G", context=2048).record.options
+    assert (fixed["context"], fixed["kv_cache"]) == (2048, "f16")
+
+
 def test_auto_leaves_the_precision_open(weights: Path) -> None:
     plan = plan_for(weights, precision="auto")
     assert plan.auto is not None
