@@ -40,8 +40,8 @@ def _families() -> Iterator[str]:
     for name, sizes in recipes().items():
         defaults = sizes[0].defaults
         yield (
-            f"{name:16}--precision {defaults.precision} --context {defaults.context} "
-            f"--slots {defaults.slots} ({', '.join(recipe.size for recipe in sizes)})"
+            f"{name:16}--precision {defaults.precision} --slots {defaults.slots} "
+            f"({', '.join(recipe.size for recipe in sizes)})"
         )
     for name, encoder in encoder_recipes().items():
         context = encoder.lengths[-1]

@@ -53,7 +53,7 @@ from hearthd.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.manifest import Manifest
-from hearthd.bundle.memory_sum import SHARED_MEMORY, Footprint, Memory
+from hearthd.bundle.memory_sum import MIN_AUTO_CONTEXT, SHARED_MEMORY, Footprint, Memory
 from hearthd.bundle.parsing.typed_json import typed
 from hearthd.bundle.provenance import OMITTED, Activations
 
@@ -180,12 +180,14 @@ class GoldenRow:
 class Serving:
     """The options of a bake that hold while its programs run.
 
-    activations  what products with matrices of integers round activations to
-    max_memory   limit for the memory that serving takes, in bytes; None: no limit
+    activations   what products with matrices of integers round activations to
+    max_memory    limit for the memory that serving takes, in bytes; None: no limit
+    auto_context  whether a server may use less of the context, to fit into its memory
     """
 
     activations: Activations
     max_memory: int | None
+    auto_context: bool = field(default=False, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         """Raises NotABundle for a limit that is not a size."""
@@ -271,32 +273,49 @@ class LanguageManifest(Manifest):
 
     @property
     def memory(self) -> Memory:
-        """The memory that serving takes; raises NotABundle if the footprint lacks a call."""
+        """`memory_of` the whole context; raises as it does."""
+        return self.memory_of(self.context)
+
+    def memory_of(self, context: int) -> Memory:
+        """The memory that serving takes with a number of positions, at most `context`.
+
+        Raises NotABundle if the footprint lacks a call.
+        """
         if missing := {point.name for point in self.entry_points} - self.footprint.calls.keys():
             raise NotABundle(f"{MANIFEST}.footprint.calls.{min(missing)}: missing field")
         return language_memory(
             self.footprint,
             self.vocab_size,
-            self.context,
+            context,
             self.caches,
             self.entry_points,
             self.adapters,
         )
 
     @property
+    def auto_context(self) -> bool:
+        """Whether a server may use less of the context, to fit into its memory."""
+        return self.serving is not None and self.serving.auto_context
+
+    @property
+    def min_context(self) -> int:
+        """The shortest context that a server uses."""
+        return min(self.context, MIN_AUTO_CONTEXT) if self.auto_context else self.context
+
+    @property
     @override
     def own_memory(self) -> int:
         """Bytes that serving with all slots takes besides SHARED_MEMORY, without a prefix cache.
 
-        Raises NotABundle as `memory` and `max_memory` do.
+        With `min_context`. Raises NotABundle as `memory` and `max_memory` do.
         """
-        unshared, limit = self.memory.unshared(self.slots), self.max_memory
+        unshared, limit = self.memory_of(self.min_context).unshared(self.slots), self.max_memory
         return unshared if limit is None else min(unshared, limit - SHARED_MEMORY)
 
-    def with_slots(self, slots: int) -> LanguageManifest:
-        """This manifest with fewer slots, at least one, and the entry points that fit them."""
+    def opened(self, *, slots: int, context: int) -> LanguageManifest:
+        """This manifest with fewer slots and positions, and the entry points that fit the slots."""
         fitting = tuple(point for point in self.entry_points if point.batch <= slots)
-        return dataclasses.replace(self, slots=slots, entry_points=fitting)
+        return dataclasses.replace(self, slots=slots, context=context, entry_points=fitting)
 
 
 def _recorded_serving(origin: Provenance) -> Serving:
@@ -324,7 +343,12 @@ def language_memory(
     entry_points: Sequence[EntryPoint],
     adapters: AdapterPlaces,
 ) -> Memory:
-    """The memory that serving takes; the footprint has all of the entry points."""
+    """The memory that serving takes; the footprint has all of the entry points.
+
+    A position lies in the row of its number, so a server that uses `context` positions of more
+    writes the first rows of each cache, and what padding adds to them.
+    """
+    chunk = _chunk(entry_points)
     steps: dict[int, int] = {}
     for point in entry_points:
         size = footprint.calls[point.name]
@@ -335,17 +359,22 @@ def language_memory(
         vocab_size=vocab_size,
         context=context,
         weights=footprint.laid_out + footprint.read,
-        slot=sum(cache.bytes for cache in caches),
+        slot=sum(cache.bytes // cache.rows * min(cache.rows, context + chunk) for cache in caches),
         adapters=adapters.bytes,
         block=block_bytes(caches, entry_points),
+        chunk=max(1, chunk),
         steps=steps,
     )
 
 
 def block_bytes(caches: Sequence[CacheSpec], entry_points: Sequence[EntryPoint]) -> int:
     """The bytes that one call of the largest prefill writes into the caches of a slot."""
-    chunk = max((e.tokens for e in entry_points if e.kind == "prefill"), default=0)
-    return chunk * sum(cache.bytes // cache.rows for cache in caches)
+    return _chunk(entry_points) * sum(cache.bytes // cache.rows for cache in caches)
+
+
+def _chunk(entry_points: Sequence[EntryPoint]) -> int:
+    """The tokens of the largest prefill; 0 without one."""
+    return max((point.tokens for point in entry_points if point.kind == "prefill"), default=0)
 
 
 def _sizes(

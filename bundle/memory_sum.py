@@ -13,17 +13,20 @@ process takes.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearthd.bundle.bundle_errors import BundleError, NotABundle
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = [
+    "AUTO_CONTEXT_STEP",
     "CONTEXTS_PER_TEXT",
     "DEFAULT_PREFIX_CACHE",
+    "MIN_AUTO_CONTEXT",
     "REQUEST_MEMORY",
     "SHARED_MEMORY",
     "SIGNATURE_MEMORY",
@@ -32,6 +35,7 @@ __all__ = [
     "Footprint",
     "Memory",
     "NotEnoughMemory",
+    "longest_context",
     "megabytes",
 ]
 
@@ -52,8 +56,11 @@ CONTEXTS_PER_TEXT = 4
 # Memory for the longest text, in bytes per byte. The tokenizer takes up to 165 for a text with few
 # tokens, and up to 414 where each byte is a token. It reads one text at a time.
 _TOKENIZING_BYTES = 230
-# Default size of the prefix cache.
+# The default size of the prefix cache is one context, and at least this.
 DEFAULT_PREFIX_CACHE = 256 * 2**20
+# What `--context auto` chooses is at least this, or all that the model has, and a multiple of the
+# step.
+MIN_AUTO_CONTEXT, AUTO_CONTEXT_STEP = 2048, 256
 
 
 class NotEnoughMemory(BundleError):
@@ -85,9 +92,10 @@ class Footprint:
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted:
-    """The slots and the bytes of prefix cache that fit into a limit."""
+    """The slots, the positions of each, and the bytes of prefix cache that fit into a limit."""
 
     slots: int
+    context: int
     prefix_cache: int
 
 
@@ -95,8 +103,9 @@ class Admitted:
 class Memory:
     """The parts of the memory that serving one bundle takes, in bytes.
 
+    context  positions of a slot that are served
     weights  weights that are rearranged or read in every step
-    slot     the KV caches of one slot
+    slot     the cache rows that so many positions of one slot reach
     adapters the places for LoRA adapters
     steps    by batch size: the largest call of an entry point of that batch size
     block    one block of the prefix cache; a smaller cache is useless
@@ -108,7 +117,18 @@ class Memory:
     slot: int
     adapters: int = 0
     block: int
+    chunk: int = 1
     steps: Mapping[int, int]
+
+    @property
+    def context_blocks(self) -> int:
+        """Bytes of the blocks of the prefix cache that keep a whole context."""
+        return -(-self.context // self.chunk) * self.block
+
+    @property
+    def default_prefix_cache(self) -> int:
+        """Bytes of the prefix cache unless a user sets them or memory is short."""
+        return max(DEFAULT_PREFIX_CACHE, self.context_blocks)
 
     def step(self, slots: int) -> int:
         """Bytes of the largest call with at most this number of slots."""
@@ -154,7 +174,33 @@ class Memory:
             )
         remaining = limit - self.needed(fitting[-1])
         cache = min(prefix_cache, remaining)
-        return Admitted(slots=fitting[-1], prefix_cache=cache if cache >= self.block else 0)
+        return Admitted(
+            slots=fitting[-1],
+            context=self.context,
+            prefix_cache=cache if cache >= self.block else 0,
+        )
+
+
+def longest_context(
+    memory_of: Callable[[int], Memory], limit: int, *, slots: int, longest: int
+) -> int:
+    """The longest context whose slots fit into `limit` bytes beside its prefix cache.
+
+    `memory_of` returns the sum for a context, and `longest` is the context of the model. The prefix
+    cache keeps one context: without it, each turn of a long conversation would be read again.
+    Returns `longest`, or a smaller multiple of AUTO_CONTEXT_STEP, and at least MIN_AUTO_CONTEXT or
+    `longest` if even those do not fit.
+    """
+
+    def fits(context: int) -> bool:
+        memory = memory_of(context)
+        return memory.needed(slots, memory.context_blocks) <= limit
+
+    shortest = min(MIN_AUTO_CONTEXT, longest)
+    if fits(longest) or longest == shortest:
+        return longest
+    fitting = range(shortest, longest, AUTO_CONTEXT_STEP)
+    return fitting[max(1, bisect_left(fitting, True, key=lambda n: not fits(n))) - 1]
 
 
 def megabytes(size: int) -> str:

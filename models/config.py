@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 MAX_LAYERS = 1024
 MAX_SIZE = 2**31 - 1
 MAX_NUMBER = 1e31
+MAX_ROPE_POSITIONS = 2**18
 
 
 class ConfigError(Exception):
@@ -67,6 +68,14 @@ class ModelConfig:
     def cached_layers(self) -> int:
         """Layers, from the first one, that have caches: the others read the caches of these."""
         return self.layers
+
+    @property
+    def auto_context(self) -> int:
+        """The longest context that changes nothing in shorter texts.
+
+        `f.rope_table` is exact up to MAX_ROPE_POSITIONS.
+        """
+        return min(self.max_context, MAX_ROPE_POSITIONS)
 
     def for_context(self, _: int) -> Self:
         """The configuration for programs whose slots have a number of positions."""

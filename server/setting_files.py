@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from hearthd.bundle import BadKey, PublicKey, read_public_key
 from hearthd.bundle.parsing.text_files import read_text
-from hearthd.server.settings import MIN_KEY_LENGTH, BadSettings
+from hearthd.server.setting_types import MIN_KEY_LENGTH
+from hearthd.server.settings import BadSettings
 from hearthd.text.named_templates import NAMED_TEMPLATES
 
 if TYPE_CHECKING:

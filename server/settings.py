@@ -11,39 +11,33 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ByteSize,
-    Field,
-    SecretStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import ByteSize, Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 from typing_extensions import override
 
-from hearthd.bundle import DEFAULT_PREFIX_CACHE, bundle_home
+from hearthd.bundle import bundle_home
 from hearthd.bundle.parsing.text_files import read_text
-from hearthd.bundle.parsing.validation import SIZE, expected
+from hearthd.bundle.parsing.validation import expected
 from hearthd.flag_names import flag
 from hearthd.runtime.self_test import Level
 from hearthd.server.logs import LogFormat
+from hearthd.server.setting_types import Keys, Paths, Size, Words
+from hearthd.text.overflow import Overflow
 
 PREFIX = "HEARTH_"
-MIN_KEY_LENGTH = 8  # characters; shorter keys can be guessed
 _LANGUAGE_ONLY = (
     "speculation",
     "logits",
     "max_memory",
+    "context",
+    "overflow",
     "cache_ram",
     "cache_dir",
     "cache_disk",
@@ -56,37 +50,6 @@ _LANGUAGE_ONLY = (
 
 class BadSettings(Exception):
     """A setting is not valid. The message names the setting, its value and its source."""
-
-
-def _split(value: object) -> object:
-    """Split a list in an environment variable at its commas."""
-    if isinstance(value, str):
-        return [item.strip() for item in value.split(",") if item.strip()]
-    return value
-
-
-def _split_paths(value: object) -> object:
-    """One path is a list of one; an environment variable is split at its commas."""
-    return (value,) if isinstance(value, Path) else _split(value)
-
-
-def _check_length(key: SecretStr) -> SecretStr:
-    if len(key.get_secret_value()) < MIN_KEY_LENGTH:
-        raise ValueError(f"at least {MIN_KEY_LENGTH} characters")
-    return key
-
-
-def _reject_booleans(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError(SIZE)
-    return value
-
-
-Size = Annotated[ByteSize, BeforeValidator(_reject_booleans)]
-Key = Annotated[SecretStr, AfterValidator(_check_length)]
-Keys = Annotated[tuple[Key, ...], NoDecode, BeforeValidator(_split)]
-Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split_paths)]
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
 
 def _setting(group: str, default: Any, description: str, **limits: Any) -> Any:
@@ -246,11 +209,27 @@ class Settings(BaseSettings):
         None,
         "Folder of LoRA adapters that POST /lora-adapters/load may load while the server runs.",
     )
-    cache_ram: Size = _setting(
+    context: int | None = _setting(
         "Model",
-        ByteSize(DEFAULT_PREFIX_CACHE),
+        None,
+        "Tokens per slot: the longest prompt together with its answer, at most the context of the "
+        "bundle. Default: all of it; of a bundle with `hearth bake --context auto`, as much as "
+        "memory allows.",
+        ge=1,
+    )
+    overflow: Overflow = _setting(
+        "Model",
+        "error",
+        "error rejects a prompt that is longer than the context with status 400. truncate-middle "
+        "drops tokens in its middle: a quarter of those that stay are its start, and a quarter of "
+        "the context is left for the answer. The header Warning says how many were dropped.",
+    )
+    cache_ram: Size | None = _setting(
+        "Model",
+        None,
         "Memory for the prefix cache, which keeps the KV caches of earlier prompts so that a new "
-        "prompt with the same start is processed faster. 0 disables it.",
+        "prompt with the same start is processed faster. 0 disables it. Default: as much as the "
+        "rows of one whole context take and at least 256 MiB, as far as memory allows.",
     )
     cache_dir: Path | None = _setting(
         "Model", None, "Folder that keeps the prefix cache across restarts."

@@ -78,8 +78,9 @@ class Silent:
 
 
 def options_for(out: Path, **options: object) -> BakeOptions:
-    """The options of `bake gemma3 --precision f32 --out OUT ...`; raises BadOption."""
-    return bake_options({"model": "gemma3", "precision": "f32", "out": out, **options})
+    """The options of `bake gemma3 --out OUT ...`, small ones by default; raises BadOption."""
+    small = {"precision": "f32", "context": 128}
+    return bake_options({"model": "gemma3", "out": out} | small | options)
 
 
 def packaged(model: str) -> WeightSource:
@@ -88,7 +89,7 @@ def packaged(model: str) -> WeightSource:
 
 
 @contextmanager
-def few_entry_points(context: int = 128) -> Iterator[None]:
+def few_entry_points() -> Iterator[None]:
     """Have bakes in this process compile one prefill in place of three, to save time.
 
     For tests of what a bake does with its program. The shared bundles have all entry points.
@@ -96,7 +97,7 @@ def few_entry_points(context: int = 128) -> Iterator[None]:
     defaults_of = recipe.defaults_of
 
     def one_chunk(model: str, config: ModelConfig) -> recipe.Defaults:
-        return replace(defaults_of(model, config), context=context, prefill_tokens=(128,))
+        return replace(defaults_of(model, config), prefill_tokens=(128,))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe, "defaults_of", one_chunk)
@@ -114,7 +115,7 @@ def weights_in(bundle: Path) -> dict[str, NDArray[np.float32]]:
 OTHER_TARGET = {"x86_64": "aarch64", "aarch64": "x86_64-v3"}[platform.machine()]
 # What is baked once a session, beside the quick tests: each with its options of `bake`.
 SHARED = {
-    "int8-g32": ("gemma3", "--precision", "int8-g32", "--slots", "8"),
+    "int8-g32": ("gemma3", "--precision", "int8-g32", "--context", "2048", "--slots", "8"),
     "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
 _BAKE = (sys.executable, "-m", "hearthd", "bake")

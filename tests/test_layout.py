@@ -113,6 +113,7 @@ ALLOWED = {
         "runtime.self_test",
         "server.app",
         "server.errors",
+        "server.process.memory_limit",
         "server.services",
         "text.errors",
     ),

@@ -121,6 +121,10 @@ class Timings:
     draft_n_accepted: Annotated[
         int, Field(description="Number of drafted tokens that the model confirmed.")
     ]
+    n_ctx: Annotated[
+        int,
+        Field(description="Size of the context, which the prompt and the answer share, in tokens."),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +133,8 @@ class AnswerSummary:
 
     `stop_string` is the stop string that ended the answer, or "".
     `reasoning_tokens` of the answer's tokens are reasoning, which is separated from the text.
+    `dropped_tokens` of the request's prompt were dropped from its middle, and the model did not
+    read them; `prompt_tokens` does not count them.
     """
 
     finish_reason: FinishReason
@@ -139,6 +145,7 @@ class AnswerSummary:
     reasoning_tokens: int
     timings: Timings
     seed: int
+    dropped_tokens: int = 0
 
 
 @dataclass(frozen=True)

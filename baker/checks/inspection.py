@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from hearthd.bundle import (
-    DEFAULT_PREFIX_CACHE,
     MANIFEST,
     ArraysManifest,
     NotABundle,
@@ -126,8 +125,9 @@ def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
     adapters = manifest.adapters
     places = f"{adapters.count} places of rank {adapters.rank}" if adapters.count else "no places"
     storages = Counter(manifest.storages.values())
+    less = ", or what the memory of a server allows" if manifest.auto_context else ""
     return [
-        ("context", f"{manifest.context:,} tokens"),
+        ("context", f"{manifest.context:,} tokens{less}"),
         ("slots", f"{manifest.slots}"),
         ("adapters", places),
         *(("matrices", f"{count} in {storage}") for storage, count in storages.most_common()),
@@ -151,11 +151,13 @@ def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     yield "per slot", _bytes(memory.slot), f"KV caches of {manifest.context:,} tokens"
     for name, size in sizes.calls.items():
         yield name, _bytes(size), "while it runs"
-    yield "prefix cache", _bytes(DEFAULT_PREFIX_CACHE), "the default of hearth serve --cache-ram"
+    cache = memory.default_prefix_cache
+    yield "prefix cache", _bytes(cache), "the default of hearth serve --cache-ram"
     for name, size in memory.parts(1)[:3]:
         yield name, _bytes(size), _FIXED[name]
-    yield "one slot", f"{megabytes(memory.needed(1))} MB", "the minimum to serve"
-    peak = memory.formula(manifest.slots, DEFAULT_PREFIX_CACHE)
+    least = megabytes(manifest.memory_of(manifest.min_context).needed(1))
+    yield "one slot", f"{least} MB", f"the minimum to serve, {manifest.min_context:,} tokens"
+    peak = memory.formula(manifest.slots, cache)
     yield "peak while serving", *peak.split(" = ")
     if manifest.max_memory is not None:
         yield "limit", _bytes(manifest.max_memory), "hearth bake --max-memory"

@@ -107,7 +107,7 @@ def encoder_plan(options: BakeOptions, source: WeightSource, family: Family) -> 
         raise RecipeError(
             f"--precision: got {precision!r}, expected {', '.join(ENCODER_PRECISIONS)}"
         )
-    lengths = _lengths(defaults, options.context, family.config.max_context)
+    lengths = _lengths(defaults, options.fixed_context, family.config.max_context)
     resolved = {"precision": precision, "context": lengths[-1]}
     return EncoderPlan(
         record=BakeRecord(

@@ -12,6 +12,7 @@ from hearthd.baker.compiler import targets
 from hearthd.baker.pipeline.auto_stage import AutoStage
 from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_and_bill
 from hearthd.baker.pipeline.calibration_stage import Calibration, layers_to_round
+from hearthd.baker.pipeline.context_choice import ContextChoice, choose_context
 from hearthd.baker.pipeline.golden_stage import golden_stage
 from hearthd.baker.pipeline.memory_plan import check_fits, footprint
 from hearthd.baker.pipeline.shared_stages import (
@@ -73,7 +74,7 @@ def bake_language_model(plan: LanguagePlan, progress: Progress) -> Path:
         calibration = _calibration(plan, tokenizer, scratch, progress)
         if plan.auto is not None:
             plan = _with_choice(plan, AutoStage(plan, plan.auto, calibration, progress).choose())
-        program = _program(plan, progress)
+        plan, program = _program(plan, progress)
         size = weights_bytes(program.weights) + _OTHER_FILES
         with plan.destination.workspace(size, progress) as workspace:
             _make(_BakeInputs(plan, program, calibration, workspace))
@@ -105,29 +106,37 @@ def _with_choice(plan: LanguagePlan, choice: Chosen) -> LanguagePlan:
     return replace(plan, program=program, record=record, auto=None)
 
 
-def _program(plan: LanguagePlan, progress: Progress) -> Program:
-    """The program of a bundle, which fits into the memory limit."""
-    model, options = plan.model, plan.program
+def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Program]:
+    """The plan with the chosen context, and its program, which fits into the memory limit."""
+    model, precision = plan.model, plan.program.precision
     with progress.stage("trace the model"):
         try:
-            program = model.program(options)
+            choice = _choice(plan)
         except TypeRuleError as error:
             raise BakeError(
-                f"--precision {options.precision} does not support this model: {error}; "
+                f"--precision {precision} does not support this model: {error}; "
                 "--precision bf16 supports every size"
             ) from error
-    for text in unfused_texts(program.unfused):
+    program = choice.program
+    for text in (*choice.notes, *unfused_texts(program.unfused)):
         progress.note(text)
     if plan.max_memory is not None:
         with progress.stage("check the memory limit"):
             check_fits(
                 program,
-                options,
+                choice.options,
                 plan.slots,
                 plan.max_memory,
                 lambda other: model.program(model.stored_in(other, other.precision)),
             )
-    return program
+    return replace(plan, program=choice.options), program
+
+
+def _choice(plan: LanguagePlan) -> ContextChoice:
+    options = plan.program
+    if not plan.auto_context:
+        return ContextChoice(options, plan.model.program(options))
+    return choose_context(plan.model, options, slots=plan.slots, max_memory=plan.max_memory)
 
 
 def _make(inputs: _BakeInputs) -> None:
@@ -188,7 +197,11 @@ def _manifest(
         vocab_size=program.vocab_size,
         context=options.context,
         slots=plan.slots,
-        serving=Serving(activations=options.activations, max_memory=plan.max_memory),
+        serving=Serving(
+            activations=options.activations,
+            max_memory=plan.max_memory,
+            auto_context=plan.auto_context,
+        ),
         tolerance=PRECISIONS[options.precision].tolerance
         + KV_TOLERANCE[kv_cache_of([cache.dtype for cache in program.caches])]
         + activation_tolerance(options.activations, {weight.storage for weight in program.weights}),

@@ -144,7 +144,8 @@ class BakeOptions(BaseModel):
     kv_cache: KvCache | None = _option(
         "Precision",
         "How keys and values are stored. int8 takes half the memory of f16. Default: f16 with "
-        "weights of integers, otherwise f32.",
+        "weights of integers, otherwise f32; int8 if --context auto finds that --max-memory leaves "
+        "f16 less than 24,576 tokens.",
     )
     activations: Activations | None = _option(
         "Precision",
@@ -153,11 +154,13 @@ class BakeOptions(BaseModel):
         + ", ".join(name for name in NAMED_PRECISIONS if PRECISIONS[name].rounding == "int8")
         + f", otherwise int16; {AUTO} measures both.",
     )
-    context: int | None = _option(
+    context: Annotated[int, Field(ge=1)] | Literal["auto"] | None = _option(
         "Serving",
-        "Tokens per slot: the longest prompt together with its answer. Of an encoder: tokens of "
-        "the longest text.",
+        f"Tokens per slot: the longest prompt together with its answer. {AUTO}: the context of the "
+        "model, or with --max-memory as much as all slots have room for; a server uses as much of "
+        "it as its memory allows. Of an encoder: tokens of the longest text.  [default: auto]",
         kinds=_TEXT,
+        metavar="N|auto",
     )
     slots: int | None = _option(
         "Serving", "Requests that the server can run at the same time.", ge=1
@@ -218,6 +221,11 @@ class BakeOptions(BaseModel):
         kinds=_ALL,
         recorded=False,
     )
+
+    @property
+    def fixed_context(self) -> int | None:
+        """The context in tokens; None for `--context auto`, the default."""
+        return self.context if isinstance(self.context, int) else None
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:

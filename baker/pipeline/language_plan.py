@@ -1,7 +1,8 @@
 """The plan of a bake of a language model: everything that follows from its options and weights.
 
-It is resolved once, before anything is traced. Only `--precision auto` replaces a part of it: the
-precision, which it chooses by tracing and measuring (auto_stage.py).
+It is resolved once, before anything is traced. Two options replace a part of it later:
+`--precision auto` the precision, which it chooses by tracing and measuring (auto_stage.py), and
+`--context auto` the context (context_choice.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hearthd.baker.calibration.calibration_text import calibration_text
 from hearthd.baker.parameters.native import default_precision
 from hearthd.baker.pipeline import recipe
 from hearthd.baker.pipeline.bake_options import DEFAULT_RANK
+from hearthd.baker.pipeline.context_choice import first_context
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import MIN_CONTEXT, VERIFY_TOKENS, RecipeError
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
@@ -59,7 +61,9 @@ class LanguagePlan:
     record       what the provenance says of it
     destination  where the bundle is written, and for which machines
     model        the weights, an adapter merged into them, and what they are
-    program      options of the program; with `auto`, its precision is not chosen yet
+    program      options of the program; with `auto`, its precision is not chosen yet, and with
+                 `auto_context` neither are the context and perhaps the caches
+    auto_context  whether the context is chosen when the program is traced: `--context auto`
     slots        sequences that the server can hold at once
     auto         limits of `--precision auto`; None: the precision is given, or was chosen
     max_memory   limit for the memory that serving takes, in bytes; None: no limit
@@ -70,6 +74,7 @@ class LanguagePlan:
     destination: Destination
     model: OpenedModel
     program: ProgramOptions
+    auto_context: bool
     slots: int
     auto: AutoLimits | None
     max_memory: int | None
@@ -89,7 +94,7 @@ def language_plan(
     source = _merged(options, source, architecture, family.config)
     defaults = recipe.defaults_of(family.recipe, family.config)
     _require_size(options, family)
-    context = _context(options, defaults, family.config)
+    context = _context(options, family.config)
     precision = options.precision or default_precision(
         defaults.precision, source, architecture, family.config
     )
@@ -113,6 +118,7 @@ def language_plan(
         destination=destination(options, _name(family, precision)),
         model=model,
         program=program,
+        auto_context=options.fixed_context is None,
         slots=slots,
         auto=_auto_limits(options) if precision == AUTO else None,
         max_memory=options.max_memory,
@@ -139,8 +145,11 @@ def _require_size(options: BakeOptions, family: Family) -> None:
         )
 
 
-def _context(options: BakeOptions, defaults: Defaults, config: ModelConfig) -> int:
-    context = defaults.context if options.context is None else options.context
+def _context(options: BakeOptions, config: ModelConfig) -> int:
+    """The context of the options, or the one that `--context auto` begins with."""
+    context = options.fixed_context
+    if context is None:
+        return first_context(config)
     if not MIN_CONTEXT <= context <= config.max_context:
         raise RecipeError(
             f"--context {context} is out of range: expected {MIN_CONTEXT} to "
@@ -199,10 +208,15 @@ def _program(
 
 def _resolved(options: BakeOptions, program: ProgramOptions, precision: str) -> dict[str, Any]:
     """The values of options that are not given, for the provenance."""
-    values: dict[str, Any] = {"precision": precision, "context": program.context}
+    is_auto = options.fixed_context is None
+    values: dict[str, Any] = {
+        "precision": precision,
+        "context": AUTO if is_auto else program.context,
+    }
     if precision != AUTO:
         chosen = PRECISIONS[precision]
-        values["kv_cache"] = program.kv_cache or chosen.kv_cache
+        if not (is_auto and options.max_memory):  # the caches are chosen with the context
+            values["kv_cache"] = program.kv_cache or chosen.kv_cache
         values["activations"] = program.activations if chosen.activations else None
     elif options.max_bytes is None:
         values["max_kl"] = _auto_limits(options).max_kl

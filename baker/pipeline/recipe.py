@@ -38,7 +38,6 @@ class RecipeError(Exception):
 class Defaults:
     """The values of a recipe for options that are not given, and the sizes of prefills."""
 
-    context: int
     slots: int
     precision: str
     prefill_tokens: tuple[int, ...]
@@ -90,8 +89,7 @@ def defaults_of(model: str, config: ModelConfig) -> Defaults:
     """The defaults for weights of a family: those of their size, or else of the smallest one."""
     smallest, *larger = recipes()[model]
     size = size_of(model, config)
-    defaults = next((recipe for recipe in larger if recipe.size == size), smallest).defaults
-    return dataclasses.replace(defaults, context=min(defaults.context, config.max_context))
+    return next((recipe for recipe in larger if recipe.size == size), smallest).defaults
 
 
 def decode_batches(slots: int) -> tuple[int, ...]:

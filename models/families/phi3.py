@@ -56,6 +56,12 @@ class Config(DecoderConfig):
                 f"an even number, got {self.rotary_width}"
             )
 
+    @property
+    @override
+    def auto_context(self) -> int:
+        longest = super().auto_context
+        return min(longest, self.original_context) if self.long_divisors else longest
+
     @override
     def for_context(self, context: int) -> Self:
         """Choose the rotary divisors for slots of a number of positions."""

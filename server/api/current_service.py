@@ -25,6 +25,7 @@ from hearthd.text.errors import InvalidRequest
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from hearthd.bundle import EncoderManifest, LanguageManifest
     from hearthd.server.api.fields import ModelFields
     from hearthd.server.lora.adapters import Adapter, Adapters
     from hearthd.server.services.service import Service
@@ -146,6 +147,12 @@ async def lease(request: Request, deployment: Deployment) -> Service:
         held = await unless_disconnected(request, pool.lease(deployment))
     leases: contextlib.ExitStack = request.state.leases
     return leases.enter_context(held)
+
+
+def served_context(deployment: Deployment, manifest: LanguageManifest | EncoderManifest) -> int:
+    """The positions of a slot, as the model was opened the last time, or as its bundle has them."""
+    description = deployment.description
+    return manifest.context if description is None else description.context
 
 
 CurrentArrayService = Annotated[ArrayService, Depends(_array_service)]

@@ -141,10 +141,13 @@ _ignored: ContextVar[list[tuple[object, str]] | None] = ContextVar("ignored", de
 
 
 @contextlib.contextmanager
-def ignoring() -> Iterator[list[tuple[object, str]]]:
-    """Ignore inert fields in the block; yields the (object, name) pairs that were ignored."""
+def ignoring(*, strict: bool = False) -> Iterator[list[tuple[object, str]]]:
+    """Ignore inert fields in the block; yields the (object, name) pairs that were ignored.
+
+    With `strict` none are ignored.
+    """
     ignored: list[tuple[object, str]] = []
-    token = _ignored.set(ignored)
+    token = _ignored.set(None if strict else ignored)
     try:
         yield ignored
     finally:

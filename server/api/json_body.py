@@ -31,7 +31,8 @@ def parse_json(body: bytes) -> Any:
 class JsonRoute(APIRoute):
     """A route that reads its JSON body with `parse_json`.
 
-    Unless the application is strict, ignored fields are listed in the header `Warning`.
+    Unless the application is strict, ignored fields are listed in the header `Warning`. It also
+    says how many tokens of a prompt were dropped.
     """
 
     @override
@@ -41,15 +42,23 @@ class JsonRoute(APIRoute):
 
         async def handle_json(request: Request) -> Response:
             body = _JsonRequest(request.scope, request.receive)
-            if request.app.state.strict_fields:
-                return await handle(body)
-            with inert_fields.ignoring() as ignored:
+            with inert_fields.ignoring(strict=request.app.state.strict_fields) as ignored:
                 response = await handle(body)
+            warnings = []
             if ignored:
-                response.headers["Warning"] = inert_fields.warning(await body.json(), ignored)
+                warnings.append(inert_fields.warning(await body.json(), ignored))
+            if dropped := getattr(request.state, "dropped_tokens", 0):
+                warnings.append(_dropped_warning(dropped))
+            if warnings:
+                response.headers["Warning"] = ", ".join(warnings)
             return response
 
         return handle_json
+
+
+def _dropped_warning(count: int) -> str:
+    """The `Warning` header (RFC 7234) for a prompt that lost tokens."""
+    return f'299 hearth "prompt: {count} tokens in the middle were dropped to fit the context"'
 
 
 class _JsonRequest(Request):

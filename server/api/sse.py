@@ -56,7 +56,11 @@ class CompletionStream(EventSourceResponse):
 async def respond(
     writer: AnswerWriter[Any, Answer], request: Request, *, stream: bool
 ) -> Answer | CompletionStream:
-    """The response to a request: a stream, or the whole answer unless its client disconnects."""
+    """The response to a request: a stream, or the whole answer unless its client disconnects.
+
+    JsonRoute adds a header if tokens of a prompt were dropped.
+    """
+    request.state.dropped_tokens = writer.choices.dropped_tokens
     if stream:
         return CompletionStream(writer)
     with writer.choices:

@@ -26,6 +26,7 @@ from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.server.batch.batch_targets import AppTarget, CannotReach, in_process
 from hearthd.server.batch.files import BatchRequest, Reply
 from hearthd.server.batch.runner import Counts, answer
+from hearthd.server.process.memory_limit import admit_within
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import EngineOptions, open_language_service
 from hearthd.server.services.model_pool import ModelPool
@@ -61,11 +62,15 @@ class EngineRecipe:
 def recipe_of(bundle: Path, threads: int) -> EngineRecipe:
     """The engines of a bundle, which every node has at this path; raises BundleError."""
     manifest = read_manifest_of(bundle, LanguageManifest)
+    # The context is chosen for this node, so that all engines have the same.
+    admitted = admit_within(manifest, None, prefix_cache=None)
+    memory = manifest.memory_of(admitted.context).needed(admitted.slots, admitted.prefix_cache)
+    options = EngineOptions(context=admitted.context, cache_ram=admitted.prefix_cache)
     return EngineRecipe(
-        open=partial(open_language_service, bundle.resolve(), threads=threads),
+        open=partial(open_language_service, bundle.resolve(), threads=threads, options=options),
         slots=manifest.slots,
         threads=threads,
-        memory=manifest.memory.needed(manifest.slots, EngineOptions().cache_ram),
+        memory=memory,
     )
 
 

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from hearthd.bundle import (
     SHARED_MEMORY,
+    Admitted,
     BundleError,
     EncoderManifest,
     LanguageManifest,
@@ -25,6 +26,7 @@ from hearthd.bundle import (
 from hearthd.runtime.cpu_features import best_program
 from hearthd.server.lora.loaded_adapters import read_adapters
 from hearthd.server.open_service import open_any
+from hearthd.server.process.memory_limit import Limit, admit_within
 from hearthd.server.services.encoder_service import open_encoder_tokenizer
 from hearthd.server.services.language_service import LanguageService, open_template, open_tokenizer
 from hearthd.server.services.service import fingerprint
@@ -60,6 +62,7 @@ class Bundle:
     slots     requests that a replica accepts at a time
     chunk     tokens of a block of the prefix cache; 0 without one
     memory    the memory that serving takes, in bytes
+    context   positions of each slot; None for all that the bundle has
     adapters  the LoRA adapters that each replica loads with it
     program   the program that each replica runs; None if it is not known, as in a test
     """
@@ -69,6 +72,7 @@ class Bundle:
     slots: int
     chunk: int
     memory: int
+    context: int | None = None
     adapters: tuple[Adapter, ...] = ()
     program: ProgramFile | None = None
 
@@ -112,8 +116,11 @@ class BundleFolders(Bundles):
         adapters = self._adapters(manifest)
         identity = (fingerprint(manifest, program), _digest(adapters), str(folder.resolve()))
         name = next(iter(self.settings.names), folder.resolve().name)
+        context = None
         if isinstance(manifest, LanguageManifest):
-            slots, memory = self._size(manifest)
+            admitted = self._admit(manifest)
+            slots, context = admitted.slots, admitted.context
+            memory = manifest.memory_of(context).needed(slots, admitted.prefix_cache)
             prefills = (entry for entry in manifest.entry_points if entry.kind == "prefill")
             chunk = max(entry.tokens for entry in prefills)
         else:
@@ -126,6 +133,7 @@ class BundleFolders(Bundles):
             slots=slots,
             chunk=chunk,
             memory=memory,
+            context=context,
             adapters=adapters,
             program=program,
         )
@@ -133,7 +141,9 @@ class BundleFolders(Bundles):
     @override
     def open_model(self, bundle: Bundle) -> Service:
         folder = _folder(bundle)
-        settings = self.settings.model_copy(update={"max_memory": bundle.memory})
+        settings = self.settings.model_copy(
+            update={"max_memory": bundle.memory, "context": bundle.context}
+        )
         service = open_any(settings, folder, bundle.name)
         if service.program != bundle.program:
             raise OtherProgram(_other_program(service, bundle))
@@ -155,20 +165,25 @@ class BundleFolders(Bundles):
             return TextParts(manifest, open_encoder_tokenizer(folder, manifest))
         if not isinstance(manifest, LanguageManifest):
             return TextParts(manifest)
-        tokenizer = open_tokenizer(folder, manifest)
+        context = manifest.context if bundle.context is None else bundle.context
+        tokenizer = open_tokenizer(folder, manifest.opened(slots=bundle.slots, context=context))
         template = read_template(self.settings)
         return TextParts(
             manifest, tokenizer, open_template(folder, manifest, tokenizer, instead=template)
         )
 
-    def _size(self, manifest: LanguageManifest) -> tuple[int, int]:
-        """The slots and the memory of a language model; raises NotEnoughMemory."""
-        slots, cache = manifest.slots, int(self.settings.cache_ram)
-        limit = self.settings.max_memory or manifest.max_memory
-        if limit is not None:
-            admitted = manifest.memory.admit(limit, slots=slots, prefix_cache=cache)
-            slots, cache = admitted.slots, admitted.prefix_cache
-        return slots, manifest.memory.needed(slots, cache)
+    def _admit(self, manifest: LanguageManifest) -> Admitted:
+        """What fits of a language model; raises NotEnoughMemory, or BundleError for a context.
+
+        Without a limit, the context is chosen for the memory of this node.
+        """
+        settings, limit = self.settings, self.settings.max_memory or manifest.max_memory
+        return admit_within(
+            manifest,
+            None if limit is None else Limit(bytes=limit, source="--max-memory"),
+            prefix_cache=settings.cache_ram,
+            context=settings.context,
+        )
 
     def _adapters(self, manifest: Manifest) -> tuple[Adapter, ...]:
         """The adapters of the settings at the places that every replica gives them."""

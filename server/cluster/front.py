@@ -99,6 +99,8 @@ def _service(
                 template=parts.template,
                 level=level,
                 program=program,
+                context=bundle.context,
+                overflow=settings.overflow,
             )
         case EncoderManifest() as manifest, Tokenizer() as tokenizer:
             calls = RemoteCalls(handle, bundle, queue_limit=limit)

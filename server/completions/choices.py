@@ -42,6 +42,11 @@ class Choices:
         """The number of tokens of each completion's prompt."""
         return tuple(completion.prompt_tokens for completion in self._completions)
 
+    @property
+    def dropped_tokens(self) -> int:
+        """The most tokens that were dropped from the middle of a prompt."""
+        return max(completion.dropped_tokens for completion in self._completions)
+
     async def pieces(self) -> AsyncIterator[tuple[int, Piece | AnswerSummary]]:
         """(index, piece) of all completions, as they arrive; raises as Completion.pieces."""
         arrived: asyncio.Queue[tuple[int, Piece | AnswerSummary] | BaseException] = asyncio.Queue()

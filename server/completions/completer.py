@@ -22,6 +22,7 @@ from hearthd.text.answer import EmbeddedText
 from hearthd.text.errors import ContextExceeded, InvalidRequest
 from hearthd.text.grammars.answer_constraint import AnswerRules, Constraints
 from hearthd.text.grammars.call_grammar import CallGrammars
+from hearthd.text.overflow import without_middle
 from hearthd.text.sampling_text import SamplingText
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hearthd.server.engine.backend import Backend
     from hearthd.server.engine.generation import AdapterUse
     from hearthd.text.answer import Ended
+    from hearthd.text.overflow import Overflow
     from hearthd.text.text_request import TextRequest
     from hearthd.text.tokenizer import Tokenizer
 
@@ -45,7 +47,8 @@ _RANDOM_SEEDS = 2**32
 class Completer:
     """Starts completions on a backend whose model has `vocab_size` ids and `context` positions.
 
-    `eos` are the ids that end an answer.
+    `eos` are the ids that end an answer. A prompt that does not fit is an error, or with the
+    overflow "truncate-middle" loses tokens in its middle; texts to embed or to score lose none.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Completer:
         context: int,
         eos: Collection[int],
         pooling: Literal["mean", "last"] = "mean",
+        overflow: Overflow = "error",
     ) -> None:
         self._constraints = Constraints(tokenizer, vocab_size=vocab_size, ends=eos)
         self._call_grammars = CallGrammars(self._constraints.grammars, tokenizer)
@@ -66,6 +70,7 @@ class Completer:
         self._vocab_size = vocab_size
         self._context = context
         self._ends = frozenset(eos)
+        self._overflow: Overflow = overflow
         self._pooling: Literal["mean", "last"] = pooling
 
     async def begin(
@@ -79,7 +84,8 @@ class Completer:
         `on_end` is called once, when the completion is closed.
         """
         accepted = time.monotonic()
-        prompt = await self._prompt_ids(request.prompt, request.field)
+        given_ids = await self._valid_ids(request.prompt, request.field)
+        prompt = self._shortened(given_ids, request)
         # To score a prompt, the model generates it again: all but its first token are forced.
         forced = prompt[1:] if request.score_prompt else ()
         for token in forced:
@@ -112,6 +118,8 @@ class Completer:
             self._tokenizer,
             request,
             prompt=prompt,
+            dropped_tokens=len(given_ids) - len(prompt),
+            context=self._context,
             seed=seed,
             on_end=on_end,
         )
@@ -123,7 +131,7 @@ class Completer:
         if self._pooling == "last" and isinstance(text, str) and text:
             # The last token is the one that the tokenizer puts behind a text.
             text = await asyncio.to_thread(self._tokenizer.encode_whole, text)
-        ids = await self._prompt_ids(text, field)
+        ids = self._fitting(await self._valid_ids(text, field), field)
         state: NDArray[np.float32] | None = None
         request = EmbedRequest(prompt=ids, pooling=self._pooling, adapter=adapter)
         with self._backend.submit(request) as generation:
@@ -157,7 +165,7 @@ class Completer:
         rules = replace(rules, reasoning=reasoning, forced=forced)
         return sampling, self._constraints.constraint(rules)
 
-    async def _prompt_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
+    async def _valid_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
         if len(prompt) == 0:
             got = "" if isinstance(prompt, str) else "[]"
             raise InvalidRequest(field=field, got=got, expected="at least one token")
@@ -173,6 +181,15 @@ class Completer:
                     got=token,
                     expected=f"token ids from 0 to {self._vocab_size - 1}",
                 )
+        return ids
+
+    def _shortened(self, ids: tuple[int, ...], request: TextRequest) -> tuple[int, ...]:
+        """The prompt of a request that fits in the context; raises ContextExceeded."""
+        if self._overflow == "error" or request.score_prompt or len(ids) < self._context:
+            return self._fitting(ids, request.field)
+        return without_middle(ids, context=self._context, max_tokens=request.max_tokens)
+
+    def _fitting(self, ids: tuple[int, ...], field: str) -> tuple[int, ...]:
         if len(ids) >= self._context:
             raise ContextExceeded(
                 field=field, tokens=len(ids), limit=self._context - 1, context=self._context

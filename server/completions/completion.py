@@ -41,7 +41,11 @@ if TYPE_CHECKING:
 
 
 class Completion:
-    """One accepted completion. Leaving its `with` block cancels the generation."""
+    """One accepted completion. Leaving its `with` block cancels the generation.
+
+    `dropped_tokens` of the request's prompt are not in `prompt`; `context` positions take both the
+    prompt and the answer.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,8 @@ class Completion:
         request: TextRequest,
         *,
         prompt: tuple[int, ...],
+        dropped_tokens: int = 0,
+        context: int,
         seed: int,
         on_end: Callable[[Ended], None],
     ) -> None:
@@ -68,6 +74,8 @@ class Completion:
         self._calls = CallFilter(calls, [tool.name for tool in use.tools] if use else ())
         self._one_call = use is not None and not use.parallel
         self._prompt_tokens = len(prompt)
+        self.dropped_tokens = dropped_tokens
+        self._context = context
         # Tokens of the prompt that the model is yet to generate, to report their probabilities.
         self._unscored = len(prompt) - 1 if request.score_prompt else 0
         self._scored = None
@@ -242,6 +250,7 @@ class Completion:
             predicted_per_second=speed or 0.0,
             draft_n=self._drafted,
             draft_n_accepted=self._accepted,
+            n_ctx=self._context,
         )
 
     def _summary(self, reason: FinishReason) -> AnswerSummary:
@@ -255,6 +264,7 @@ class Completion:
             timings=self._timings(),
             reasoning_tokens=self._reasoning_tokens,
             seed=self._seed,
+            dropped_tokens=self.dropped_tokens,
         )
 
 

@@ -1,22 +1,35 @@
-"""The memory limit of this process, and what fits in it: slots and prefix cache.
+"""The memory limit of this process, and what fits in it: slots, context and prefix cache.
 
     --max-memory, else the limit given to `hearth bake`    set by the operator
     memory limit of the control group, version 1 or 2      set for a container or service
     RLIMIT_AS, RLIMIT_DATA                                 set by `ulimit`
 
 The lowest limit counts. bundle/memory_sum.py computes the memory that serving takes.
+
+Caches take memory as tokens come, so a bundle of `--context auto` has the context of its model, and
+the server uses as much of it as the memory allows. Where nothing is limited, that is a part of the
+machine's memory, which limits nothing else.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hearthd.bundle import Admitted, NotEnoughMemory, megabytes
+from hearthd.bundle import (
+    DEFAULT_PREFIX_CACHE,
+    SHARED_MEMORY,
+    Admitted,
+    BundleError,
+    NotEnoughMemory,
+    longest_context,
+    megabytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,46 +42,116 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _PROCESS_CGROUPS = Path("/proc/self/cgroup")
 # Version 1 has no word for "no limit": it reports the largest number of whole pages.
 _UNLIMITED = 2**62
+# Of the machine's memory, where no limit is set: the system and other programs need the rest.
+_MACHINE_SHARE = 0.75
 _RESOURCES = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """A limit in bytes, and where it is set."""
+    """A limit in bytes, and where it is set.
+
+    `counts_reserved` says whether pages count that were never written.
+    """
 
     bytes: int
     source: str
+    counts_reserved: bool = False
 
 
 def admit(
-    manifest: LanguageManifest, *, max_memory: int | None, prefix_cache: int, reserved: int = 0
+    manifest: LanguageManifest,
+    *,
+    max_memory: int | None,
+    prefix_cache: int | None,
+    context: int | None = None,
+    reserved: int = 0,
+    models: int = 1,
 ) -> Admitted:
-    """Compute how many of a bundle's slots and how much prefix cache fit; raises NotEnoughMemory.
+    """Compute how many of a bundle's slots, positions and bytes of prefix cache fit.
 
-    `max_memory` is the operator's limit, `prefix_cache` the largest size of the cache, and
-    `reserved` what other models of this process take, all in bytes.
+    `max_memory` is the operator's limit, `prefix_cache` the largest size of the cache (None: one
+    context), `context` the positions of each slot (None: as the bundle and the memory allow),
+    `reserved` what other models of this process take, and `models` how many it has. Sizes are in
+    bytes. Raises NotEnoughMemory, or BundleError for a context that the bundle does not have.
     """
     limit = memory_limit(max_memory, manifest.max_memory, reserved)
-    memory, slots = manifest.memory, manifest.slots
-    if limit is None:
-        log.info("memory: at most %s; no limit is set", memory.formula(slots, prefix_cache))
-        return Admitted(slots=slots, prefix_cache=prefix_cache)
     try:
-        admitted = memory.admit(limit.bytes, slots=slots, prefix_cache=prefix_cache)
+        admitted = admit_within(
+            manifest,
+            limit,
+            prefix_cache=prefix_cache,
+            context=context,
+            reserved=reserved,
+            models=models,
+        )
     except NotEnoughMemory as error:
+        source = limit.source if limit else ""
         raise NotEnoughMemory(
-            f"{error} (the limit is {limit.source}); raise it, or bake with a shorter --context "
+            f"{error} (the limit is {source}); raise it, or bake with a shorter --context "
             "or a smaller --precision"
         ) from None
+    memory = manifest.memory_of(admitted.context)
     log.info(
-        "memory: at most %s of %s MB (limit: %s); %d of %d slots",
+        "memory: at most %s%s; %d of %d slots",
         memory.formula(admitted.slots, admitted.prefix_cache),
-        megabytes(limit.bytes),
-        limit.source,
+        f" of {megabytes(limit.bytes)} MB (limit: {limit.source})"
+        if limit
+        else "; no limit is set",
         admitted.slots,
-        slots,
+        manifest.slots,
     )
+    log.info("context: %s", _context_text(manifest, admitted.context, given=context is not None))
     return admitted
+
+
+def admit_within(
+    manifest: LanguageManifest,
+    limit: Limit | None,
+    *,
+    prefix_cache: int | None,
+    context: int | None = None,
+    reserved: int = 0,
+    models: int = 1,
+) -> Admitted:
+    """As `admit`, within a limit. First all slots, then the context, then the prefix cache."""
+    slots, longest = manifest.slots, manifest.context if context is None else context
+    if longest > manifest.context:
+        raise BundleError(
+            f"--context: got {longest}, expected at most {manifest.context}, the context of the "
+            "bundle; bake it with a longer --context"
+        )
+    free = (_MACHINE_SHARE * physical_memory() - reserved) if limit is None else limit.bytes
+    budget = min(int(free), SHARED_MEMORY + int(free + reserved - SHARED_MEMORY) // models)
+    # The caches of a slot are reserved for the whole context, which `ulimit` counts.
+    if manifest.auto_context and context is None and (limit is None or not limit.counts_reserved):
+        if limit is not None:
+            memory = manifest.memory_of(manifest.min_context)
+            slots = memory.admit(limit.bytes, slots=slots, prefix_cache=0).slots
+        longest = longest_context(manifest.memory_of, budget, slots=slots, longest=longest)
+    memory = manifest.memory_of(longest)
+    if prefix_cache is None:
+        remaining = max(DEFAULT_PREFIX_CACHE, budget - memory.needed(slots))
+        prefix_cache = min(memory.default_prefix_cache, remaining)
+    if limit is None:
+        return Admitted(slots=slots, context=longest, prefix_cache=prefix_cache)
+    return memory.admit(limit.bytes, slots=slots, prefix_cache=prefix_cache)
+
+
+def _context_text(manifest: LanguageManifest, context: int, *, given: bool) -> str:
+    """The context of a slot, and what decided it."""
+    if given:
+        reason = "--context"
+    elif context < manifest.context:
+        reason = f"what memory allows of the {manifest.context:,} in the bundle"
+    else:
+        reason = "all that the bundle has"
+    return f"{context:,} tokens per slot, {reason}"
+
+
+def physical_memory() -> int:
+    """The memory of this machine, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def memory_limit(max_memory: int | None, baked: int | None, reserved: int = 0) -> Limit | None:
@@ -80,7 +163,7 @@ def memory_limit(max_memory: int | None, baked: int | None, reserved: int = 0) -
     limits = [*_cgroup_limits(_CGROUPS, _PROCESS_CGROUPS), *_resource_limits()]
     if max_memory is not None:
         limits.append(Limit(bytes=max_memory, source="--max-memory"))
-    limits = [Limit(bytes=limit.bytes - reserved, source=limit.source) for limit in limits]
+    limits = [replace(limit, bytes=limit.bytes - reserved) for limit in limits]
     if max_memory is None and baked is not None:
         limits.append(Limit(bytes=baked, source="hearth bake --max-memory"))
     return min(limits, key=lambda limit: limit.bytes, default=None)
@@ -115,4 +198,4 @@ def _resource_limits() -> Iterator[Limit]:
     for source, limit in _RESOURCES.items():
         soft, _ = resource.getrlimit(limit)
         if soft != resource.RLIM_INFINITY:
-            yield Limit(bytes=soft, source=source)
+            yield Limit(bytes=soft, source=source, counts_reserved=True)

@@ -10,7 +10,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -18,12 +17,10 @@ from typing_extensions import override
 
 from hearthd.bundle import (
     CHAT_TEMPLATE,
-    DEFAULT_PREFIX_CACHE,
     SIGNATURE_MEMORY,
     TOKENIZER,
     Admitted,
     LanguageManifest,
-    digest,
     read_manifest_of,
 )
 from hearthd.runtime.device import start_threads
@@ -35,13 +32,12 @@ from hearthd.server.completions.choices import Choices
 from hearthd.server.completions.completer import Completer
 from hearthd.server.engine.backend import Backend, Worker
 from hearthd.server.engine.engine import Engine
-from hearthd.server.engine.prefix_cache import PrefixCache
-from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.engine.prompt_lookup import Costs
 from hearthd.server.logs import count_tokens
 from hearthd.server.lora.loaded_adapters import LoadedAdapters
 from hearthd.server.metrics import LanguageMetrics
 from hearthd.server.process.memory_limit import admit
+from hearthd.server.services.prefix_caches import prefix_cache, prefix_store
 from hearthd.server.services.service import Description, Service, fingerprint
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.tokenizer import Tokenizer
@@ -58,6 +54,7 @@ if TYPE_CHECKING:
     from hearthd.server.engine.state import EngineState
     from hearthd.server.lora.adapters import Adapter, Adapters
     from hearthd.text.answer import EmbeddedText, Ended
+    from hearthd.text.overflow import Overflow
     from hearthd.text.templates.chat_template import ChatTemplate
     from hearthd.text.text_request import TextRequest
 
@@ -69,12 +66,15 @@ class EngineOptions:
     """Limits and modes of the engine; the settings of `hearth serve` with the same names.
 
     queue_limit   requests that may wait for a slot; one more is rejected
-    cache_ram     size of the prefix cache in memory, in bytes; 0 disables it
+    cache_ram     size of the prefix cache in memory, in bytes; 0 disables it; None for one context
     cache_dir     folder that keeps the prefix cache across restarts; None for no folder
     cache_disk    size of the prefix cache in that folder, in bytes
     speculation   how tokens are drafted: "lookup" in the text so far, or "off"
     exact_logits  compute every logit exactly for every request
     max_memory    memory that serving may take, in bytes; None for the bundle's or system's limit
+    context       positions of each slot; None for as many as the bundle and the memory allow
+    overflow      what becomes of a prompt that is too long, as in Completer
+    models        models of this process, which share its memory
     lora          folders of LoRA adapters that are loaded with the bundle, by name
     lora_dir      folder of the adapters that requests may load; None for none
     keys          public keys, one of which must have signed the bundle and every adapter; none: no
@@ -82,12 +82,15 @@ class EngineOptions:
     """
 
     queue_limit: int = 64
-    cache_ram: int = DEFAULT_PREFIX_CACHE
+    cache_ram: int | None = None
     cache_dir: Path | None = None
     cache_disk: int = 2**30
     speculation: Speculation = "lookup"
     exact_logits: bool = False
     max_memory: int | None = None
+    context: int | None = None
+    overflow: Overflow = "error"
+    models: int = 1
     lora: Mapping[str, Path] = field(default_factory=dict)
     lora_dir: Path | None = None
     keys: tuple[PublicKey, ...] = ()
@@ -98,7 +101,11 @@ class LanguageBackend(Backend, Worker, Protocol):
 
 
 class LanguageService(Service):
-    """The language model of one bundle: its text layer, and the backend that computes tokens."""
+    """The language model of one bundle: its text layer, and the backend that computes tokens.
+
+    `context` are the positions of a slot, None for all that the bundle has; `overflow` as in
+    Completer.
+    """
 
     manifest: LanguageManifest
     metrics: LanguageMetrics
@@ -116,8 +123,11 @@ class LanguageService(Service):
         template: ChatTemplate | None,
         level: Level,
         program: ProgramFile | None = None,
+        context: int | None = None,
+        overflow: Overflow = "error",
     ) -> None:
         self.adapters = adapters
+        self.context = manifest.context if context is None else context
         self.tokenizer = tokenizer
         self._template = template
         self._backend = backend
@@ -125,9 +135,10 @@ class LanguageService(Service):
             backend,
             tokenizer,
             vocab_size=manifest.vocab_size,
-            context=manifest.context,
+            context=self.context,
             eos=manifest.special_tokens.eos,
             pooling=manifest.pooling,
+            overflow=overflow,
         )
         super().__init__(manifest, backend, self_test, name=name, level=level, program=program)
         self.metrics = LanguageMetrics(
@@ -140,6 +151,7 @@ class LanguageService(Service):
         state, special, name = self.state(), self.manifest.special_tokens, self.tokenizer.name
         return Description(
             slots=len(state.slots),
+            context=self.context,
             queue_limit=state.queue_limit,
             chat_template=self._template.source if self._template else "",
             bos="" if special.bos is None else name(special.bos),
@@ -242,15 +254,13 @@ class LocalLanguageService(LanguageService):
         program: ProgramFile | None = None,
     ) -> None:
         self._runtime = runtime
-        self._store = _prefix_store(manifest, options, program)
+        self._store = prefix_store(manifest, options, program)
         self.engine = Engine(
             runtime,
             eos=manifest.special_tokens.eos,
             queue_limit=options.queue_limit,
             exact_logits=options.exact_logits,
-            cache=PrefixCache(limit_bytes=options.cache_ram, store=self._store)
-            if options.cache_ram
-            else None,
+            cache=prefix_cache(manifest, runtime.context, options, self._store),
             costs=Costs(runtime.verify_tokens)
             if runtime.verify_tokens and options.speculation == "lookup"
             else None,
@@ -275,6 +285,8 @@ class LocalLanguageService(LanguageService):
             template=template,
             level=level,
             program=program,
+            context=runtime.context,
+            overflow=options.overflow,
         )
         self.signed = bool(options.keys)
 
@@ -309,17 +321,12 @@ def open_language_service(
     manifest = read_manifest_of(bundle, LanguageManifest)
 
     def load(program: ProgramFile) -> tuple[Admitted, Tokenizer, IreeRuntime]:
-        admitted = admit(
-            manifest,
-            max_memory=options.max_memory,
-            prefix_cache=options.cache_ram,
-            reserved=reserved + (SIGNATURE_MEMORY if options.keys else 0),
-        )
+        admitted = _admit(manifest, options, reserved)
         start_threads(threads)
         # Before the weights: reading a tokenizer takes three times the memory that it keeps.
-        tokenizer = open_tokenizer(bundle, manifest)
+        opened = manifest.opened(slots=admitted.slots, context=admitted.context)
+        tokenizer = open_tokenizer(bundle, opened)
         free_memory()
-        opened = manifest.with_slots(admitted.slots)
         runtime = IreeRuntime(bundle, opened, threads=threads, program=program, mapped=mapped)
         return admitted, tokenizer, runtime
 
@@ -336,9 +343,22 @@ def open_language_service(
         level=level,
         program=runtime.program,
     )
-    service.memory = manifest.memory.unshared(admitted.slots, admitted.prefix_cache)
+    memory = manifest.memory_of(service.context)
+    service.memory = memory.unshared(admitted.slots, admitted.prefix_cache)
     service.open_adapters(options.lora)
     return service
+
+
+def _admit(manifest: LanguageManifest, options: EngineOptions, reserved: int) -> Admitted:
+    """What fits in the memory of this process beside the `reserved` bytes of other models."""
+    return admit(
+        manifest,
+        max_memory=options.max_memory,
+        prefix_cache=options.cache_ram,
+        context=options.context,
+        reserved=reserved + (SIGNATURE_MEMORY if options.keys else 0),
+        models=options.models,
+    )
 
 
 def open_tokenizer(bundle: Path, manifest: LanguageManifest) -> Tokenizer:
@@ -360,15 +380,3 @@ def open_template(
     from hearthd.text.templates.chat_template import ChatTemplate  # imports Jinja
 
     return ChatTemplate.from_bundle(bundle, tokenizer, manifest.special_tokens, instead=instead)
-
-
-def _prefix_store(
-    manifest: LanguageManifest, options: EngineOptions, program: ProgramFile | None
-) -> PrefixStore | None:
-    if options.cache_dir is None or not options.cache_ram or not options.cache_disk:
-        return None
-    identity = bytes.fromhex(digest(manifest))
-    if program is not None and program in manifest.other_programs:
-        # Programs for different machines may round differently.
-        identity = hashlib.sha256(identity + program.file.encode()).digest()
-    return PrefixStore(options.cache_dir, bundle=identity, limit_bytes=options.cache_disk)

@@ -59,12 +59,14 @@ def fingerprint(
 class Description:
     """The facts that a language model reports, also after it was unloaded.
 
-    slots, queue_limit  as opened
+    slots, context      as opened: sequences at a time, and positions of each
+    queue_limit         as opened
     chat_template       source of the chat template, or an empty string
     bos, eos            names of the tokens that begin a text and end an answer, or empty strings
     """
 
     slots: int
+    context: int
     queue_limit: int
     chat_template: str
     bos: str

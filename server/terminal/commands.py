@@ -19,11 +19,16 @@ from hearthd.bundle.parsing.validation import expected
 from hearthd.find_or_bake import MODEL_HELP, find_or_bake
 from hearthd.runtime.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
-from hearthd.server.services.language_service import LanguageService, open_language_service
+from hearthd.server.services.language_service import (
+    EngineOptions,
+    LanguageService,
+    open_language_service,
+)
 from hearthd.server.terminal.bundle_commands import Home
 from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.session import Session, usage_line
 from hearthd.text.errors import InvalidRequest, RequestError
+from hearthd.text.overflow import Overflow
 
 # Fields of an API request that have no use in a terminal.
 NOT_HERE = frozenset(
@@ -47,6 +52,16 @@ Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
 Threads = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="CPU threads. Default: one per physical core."),
+]
+
+OnOverflow = Annotated[
+    Overflow,
+    typer.Option(
+        "--overflow",
+        metavar="error|truncate-middle",
+        help="What to do with a prompt that is longer than the context: truncate-middle drops "
+        "tokens in its middle, and the last line says how many.",
+    ),
 ]
 
 _RUN_HELP = """Chat with a model, which is baked first if it is missing.
@@ -84,6 +99,7 @@ def _generate(
         bool, typer.Option("--json", help="Print one JSON object when the answer is complete.")
     ] = False,
     threads: Threads = None,
+    overflow: OnOverflow = "error",
     home: Home = bundle_home.DEFAULT,
     **options: Any,
 ) -> None:
@@ -97,7 +113,8 @@ def _generate(
     fields = _fields(options)
     _require_utf8(prompt, "prompt")
     pieces: list[str] = []
-    with Session(_open(find_or_bake(model, home, context_.obj), threads)) as session:
+    bundle = find_or_bake(model, home, context_.obj)
+    with Session(_open(bundle, threads, overflow)) as session:
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
@@ -128,6 +145,7 @@ def _chat(
         ),
     ] = None,
     threads: Threads = None,
+    overflow: OnOverflow = "error",
     home: Home = bundle_home.DEFAULT,
     **options: Any,
 ) -> None:
@@ -142,15 +160,15 @@ def _chat(
     fields = _fields(options)
     _require_utf8(system or "", "system")
     bundle = find_or_bake(model, home, context_.obj, chats=True)
-    with Session(_open(bundle, threads)) as session, keyboard_interrupts():
+    with Session(_open(bundle, threads, overflow)) as session, keyboard_interrupts():
         converse(session, fields, system=system, max_tokens=max_tokens, show=_show, note=_note)
 
 
 run.command(cls=BakesFirst, help=_RUN_HELP)(_chat)
 
 
-def _open(bundle: Path, threads: int | None) -> LanguageService:
-    return open_language_service(bundle, threads=threads)
+def _open(bundle: Path, threads: int | None, overflow: Overflow) -> LanguageService:
+    return open_language_service(bundle, threads=threads, options=EngineOptions(overflow=overflow))
 
 
 def _fields(options: dict[str, Any]) -> GenerationFields:

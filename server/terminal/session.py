@@ -89,13 +89,16 @@ async def _next(pieces: AsyncIterator[Result]) -> Result:
 
 
 def usage_line(summary: AnswerSummary) -> str:
-    """One line with the token counts, times and seed of an answer."""
+    """One line with the token counts, times and seed of an answer, and how full the context is."""
     timings = summary.timings
     speed = timings.tokens_per_second
     cached = f" ({summary.cached_tokens} from the cache)" if summary.cached_tokens else ""
+    used = summary.prompt_tokens + summary.completion_tokens
+    dropped = f" ({summary.dropped_tokens} dropped from the middle)" * (summary.dropped_tokens > 0)
     return (
-        f"{summary.prompt_tokens} prompt tokens{cached} in {timings.prefill_ms / 1e3:.2f} s, "
+        f"{summary.prompt_tokens} prompt tokens{dropped}{cached} "
+        f"in {timings.prefill_ms / 1e3:.2f} s, "
         f"{summary.completion_tokens} tokens in {timings.decode_ms / 1e3:.2f} s"
         f"{f', {speed:.1f} tokens/s' if speed else ''}, "
-        f"{summary.finish_reason}, seed {summary.seed}"
+        f"context {used} of {timings.n_ctx}, {summary.finish_reason}, seed {summary.seed}"
     )

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearthd.bundle import Footprint, Memory, NotABundle, NotEnoughMemory, megabytes
+from hearthd.bundle import (
+    AUTO_CONTEXT_STEP,
+    MIN_AUTO_CONTEXT,
+    Footprint,
+    Memory,
+    NotABundle,
+    NotEnoughMemory,
+    longest_context,
+    megabytes,
+)
 
 SIZES = st.integers(0, 10**10)
 MEMORIES = st.builds(
@@ -75,6 +84,35 @@ def test_a_higher_limit_admits_no_less(memory: Memory, first: int, second: int) 
     if memory.needed(1) <= low:
         slots = [memory.admit(n, slots=20, prefix_cache=0).slots for n in (low, high)]
         assert slots == sorted(slots)
+
+
+@given(
+    MEMORIES, st.integers(1, 8), st.integers(1, 10**5), st.integers(64, 200_000), st.floats(0, 1.2)
+)
+def test_the_longest_context_fits_with_its_prefix_cache_and_no_longer_one_does(
+    memory: Memory, slots: int, row: int, longest: int, share: float
+) -> None:
+    def memory_of(context: int) -> Memory:
+        return replace(memory, context=context, slot=row * context, block=128 * row, chunk=128)
+
+    def fits(context: int) -> bool:
+        return memory_of(context).needed(slots, memory_of(context).context_blocks) <= limit
+
+    middle = memory_of(int(share * longest))
+    limit = middle.needed(slots, middle.context_blocks)
+    context = longest_context(memory_of, limit, slots=slots, longest=longest)
+    assert fits(context) or context == min(MIN_AUTO_CONTEXT, longest)
+    if context == longest:
+        return
+    assert context % AUTO_CONTEXT_STEP == 0
+    assert not fits(min(context + AUTO_CONTEXT_STEP, longest))
+
+
+def test_the_default_prefix_cache_keeps_a_context() -> None:
+    memory = Memory(vocab_size=1, context=1000, weights=0, slot=0, block=10**6, chunk=128, steps={})
+    assert memory.context_blocks == 8 * 10**6
+    assert memory.default_prefix_cache == 256 * 2**20
+    assert replace(memory, context=128_000).default_prefix_cache == 1000 * 10**6
 
 
 @given(MEMORIES, SLOTS, SIZES)

@@ -79,8 +79,10 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("rows")
     # The kernels take heads of this width. The root of the hidden width is no whole number.
     weights = small_gemma(folder / "weights", replace(CONFIG, head_dim=64, hidden=96))
-    with few_entry_points(context=1024):
-        options = options_for(folder / "bundle", weights=weights, precision=request.param, slots=2)
+    options = options_for(
+        folder / "bundle", weights=weights, precision=request.param, context=1024, slots=2
+    )
+    with few_entry_points():
         plan = resolve(options)
     assert isinstance(plan, LanguagePlan)
     bundle = bake_language_model(

@@ -72,8 +72,9 @@ def small_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def baked(weights: Path, precision: str, slots: int) -> Path:
-    options = options_for(weights.parent / precision, weights=weights, precision=precision)
-    with few_entry_points(context=1024):
+    out = weights.parent / precision
+    options = options_for(out, weights=weights, precision=precision, context=1024)
+    with few_entry_points():
         return bake(options.model_copy(update={"slots": slots}), Silent())
 
 

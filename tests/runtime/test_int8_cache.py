@@ -43,11 +43,12 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             folder / "weights", replace(CONFIG, head_dim=64)
         ),  # which the kernels take
         precision="int8-g32",
+        context=512,
         slots=2,
         kv_cache="int8",
         activations=request.param,
     )
-    with few_entry_points(context=512):
+    with few_entry_points():
         return bake(small, Silent())
 
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from hearthd.server.process.listening import Tls
     from hearthd.server.services.language_service import Speculation
     from hearthd.server.services.service import Service
+    from hearthd.text.overflow import Overflow
 
 # The provenance of bundles without weights.
 NOWHERE = Provenance(
@@ -281,6 +282,7 @@ def fake_service(
     lora_dir: Path | None = None,
     keys: tuple[PublicKey, ...] = (),
     golden: tuple[Golden, ...] | None = None,
+    overflow: Overflow = "error",
     **runtime: Any,
 ) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields.
@@ -295,7 +297,7 @@ def fake_service(
         fake,
         wrapped,
         manifest if golden is None else replace(manifest, golden=golden),
-        EngineOptions(speculation=speculation, lora_dir=lora_dir, keys=keys),
+        EngineOptions(speculation=speculation, lora_dir=lora_dir, keys=keys, overflow=overflow),
         name=name,
         template=ChatTemplate(template, wrapped, eos=EOS) if template else None,
     )

@@ -17,16 +17,23 @@ if TYPE_CHECKING:
     import tokenizers
 
     from hearthd.server.services.language_service import LanguageService
+    from hearthd.text.overflow import Overflow
 
 LIBRARY = fakes.gemma_like(special=(*templates.GEMMA_SPECIAL, *templates.CHATML_SPECIAL))
 TOKENIZER = Tokenizer(LIBRARY, bos=fakes.BOS)
 
 
 def chatty(
-    *, template: str = templates.GEMMA, context: int = 256, slots: int = 8
+    *,
+    template: str = templates.GEMMA,
+    context: int = 256,
+    slots: int = 8,
+    overflow: Overflow = "error",
 ) -> LanguageService:
     """A service with a chat template whose answers are noise."""
-    return fakes.fake_service(LIBRARY, template=template, context=context, slots=slots, batch=slots)
+    return fakes.fake_service(
+        LIBRARY, template=template, context=context, slots=slots, batch=slots, overflow=overflow
+    )
 
 
 def scripted(

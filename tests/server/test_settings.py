@@ -39,6 +39,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "speculation": ("off", "off"),
     "logits": ("exact", "exact"),
     "max_memory": ("400M", 400_000_000),
+    "context": ("4096", 4096),
+    "overflow": ("truncate-middle", "truncate-middle"),
     "cache_ram": ("1MiB", 2**20),
     "cache_dir": ("cache", "cache"),
     "cache_disk": ("5", 5),

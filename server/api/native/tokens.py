@@ -113,7 +113,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> StreamingResponse
 async def detokenize(body: DetokenizeRequest, request: Request) -> DetokenizeResponse:
     """Return the text of token ids."""
     service = await language_service(request, body)
-    size, limit = service.manifest.vocab_size, service.manifest.context * CONTEXTS_PER_TEXT
+    size, limit = service.manifest.vocab_size, service.context * CONTEXTS_PER_TEXT
     if len(body.tokens) > limit:
         raise InvalidRequest(
             field="tokens", got=f"{len(body.tokens)} tokens", expected=f"at most {limit} tokens"

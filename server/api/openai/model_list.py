@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import ArraysManifest, EncoderManifest, LanguageManifest
-from hearthd.server.api.current_service import Pool
+from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.errors import ModelNotFound
 from hearthd.server.services.deployment import Deployment
@@ -166,7 +166,7 @@ def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
         created_at=datetime.fromtimestamp(int(deployment.created), UTC).isoformat(),
         aliases=list(deployment.aliases),
         tags=list(deployment.tags),
-        meta=ModelSize(n_vocab=manifest.vocab_size, n_ctx=manifest.context)
+        meta=ModelSize(n_vocab=manifest.vocab_size, n_ctx=served_context(deployment, manifest))
         if isinstance(manifest, LanguageManifest | EncoderManifest)
         else None,
         status=_status(pool, deployment),

@@ -95,7 +95,7 @@ async def props(deployment: NamedModel, request: Request) -> Props:
     assert program is not None, "there is a manifest"
     return Props(
         default_generation_settings=GenerationSettings(
-            params=SamplingFields.model_validate({}).model_dump(mode="json"), n_ctx=manifest.context
+            params=SamplingFields.model_validate({}).model_dump(mode="json"), n_ctx=model.context
         ),
         total_slots=model.slots,
         queue_limit=model.queue_limit,
@@ -141,7 +141,7 @@ async def slots(
         Slot(
             id=slot.id,
             id_task=slot.request,
-            n_ctx=service.manifest.context,
+            n_ctx=service.context,
             is_processing=slot.busy,
             n_prompt_tokens=slot.prompt_tokens,
             n_prompt_tokens_processed=max(

@@ -12,8 +12,8 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from hearthd.bundle import ArraysManifest, LanguageManifest, Manifest, ProgramFile
-from hearthd.server.api.current_service import NamedModel, Pool
+from hearthd.bundle import ArraysManifest, LanguageManifest, Manifest
+from hearthd.server.api.current_service import NamedModel, Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.operator.reload import Reloaded, shown
 from hearthd.server.errors import NotLoaded
@@ -137,23 +137,24 @@ def _health(deployment: Deployment, pool: ModelPool) -> Health:
         status=problem.status if problem else "ok",
         message=str(problem or deployment.damage or "requests are accepted"),
         version=version(),
-        model=None if manifest is None else _model(manifest, deployment.program),
+        model=None if manifest is None else _model(deployment, manifest),
         self_test=_self_test(deployment),
         bundle=deployment.fingerprint,
         last_reload=shown(latest) if (latest := deployment.last_reload) else None,
     )
 
 
-def _model(manifest: Manifest, program: ProgramFile | None) -> LanguageModel | ArraysModel:
+def _model(deployment: Deployment, manifest: Manifest) -> LanguageModel | ArraysModel:
     shared = {
         "architecture": manifest.architecture,
         "precision": manifest.precision,
-        "target": (program or manifest).target.name,
+        "target": (deployment.program or manifest).target.name,
     }
     if isinstance(manifest, ArraysManifest):
         return ArraysModel(**shared, functions=[function.name for function in manifest.functions])
     assert isinstance(manifest, LanguageManifest), "the only other type of manifest"
-    return LanguageModel(**shared, vocab_size=manifest.vocab_size, context=manifest.context)
+    context = served_context(deployment, manifest)
+    return LanguageModel(**shared, vocab_size=manifest.vocab_size, context=context)
 
 
 def _self_test(deployment: Deployment) -> SelfTest | None:

@@ -103,10 +103,12 @@ def test_options_replace_the_defaults_of_a_recipe(weights: Path) -> None:
     assert (plan.program.precision, plan.program.context, plan.slots) == ("int8-g32", 2048, 4)
     assert (plan.program.activations, plan.program.adapters) == ("int16", 0)
     recorded = plan.record.options
+    assert (plan.auto_context, recorded["context"]) == (True, "auto")
     assert (recorded["kv_cache"], recorded["activations"], recorded["slots"]) == ("f16", "int16", 4)
     plan = plan_for(weights, precision="bf16", context=128, slots=3, kv_cache="int8", adapters=2)
     program = plan.program
     assert (program.precision, program.context, program.kv_cache) == ("bf16", 128, "int8")
+    assert not plan.auto_context
     assert (program.decode_batches, program.adapters, program.adapter_rank) == ((1, 2, 3), 2, 16)
     assert plan.record.options == {
         "precision": "bf16",
@@ -128,6 +130,16 @@ def test_defaults_are_recorded_and_resolve_to_the_same_plan(weights: Path) -> No
             # A cache of the precision's type may be given or not.
             kv_cache = again.program.kv_cache
             assert replace(plan.program, kv_cache=kv_cache) == again.program
+
+
+def test_the_caches_are_chosen_with_the_context_where_memory_is_limited(weights: Path) -> None:
+    plan = plan_for(weights, max_memory="1G")
+    assert (plan.record.options["context"], plan.max_memory) == ("auto", 10**9)
+    assert "kv_cache" not in plan.record.options
+    assert plan_for(weights, **plan.record.options).record == plan.record
+    # Nothing is open with a number, as older bundles record it.
+    fixed = plan_for(weights, max_memory="1G", context=2048).record.options
+    assert (fixed["context"], fixed["kv_cache"]) == (2048, "f16")
 
 
 def test_auto_leaves_the_precision_open(weights: Path) -> None:

@@ -53,14 +53,9 @@ def test_weights_decide_the_size() -> None:
     assert recipe.size_of("gemma3", config) == "4b"
     assert recipe.size_of("gemma3", replace(config, layers=33, windows=())) is None
     usual = recipe.defaults_of("gemma3", config)
-    assert (usual.slots, usual.context, usual.precision) == (4, 2048, "native")
+    assert (usual.slots, usual.precision) == (4, "native")
     unknown = recipe.defaults_of("gemma3", replace(config, layers=33, windows=()))
     assert unknown == recipe.recipes()["gemma3"][0].defaults
-
-
-def test_the_default_context_is_at_most_that_of_the_model() -> None:
-    config = replace(GEMMA3["4b"], max_context=512)
-    assert recipe.defaults_of("gemma3", config).context == 512
 
 
 def test_a_shape_of_another_family_has_no_size() -> None:

@@ -22,6 +22,7 @@ from hearthd.baker.compiler.compilation import Compilation, CompileError
 from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import VERIFY_TOKENS, decode_batches, recipes
+from hearthd.bundle import MIN_AUTO_CONTEXT
 from hearthd.models.catalog import ENCODERS
 from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
@@ -146,14 +147,14 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
         return encoder.program(config, EncoderOptions(precision=precision, lengths=lengths)).graphs
     decoder, values = recipes()[model][0].architecture, recipes()[model][0].defaults
     options = ProgramOptions(
-        context=values.context,
+        context=MIN_AUTO_CONTEXT,
         precision=precision,
         prefill_tokens=values.prefill_tokens,
         decode_batches=decode_batches(values.slots),
         verify_tokens=VERIFY_TOKENS,
     )
     config = decoder.config(**SIZES[model].arguments())
-    return decoder.program(config.for_context(values.context), options).graphs
+    return decoder.program(config.for_context(MIN_AUTO_CONTEXT), options).graphs
 
 
 def compile_program(graphs: Sequence[Graph], folder: Path) -> None:

@@ -96,6 +96,27 @@ def test_every_share_and_a_prefill_give_the_same_bits(
             assert np.array_equal(result(shared(kernel, scores, slices)), expected), position
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("tokens", [1, 16])
+def test_a_longer_cache_changes_no_bit_and_its_rest_is_not_read(
+    kernels: LoadedKernels, tokens: int, dtype: Any
+) -> None:
+    short = (tokens, 4, 1, 256, 300, None)
+    query, *cache = cache_of(short, dtype)
+    unread = {"f": np.nan, "i": 127}
+    longer = [np.full((9000, x.shape[1]), unread[x.dtype.kind], x.dtype) for x in cache]
+    for rows, few in zip(longer, cache, strict=True):
+        rows[: len(few)] = few
+    for position in (0, 100, 283):
+        start, out = np.array([position], np.int32), np.full_like(query, np.nan)
+        shorter, same = (
+            kernels.computed(lowered(shape, [query, *buffers]), (query, *buffers, start), out)
+            for shape, buffers in ((short, cache), ((*short[:4], 9000, None), longer))
+        )
+        assert np.isfinite(shorter).all()
+        assert np.array_equal(shorter, same), position
+
+
 def test_scores_are_spread_over_workgroups_and_their_memory_is_counted() -> None:
     shape, _ = CALLS["one token, one group"]
     kernel = lowered(shape, cache_of(shape, np.float16))

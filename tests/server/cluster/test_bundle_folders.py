@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.bundle import MANIFEST, REQUEST_MEMORY, SHARED_MEMORY, EntryPoint
+from hearthd.bundle import MANIFEST, REQUEST_MEMORY, SHARED_MEMORY, BundleError, EntryPoint
 from hearthd.runtime.device import CannotLoad
 from hearthd.server.cluster import bundles
 from hearthd.server.cluster.bundles import BundleFolders, OtherProgram, Replaced
@@ -65,6 +65,16 @@ def test_a_replica_of_a_large_function_takes_the_memory_of_its_calls(tmp_path: P
     small, large = (opener(max_body_bytes=size).describe(folder) for size in (10**6, 10**8))
     assert small.memory == SHARED_MEMORY + manifest.own_memory
     assert large.memory == small.memory + 18 * 10**8 - REQUEST_MEMORY
+
+
+def test_the_node_that_deploys_chooses_the_context(base: Path) -> None:
+    whole = opener().describe(base)
+    assert (whole.slots, whole.context) == (1, 64)
+    set_ = opener(context=48).describe(base)
+    assert set_.context == 48
+    assert set_.memory < whole.memory
+    with pytest.raises(BundleError, match="--context: got 65, expected at most 64"):
+        opener(context=65).describe(base)
 
 
 def test_functions_have_no_tokenizer(tmp_path: Path) -> None:

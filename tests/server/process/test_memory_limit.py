@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 
 from hearthd.bundle import (
+    DEFAULT_PREFIX_CACHE,
     PARAMETERS,
     SIGNATURE_MEMORY,
     TOKENIZER,
     Admitted,
+    BundleError,
+    CacheSpec,
     LanguageManifest,
     NotABundle,
     NotEnoughMemory,
@@ -120,10 +123,11 @@ def test_ulimit_counts() -> None:
 @pytest.mark.usefixtures("system")
 def test_slots_and_cache_are_reduced_to_fit(manifest: LanguageManifest) -> None:
     sizes = manifest.memory
-    assert admit(manifest, max_memory=None, prefix_cache=99) == Admitted(slots=4, prefix_cache=99)
+    everything = Admitted(slots=4, context=tiny.CONTEXT, prefix_cache=99)
+    assert admit(manifest, max_memory=None, prefix_cache=99) == everything
     asked = sizes.needed(2, sizes.block)
     assert admit(manifest, max_memory=asked, prefix_cache=10**6) == Admitted(
-        slots=2, prefix_cache=sizes.block
+        slots=2, context=tiny.CONTEXT, prefix_cache=sizes.block
     )
     assert admit(manifest, max_memory=asked - 1, prefix_cache=10**6).prefix_cache == 0
     with pytest.raises(NotEnoughMemory, match=r"the limit is --max-memory\); raise it, or bake"):
@@ -135,6 +139,84 @@ def test_the_bakers_limit_counts(manifest: LanguageManifest) -> None:
     serving = Serving(activations="int16", max_memory=manifest.memory.needed(3))
     baked = replace(manifest, serving=serving)
     assert admit(baked, max_memory=None, prefix_cache=0).slots == 3
+
+
+def long_context(manifest: LanguageManifest, *, auto: bool = True) -> LanguageManifest:
+    """A manifest of 100,000 positions with rows of 24 kB, of which one layer keeps 512."""
+    caches = tuple(
+        CacheSpec(name=name, rows=rows + 4, width=1000, dtype="f32")
+        for name, rows in (("far", 100_000), ("near", 512), ("far", 100_000))
+        for name in (f"{name}.key", f"{name}.value")
+    )
+    serving = Serving(activations="int16", max_memory=None, auto_context=auto)
+    return replace(manifest, context=100_000, caches=caches, serving=serving)
+
+
+@pytest.mark.usefixtures("system")
+def test_memory_decides_the_context_of_a_bundle_that_leaves_it_open(
+    manifest: LanguageManifest, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = long_context(manifest)
+    sizes = opened.memory_of(20_224)
+    assert sizes.slot == 4 * 4000 * (20_224 + 4) + 2 * 4000 * 516
+    limit = sizes.needed(4, sizes.context_blocks)
+    with caplog.at_level("INFO"):
+        admitted = admit(opened, max_memory=limit, prefix_cache=None)
+    assert admitted == Admitted(slots=4, context=20_224, prefix_cache=sizes.context_blocks)
+    assert "20,224 tokens per slot, what memory allows of the 100,000" in caplog.text
+    assert admit(opened, max_memory=limit - 1, prefix_cache=None).context == 20_224 - 256
+    assert admit(opened, max_memory=10**12, prefix_cache=None).context == 100_000
+    # A context that a user sets is kept, and takes slots.
+    fewer = admit(opened, max_memory=limit, prefix_cache=0, context=40_000)
+    assert (fewer.slots, fewer.context) == (2, 40_000)
+    with pytest.raises(NotEnoughMemory, match="one slot needs"):
+        admit(long_context(manifest, auto=False), max_memory=limit, prefix_cache=0)
+    with pytest.raises(BundleError, match="--context: got 100001, expected at most 100000"):
+        admit(opened, max_memory=None, prefix_cache=0, context=100_001)
+
+
+@pytest.mark.usefixtures("system")
+def test_too_little_for_the_shortest_context_takes_slots(manifest: LanguageManifest) -> None:
+    opened = long_context(manifest)
+    limit = opened.memory_of(2048).needed(3) + 1
+    assert admit(opened, max_memory=limit, prefix_cache=None).slots == 3
+    assert admit(opened, max_memory=limit, prefix_cache=None).context == 2048
+    with pytest.raises(NotEnoughMemory, match="the limit is --max-memory"):
+        admit(opened, max_memory=opened.memory_of(2048).needed(1) - 1, prefix_cache=None)
+
+
+@pytest.mark.usefixtures("system")
+def test_without_a_limit_the_context_and_the_cache_fit_in_the_machine(
+    manifest: LanguageManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = long_context(manifest)
+    sizes = opened.memory_of(20_224)
+    needed = sizes.needed(4, sizes.context_blocks)
+    monkeypatch.setattr(memory, "physical_memory", lambda: needed * 4 // 3 + 4)
+    assert admit(opened, max_memory=None, prefix_cache=None).context == 20_224
+    # Two models share the memory that is not of the process.
+    shared = admit(opened, max_memory=None, prefix_cache=None, models=2).context
+    assert 2048 < shared < 20_224 * 0.6
+    half = needed // 2
+    reserved = admit(opened, max_memory=None, prefix_cache=None, reserved=half, models=2)
+    assert reserved.context <= shared
+    # What a bundle fixes is served, and the prefix cache is what is left, if that is more.
+    fixed = long_context(manifest, auto=False)
+    assert admit(fixed, max_memory=None, prefix_cache=None) == Admitted(
+        slots=4, context=100_000, prefix_cache=DEFAULT_PREFIX_CACHE
+    )
+
+
+@pytest.mark.usefixtures("system")
+def test_a_limit_that_counts_reserved_pages_takes_slots(
+    manifest: LanguageManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = long_context(manifest)
+    limit = opened.memory.needed(2)
+    monkeypatch.setattr(memory, "_RESOURCES", {"ulimit -v": resource.RLIMIT_AS})
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+    admitted = admit(opened, max_memory=None, prefix_cache=0)
+    assert (admitted.slots, admitted.context) == (2, 100_000)
 
 
 @pytest.mark.usefixtures("system", "manifest")
@@ -161,7 +243,7 @@ def test_an_entry_point_without_a_size_is_named(manifest: LanguageManifest) -> N
 def test_with_fewer_slots_every_batch_fits(
     bundle: Path, manifest: LanguageManifest, slots: int
 ) -> None:
-    runtime = IreeRuntime(bundle, manifest.with_slots(slots), threads=1)
+    runtime = IreeRuntime(bundle, manifest.opened(slots=slots, context=tiny.CONTEXT), threads=1)
     assert runtime.slots == slots
     assert runtime.batch == (3 if slots == 3 else 1)
     for slot in range(slots):
@@ -169,6 +251,19 @@ def test_with_fewer_slots_every_batch_fits(
         logits = runtime.decode([slot], [6 - slot], [1])[0]
         np.testing.assert_allclose(logits, tiny.expected([slot, 6 - slot]), rtol=1e-5, atol=1e-5)
     assert len(runtime._caches) == slots
+
+
+def test_a_shorter_context_gives_the_same_bits_and_no_position_beyond_it(
+    bundle: Path, manifest: LanguageManifest
+) -> None:
+    results = []
+    for context in (8, tiny.CONTEXT):
+        runtime = IreeRuntime(bundle, manifest.opened(slots=1, context=context), threads=1)
+        runtime.prefill(0, [1, 2, 3], 4)  # padded beyond eight positions
+        results.append(runtime.decode([0], [5], [7])[0])
+        with pytest.raises(AssertionError, match=f"positions {context} to"):
+            runtime.decode([0], [5], [context])
+    np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("mmap", [True, False])

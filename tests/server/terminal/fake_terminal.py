@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hearthd.cli import main
 from hearthd.server.terminal import commands
 from tests.server import fakes
 from tests.server.templates import GEMMA
 
+if TYPE_CHECKING:
+    from hearthd.server.services.language_service import EngineOptions
 
-def _open(*_: Any, **__: Any) -> Any:
-    return fakes.fake_service(fakes.gemma_like(), template=GEMMA, delay=0.02, context=128)
+
+def _open(*_: Any, options: EngineOptions, **__: Any) -> Any:
+    return fakes.fake_service(
+        fakes.gemma_like(), template=GEMMA, delay=0.02, context=128, overflow=options.overflow
+    )
 
 
 def fake() -> None:

@@ -116,12 +116,12 @@ def test_serve_finds_or_bakes_models(home: Path, calls: list[Call]) -> None:
     assert calls == [("model.gguf", home, {"slots": "2"}, False)]
     output(cli.app, str(home), "model.gguf", "--port=0")
     assert calls[-1] == ("model.gguf", home, {}, False)
-    output(cli.app, str(home), "--port=0", "--context", "64")  # refused, as for a bundle
-    assert calls[-1] == (str(home), home, {"context": "64"}, False)
+    output(cli.app, str(home), "--port=0", "--rank", "64")  # refused, as for a bundle
+    assert calls[-1] == (str(home), home, {"rank": "64"}, False)
     assert len(calls) == 3
-    refused = CliRunner().invoke(cli.app, ["--port=0", "--context", "64"])
+    refused = CliRunner().invoke(cli.app, ["--port=0", "--rank", "64"])
     assert refused.exit_code == 2
-    assert "--context needs MODEL" in refused.output
+    assert "--rank needs MODEL" in refused.output
 
 
 def test_a_model_of_several_that_does_not_exist_stays_in_the_settings(home: Path) -> None:

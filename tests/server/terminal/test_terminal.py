@@ -85,6 +85,14 @@ def test_generate_rejects_bad_values_in_one_line(
     assert result.stderr.count("\n") == 1
 
 
+def test_a_prompt_that_is_too_long_can_lose_its_middle() -> None:
+    asked = ("generate", ".", "the dog " * 200, "--max-tokens", "4")
+    shown = run(*asked, "--overflow", "truncate-middle")
+    assert shown.returncode == 0
+    assert re.match(r"124 prompt tokens \(279 dropped from the middle\) in ", shown.stderr)
+    assert ", context 128 of 128, length, seed " in shown.stderr
+
+
 def test_max_tokens_limits_each_answer_of_a_chat() -> None:
     result = subprocess.run(
         [*COMMAND, "chat", ".", "--max-tokens", "3"],

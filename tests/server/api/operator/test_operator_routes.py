@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -51,6 +52,17 @@ def figures(client: httpx.Client) -> Figures:
 
 def figure(figures: Figures, name: str, *labels: str) -> float:
     return figures.get((f"hearth_{name}", labels), 0.0)
+
+
+def test_the_context_that_is_served_is_reported_everywhere() -> None:
+    service = fakes.fake_service(LIBRARY, context=32)
+    service.manifest = replace(service.manifest, context=64)  # of which memory allows half
+    with fakes.running(service) as client:
+        assert client.get("/props").json()["default_generation_settings"]["n_ctx"] == 32
+        assert client.get("/slots").json()[0]["n_ctx"] == 32
+        assert client.get("/v1/models").json()["data"][0]["meta"]["n_ctx"] == 32
+        assert client.get("/health").json()["model"]["context"] == 32
+        assert client.post("/detokenize", json={"tokens": [5] * 129}).status_code == 400
 
 
 def test_props_have_defaults_and_properties(client: httpx.Client) -> None:
