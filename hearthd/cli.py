@@ -30,12 +30,16 @@ _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Command(NamedTuple):
-    """One command: the module and the name of its Typer application, and one line of help."""
+    """One command: the module and the name of its Typer application, and one line of help.
+
+    `extras` are those of pyproject.toml that a command with the baker needs.
+    """
 
     module: str
     app: str
     summary: str
     needs_baker: bool = False
+    extras: str = "bake"
 
 
 COMMANDS = {
@@ -44,6 +48,13 @@ COMMANDS = {
         "app",
         "Compile a model and its weights into a bundle.",
         needs_baker=True,
+    ),
+    "pull": Command(
+        "hearthd.pull",
+        "app",
+        "Download a model from the Hugging Face Hub.",
+        needs_baker=True,
+        extras="bake,hub",
     ),
     "tune": Command(
         "hearthd.baker.tuning.cli",
@@ -147,7 +158,7 @@ def _run(name: str, arguments: Sequence[str], program: str) -> NoReturn:
         _fail(
             program,
             f"the package {missing!r} is not installed: install Hearth with the baker, "
-            "as in pip install 'hearthd[bake]'",
+            f"as in pip install 'hearthd[{command.extras}]'",
             1,
         )
 
