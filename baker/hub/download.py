@@ -51,6 +51,7 @@ def download(
                 raise
             progress.note(str(error))
     paths = [repository.fetch(file, progress) for file in files]
+    repository.record_revision()
     return paths[0] if len(files) == 1 else repository.snapshot
 
 

@@ -110,7 +110,6 @@ class Repository:
         Raises HubError; what was received stays for the next attempt, unless it is wrong.
         """
         if (cached := self.cached(file)) is not None:
-            self._record_revision()
             return cached
         with reworded(self._reference):
             metadata = get_hf_file_metadata(self._url(file), library_name=_LIBRARY)
@@ -130,8 +129,18 @@ class Repository:
                 revision=self.commit,
                 library_name=_LIBRARY,
             )
-            self._record_revision()
         return Path(path)
+
+    def record_revision(self) -> None:
+        """Record the commit of the revision, for when the hub cannot be asked.
+
+        Call this when every file is in the cache. Raises HubError.
+        """
+        path = self._folder / "refs" / self._reference.revision
+        recorded = path.read_text("utf-8") if path.exists() else self._reference.revision
+        if recorded != self.commit:
+            with reworded(self._reference):
+                write_atomically(path.parent, {path.name: self.commit})
 
     @property
     def _folder(self) -> Path:
@@ -175,8 +184,6 @@ class Repository:
         partial = blob.with_name(f"{blob.name}.incomplete")
         with partial.open("r+b" if partial.exists() else "w+b") as opened:
             received = opened.seek(0, os.SEEK_END)
-            if received > size:
-                opened.truncate(0)
             missing = size - received
             if shutil.disk_usage(partial.parent).free < missing:
                 raise HubError(
@@ -220,13 +227,6 @@ class Repository:
                         f"{file.name} ({error}); pull again to continue"
                     ) from error
                 time.sleep(_PAUSE)
-
-    def _record_revision(self) -> None:
-        """Record the commit of the revision, for when the hub cannot be asked."""
-        if not _COMMIT.fullmatch(self._reference.revision):
-            path = self._folder / "refs" / self._reference.revision
-            if not path.exists() or path.read_text("utf-8") != self.commit:
-                write_atomically(path.parent, {path.name: self.commit})
 
 
 class _Download:

@@ -182,6 +182,30 @@ def test_offline_uses_the_cache_alone(hub: LocalHub, monkeypatch: pytest.MonkeyP
     assert hub.requests == []
 
 
+def test_a_branch_whose_commit_is_in_the_cache_is_there_offline(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = f"https://huggingface.co/a/gguf/tree/{COMMIT}"
+    path = download(commit, Silent())
+    hub.requests.clear()
+    assert download("hf:a/gguf", Silent()) == path
+    assert hub.ranges() == []
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert path == download("hf:a/gguf", Silent()) == download(commit, Silent())
+    assert [ref.name for ref in path.parents[2].glob("refs/*")] == ["main"]
+
+
+def test_a_folder_that_is_incomplete_is_not_there_offline(
+    hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.faults.content = b"wrong"
+    with pytest.raises(HubError):
+        download("hf:a/folder", Silent(), force=True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(HubError, match="not in the cache"):
+        download("hf:a/folder", Silent())
+
+
 def test_without_a_connection_the_cache_is_used_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
