@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from hearthd import flags
+from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks import inspection
+from hearthd.baker.hub.reference import BadReference, is_reference
 from hearthd.baker.pipeline.bake import bake, bakeable
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.bake_gru import GRU
@@ -17,7 +19,6 @@ from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
-from hearthd.baker.weights.local_weights import local_weights
 from hearthd.bundle import LanguageManifest, bundle_home, read_manifest
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
@@ -26,8 +27,8 @@ _Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="GGUF file, or Hugging Face folder; or the name of a model, whose weights an "
-        "installed package or --weights has.",
+        help="GGUF file, or Hugging Face folder; hf:ORG/REPO[:QUANT] on the hub; or the name of a "
+        "model, whose weights an installed package or --weights has.",
         show_default=False,
     ),
 ]
@@ -93,7 +94,8 @@ def _model(argument: str) -> dict[str, Any]:
     """The options that MODEL sets; raises BadOption if it is not a name and does not exist."""
     if argument in bakeable():
         return {"model": argument}
-    argument = local_weights(argument)
+    if is_reference(argument):
+        return {"weights": _downloaded(argument)}
     if Path(argument).exists():
         return {"weights": argument}
     if bundle_home.is_bundle(bundle := bundle_home.find_bundle(argument)):
@@ -104,6 +106,22 @@ def _model(argument: str) -> dict[str, Any]:
         f"MODEL: got {argument!r}, expected a GGUF file, a Hugging Face folder, or one of "
         f"{', '.join(bakeable())}"
     )
+
+
+def _downloaded(reference: str) -> Path:
+    """Weights of the hub, whether this machine can serve them or not.
+
+    Raises BadOption, BakeError or OSError.
+    """
+    from hearthd.baker.hub.download import download  # these need the extra `hub`
+    from hearthd.baker.hub.hub_errors import HubError
+
+    try:
+        return download(reference, TerminalProgress(open_console(stderr=True)), force=True)
+    except BadReference as error:
+        raise BadOption(f"MODEL: {error}") from error
+    except HubError as error:
+        raise BakeError(str(error)) from error
 
 
 def _show(path: Path, start: float) -> None:

@@ -53,10 +53,17 @@ class TerminalProgress(Progress):
         self._console.print(f"          {text}", highlight=False, markup=False, soft_wrap=True)
 
     def _bar(self, total: int) -> ProgressBar:
-        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
         from rich.progress import Progress as ProgressBar
 
         columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
         if total:
             columns.insert(2, BarColumn())
+            columns += [TimeRemainingColumn(), TextColumn("left")]
         return ProgressBar(*columns, console=self._console, transient=True)

@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks.engines import adapters_worker
 from benchmarks.engines.adapters_worker import TOKEN, WARM_STEPS, AdapterTask
-from benchmarks.report.machine import physical_cores
+from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.runtime.open_bundle import open_bundle
 
 if TYPE_CHECKING:

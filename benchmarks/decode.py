@@ -55,7 +55,6 @@ from benchmarks.report.figures import (
 from benchmarks.report.machine import (
     Machine,
     describe_machine,
-    physical_cores,
     versions,
     versions_line,
     write_json,
@@ -67,6 +66,7 @@ from hearthd.baker.compare.measurement.passages import shipped_texts
 from hearthd.baker.compare.report.summary import Report
 from hearthd.baker.compare.sides.open_side import EXACT_LOGITS
 from hearthd.baker.compare.sides.vocabulary import BundleVocabulary
+from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.bundle import BundleError, LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:

@@ -30,9 +30,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 from rich.console import Console
 
-from benchmarks.report.machine import describe_machine, physical_cores, versions, write_json
+from benchmarks.report.machine import describe_machine, versions, write_json
 from benchmarks.serving.memory_group import NoControlGroup, group
 from benchmarks.serving.server_process import Running, Server, ServerFailed, running
+from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import (
     CHAT_TEMPLATE,

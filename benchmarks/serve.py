@@ -35,7 +35,6 @@ from benchmarks.report.figures import (
 )
 from benchmarks.report.machine import (
     describe_machine,
-    physical_cores,
     versions,
     versions_line,
     write_json,
@@ -53,6 +52,7 @@ from benchmarks.serving.load_scenarios import (
 )
 from benchmarks.serving.server_commands import hearth, llama_server, version_of
 from benchmarks.serving.server_process import Running, Server, ServerFailed, resources, running
+from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.bundle import LanguageManifest, read_manifest_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.report.figures import Figure, figures_table, print_figures
-from benchmarks.report.machine import describe_machine, physical_cores, versions, write_json
+from benchmarks.report.machine import describe_machine, versions, write_json
+from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
 from hearthd.runtime.open_bundle import open_bundle

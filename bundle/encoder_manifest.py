@@ -21,7 +21,7 @@ from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.memory_sum import Footprint, Memory
 
-__all__ = ["ENCODER_INPUTS", "ENCODER_OUTPUT", "EncoderManifest"]
+__all__ = ["ENCODER_INPUTS", "ENCODER_OUTPUT", "EncoderManifest", "encoder_memory"]
 
 ENCODER_INPUTS = ("tokens", "types", "counts")
 ENCODER_OUTPUT = "vectors"
@@ -75,17 +75,22 @@ class EncoderManifest(ArraysManifest):
     @property
     def memory(self) -> Memory:
         """The memory that serving takes."""
-        return Memory(
-            vocab_size=self.vocab_size,
-            context=self.context,
-            weights=self.footprint.laid_out + self.footprint.read,
-            slot=0,
-            block=0,
-            steps={1: max(self.footprint.calls.values(), default=0)},
-        )
+        return encoder_memory(self.footprint, self.vocab_size, self.context)
 
     @property
     @override
     def own_memory(self) -> int:
         """Bytes that serving takes besides SHARED_MEMORY."""
         return self.memory.unshared(1)
+
+
+def encoder_memory(footprint: Footprint, vocab_size: int, context: int) -> Memory:
+    """The memory that serving takes; the footprint has all of the functions."""
+    return Memory(
+        vocab_size=vocab_size,
+        context=context,
+        weights=footprint.laid_out + footprint.read,
+        slot=0,
+        block=0,
+        steps={1: max(footprint.calls.values(), default=0)},
+    )

@@ -30,12 +30,16 @@ _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Command(NamedTuple):
-    """One command: the module and the name of its Typer application, and one line of help."""
+    """One command: the module and the name of its Typer application, and one line of help.
+
+    `extras` are those of pyproject.toml that a command with the baker needs.
+    """
 
     module: str
     app: str
     summary: str
     needs_baker: bool = False
+    extras: str = "bake"
 
 
 COMMANDS = {
@@ -44,6 +48,14 @@ COMMANDS = {
         "app",
         "Compile a model and its weights into a bundle.",
         needs_baker=True,
+        extras="bake,hub",
+    ),
+    "pull": Command(
+        "hearthd.pull",
+        "app",
+        "Download a model from the Hugging Face Hub.",
+        needs_baker=True,
+        extras="bake,hub",
     ),
     "tune": Command(
         "hearthd.baker.tuning.cli",
@@ -143,17 +155,20 @@ def _run(name: str, arguments: Sequence[str], program: str) -> NoReturn:
     except ModuleNotFoundError as error:
         if not command.needs_baker:
             raise
-        _fail(program, missing_baker(error), 1)
+        _fail(program, missing_baker(error, command.extras), 1)
 
 
-def missing_baker(error: ModuleNotFoundError) -> str:
-    """The message for a missing package of the baker; raises the error for a module of Hearth."""
+def missing_baker(error: ModuleNotFoundError, extras: str = "bake") -> str:
+    """The message for a missing package of the baker; raises the error for a module of Hearth.
+
+    `extras` are those that install it.
+    """
     missing = error.name or ""
     if missing.partition(".")[0] == __package__:
         raise error
     return (
         f"the package {missing!r} is not installed: install Hearth with the baker, as in "
-        "pip install 'hearthd[bake]'"
+        f"pip install 'hearthd[{extras}]'"
     )
 
 

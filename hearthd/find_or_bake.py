@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from hearthd.baker.hub.reference import BadReference, is_reference
 from hearthd.bundle import (
     CHAT_TEMPLATE,
     MANIFEST,
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MODEL_HELP = (
-    "GGUF file, Hugging Face folder, or name of a model that an installed package has, which is "
-    "baked first; or a bundle: its folder, or its name in --home."
+    "GGUF file, Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, or name of a model that an "
+    "installed package has, which is baked first; or a bundle: its folder, or its name in --home."
 )
 _CONFIG = "config.json"  # of a Hugging Face folder
 
@@ -102,15 +103,15 @@ def find(model: str, home: Path | None, bake: Mapping[str, Any]) -> Path | Weigh
 
 
 @contextlib.contextmanager
-def needs_baker(purpose: str = "") -> Iterator[None]:
+def needs_baker(purpose: str = "", extras: str = "bake") -> Iterator[None]:
     """Raise NotABundle if a package of the baker is missing in the block.
 
-    `purpose` is the beginning of the message.
+    `purpose` is the beginning of the message, and `extras` are those that install the package.
     """
     try:
         yield
     except ModuleNotFoundError as error:
-        raise NotABundle(f"{purpose}{missing_baker(error)}") from error
+        raise NotABundle(f"{purpose}{missing_baker(error, extras)}") from error
 
 
 def _home(home: Path | None) -> Path:
@@ -131,10 +132,8 @@ def _instead_of_bundle(model: str, option: str) -> Weights:
 
 def _weights(model: str, folder: Path, home: Path | None) -> Weights:
     """The weights that a text names; raises NotABundle. `folder` is not a bundle."""
-    if not folder.exists():
-        from hearthd.baker.weights.local_weights import local_weights
-
-        folder = Path(local_weights(model))
+    if not folder.exists() and is_reference(model):
+        folder = _pulled(model)
     if not folder.exists():
         unknown = bundle_home.unknown_bundle(folder, home)
         with needs_baker(f"{unknown}; to bake a model by its name: "):
@@ -153,6 +152,17 @@ def _weights(model: str, folder: Path, home: Path | None) -> Weights:
         )
     path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
     return Weights(str(path), path, path.stem if path.is_file() else path.name)
+
+
+def _pulled(reference: str) -> Path:
+    """Weights of the hub, in its cache; raises NotABundle."""
+    with needs_baker(extras="bake,hub"):
+        from hearthd.baker.hub.hub_errors import HubError
+        from hearthd.pull import pulled
+    try:
+        return pulled(reference)
+    except (BadReference, HubError) as error:
+        raise NotABundle(str(error)) from error
 
 
 def _packaged(model: str) -> Weights | None:

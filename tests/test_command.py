@@ -195,7 +195,7 @@ def test_a_command_of_the_device_needs_no_package_of_the_baker(name: str, tmp_pa
 def test_a_command_of_the_baker_says_what_to_install(name: str) -> None:
     result = run_process(name, "x", "y", without=BAKER_PACKAGES)
     assert result.returncode == 1
-    message = r"the package '\S+' is not installed: .* pip install 'hearthd\[bake\]'"
+    message = r"the package '\S+' is not installed: .* pip install 'hearthd\[bake(,hub)?\]'"
     assert re.fullmatch(rf"hearth {name}: {message}\n", result.stderr)
 
 

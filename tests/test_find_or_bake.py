@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hearthd import pull
+from hearthd.baker.hub.hub_errors import HubError
 from hearthd.bundle import MANIFEST, NotABundle, bundle_home, write_manifest
 from hearthd.bundle.kept_bundles import FILE
 from hearthd.find_or_bake import Weights, find, find_or_bake
@@ -235,11 +237,30 @@ def test_the_name_of_a_package_is_a_model(
     assert bundle_of("gemma3") == home / "gemma3"  # by its name
 
 
+def test_a_reference_is_downloaded_and_baked(
+    home: Path, bakes: Bakes, monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    downloads: list[str] = []
+
+    def download(reference: str, *_: object, **__: object) -> Path:
+        downloads.append(reference)
+        if "none" in reference:
+            raise HubError("no such model")
+        return file
+
+    monkeypatch.setattr(pull, "download", download)
+    assert bundle_of("hf:org/repo:Q4_K_M").parent == home
+    assert downloads == ["hf:org/repo:Q4_K_M"]
+    assert bakes.arguments == [["--", str(file)]]
+    with pytest.raises(NotABundle, match=r"^no such model$"):
+        bundle_of("https://huggingface.co/org/none")
+
+
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("hf:org/repo:Q4_K_M", "hf:org/repo:Q4_K_M: models of a hub are not downloaded; "),
+        ("hf:org", "got 'hf:org', expected hf:ORG/REPO, "),
         ("gemm3", "gemm3: not a bundle: .*; or give a GGUF file, .*gemma3"),
         ("qwen3", "qwen3: no package contains the weights of qwen3; .* in place of the name"),
         ("missing/model.gguf", "missing/model.gguf: not a bundle: there is no such path"),

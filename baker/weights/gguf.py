@@ -58,6 +58,11 @@ class _Tensor:
     shape: tuple[int, ...]
     offset: int
 
+    @property
+    def bytes(self) -> int:
+        """The stored bytes."""
+        return _stored_bytes(self.type, math.prod(self.shape))
+
 
 class GgufSource(WeightSource):
     """The tensors and metadata of one GGUF file. Raises BadFile for a corrupt header."""
@@ -146,6 +151,10 @@ class GgufSource(WeightSource):
         return values
 
 
+class _EndsInHeader(BadFile):
+    """The file ends before its header does."""
+
+
 class _Header:
     """A cursor over the file; every read first checks the length of the file."""
 
@@ -160,7 +169,7 @@ class _Header:
         end = self.position + count
         # The second condition: the file has become shorter.
         if end > self.bytes or len(taken := self._file.read(count)) != count:
-            raise BadFile(
+            raise _EndsInHeader(
                 f"{self.path} is truncated: it has {self.bytes} bytes, and its header continues to "
                 f"byte {end}; download or copy it again"
             )
@@ -200,6 +209,21 @@ class _Header:
         return values
 
 
+def tensor_ranges(path: Path) -> dict[str, range] | None:
+    """The bytes of each tensor in a file of which `path` has at least the start.
+
+    None if `path` ends before the header does. Raises BadFile for a corrupt header.
+    """
+    with path.open("rb") as file:
+        try:
+            _, tensors = _read_contents(_Header(path, file))
+        except _EndsInHeader:
+            return None
+    return {
+        name: range(tensor.offset, tensor.offset + tensor.bytes) for name, tensor in tensors.items()
+    }
+
+
 def _read_header(path: Path) -> tuple[dict[str, object], dict[str, _Tensor]]:
     try:
         with path.open("rb") as file:  # not mapped: a read error of a mapping is a signal
@@ -208,7 +232,7 @@ def _read_header(path: Path) -> tuple[dict[str, object], dict[str, _Tensor]]:
     except OSError as error:
         raise BadFile(f"cannot read {path}: {error.strerror}") from error
     for name, tensor in tensors.items():
-        end = tensor.offset + _stored_bytes(tensor.type, math.prod(tensor.shape))
+        end = tensor.offset + tensor.bytes
         if end > header.bytes:
             raise BadFile(
                 f"{path} is truncated: it has {header.bytes} bytes, and tensor {name} ends at "

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks.engines.decode_worker import DEPTHS, EngineDescription
 from benchmarks.engines.llama_bench import LlamaBench, LlamaBenchError
-from benchmarks.report.machine import read_bandwidth
 from benchmarks.serving.server_commands import hearth, llama_server
 from benchmarks.serving.server_process import resources, running
 from hearthd.baker.compare.sides.open_side import EXACT_LOGITS
+from hearthd.baker.memory_bandwidth import read_bandwidth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -33,7 +33,7 @@ from benchmarks.engines.decode_worker import (
 )
 from benchmarks.engines.llama_bench import LlamaBench, LlamaBenchError
 from benchmarks.report.figures import rows
-from benchmarks.report.machine import read_bandwidth
+from hearthd.baker.memory_bandwidth import read_bandwidth
 from tests.fake_runtime import FakeRuntime
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""NO_COLOR: a terminal gets no escape codes."""
+"""The console of commands: no escape codes with NO_COLOR, and how long a stage takes."""
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from typing import TYPE_CHECKING
 
@@ -42,3 +43,11 @@ def test_no_color_writes_no_escape_codes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "\x1b" in written(Console)
     monkeypatch.delenv("NO_COLOR")
     assert "\x1b[1;31m" in written(open_console)
+
+
+def test_a_stage_of_known_length_shows_the_time_that_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", written(open_console))
+    assert re.search(r"trace the model \S+ 0:00:0\d [-\d]:\S+ left", plain)

@@ -1,0 +1,76 @@
+"""Download a model from the Hugging Face Hub, unless this machine cannot serve it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from hearthd.baker.hub.file_choice import RepositoryFile, choose
+from hearthd.baker.hub.hub_errors import DoesNotFit, Unreachable, offline
+from hearthd.baker.hub.reference import parse_reference
+from hearthd.baker.hub.repository import Repository, cached_snapshot
+from hearthd.bundle import megabytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hearthd.baker.hub.reference import Reference
+    from hearthd.baker.progress import Progress
+
+
+def download(
+    reference: str, progress: Progress, *, max_memory: int | None = None, force: bool = False
+) -> Path:
+    """The path of a model's weights in the hub's cache: a GGUF file, or a Hugging Face folder.
+
+    What is missing is downloaded. Before that, notes say the family, the memory that serving takes
+    and the expected speed. `max_memory` is the limit for that memory in bytes, by default the
+    memory of this machine; `force` downloads what does not fit, too.
+
+    Raises BadReference, HubError or OSError.
+    """
+    named = parse_reference(reference)
+    try:
+        if offline():
+            raise Unreachable(f"{named}: not in the cache, and HF_HUB_OFFLINE is set")
+        repository = Repository(named)
+    except Unreachable as error:
+        return _cached(named, error, progress)
+    files = choose(repository.files, named)
+    if not all(repository.cached(file) for file in files):
+        from hearthd.baker.hub.fit_check import FitCheck  # imports every model
+
+        name = files[0].path if len(files) == 1 else f"{len(files)} files"
+        progress.note(f"{named}: {name}, {megabytes(sum(file.bytes for file in files))} MB")
+        limit = machine_memory() if max_memory is None else max_memory
+        check = FitCheck(repository=repository, reference=named, limit=limit, progress=progress)
+        try:
+            check.require(files)
+        except DoesNotFit as error:
+            if not force:
+                raise
+            progress.note(str(error))
+    paths = [repository.fetch(file, progress) for file in files]
+    repository.record_revision()
+    return paths[0] if len(files) == 1 else repository.snapshot
+
+
+def machine_memory() -> int:
+    """The bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _cached(reference: Reference, error: Unreachable, progress: Progress) -> Path:
+    """What an earlier download left in the cache; raises HubError."""
+    snapshot = cached_snapshot(reference)
+    if snapshot is None:
+        raise error
+    files = [
+        RepositoryFile(path=path.relative_to(snapshot).as_posix(), bytes=path.stat().st_size)
+        for path in sorted(snapshot.rglob("*"))
+        if path.is_file()
+    ]
+    chosen = choose(files, reference)
+    if not offline():
+        progress.note(f"{error}; using the cache")
+    return snapshot / chosen[0].path if len(chosen) == 1 else snapshot

@@ -1,0 +1,136 @@
+"""Which files of a repository are downloaded.
+
+A GGUF file is chosen as `llama-server -hf` chooses it: by the quantization in its path, Q4_K_M or
+else Q8_0 by default, or else the first one. A repository without GGUF files is a folder of
+safetensors.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from hearthd.baker.hub.hub_errors import HubError
+from hearthd.baker.weights.safetensors import CONFIG, INDEX, SINGLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hearthd.baker.hub.reference import Reference
+
+_DEFAULTS = ("Q4_K_M", "Q8_0")
+# GGUF files that are not language models: projectors of images, importance matrices.
+_OTHER_GGUF = ("mmproj", "imatrix")
+_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
+_QUANT = re.compile(r"(?<![A-Za-z0-9])((?:UD-)?I?Q\d\w*|BF16|F16|F32)(?=[.-])", re.IGNORECASE)
+_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+# What the baker reads beside tensors: configurations, tokenizers, chat templates, the license.
+_DESCRIPTIONS = (".json", ".jinja", ".txt", ".model", "README.md")
+# The folders of modules that sentence-transformers saves.
+_MODULES = ("_Pooling", "_Dense")
+_MAX_NAMED = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepositoryFile:
+    """A file of a repository, by its path there; its size is 0 if the hub does not say it."""
+
+    path: str
+    bytes: int
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return PurePosixPath(self.path).name
+
+
+def gguf_models(files: Sequence[RepositoryFile]) -> tuple[RepositoryFile, ...]:
+    """The GGUF files with a model, in the order of the repository; of a split one the first."""
+    return tuple(
+        file
+        for file in files
+        if file.name.lower().endswith(".gguf")
+        and not any(word in file.name.lower() for word in _OTHER_GGUF)
+        and ((split := _SPLIT.search(file.name)) is None or int(split[1]) == 1)
+    )
+
+
+def choose(files: Sequence[RepositoryFile], reference: Reference) -> tuple[RepositoryFile, ...]:
+    """The files of a repository that a reference names: a GGUF file, or those of a folder.
+
+    Raises HubError if there are none, or if the GGUF file is split.
+    """
+    models = gguf_models(files)
+    if reference.file is not None:
+        chosen = next((file for file in files if file.path == reference.file), None)
+        if chosen is None:
+            raise HubError(f"{reference}: the repository has no such file{_instead(models)}")
+    elif models:
+        chosen = _by_quant(models, reference)
+    elif reference.quant is not None:
+        raise HubError(f"{reference}: the repository has no GGUF file; omit :{reference.quant}")
+    else:
+        return _folder(files, reference)
+    if split := _SPLIT.search(chosen.name):
+        single = [model for model in models if not is_split(model)]
+        raise HubError(
+            f"{reference}: {chosen.name} is one of {int(split[2])} files of a split model, which "
+            "cannot be baked; join them with `llama-gguf-split --merge`, or choose another file"
+            f"{_instead(single)}"
+        )
+    return (chosen,)
+
+
+def is_split(file: RepositoryFile) -> bool:
+    """Whether a file is a part of a split GGUF file."""
+    return _SPLIT.search(file.name) is not None
+
+
+def quant_of(file: RepositoryFile) -> str | None:
+    """The quantization in the name of a GGUF file, such as Q4_K_M, if it has one."""
+    found: list[str] = _QUANT.findall(file.name)
+    return found[-1] if found else None
+
+
+def _by_quant(models: Sequence[RepositoryFile], reference: Reference) -> RepositoryFile:
+    for quant in _DEFAULTS if reference.quant is None else (reference.quant,):
+        pattern = re.compile(re.escape(quant) + "[.-]", re.IGNORECASE)
+        for model in models:
+            if pattern.search(model.path):
+                return model
+    if reference.quant is not None:
+        raise HubError(f"{reference}: no GGUF file has {reference.quant}{_instead(models)}")
+    return models[0]
+
+
+def _instead(models: Sequence[RepositoryFile]) -> str:
+    """The end of a message: what can be chosen."""
+    names = [quant_of(model) or model.path for model in models]
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"; it has {', '.join(names[:_MAX_NAMED])}{more}" if names else ""
+
+
+def _folder(files: Sequence[RepositoryFile], reference: Reference) -> tuple[RepositoryFile, ...]:
+    """The files that a bake reads from a Hugging Face folder, those without tensors first."""
+    top = {file.path: file for file in files if "/" not in file.path}
+    tensors = [file for path, file in top.items() if path == SINGLE or _SHARD.fullmatch(path)]
+    if CONFIG not in top or not tensors:
+        raise HubError(
+            f"{reference}: the repository has neither GGUF files nor {CONFIG} with {SINGLE} or "
+            f"{INDEX}; look for a repository whose name ends in -GGUF"
+        )
+    modules = [
+        file
+        for file in files
+        if file.path.count("/") == 1 and file.path.partition("/")[0].endswith(_MODULES)
+    ]
+    descriptions = [file for path, file in top.items() if path.endswith(_DESCRIPTIONS)]
+    chosen = (*descriptions, *modules, *tensors)
+    return tuple(sorted(chosen, key=lambda file: is_tensors(file.path)))
+
+
+def is_tensors(path: str) -> bool:
+    """Whether a file is a safetensors file."""
+    return path.endswith(".safetensors")

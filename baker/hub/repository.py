@@ -1,0 +1,300 @@
+"""One repository of the hub at one commit: its files, ranges of them, and copies in the cache.
+
+The cache is that of the hub's client, so other tools find the files. The client (2.4) begins a
+download anew after its process has ended, and does not compare digests. So files are received
+here, into `blobs/DIGEST.incomplete` beside the complete ones and under the client's lock; the
+client then links them into its snapshots.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx2
+from filelock import Timeout
+from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.file_download import get_hf_file_metadata, repo_folder_name
+from huggingface_hub.utils import (
+    WeakFileLock,
+    build_hf_headers,
+    get_session,
+    hf_raise_for_status,
+)
+
+from hearthd.baker.atomic_file import write_atomically
+from hearthd.baker.hub.file_choice import RepositoryFile
+from hearthd.baker.hub.hub_errors import HubError, cache_folder, no_space, reworded
+from hearthd.bundle import megabytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+    from hearthd.baker.hub.reference import Reference
+    from hearthd.baker.progress import Progress
+
+_LIBRARY = "hearthd"
+_COMMIT = re.compile("[0-9a-f]{40}")
+_CHUNK = 1 << 20
+# Failures in a row without a new byte, and seconds between them.
+_ATTEMPTS, _PAUSE = 5, 1.0
+_MOMENT = 0.1  # seconds
+_PARTIAL, _BEYOND_THE_END, _SERVER_ERRORS = 206, 416, 500
+
+
+class RangesUnsupported(Exception):
+    """A server sends whole files only."""
+
+
+class Repository:
+    """The files of a reference's repository at the commit that its revision names now."""
+
+    def __init__(self, reference: Reference) -> None:
+        """Ask the hub; raises HubError."""
+        self._reference = reference
+        # The client logs each failure that is retried or reported here.
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+        with reworded(reference):
+            try:
+                info = HfApi(library_name=_LIBRARY).model_info(
+                    reference.repository, revision=reference.revision, files_metadata=True
+                )
+            except HfHubHTTPError:
+                raise
+            except (ValueError, KeyError, TypeError) as error:  # not the JSON of a hub
+                raise HubError(
+                    f"{reference}: {constants.ENDPOINT} is not a hub: {error}"
+                ) from error
+        if info.sha is None:
+            raise HubError(f"{reference}: {constants.ENDPOINT} says no commit of the repository")
+        self.commit = info.sha
+        self.files = tuple(
+            RepositoryFile(path=file.rfilename, bytes=file.size or 0)
+            for file in info.siblings or ()
+        )
+
+    @property
+    def snapshot(self) -> Path:
+        """The folder with links to the files that were fetched."""
+        return _snapshot(self._reference, self.commit)
+
+    def cached(self, file: RepositoryFile) -> Path | None:
+        """The path of a file in the cache, if it is there."""
+        path = try_to_load_from_cache(self._reference.repository, file.path, revision=self.commit)
+        return Path(path) if isinstance(path, str) else None
+
+    def read(self, file: RepositoryFile, bytes_: range) -> tuple[bytes, int]:
+        """A range of a file, which ends where the file does, and the size of the file.
+
+        Raises HubError, or RangesUnsupported.
+        """
+        header = f"bytes={bytes_.start}-{bytes_.stop - 1}"
+        with reworded(self._reference), self._response(file, header) as response:
+            size = response.headers.get("Content-Range", "").rpartition("/")[2]
+            if response.status_code != _PARTIAL or not size.isdecimal():
+                raise RangesUnsupported(file.path)
+            return response.read(), int(size)
+
+    def fetch(self, file: RepositoryFile, progress: Progress) -> Path:
+        """The path of a file in the cache, downloaded or continued if it is not there.
+
+        Raises HubError; what was received stays for the next attempt, unless it is wrong.
+        """
+        if (cached := self.cached(file)) is not None:
+            return cached
+        with reworded(self._reference):
+            metadata = get_hf_file_metadata(self._url(file), library_name=_LIBRARY)
+            if metadata.etag is None or metadata.size is None:
+                raise HubError(
+                    f"{self._reference}: {constants.ENDPOINT} has neither digest nor size of "
+                    f"{file.path}; set HF_ENDPOINT to a mirror of the hub"
+                )
+            blob = self._folder / "blobs" / metadata.etag
+            if not blob.exists():
+                with self._locked(file, metadata.etag, progress):
+                    if not blob.exists():
+                        self._receive(file, blob, metadata.size, progress)
+            path = hf_hub_download(
+                self._reference.repository,
+                file.path,
+                revision=self.commit,
+                library_name=_LIBRARY,
+            )
+        return Path(path)
+
+    def record_revision(self) -> None:
+        """Record the commit of the revision, for when the hub cannot be asked.
+
+        Call this when every file is in the cache. Raises HubError.
+        """
+        path = self._folder / "refs" / self._reference.revision
+        recorded = path.read_text("utf-8") if path.exists() else self._reference.revision
+        if recorded != self.commit:
+            with reworded(self._reference):
+                write_atomically(path.parent, {path.name: self.commit})
+
+    @property
+    def _folder(self) -> Path:
+        """The folder of the repository in the cache."""
+        return _repository_folder(self._reference)
+
+    def _url(self, file: RepositoryFile) -> str:
+        return hf_hub_url(self._reference.repository, file.path, revision=self.commit)
+
+    @contextmanager
+    def _response(self, file: RepositoryFile, range_: str | None) -> Iterator[httpx2.Response]:
+        """The response to a GET of a file, or of a range. The token is not sent to other hosts."""
+        headers = {
+            **build_hf_headers(library_name=_LIBRARY),
+            "Accept-Encoding": "identity",  # else the length is that of compressed bytes
+            **({} if range_ is None else {"Range": range_}),
+        }
+        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+        with get_session().stream(
+            "GET", self._url(file), headers=headers, timeout=timeout
+        ) as response:
+            hf_raise_for_status(response)
+            yield response
+
+    @contextmanager
+    def _locked(self, file: RepositoryFile, etag: str, progress: Progress) -> Iterator[None]:
+        """Hold the client's lock of a file; wait for another process that downloads it."""
+        lock = cache_folder() / ".locks" / self._folder.name / f"{etag}.lock"
+        for folder in (lock.parent, self._folder / "blobs"):
+            folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(WeakFileLock(lock, timeout=_MOMENT))
+            except Timeout:
+                with progress.stage(f"wait for another download of {file.name}"):
+                    stack.enter_context(WeakFileLock(lock))
+            yield
+
+    def _receive(self, file: RepositoryFile, blob: Path, size: int, progress: Progress) -> None:
+        """Write a file to the cache: complete and with the right digest, or not at all."""
+        partial = blob.with_name(f"{blob.name}.incomplete")
+        with partial.open("r+b" if partial.exists() else "w+b") as opened:
+            received = opened.seek(0, os.SEEK_END)
+            missing = size - received
+            if shutil.disk_usage(partial.parent).free < missing:
+                raise HubError(
+                    f"{self._reference}: {file.name} needs {megabytes(missing)} MB, and "
+                    f"{no_space(cache_folder())}"
+                )
+            with progress.stage(f"download {file.name}, {megabytes(size)} MB", size) as advance:
+                download = _Download(opened, blob.name, size, advance)
+                self._receive_all(file, download)
+            opened.flush()
+            os.fsync(opened.fileno())
+        if not download.is_right():
+            partial.unlink()
+            raise HubError(
+                f"{self._reference}: what was received of {file.path} does not have the digest "
+                f"{blob.name} that the hub says, and was removed; pull again"
+            )
+        partial.replace(blob)
+
+    def _receive_all(self, file: RepositoryFile, download: _Download) -> None:
+        """Receive what is missing, in as many requests as connections break."""
+        failures = 0
+        while download.received < download.size:
+            before = download.received
+            try:
+                with self._response(file, download.range) as response:
+                    download.take(response)
+                if download.received < download.size:
+                    raise httpx2.RemoteProtocolError("the response ended early")
+            except (httpx2.TransportError, HfHubHTTPError) as error:
+                if isinstance(error, HfHubHTTPError):
+                    if error.response.status_code == _BEYOND_THE_END:
+                        return  # the file is shorter than the hub says
+                    if error.response.status_code < _SERVER_ERRORS:
+                        raise
+                failures = 1 if download.received > before else failures + 1
+                if failures == _ATTEMPTS:
+                    raise HubError(
+                        f"{self._reference}: the connection broke {failures} times at "
+                        f"{megabytes(download.received)} of {megabytes(download.size)} MB of "
+                        f"{file.name} ({error}); pull again to continue"
+                    ) from error
+                time.sleep(_PAUSE)
+
+
+class _Download:
+    """A file that is received, with the digest of what is there."""
+
+    def __init__(
+        self, file: BinaryIO, etag: str, size: int, advance: Callable[[int], None]
+    ) -> None:
+        """Read what was received before."""
+        self.size, self.received = size, 0
+        self._file, self._etag, self._advance = file, etag, advance
+        self._digest = _digest(etag, size)
+        file.seek(0)
+        while chunk := file.read(_CHUNK):
+            self._count(chunk)
+
+    @property
+    def range(self) -> str | None:
+        """The range that is missing; None for everything."""
+        return f"bytes={self.received}-" if self.received else None
+
+    def take(self, response: httpx2.Response) -> None:
+        """Write the body of a response for `range`."""
+        if self.received and response.status_code != _PARTIAL:
+            self._file.seek(0)
+            self._file.truncate()
+            self._advance(-self.received)
+            self.received, self._digest = 0, _digest(self._etag, self.size)
+        for chunk in response.iter_bytes():  # as it comes: what a break leaves is kept
+            # More than the hub says is wrong, too.
+            self._file.write(chunk)
+            self._count(chunk)
+
+    def is_right(self) -> bool:
+        """Whether size and digest are those that the hub says."""
+        digest = self._digest
+        return self.received == self.size and (digest is None or digest.hexdigest() == self._etag)
+
+    def _count(self, chunk: bytes) -> None:
+        self.received += len(chunk)
+        if self._digest is not None:
+            self._digest.update(chunk)
+        self._advance(len(chunk))
+
+
+def _digest(etag: str, size: int) -> hashlib._Hash | None:
+    """An empty digest of the kind that an ETag has: SHA-256, or git's of a small file."""
+    if re.fullmatch("[0-9a-f]{64}", etag):
+        return hashlib.sha256()
+    if _COMMIT.fullmatch(etag):
+        return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    return None  # of a mirror
+
+
+def _repository_folder(reference: Reference) -> Path:
+    """The folder of a repository in the cache."""
+    return cache_folder() / repo_folder_name(repo_id=reference.repository, repo_type="model")
+
+
+def _snapshot(reference: Reference, commit: str) -> Path:
+    """The folder with links to the files of a commit."""
+    return _repository_folder(reference) / "snapshots" / commit
+
+
+def cached_snapshot(reference: Reference) -> Path | None:
+    """The folder of the commit that a revision named when the hub was last asked."""
+    commit, revision = reference.revision, _repository_folder(reference) / "refs"
+    with suppress(OSError):
+        commit = (revision / reference.revision).read_text("utf-8").strip()
+    snapshot = _snapshot(reference, commit)
+    return snapshot if snapshot.is_dir() else None

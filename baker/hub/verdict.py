@@ -1,0 +1,115 @@
+"""What a model is, whether this machine can serve it, and how fast: by the headers of its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hearthd.baker.memory_bandwidth import physical_cores, read_bandwidth
+from hearthd.baker.pipeline.bake import resolve
+from hearthd.baker.pipeline.bake_encoder import EncoderPlan
+from hearthd.baker.pipeline.bake_options import BakeOptions
+from hearthd.baker.pipeline.language_plan import LanguagePlan
+from hearthd.baker.pipeline.memory_plan import footprint, program_memory
+from hearthd.baker.pipeline.recipe import size_of
+from hearthd.bundle import encoder_memory, megabytes
+from hearthd.models.decoder.experts import ExpertsConfig
+from hearthd.models.encoder.encoder_entry_points import EncoderOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hearthd.bundle import Memory
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.program import Program
+
+_MEASURED = 1 << 28  # bytes: a small device has no gigabyte to spare
+_EXPERTS = ".experts."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a bake with its defaults makes of a model.
+
+    model      family and size, such as "gemma3 270m"
+    precision  how matrices are stored
+    memory     that serving takes
+    slots      sequences at once
+    per_token  bytes of weights that a decode reads; None for an encoder
+    """
+
+    model: str
+    precision: str
+    memory: Memory
+    slots: int
+    per_token: int | None
+
+    def fits(self, limit: int) -> bool:
+        """Whether at least one slot can be served with `limit` bytes."""
+        return self.memory.needed(1) <= limit
+
+    def lines(self, limit: int) -> Iterator[str]:
+        """What a user should know; measures the bandwidth of memory, which takes a second."""
+        slots = next((n for n in range(self.slots, 0, -1) if self.memory.needed(n) <= limit), 1)
+        serves = "" if self.per_token is None else f", {slots} slots"
+        yield f"{self.model} in {self.precision}, {self.memory.context} tokens of context{serves}"
+        yield f"memory: {self.memory.formula(slots)}; there are {megabytes(limit)} MB"
+        if self.per_token is not None:
+            bandwidth = read_bandwidth(physical_cores(), _MEASURED)
+            yield (
+                f"speed: at most {bandwidth * 1e9 / self.per_token:,.0f} tokens/s: a token reads "
+                f"{megabytes(self.per_token)} MB of weights, and memory is read at "
+                f"{bandwidth:.0f} GB/s"
+            )
+
+
+def examine(weights: Path) -> Verdict:
+    """The verdict on weights, of which no tensor is read. Raises one of BAKE_ERRORS."""
+    match resolve(BakeOptions(weights=weights)):
+        case LanguagePlan() as plan:
+            return _of_language_model(plan)
+        case EncoderPlan() as plan:
+            return _of_encoder(plan)
+        case _:
+            raise AssertionError("weights without a name are never a GRU's")
+
+
+def _of_language_model(plan: LanguagePlan) -> Verdict:
+    model, config = plan.record.model, plan.model.config
+    program = plan.model.program(plan.program)
+    memory = program_memory(program, plan.program.context)
+    partial = sum(weight.partial_bytes for weight in program.weights)
+    return Verdict(
+        model=" ".join(filter(None, (model, size_of(model, config)))),
+        precision=plan.program.precision,
+        memory=memory,
+        slots=plan.slots,
+        per_token=memory.weights - partial - _unrouted(program, config),
+    )
+
+
+def _of_encoder(plan: EncoderPlan) -> Verdict:
+    options = EncoderOptions(precision=plan.precision, lengths=plan.lengths)
+    program = plan.architecture.program(plan.config, options)
+    weights = footprint(program.graphs, program.parameters)
+    return Verdict(
+        model=plan.record.model,
+        precision=plan.precision,
+        memory=encoder_memory(weights, plan.config.vocab_size, plan.lengths[-1]),
+        slots=1,
+        per_token=None,
+    )
+
+
+def _unrouted(program: Program, config: ModelConfig) -> int:
+    """The bytes of the experts that a token is not routed to."""
+    if not isinstance(config, ExpertsConfig):
+        return 0
+    experts = sum(
+        array.type.nbytes
+        for weight in program.weights
+        if any(_EXPERTS in name for name in weight.sources)
+        for array in weight.parameters.values()
+    )
+    return experts * (config.experts - config.experts_per_token) // config.experts
