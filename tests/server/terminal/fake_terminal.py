@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from hearthd.cli import main
-from hearthd.server.terminal import commands
+from hearthd.server.terminal import commands, message_reader
 from tests.server import fakes
 from tests.server.templates import GEMMA
 
@@ -17,6 +18,11 @@ def _open(*_: Any, **__: Any) -> Any:
 def fake() -> None:
     """Replace the model of the commands in this process."""
     vars(commands)["open_language_service"] = _open
+    if "FAKE_LIBEDIT" in os.environ:
+        import readline
+
+        readline.parse_and_bind("set enable-bracketed-paste off")
+        vars(message_reader)["_bracket_pastes"] = lambda _: False
 
 
 if __name__ == "__main__":
