@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from hearthd import flags
 from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.terminal import commands
 from hearthd.server.terminal.chat import Chat
 from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.message_reader import MessageReader
@@ -30,11 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def run(*arguments: str | bytes, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str | bytes, typed: str | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments],
+        input=typed,
         capture_output=True,
         text=True,
+        errors="surrogateescape",
         timeout=PATIENCE,
         env={**ENVIRONMENT, **variables},
         check=False,
@@ -58,6 +63,37 @@ def test_generate_gives_the_same_answer_as_the_server() -> None:
         "generate", ".", "the dog", "--seed=3", "--top-k=5", "--stop=never", f"--stop={stop}"
     )
     assert ended.stdout == expected["text"][: expected["text"].find(stop)] + "\n"
+
+
+def test_generate_reads_standard_input_only_without_a_prompt() -> None:
+    options = ("--max-tokens=4", "--seed=3", "--json")
+
+    def counted(*arguments: str, typed: str) -> tuple[int, str]:
+        data = json.loads(run("generate", ".", *arguments, *options, typed=typed).stdout)
+        return data["prompt_tokens"], data["text"]
+
+    expected = counted("the dog\nthe fox", typed="ignored")
+    assert counted(typed="the dog\nthe fox\n") == expected
+    assert counted("-", typed="the dog\nthe fox\r\n") == expected
+
+
+def test_generate_needs_a_prompt_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", mock.Mock(isatty=lambda: True))
+    with pytest.raises(typer.BadParameter, match="PROMPT is missing: give a text, or pipe it"):
+        commands._read_prompt(None)
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "message"),
+    [
+        ("", 2, "Invalid value: PROMPT is missing: standard input is empty."),
+        ("the \udcff", 1, r'prompt: got "the \\udcff", expected text in UTF-8'),
+    ],
+)
+def test_generate_rejects_bad_standard_input(typed: str, code: int, message: str) -> None:
+    result = run("generate", ".", typed=typed)
+    assert (result.returncode, result.stdout) == (code, "")
+    assert re.match(f"hearth generate: {message}.*\n$", result.stderr)
 
 
 @pytest.mark.parametrize(
