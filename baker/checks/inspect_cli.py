@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hearthd.baker.checks.inspection import show
+from hearthd.baker.checks.inspection import show, show_summary
 from hearthd.baker.presentation.console import open_console
 from hearthd.bundle import BundleError, bundle_home
 
@@ -25,10 +25,18 @@ def _inspect(
             metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP
         ),
     ],
+    *,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Also print files, kernels, entry points, the parts of the memory, statistics, "
+            "and the versions and options of the bake.",
+        ),
+    ] = False,
 ) -> None:
     """Print what a bundle contains and what it was made from.
 
-    That is: the model, the memory that serving takes, files, entry points, statistics, and the
-    versions and options of the bake. Only the manifest is read; `hearth verify` reads the rest.
+    Only the manifest is read; `hearth verify` reads the rest.
     """
-    show(bundle, open_console())
+    (show if everything else show_summary)(bundle, open_console())
