@@ -22,7 +22,10 @@ def _inspect(
     bundle: Annotated[
         Path,
         typer.Argument(
-            metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP
+            metavar="BUNDLE",
+            parser=bundle_home.named_bundle,
+            autocompletion=bundle_home.completed_names,
+            help=bundle_home.BUNDLE_HELP,
         ),
     ],
     *,

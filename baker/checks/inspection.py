@@ -114,7 +114,7 @@ def _summary_rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
     yield "model", manifest.architecture
     if isinstance(manifest, LanguageManifest):
         yield from _serving_rows(manifest)
-    else:
+    elif isinstance(manifest, ArraysManifest):
         yield "precision", manifest.precision
         yield "functions", ", ".join(function.name for function in manifest.functions)
     yield "size", f"{megabytes(sum(file.bytes for file in manifest.files))} MB on disk"

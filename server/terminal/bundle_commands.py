@@ -65,7 +65,12 @@ def _list(*, home: Home = bundle_home.DEFAULT) -> None:
 @remove.command()
 def _remove(
     bundles: Annotated[
-        list[Path], typer.Argument(metavar="BUNDLE...", help="Name of a bundle, or its folder.")
+        list[Path],
+        typer.Argument(
+            metavar="BUNDLE...",
+            autocompletion=bundle_home.completed_names,
+            help="Name of a bundle, or its folder.",
+        ),
     ],
     *,
     home: Home = bundle_home.DEFAULT,

@@ -29,7 +29,12 @@ ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, RequestE
 
 Bundle = Annotated[
     Path,
-    typer.Argument(metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP),
+    typer.Argument(
+        metavar="BUNDLE",
+        parser=bundle_home.named_bundle,
+        autocompletion=bundle_home.completed_names,
+        help=bundle_home.BUNDLE_HELP,
+    ),
 ]
 Threads = Annotated[
     int | None,
