@@ -73,7 +73,10 @@ def test_a_line_is_edited_and_recalled_in_a_later_chat(
 def test_a_paste_of_several_lines_is_one_message(
     brackets: str, start: Callable[..., Terminal], tmp_path: Path
 ) -> None:
-    terminal = start(FAKE_LIBEDIT="1") if brackets == "plain" else start()
+    settings = tmp_path / "inputrc"
+    settings.write_text("set enable-bracketed-paste off\n")
+    more = {"FAKE_LIBEDIT": "1"} if brackets == "plain" else {}
+    terminal = start(INPUTRC=str(settings), **more)
     text = "the dog\nthe fox\n  jumps"
     send(terminal, PASTE.format(text) if brackets == "bracketed" else text)
     leave(terminal)
