@@ -70,6 +70,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @flags.takes(BakeOptions, leave_out=frozenset({"model"}))
 def _bake(
     model: _Model,
+    *,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print kernels and fused ops at the end.")
+    ] = False,
     **options: Any,
 ) -> None:
     """Compile a model and its weights into a bundle.
@@ -87,7 +91,7 @@ def _bake(
     chosen = bake_options(named | given)
     console = open_console(stderr=True)
     start = time.perf_counter()
-    _show(bake(chosen, TerminalProgress(console)), start)
+    _show(bake(chosen, TerminalProgress(console)), start, verbose=verbose)
 
 
 def _model(argument: str) -> dict[str, Any]:
@@ -124,16 +128,17 @@ def _downloaded(reference: str) -> Path:
         raise BakeError(str(error)) from error
 
 
-def _show(path: Path, start: float) -> None:
+def _show(path: Path, start: float, *, verbose: bool) -> None:
     """Print what was baked; `start` is when the bake began."""
     manifest = read_manifest(path)
     provenance = manifest.provenance
     for tried in provenance.tried:
         print(tried.text)  # noqa: T201
-    print(f"kernels: {provenance.kernels.text}")  # noqa: T201
-    if manifest.other_programs:
+    if verbose or provenance.kernels.instructions == "portable":  # which is slow
+        print(f"kernels: {provenance.kernels.text}")  # noqa: T201
+    if verbose and manifest.other_programs:
         print(f"programs: {', '.join(program.text for program in manifest.programs)}")  # noqa: T201
-    if isinstance(manifest, LanguageManifest):
+    if verbose and isinstance(manifest, LanguageManifest):
         print(f"fused: {inspection.fusions_text(manifest, _DECODE)}")  # noqa: T201
     size = sum(file.stat().st_size for file in path.iterdir())
     print(f"{path}: {size / 1e6:.1f} MB in {time.perf_counter() - start:.0f} s")  # noqa: T201

@@ -74,6 +74,14 @@ def similar_names(name: str, folder: Path | None = None) -> list[str]:
     return difflib.get_close_matches(name, names) or names
 
 
+def completed_names(incomplete: str) -> list[str]:
+    """The names of bundles that begin with a text, for the completion of a shell."""
+    try:
+        return [path.name for path in bundles_in(home()) if path.name.startswith(incomplete)]
+    except NotABundle:
+        return []
+
+
 def is_bundle(folder: Path) -> bool:
     """Whether a folder has a manifest."""
     return (folder / MANIFEST).is_file()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import typer
+    from typer.core import TyperGroup
 
 PROGRAM = "hearth"
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -269,7 +270,7 @@ def _overview() -> typer.Typer:
     import typer
 
     app = typer.Typer(
-        add_completion=False,
+        cls=_group(),
         rich_markup_mode=None,
         help="Bake a language model once, ahead of time, and serve it on the device.",
         epilog=_EPILOG,
@@ -287,6 +288,26 @@ def _overview() -> typer.Typer:
     for name, command in COMMANDS.items():
         app.command(name, help=command.summary)(lambda: None)
     return app
+
+
+def _group() -> type[TyperGroup]:
+    """A group whose commands are imported when a shell completes their options."""
+    import typer
+    from typer.core import TyperGroup
+    from typing_extensions import override
+
+    class Group(TyperGroup):
+        @override
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            """Called by Typer."""
+            if args[0] in COMMANDS:
+                command = COMMANDS[args[0]]
+                with contextlib.suppress(ModuleNotFoundError):  # of the baker
+                    application = getattr(import_module(command.module), command.app)
+                    return args[0], typer.main.get_command(application), args[1:]
+            return super().resolve_command(ctx, args)
+
+    return Group
 
 
 def _print_version(value: bool) -> None:

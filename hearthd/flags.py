@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import shlex
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -93,6 +94,19 @@ def typed_values(schema: type[BaseModel], flags: Mapping[str, Any]) -> dict[str,
         for name, value in flags.items()
         if value not in (None, [])
     }
+
+
+def value_of(schema: type[BaseModel], name: str, text: str) -> str | list[str]:
+    """A text as the value of a flag, for `typed_values`: its words if the flag is repeatable.
+
+    Quotes keep a word together. Raises BadFlag if they are not closed.
+    """
+    if not _is_repeatable(schema.model_fields[name]):
+        return text
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise BadFlag(f"{name}: got {text!r}, expected words: {error}") from error
 
 
 def _json(text: str) -> Any:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from pydantic import Field, ValidationError
 
 from hearthd.bundle import EncoderManifest, bundle_home, read_manifest
-from hearthd.server.api.fields import Fields
 from hearthd.server.api.generation_fields import GenerationFields
-from hearthd.server.api.invalid_fields import invalid_field
-from hearthd.server.api.openai import chat_messages
 from hearthd.server.services.encoder_service import EncoderService, open_encoder_service
 from hearthd.server.services.language_service import LanguageService, open_language_service
+from hearthd.server.terminal.messages import Messages, prompt_ids, validated
 from hearthd.server.terminal.session import Session
-from hearthd.text.conversation import Conversation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-AnyFields = TypeVar("AnyFields", bound=Fields)
 _QUEUE_LIMIT = 1  # one thread calls a model
 
 
@@ -110,29 +105,14 @@ class Model:
         return cast("Session[LanguageService]", self._session)
 
 
-class _Chat(Fields):
-    messages: list[chat_messages.ChatMessage] = Field(min_length=1)
-
-
 def _prompt(service: LanguageService, messages: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     """The token ids of the prompt for a conversation; raises InvalidRequest."""
     entries = [dict(message) if isinstance(message, Mapping) else message for message in messages]
-    chat = _validated(_Chat, {"messages": entries})
-    conversation = Conversation(messages=chat_messages.messages(chat.messages))
-    return service.template.prompt(conversation.as_template()).ids
+    return prompt_ids(service, validated(Messages, {"messages": entries}).messages)
 
 
 def _fields(options: dict[str, Any]) -> GenerationFields:
     """The fields of a request; raises TypeError for an unknown one, and InvalidRequest."""
     if unknown := options.keys() - GenerationFields.model_fields.keys():
         raise TypeError(f"unknown option {min(unknown)!r}")
-    return _validated(GenerationFields, options)
-
-
-def _validated(schema: type[AnyFields], values: dict[str, Any]) -> AnyFields:
-    """The fields with these values; raises InvalidRequest."""
-    try:
-        return schema.model_validate(values)
-    except ValidationError as error:
-        problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
-        raise invalid_field(problems, values) from error
+    return validated(GenerationFields, options)

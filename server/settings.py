@@ -7,6 +7,7 @@ the file of API keys.
 """
 
 import json
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,11 +28,11 @@ from hearthd.bundle.parsing.text_files import read_text
 from hearthd.bundle.parsing.validation import expected
 from hearthd.flag_names import flag
 from hearthd.runtime.self_test import Level
+from hearthd.server.environment import PREFIX, unknown_variable, variable_of
 from hearthd.server.logs import LogFormat
 from hearthd.server.setting_types import Keys, Paths, Size, Words
 from hearthd.text.overflow import Overflow
 
-PREFIX = "HEARTH_"
 _LANGUAGE_ONLY = (
     "speculation",
     "logits",
@@ -297,6 +298,8 @@ class LoadedSettings:
 
 def load(flags: Mapping[str, Any]) -> LoadedSettings:
     """Load the settings from flags, environment and file; raises BadSettings."""
+    if problem := unknown_variable(os.environ, Settings.model_fields):
+        raise BadSettings(problem)
     environment = EnvSettingsSource(Settings)()
     path = flags.get("config", environment.get("config"))
     values: dict[str, Any] = {}
@@ -337,12 +340,9 @@ def _lines(loaded: LoadedSettings) -> Iterator[str]:
         elif value is None:
             yield f"# {name} is not set  # {origin}"
         else:
-            yield f"{name} = {_toml(value)}  # {origin}"
-
-
-def _toml(value: object) -> str:
-    """Write a number, string or list as JSON, which is valid TOML."""
-    return json.dumps(value, ensure_ascii=False, default=str)
+            # JSON of a number, string or list is valid TOML.
+            text = json.dumps(value, ensure_ascii=False, default=str)
+            yield f"{name} = {text}  # {origin}"
 
 
 def _read(path: str | Path) -> dict[str, Any]:
@@ -372,7 +372,7 @@ def _problem(error: ValidationError, origins: Mapping[str, str]) -> str:
 
 
 def _source(name: str, origin: str) -> str:
-    return {"flag": flag(name), "environment": f"{PREFIX}{name.upper()}"}.get(origin, origin)
+    return {"flag": flag(name), "environment": variable_of(name)}.get(origin, origin)
 
 
 def _is_secret(name: str) -> bool:

@@ -24,8 +24,9 @@ import pytest
 import yaml
 from typing_extensions import override
 
+from hearthd.server.environment import PREFIX
 from hearthd.server.services.language_service import LocalLanguageService
-from hearthd.server.settings import PREFIX, Settings
+from hearthd.server.settings import Settings
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE

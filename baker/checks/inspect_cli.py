@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hearthd.baker.checks.inspection import show
+from hearthd.baker.checks.inspection import show, show_summary
 from hearthd.baker.presentation.console import open_console
 from hearthd.bundle import BundleError, bundle_home
 from hearthd.find_or_bake import find, needs_baker
@@ -24,23 +24,30 @@ def _inspect(
         str,
         typer.Argument(
             metavar="MODEL",
-            help=f"{bundle_home.BUNDLE_HELP} Or a GGUF file, a Hugging Face folder, or the name of "
-            "a model that an installed package has.",
+            autocompletion=bundle_home.completed_names,
+            help=f"{bundle_home.BUNDLE_HELP} Or a GGUF file, a Hugging Face folder, "
+            "hf:ORG/REPO[:QUANT] on the hub, or the name of a model that an installed package has.",
         ),
     ],
+    *,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Also print files, kernels, entry points, the parts of the memory, statistics, "
+            "and the versions and options of the bake.",
+        ),
+    ] = False,
 ) -> None:
     """Print what a bundle contains, or what weights are.
 
-    Of a bundle: the model, the memory that serving takes, files, entry points, statistics, what it
-    was made from, and the versions and options of the bake. Only the manifest is read; `hearth
-    verify` reads the rest.
-
-    Of weights that are not baked yet: family, size, context, vocabulary, types of the tensors, and
-    whether they have a chat template. Of weights that `hearth run` baked: their bundle.
+    Of a bundle, only the manifest is read; `hearth verify` reads the rest. Of weights that are not
+    baked yet: family, size, context, vocabulary, types of the tensors, and whether they have a chat
+    template. Of weights that `hearth run` baked: their bundle.
     """
     found = find(model, None, {})
     if isinstance(found, Path):
-        show(found, open_console())
+        (show if everything else show_summary)(found, open_console())
         return
     with needs_baker():
         from hearthd.baker.checks.weights_page import show_weights

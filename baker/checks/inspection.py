@@ -9,8 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hearthd.bundle import (
+    CHAT_TEMPLATE,
     MANIFEST,
     ArraysManifest,
+    LanguageManifest,
     NotABundle,
     megabytes,
     read_manifest,
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from hearthd.bundle import (
         ArraySpec,
         FileRecord,
-        LanguageManifest,
         Manifest,
         Provenance,
         SourceRecord,
@@ -38,6 +39,12 @@ _FIXED = {
     "text": "the tokenizer, and the vocabulary for grammars",
     "requests": "request bodies in memory, and the longest text that is tokenized",
 }
+
+
+def show_summary(bundle: Path, console: Console) -> None:
+    """Print what a user of the bundle wants to know. Raises BundleError."""
+    manifest = read_manifest(bundle)
+    _print_table(console, bundle.resolve().name, list(_summary_rows(manifest)))
 
 
 def show(bundle: Path, console: Console) -> None:
@@ -62,17 +69,21 @@ def show(bundle: Path, console: Console) -> None:
         ("compiler's flags", [(flag,) for flag in origin.compiler.flags]),
     )
     for title, rows in tables:
-        table = Table(
-            *[""] * max(map(len, rows), default=0),
-            title=title,
-            title_justify="left",
-            show_header=False,
-            box=None,
-            padding=(0, 2),
-        )
-        for row in rows:
-            table.add_row(*map(plain, row))
-        console.print(table, "")
+        _print_table(console, title, rows)
+
+
+def _print_table(console: Console, title: str, rows: _Rows) -> None:
+    table = Table(
+        *[""] * max(map(len, rows), default=0),
+        title=plain(title),
+        title_justify="left",
+        show_header=False,
+        box=None,
+        padding=(0, 2),
+    )
+    for row in rows:
+        table.add_row(*map(plain, row))
+    console.print(table, "")
 
 
 def plain(text: str) -> Text:
@@ -95,6 +106,43 @@ def fusions_text(manifest: Manifest, function: str) -> str:
         if name.startswith(prefix)
     }
     return ", ".join(f"{rule} x{count}" for rule, count in counts.items())
+
+
+def _summary_rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
+    origin = manifest.provenance
+    yield "model", manifest.architecture
+    if isinstance(manifest, LanguageManifest):
+        yield from _serving_rows(manifest)
+    elif isinstance(manifest, ArraysManifest):
+        yield "precision", manifest.precision
+        yield "functions", ", ".join(function.name for function in manifest.functions)
+    yield "size", f"{megabytes(sum(file.bytes for file in manifest.files))} MB on disk"
+    yield "runs on", ", ".join(program.text for program in manifest.programs)
+    yield "made from", ", ".join(_source(source) for source in origin.sources)
+    yield "made by", f"hearth {origin.hearth.text}"
+
+
+def _serving_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
+    memory, slots = manifest.memory, manifest.slots
+    counts = Counter(manifest.storages.values()).most_common()
+    yield "precision", manifest.precision
+    if counts:
+        yield "matrices", ", ".join(f"{count} in {storage}" for storage, count in counts)
+    yield "context", f"{manifest.context:,} tokens"
+    yield "slots", f"{slots}, for requests that run at the same time"
+    if manifest.adapters.count:
+        yield "adapters", _adapter_places(manifest)
+    yield (
+        "memory",
+        f"{megabytes(memory.needed(1))} MB for one slot, at most "
+        f"{megabytes(memory.needed(slots, memory.default_prefix_cache))} MB for all and a prefix cache",
+    )
+    has_template = CHAT_TEMPLATE in {file.name for file in manifest.files}
+    yield "chat", "yes" if has_template else "no: it has no chat template"
+
+
+def _source(source: SourceRecord) -> str:
+    return f"{source.name} of {source.package} {source.version}" if source.package else source.name
 
 
 def _model_rows(manifest: Manifest) -> list[tuple[str, ...]]:
@@ -122,19 +170,22 @@ def _program_rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
 
 
 def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
-    adapters = manifest.adapters
-    places = f"{adapters.count} places of rank {adapters.rank}" if adapters.count else "no places"
     storages = Counter(manifest.storages.values())
     less = ", or what the memory of a server allows" if manifest.auto_context else ""
     return [
         ("context", f"{manifest.context:,} tokens{less}"),
         ("slots", f"{manifest.slots}"),
-        ("adapters", places),
+        ("adapters", _adapter_places(manifest)),
         *(("matrices", f"{count} in {storage}") for storage, count in storages.most_common()),
         *((("activations", "int8"),) if manifest.activations == "int8" else ()),
         ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes per slot"),
         ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),
     ]
+
+
+def _adapter_places(manifest: LanguageManifest) -> str:
+    adapters = manifest.adapters
+    return f"{adapters.count} places of rank {adapters.rank}" if adapters.count else "no places"
 
 
 def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:

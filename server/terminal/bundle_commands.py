@@ -1,10 +1,14 @@
 """`hearth list`, `rm` and `ps`: the bundles on this machine, and the models of a server."""
 
 import json
+import os
 import shutil
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +31,8 @@ class NoServer(Exception):
 
 # Exceptions that end the commands, each with its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BundleError: 1, NoServer: 1}
+
+_PORT = "HEARTH_PORT"  # as of `hearth serve`
 
 Home = Annotated[
     Path, typer.Option(metavar="FOLDER", envvar=bundle_home.ENVIRONMENT, help=bundle_home.HELP)
@@ -59,7 +65,12 @@ def _list(*, home: Home = bundle_home.DEFAULT) -> None:
 @remove.command()
 def _remove(
     bundles: Annotated[
-        list[Path], typer.Argument(metavar="BUNDLE...", help="Name of a bundle, or its folder.")
+        list[Path],
+        typer.Argument(
+            metavar="BUNDLE...",
+            autocompletion=bundle_home.completed_names,
+            help="Name of a bundle, or its folder.",
+        ),
     ],
     *,
     home: Home = bundle_home.DEFAULT,
@@ -79,28 +90,58 @@ def _remove(
 @ps.command()
 def _ps(
     *,
-    url: Annotated[str, typer.Option(metavar="URL", help="Address of the server.")] = (
-        "http://127.0.0.1:8080"
-    ),
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Address of the server.  [default: http://127.0.0.1:8080, or with the port in "
+            f"${_PORT}]",
+        ),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", envvar="HEARTH_API_KEY", help="API key of the server."),
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="PEM file of certificates to trust, such as the server's own.",
+        ),
+    ] = None,
 ) -> None:
     """List the models of a running server, and which are loaded.
 
     \b
         hearth ps --url http://127.0.0.1:8080
+        hearth ps --url https://server:8080 --ca ca.pem
     """
+    url = url or f"http://127.0.0.1:{os.environ.get(_PORT) or 8080}"
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/v1/models", timeout=10) as response:
+        request = urllib.request.Request(f"{url.rstrip('/')}/v1/models", headers=headers)
+        trusted = ssl.create_default_context(cafile=ca) if ca else None
+        with urllib.request.urlopen(request, timeout=10, context=trusted) as response:
             models = json.load(response)["data"]
             rows = [_state(model["id"], model["status"]) for model in models]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = getattr(error, "reason", error)
-        raise NoServer(
-            f"{url}: no server of Hearth answers: {reason}; start one with `hearth serve`"
-        ) from error
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+        raise NoServer(f"{url}: {_problem(error)}") from error
     _print_table(("NAME", "STATUS", "MEMORY", "REQUESTS", "IDLE"), rows)
     for model in models:
         if problem := model["status"].get("error"):
             _print(problem)
+
+
+def _problem(error: Exception) -> str:
+    """Why a server did not list its models, and what to do."""
+    reason = getattr(error, "reason", error)
+    if isinstance(error, urllib.error.HTTPError) and error.code == HTTPStatus.UNAUTHORIZED:
+        return "the server requires an API key; pass --api-key or set HEARTH_API_KEY"
+    if isinstance(reason, ssl.SSLError):
+        return f"no secure connection: {reason}; --ca names the certificates to trust"
+    return f"no server of Hearth answers: {reason}; start one with `hearth serve`"
 
 
 def _remove_bundle(folder: Path) -> int:

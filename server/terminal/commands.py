@@ -6,16 +6,15 @@ Their flags for sampling are the fields of an API request, with the same names a
 import dataclasses
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from hearthd import flags
 from hearthd.bake_flags import BakesFirst
 from hearthd.bundle import BundleError, bundle_home
-from hearthd.bundle.parsing.validation import expected
 from hearthd.find_or_bake import MODEL_HELP, find_or_bake
 from hearthd.runtime.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
@@ -25,30 +24,21 @@ from hearthd.server.services.language_service import (
     open_language_service,
 )
 from hearthd.server.terminal.bundle_commands import Home
+from hearthd.server.terminal.chat import Chat
 from hearthd.server.terminal.chat_loop import converse
+from hearthd.server.terminal.message_reader import MessageReader
 from hearthd.server.terminal.session import Session, usage_line
+from hearthd.server.terminal.typed_fields import NOT_HERE, ChatFields, fields_of
 from hearthd.text.errors import InvalidRequest, RequestError
 from hearthd.text.overflow import Overflow
-
-# Fields of an API request that have no use in a terminal.
-NOT_HERE = frozenset(
-    {
-        "model",
-        "stream",
-        "cache_prompt",
-        "timeout_ms",
-        "timings_per_token",
-        "return_progress",
-        "post_sampling_probs",
-        "response_format",
-        "lora",
-    }
-)
 
 # Exceptions that end the commands, each with its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, RequestError: 1}
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", autocompletion=bundle_home.completed_names, help=MODEL_HELP),
+]
 Threads = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="CPU threads. Default: one per physical core."),
@@ -76,6 +66,9 @@ _RUN_HELP = """Chat with a model, which is baked first if it is missing.
     """
 
 
+_STDIN = "-"  # as PROMPT
+
+
 def _typer() -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -90,7 +83,15 @@ run = _typer()
 def _generate(
     context_: typer.Context,
     model: Model,
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="Text to continue.")],
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help="Text to continue. Without it, or with -, the text is read from standard input, "
+            "which is otherwise not read.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     max_tokens: Annotated[
         int, typer.Option(metavar="N", min=1, help="Maximum number of new tokens.")
@@ -109,8 +110,10 @@ def _generate(
 
     \b
         hearth generate gemma3-270m "The capital of France is" --max-tokens 16 --temperature 0
+        hearth generate gemma3-270m < prompt.txt
     """
-    fields = _fields(options)
+    fields = fields_of(GenerationFields, options)
+    prompt = _read_prompt(prompt)
     _require_utf8(prompt, "prompt")
     pieces: list[str] = []
     bundle = find_or_bake(model, home, context_.obj)
@@ -125,7 +128,7 @@ def _generate(
 
 
 @chat.command(cls=BakesFirst)
-@flags.takes(GenerationFields, leave_out=NOT_HERE)
+@flags.takes(ChatFields, leave_out=NOT_HERE)
 def _chat(
     context_: typer.Context,
     model: Model,
@@ -136,14 +139,6 @@ def _chat(
             metavar="TEXT", help="System message: instructions for the whole conversation."
         ),
     ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Maximum number of tokens of an answer. Default: as many as fit into the context.",
-        ),
-    ] = None,
     threads: Threads = None,
     overflow: OnOverflow = "error",
     home: Home = bundle_home.DEFAULT,
@@ -151,17 +146,17 @@ def _chat(
 ) -> None:
     """Chat with a model, in this terminal.
 
-    The model must have a chat template. Ctrl-C stops an answer, /clear starts a new conversation,
-    /exit or Ctrl-D exits.
+    The model must have a chat template. /help lists the commands, such as /set, /save and /model.
+    Earlier messages are kept in $HEARTH_HISTORY, which nobody else can read; empty keeps none.
 
     \b
         hearth chat smollm2-135m --system "Answer in one sentence."
     """
-    fields = _fields(options)
     _require_utf8(system or "", "system")
     bundle = find_or_bake(model, home, context_.obj, chats=True)
-    with Session(_open(bundle, threads, overflow)) as session, keyboard_interrupts():
-        converse(session, fields, system=system, max_tokens=max_tokens, show=_show, note=_note)
+    opener = partial(_open, threads=threads, overflow=overflow)
+    with Chat(bundle, opener, options, system=system) as chat_, keyboard_interrupts():
+        converse(chat_, MessageReader(_note), show=_show, note=_note)
 
 
 run.command(cls=BakesFirst, help=_RUN_HELP)(_chat)
@@ -171,19 +166,16 @@ def _open(bundle: Path, threads: int | None, overflow: Overflow) -> LanguageServ
     return open_language_service(bundle, threads=threads, options=EngineOptions(overflow=overflow))
 
 
-def _fields(options: dict[str, Any]) -> GenerationFields:
-    """The sampling options; raises BadFlag."""
-    try:
-        # A flag's value is text. Only an API request must have numbers as JSON numbers.
-        return GenerationFields.model_validate(
-            flags.typed_values(GenerationFields, options), strict=False
-        )
-    except ValidationError as error:
-        problem = error.errors()[0]
-        field = ".".join(map(str, problem["loc"][:1]))
-        raise flags.BadFlag(
-            f"{field}: got {problem['input']!r}, expected {expected(problem)}"
-        ) from error
+def _read_prompt(prompt: str | None) -> str:
+    """The prompt, from standard input unless it is an argument, without the last line end."""
+    if prompt is not None and prompt != _STDIN:
+        return prompt
+    if prompt is None and sys.stdin.isatty():
+        raise typer.BadParameter("PROMPT is missing: give a text, or pipe it to standard input.")
+    text = sys.stdin.buffer.read().decode(errors="surrogateescape")
+    if not text:
+        raise typer.BadParameter("PROMPT is missing: standard input is empty.")
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def _require_utf8(text: str, field: str) -> None:

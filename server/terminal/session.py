@@ -34,10 +34,13 @@ class Session(Generic[Served]):
 
     def __enter__(self) -> Self:
         self._runner.__enter__()
-        verdict = self._runner.run(self.service.start())
-        if not verdict.passed:
+        try:
+            verdict = self._runner.run(self.service.start())
+            if not verdict.passed:
+                raise SelfTestFailed(verdict.message)
+        except BaseException:  # also KeyboardInterrupt
             self.__exit__(None, None, None)
-            raise SelfTestFailed(verdict.message)
+            raise
         return self
 
     def __exit__(

@@ -373,7 +373,7 @@ def hearth(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_inspect_and_verify_show_a_real_bundle(bundles: Bundles) -> None:
     bundle = bundles["int8-g32"]
-    shown = hearth("inspect", str(bundle))
+    shown = hearth("inspect", str(bundle), "--all")
     assert shown.returncode == 0
     for fact in ("gemma3", "prefill_128", "decode_2", "params.irpa", "cache"):
         assert fact in shown.stdout

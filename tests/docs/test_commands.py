@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from hearthd.bundle import bundle_home
-from hearthd.cli import COMMANDS
+from hearthd.cli import COMMANDS, _overview
 from tests.docs.pages import PAGES, ROOT, commands, examples
 
 SHELL = [
@@ -46,7 +46,10 @@ def test_documented_commands_are_accepted(
     if program == "bake":
         program, arguments = "hearth", ["bake", *arguments]
     if program == "hearth" and "NAME" not in arguments:
-        if arguments[-1] != "--help":
+        if arguments[0].startswith("--"):
+            overview = typer.main.get_command(_overview())
+            assert {*arguments} <= {name for option in overview.params for name in option.opts}
+        elif arguments[-1] != "--help":
             parse(application(arguments[0]), arguments[0], arguments[1:])
     elif program.startswith("python") and arguments[0] == "-m":
         assert importlib.util.find_spec(arguments[1]) is not None

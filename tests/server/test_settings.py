@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from hearthd import flags
 from hearthd.server.cli import app
+from hearthd.server.environment import variable_of
 from hearthd.server.setting_files import adapter_folders, read_keys
-from hearthd.server.settings import PREFIX, BadSettings, Settings, as_toml, load
+from hearthd.server.settings import BadSettings, Settings, as_toml, load
 
 # For every setting, a value that is not its default: as a flag, and what it is read as.
 GIVEN: dict[str, tuple[str, Any]] = {
@@ -63,7 +64,7 @@ TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in Settings.model_fields:
-        monkeypatch.delenv(f"{PREFIX}{name.upper()}", raising=False)
+        monkeypatch.delenv(variable_of(name), raising=False)
 
 
 def printed(*arguments: str) -> dict[str, Any]:
@@ -99,7 +100,7 @@ def test_a_setting_is_read_from_flag_environment_and_file(
     value = json.dumps(expected)
     file.write_text(f'bundle = "b"\n{name} = {value}\n')
     assert printed("--config", str(file), *others)[name] == expected
-    monkeypatch.setenv(f"{PREFIX}{name.upper()}", typed)
+    monkeypatch.setenv(variable_of(name), typed)
     assert printed("b", *others)[name] == expected
 
 
@@ -176,6 +177,21 @@ def test_the_source_of_a_bad_value_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         load({"bundle": "b", "queue_limit": "-1"})
     monkeypatch.setenv("HEARTH_QUEUE_LIMIT", "x")
     with pytest.raises(BadSettings, match=r"got 'x', .* \(from HEARTH_QUEUE_LIMIT\)"):
+        load({"bundle": "b"})
+
+
+def test_a_variable_that_is_no_setting_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEARTH_HISTORY", "file")
+    monkeypatch.setenv("HEARTH_WEB_PORT", "tcp://10.0.0.1:8080")
+    for suffix in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT_80_TCP_ADDR"):
+        monkeypatch.setenv(f"HEARTH_{suffix}", "10.0.0.1")
+    load({"bundle": "b"})
+    monkeypatch.setenv("HEARTH_PROT", "80")
+    with pytest.raises(BadSettings, match=r"^HEARTH_PROT: unknown .*; did you mean HEARTH_PORT\?$"):
+        load({"bundle": "b"})
+    monkeypatch.delenv("HEARTH_PROT")
+    monkeypatch.setenv("hearth_xyzzy", "80")
+    with pytest.raises(BadSettings, match=r"^hearth_xyzzy: unknown .*; unset it$"):
         load({"bundle": "b"})
 
 

@@ -69,7 +69,8 @@ def _read_manifest(folder: Path) -> None:
         manifest = parse_manifest((folder / MANIFEST).read_text(encoding="utf-8"))
         write_manifest(folder, manifest)
     digest(manifest)
-    inspection.show(folder, Console(file=io.StringIO()))
+    for show in (inspection.show_summary, inspection.show):
+        show(folder, Console(file=io.StringIO()))
     verify_files(folder, manifest)
 
 

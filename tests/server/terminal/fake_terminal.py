@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hearthd.cli import main
-from hearthd.server.terminal import commands
+from hearthd.server.terminal import commands, message_reader
 from tests.server import fakes
 from tests.server.templates import GEMMA
 
@@ -21,7 +23,13 @@ def _open(*_: Any, options: EngineOptions, **__: Any) -> Any:
 
 def fake() -> None:
     """Replace the model of the commands in this process."""
+    vars(commands)["find_or_bake"] = lambda model, *_, **__: Path(model)
     vars(commands)["open_language_service"] = _open
+    if "FAKE_LIBEDIT" in os.environ:
+        import readline
+
+        readline.parse_and_bind("set enable-bracketed-paste off")
+        vars(message_reader)["_bracket_pastes"] = lambda _: False
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 import typer
@@ -11,12 +11,18 @@ from typer.testing import CliRunner
 
 from hearthd.bundle import Corrupt, NotABundle, bundle_home, write_manifest
 from hearthd.server import cli
+from hearthd.server.api.middleware.api_keys import ApiKeys
 from hearthd.server.open_service import bundle_folders, open_service
+from hearthd.server.process.listening import Tls
 from hearthd.server.settings import BadSettings, load
 from hearthd.server.terminal import bundle_commands, commands
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
+from tests.server.certificates import certificate
 from tests.server.fake_models import FakeModel, complete, pool
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 
 @pytest.fixture
@@ -74,8 +80,34 @@ def test_ps_shows_the_models_of_a_server() -> None:
     assert good.split()[:5] == ["good", "loaded,", "pinned", "100.0", "MB"]
     assert failed.split() == ["bad", "failed", "-", "0", "-"]
     assert reason == "bad: the model cannot be loaded: model.vmfb is missing"
-    with pytest.raises(bundle_commands.NoServer, match="start one with `hearth serve`"):
-        output(bundle_commands.ps, "--url", "http://127.0.0.1:1")
+
+
+def test_ps_finds_the_server_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def proxy(app: ASGIApp) -> ASGIApp:
+        """Requires a key also where the server does not."""
+        return ApiKeys(app, ["secret-key"], open_paths=())
+
+    with fakes.running(fakes.fake_service(fakes.gemma_like()), before=proxy) as client:
+        monkeypatch.setenv("HEARTH_PORT", str(client.base_url.port))
+        with pytest.raises(bundle_commands.NoServer, match="requires an API key; pass --api-key"):
+            output(bundle_commands.ps)
+        assert "fake-model" in output(bundle_commands.ps, "--api-key", "secret-key")
+        monkeypatch.setenv("HEARTH_API_KEY", "secret-key")
+        assert "fake-model" in output(bundle_commands.ps)
+    for port in ("1", "many"):
+        monkeypatch.setenv("HEARTH_PORT", port)
+        with pytest.raises(bundle_commands.NoServer, match="start one with `hearth serve`"):
+            output(bundle_commands.ps)
+
+
+def test_ps_trusts_the_certificates_of_a_file(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    service = fakes.fake_service(fakes.gemma_like())
+    with fakes.running(service, tls=Tls(certificate=cert, key=key)) as client:
+        url = ("--url", str(client.base_url))
+        assert "fake-model" in output(bundle_commands.ps, *url, "--ca", str(cert))
+        with pytest.raises(bundle_commands.NoServer, match="--ca names the certificates"):
+            output(bundle_commands.ps, *url)
 
 
 Call = tuple[str, Path | None, dict[str, str], bool]

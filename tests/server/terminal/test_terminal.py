@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import select
 import subprocess
-import sys
-import time
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
@@ -21,26 +16,30 @@ from typer.testing import CliRunner
 
 from hearthd import flags
 from hearthd.server.api.generation_fields import GenerationFields
+from hearthd.server.terminal import commands
+from hearthd.server.terminal.chat import Chat
 from hearthd.server.terminal.chat_loop import converse
-from hearthd.server.terminal.commands import NOT_HERE
-from hearthd.server.terminal.session import Session
+from hearthd.server.terminal.message_reader import MessageReader
+from hearthd.server.terminal.typed_fields import NOT_HERE
 from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, answer
 from tests.server.templates import GEMMA
+from tests.server.terminal.pseudo_terminal import COMMAND, ENVIRONMENT, Terminal, prompt_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COMMAND = (sys.executable, "-W", "error", "-m", "tests.server.terminal.fake_terminal")
-ENVIRONMENT = {**os.environ, "NO_COLOR": "1", "COLUMNS": "120", "TERM": "dumb"}
 
-
-def run(*arguments: str | bytes, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str | bytes, typed: str | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments],
+        input=typed,
         capture_output=True,
         text=True,
+        errors="surrogateescape",
         timeout=PATIENCE,
         env={**ENVIRONMENT, **variables},
         check=False,
@@ -64,6 +63,37 @@ def test_generate_gives_the_same_answer_as_the_server() -> None:
         "generate", ".", "the dog", "--seed=3", "--top-k=5", "--stop=never", f"--stop={stop}"
     )
     assert ended.stdout == expected["text"][: expected["text"].find(stop)] + "\n"
+
+
+def test_generate_reads_standard_input_only_without_a_prompt() -> None:
+    options = ("--max-tokens=4", "--seed=3", "--json")
+
+    def counted(*arguments: str, typed: str) -> tuple[int, str]:
+        data = json.loads(run("generate", ".", *arguments, *options, typed=typed).stdout)
+        return data["prompt_tokens"], data["text"]
+
+    expected = counted("the dog\nthe fox", typed="ignored")
+    assert counted(typed="the dog\nthe fox\n") == expected
+    assert counted("-", typed="the dog\nthe fox\r\n") == expected
+
+
+def test_generate_needs_a_prompt_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", mock.Mock(isatty=lambda: True))
+    with pytest.raises(typer.BadParameter, match="PROMPT is missing: give a text, or pipe it"):
+        commands._read_prompt(None)
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "message"),
+    [
+        ("", 2, "Invalid value: PROMPT is missing: standard input is empty."),
+        ("the \udcff", 1, r'prompt: got "the \\udcff", expected text in UTF-8'),
+    ],
+)
+def test_generate_rejects_bad_standard_input(typed: str, code: int, message: str) -> None:
+    result = run("generate", ".", typed=typed)
+    assert (result.returncode, result.stdout) == (code, "")
+    assert re.match(f"hearth generate: {message}.*\n$", result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -133,19 +163,19 @@ def test_an_internal_error_of_an_answer_does_not_end_the_chat(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     notes: list[str] = []
-    lines = iter(["the dog", "the fox", "/exit", "the dog"])
+    lines = iter(["the dog", "the fox", "/bye", "the dog"])
     monkeypatch.setattr("builtins.input", lambda _: next(lines))
     service = fakes.fake_service(LIBRARY, template=GEMMA)
     faults = [BaseException("a panic"), mock.DEFAULT, mock.DEFAULT]
     monkeypatch.setattr(service, "complete", mock.Mock(wraps=service.complete, side_effect=faults))
-    fields = GenerationFields.model_validate({})
-    chat: Any = partial(converse, fields=fields, system=None, max_tokens=2)
-    with Session(service) as session:
-        chat(session, show=mock.Mock(), note=notes.append)
+    reader = MessageReader(notes.append)
+    with Chat(Path(), lambda _: service, {"max_tokens": "2"}) as chat:
+        converse(chat, reader, show=mock.Mock(), note=notes.append)
         assert "a panic" in caplog.text
         assert "2 tokens in" in notes[-1]
+        chat.clear()
         with pytest.raises(BrokenPipeError):  # the terminal was closed
-            chat(session, show=mock.Mock(side_effect=BrokenPipeError), note=notes.append)
+            converse(chat, reader, show=mock.Mock(side_effect=BrokenPipeError), note=notes.append)
 
 
 def test_every_sampling_field_is_a_flag() -> None:
@@ -191,64 +221,17 @@ def test_the_value_of_a_flag_has_a_name() -> None:
     assert "--rate HZ " in shown
 
 
-class Terminal:
-    """A `hearth chat` on a pseudo-terminal, and what it has shown since it was last asked."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            [*COMMAND, "chat", ".", *arguments],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=ENVIRONMENT,
-            start_new_session=True,
-            preexec_fn=_take_terminal,
-        )
-        os.close(slave)
-
-    def write(self, text: str) -> None:
-        os.write(self.master, text.encode())
-
-    def read(self, most: int) -> bytes:
-        return os.read(self.master, most) if select.select([self.master], [], [], 0.1)[0] else b""
-
-    def read_until(self, text: str, seconds: float = 60) -> str:
-        shown = b""
-        deadline = time.monotonic() + seconds
-        while text.encode() not in shown:
-            assert time.monotonic() < deadline, shown.decode(errors="replace")
-            shown += self.read(4096)
-        return shown.decode(errors="replace")
-
-
-def _take_terminal() -> None:
-    """Make the terminal on stdin this process's own, so that its Ctrl-C is a signal."""
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
     terminal = Terminal("--seed", "1", "--temperature", "0")
     try:
         yield terminal
     finally:
-        terminal.process.kill()
-        terminal.process.wait()
-        os.close(terminal.master)
+        terminal.close()
 
 
-def prompt_tokens(shown: str) -> int:
-    match = re.search(r"(\d+) prompt tokens", shown)
-    assert match, shown
-    return int(match[1])
-
-
-def test_a_conversation_continues_until_clear_or_exit(terminal: Terminal) -> None:
-    assert "/clear" in terminal.read_until("> ")
+def test_a_conversation_continues_until_clear_or_bye(terminal: Terminal) -> None:
+    assert "/help" in terminal.read_until("> ")
     terminal.write("the dog\n")
     first = prompt_tokens(terminal.read_until("seed 1\r\n> ", 30))
     terminal.write("the fox\n")
@@ -263,7 +246,7 @@ def test_a_conversation_continues_until_clear_or_exit(terminal: Terminal) -> Non
     assert prompt_tokens(terminal.read_until("seed 1\r\n> ", 30)) == first
     terminal.write("/nope\n")
     assert "/nope is not a command" in terminal.read_until("> ")
-    terminal.write("/exit\n")
+    terminal.write("/bye\n")
     assert terminal.process.wait(PATIENCE) == 0
 
 
@@ -274,7 +257,7 @@ def test_ctrl_c_stops_the_answer_but_not_the_chat(terminal: Terminal) -> None:
     while not terminal.read(1):
         pass
     terminal.write("\x03")
-    terminal.read_until("interrupted\r\n> ")
+    terminal.read_until("interrupted; Ctrl-C again exits\r\n> ")
     terminal.write("the fox\n")
     terminal.read_until("the fox\r\n")
     # What had come of the interrupted answer is in the next prompt.

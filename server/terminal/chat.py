@@ -1,0 +1,170 @@
+"""A conversation with a model in this process, and the files that keep conversations."""
+
+from __future__ import annotations
+
+import gc
+import json
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from hearthd import flags
+from hearthd.bundle.parsing import strict_json
+from hearthd.bundle.parsing.text_files import read_text
+from hearthd.server.api.openai.chat_messages import AssistantMessage, PlainMessage
+from hearthd.server.terminal.messages import Messages, prompt_ids, validated
+from hearthd.server.terminal.session import Session
+from hearthd.server.terminal.typed_fields import ChatFields, fields_of, settable_field
+from hearthd.text.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from hearthd.server.api.openai.chat_messages import ChatMessage
+    from hearthd.server.services.language_service import LanguageService
+    from hearthd.text.answer import AnswerSummary
+
+_SYSTEM = ("system", "developer")
+
+
+class BadConversation(Exception):
+    """A file is not a conversation. The message names it."""
+
+
+class Chat:
+    """A context manager: load the model, and unload it at the end.
+
+    bundle    folder of the model
+    open_     opens a bundle
+    options   fields of the requests, as flags pass them
+    system    system message; None for none
+
+    Entering raises BundleError, RequestError, and InvalidRequest without a chat template. The
+    constructor raises BadFlag.
+    """
+
+    session: Session[LanguageService]
+
+    def __init__(
+        self,
+        bundle: Path,
+        open_: Callable[[Path], LanguageService],
+        options: Mapping[str, Any],
+        *,
+        system: str | None = None,
+    ) -> None:
+        self.bundle = bundle
+        self.messages: list[ChatMessage] = _system(system)
+        self.fields = fields_of(ChatFields, options)
+        self._options = dict(options)
+        self._open = open_
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._load(self.bundle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def answer(self, text: str, write: Callable[[str], None]) -> AnswerSummary:
+        """Answer a message, calling `write` with each piece; both are then in the conversation.
+
+        Raises RequestError, and KeyboardInterrupt when the answer is cancelled: the conversation
+        then has the pieces that were written.
+        """
+        messages = [*self.messages, PlainMessage(role="user", content=text)]
+        pieces: list[str] = []
+
+        def keep(piece: str) -> None:
+            pieces.append(piece)
+            write(piece)
+
+        request = self.fields.completion(
+            prompt_ids(self.session.service, messages),
+            max_tokens=self.fields.max_tokens,
+            logprobs=None,
+        )
+        try:
+            summary = self.session.answer(request, keep)
+        except KeyboardInterrupt:
+            self._continue(messages, pieces)
+            raise
+        self._continue(messages, pieces)
+        return summary
+
+    def set_field(self, name: str, text: str) -> None:
+        """Set a field of the next requests, as its flag does; raises BadFlag."""
+        settable_field(name)
+        options = self._options | {name: flags.value_of(ChatFields, name, text)}
+        self.fields = fields_of(ChatFields, options)
+        self._options = options
+
+    def reset_field(self, name: str) -> None:
+        """Set a field of the next requests to its default; raises BadFlag."""
+        settable_field(name)
+        self._options.pop(name, None)
+        self.fields = fields_of(ChatFields, self._options)
+
+    def set_system(self, text: str) -> None:
+        """Replace the system message, or remove it if the text is empty; raises InvalidRequest."""
+        messages = [message for message in self.messages if message.role not in _SYSTEM]
+        self._replace([*_system(text), *messages])
+
+    def clear(self) -> None:
+        """Forget all messages except the system message."""
+        self.messages = [message for message in self.messages[:1] if message.role in _SYSTEM]
+
+    def save(self, path: Path) -> None:
+        """Write the messages to a file, as the body of a request; raises OSError."""
+        messages = [
+            message.model_dump(mode="json", exclude_unset=True) for message in self.messages
+        ]
+        text = json.dumps({"messages": messages}, ensure_ascii=False, indent=2)
+        path.write_text(f"{text}\n", encoding="utf-8")
+
+    def load(self, path: Path) -> None:
+        """Continue the conversation in a file; raises OSError, BadConversation, InvalidRequest."""
+        try:
+            messages = validated(Messages, strict_json.parse(read_text(path))).messages
+        except (ValueError, InvalidRequest) as error:
+            raise BadConversation(f"{path}: not a conversation: {error}") from error
+        self._replace(messages)
+
+    def use(self, bundle: Path) -> None:
+        """Unload the model, and continue with that of another bundle.
+
+        Raises BundleError, RequestError and KeyboardInterrupt, with the earlier model loaded again.
+        """
+        self._opened.close()
+        del self.session
+        gc.collect()  # a small machine has no memory for both
+        try:
+            self._load(bundle)
+        except BaseException:
+            self._load(self.bundle)
+            raise
+        self.bundle = bundle
+
+    def _load(self, bundle: Path) -> None:
+        with ExitStack() as opened:
+            self.session = opened.enter_context(Session(self._open(bundle)))
+            self._check(self.messages)
+            self._opened = opened.pop_all()
+
+    def _replace(self, messages: list[ChatMessage]) -> None:
+        self._check(messages)
+        self.messages = messages
+
+    def _check(self, messages: Sequence[ChatMessage]) -> None:
+        """Raise InvalidRequest if the model cannot answer a message after these."""
+        prompt_ids(self.session.service, [*messages, PlainMessage(role="user", content="x")])
+
+    def _continue(self, messages: list[ChatMessage], pieces: Sequence[str]) -> None:
+        answer = AssistantMessage(role="assistant", content="".join(pieces))
+        self.messages = [*messages, answer]
+
+
+def _system(text: str | None) -> list[ChatMessage]:
+    return [PlainMessage(role="system", content=text)] if text else []

@@ -1,0 +1,188 @@
+"""Line editing, pastes, blocks, the history and Ctrl-C in `hearth chat`, on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hearthd.server.terminal import history
+from tests.patience import PATIENCE
+from tests.server.terminal.pseudo_terminal import COMMAND, ENVIRONMENT, Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PASTE = "\x1b[200~{}\x1b[201~"
+UP, LEFT, START = "\x1b[A", "\x1b[D", "\x01"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+    """Starts chats in a terminal that edits lines, with one history."""
+    opened: list[Terminal] = []
+
+    def start(**variables: str) -> Terminal:
+        variables = {"TERM": "xterm", history.ENVIRONMENT: str(tmp_path / "history")} | variables
+        opened.append(Terminal("--max-tokens", "2", **variables))
+        opened[-1].welcome = opened[-1].read_until("> ")
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+def entries(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def send(terminal: Terminal, typed: str) -> None:
+    """Type a message, and wait for its answer."""
+    terminal.write(f"{typed}\n")
+    terminal.read_until("length, seed")
+    terminal.read_until("> ")
+
+
+def leave(terminal: Terminal) -> None:
+    terminal.write("\x04")
+    assert terminal.process.wait(PATIENCE) == 0
+
+
+def test_a_line_is_edited_and_recalled_in_a_later_chat(
+    start: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    path = tmp_path / "history"
+    terminal = start()
+    send(terminal, f"he dog{START}t")
+    leave(terminal)
+    assert entries(path) == ["the dog"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    again = start()
+    send(again, f"{UP}{LEFT}{LEFT}{LEFT}lazy ")
+    leave(again)
+    assert entries(path) == ["the dog", "the lazy dog"]
+
+
+@pytest.mark.parametrize("brackets", ["bracketed", "plain"])
+def test_a_paste_of_several_lines_is_one_message(
+    brackets: str, start: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    settings = tmp_path / "inputrc"
+    settings.write_text("set enable-bracketed-paste off\n")
+    more = {"FAKE_LIBEDIT": "1"} if brackets == "plain" else {}
+    terminal = start(INPUTRC=str(settings), **more)
+    text = "the dog\nthe fox\n  jumps"
+    send(terminal, PASTE.format(text) if brackets == "bracketed" else text)
+    leave(terminal)
+    assert entries(tmp_path / "history") == [text]
+    again = start()
+    send(again, UP)
+    leave(again)
+    assert entries(tmp_path / "history") == [text] * 2
+
+
+def test_a_block_is_one_message_and_continues_with_another_prompt(
+    start: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    terminal = start()
+    for line in ('"""', "the dog"):
+        terminal.write(f"{line}\n")
+        terminal.read_until(". ")
+    send(terminal, 'a """ b"""')
+    leave(terminal)
+    assert entries(tmp_path / "history") == ['the dog\na """ b']
+
+
+def test_ctrl_c_clears_the_line_and_leaves_when_it_is_repeated(
+    start: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    terminal = start()
+    for _ in range(2):  # each clears a line
+        terminal.write("the do")
+        terminal.read_until("the do")
+        terminal.write("\x03")
+        terminal.read_until("Ctrl-C again exits")
+        terminal.read_until("> ")
+    send(terminal, "the fox")
+    assert entries(tmp_path / "history") == ["the fox"]
+    terminal.write("\x03")
+    terminal.read_until("Ctrl-C again exits")
+    terminal.read_until("> ")
+    terminal.write("\x03")
+    assert terminal.process.wait(PATIENCE) == 0
+
+
+def test_ctrl_c_leaves_a_block(start: Callable[..., Terminal], tmp_path: Path) -> None:
+    terminal = start()
+    terminal.write('"""the dog\n')
+    terminal.read_until(". ")
+    terminal.write("\x03")
+    terminal.read_until("> ")
+    send(terminal, "the fox")
+    assert entries(tmp_path / "history") == ["the fox"]
+
+
+@pytest.mark.parametrize("file", ["", "file/history"])
+def test_a_chat_without_a_history_continues(
+    file: str, start: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    terminal = start(**{history.ENVIRONMENT: str(tmp_path / file) if file else ""})
+    assert ("the history is not kept: Not a directory" in terminal.welcome) == bool(file)
+    send(terminal, "the dog")
+    leave(terminal)
+
+
+def test_the_history_is_in_the_state_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(history.ENVIRONMENT, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    default = tmp_path / ".local/state/hearth/chat-history"
+    assert history.history_file() == default
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert history.history_file() == tmp_path / "state/hearth/chat-history"
+    monkeypatch.setenv(history.ENVIRONMENT, "~/typed")
+    assert history.history_file() == tmp_path / "typed"
+
+
+def test_a_long_history_is_shortened_and_bad_lines_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "history"
+    assert history.read_history(path) == []
+    count = 2 * history.MAX_ENTRIES
+    history.append_history(path, "a\nb")
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    with path.open("a") as file:
+        file.write('{"a": 1}\n"cut\n')
+        file.writelines(f'"{number}"\n' for number in range(count - 3))
+    assert history.read_history(path)[-1] == str(count - 4)
+    assert len(path.read_text().splitlines()) == count
+    history.append_history(path, "last")
+    kept = history.read_history(path)
+    assert (len(kept), kept[-1]) == (history.MAX_ENTRIES, "last")
+    assert entries(path) == kept
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_pipe_is_read_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    result = subprocess.run(
+        [*COMMAND, "chat", ".", "--max-tokens", "2"],
+        input='the dog\n/clear\n"""\nthe\nfox\n"""\n/clear\n"""the\ndog',
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=ENVIRONMENT | {"TERM": "xterm", history.ENVIRONMENT: str(path)},
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert len(re.findall(r" 2 tokens in ", result.stderr)) == 3
+    assert "\x1b" not in result.stdout
+    assert not path.exists()
