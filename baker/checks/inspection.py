@@ -135,7 +135,8 @@ def _serving_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     yield (
         "memory",
         f"{megabytes(memory.needed(1))} MB for one slot, at most "
-        f"{megabytes(memory.needed(slots, memory.default_prefix_cache))} MB for all and a prefix cache",
+        f"{megabytes(memory.needed(slots, memory.default_prefix_cache))} MB for all and a prefix "
+        "cache",
     )
     has_template = CHAT_TEMPLATE in {file.name for file in manifest.files}
     yield "chat", "yes" if has_template else "no: it has no chat template"

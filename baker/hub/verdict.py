@@ -52,7 +52,7 @@ class Verdict:
     def lines(self, limit: int) -> Iterator[str]:
         """What a user should know; measures the bandwidth of memory, which takes a second."""
         slots = next((n for n in range(self.slots, 0, -1) if self.memory.needed(n) <= limit), 1)
-        serves = "" if self.per_token is None else f", {slots} slots"
+        serves = "" if self.per_token is None else f" or more, {slots} slots"
         yield f"{self.model} in {self.precision}, {self.memory.context} tokens of context{serves}"
         yield f"memory: {self.memory.formula(slots)}; there are {megabytes(limit)} MB"
         if self.per_token is not None:

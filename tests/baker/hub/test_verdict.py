@@ -98,7 +98,7 @@ def test_the_slots_are_those_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         model="gemma3 4b", precision="native", memory=memory, slots=4, per_token=5 * 10**8
     )
     model, sum_, speed = examined.lines(memory.needed(3))
-    assert model == "gemma3 4b in native, 64 tokens of context, 3 slots"
+    assert model == "gemma3 4b in native, 64 tokens of context or more, 3 slots"
     assert " + slots 300.0; there are " in sum_
     assert speed == (
         "speed: at most 60 tokens/s: a token reads 500.0 MB of weights, and memory is read at "
