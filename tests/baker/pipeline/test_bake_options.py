@@ -135,7 +135,7 @@ def typed(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> BakeOptions:
         return Path()
 
     monkeypatch.setattr(cli, "bake", caught)
-    monkeypatch.setattr(cli, "_show", lambda *_: None)
+    monkeypatch.setattr(cli, "_show", lambda *_, **__: None)
     typer.main.get_command(cli.app).main([*arguments], standalone_mode=False)
     return given[0]
 
