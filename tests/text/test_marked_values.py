@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
 from hearthd.text.tool_calls.tools import Tool, ToolUse
-from tests.server.grammar_world import accepts
+from tests.server.fakes import byte_level
+from tests.server.grammar_world import World, accepts
 from tests.text.test_call_grammar import CASES, FORMATS, constraint
 from tests.text.test_call_grammar import WORLDS as CALL_WORLDS
 from tests.text.test_unique_keys import ALL_WORLDS, OBJECT, OPEN, object_sizes, sampled
@@ -19,7 +20,6 @@ from tests.text.test_unique_keys import ALL_WORLDS, OBJECT, OPEN, object_sizes, 
 if TYPE_CHECKING:
     from hearthd.sampling.constraint import Constraint
     from hearthd.text.grammars.grammar import Rules
-    from tests.server.grammar_world import World
 
 # An object in a Lark grammar, and an answer with {} for the object.
 LARK = {
@@ -115,6 +115,18 @@ def test_a_text_that_cannot_be_the_object_is_free(
 ) -> None:
     grammar = JSON_OR[name].replace("SCHEMA", json.dumps(OBJECT))
     assert accepts("lark", grammar, text, world=ALL_WORLDS[world]) is valid
+
+
+def test_a_token_can_leave_the_object() -> None:
+    library = byte_level()
+    library.add_tokens(['"=', "}{", "the end"])
+    world = World(library)
+    text = JSON_OR["text"].replace("SCHEMA", json.dumps(OBJECT))
+    assert accepts("lark", text, '{"a":1,"a"=2}', world=world)
+    sets = JSON_OR["sets"].replace("SCHEMA", json.dumps(OBJECT))
+    assert accepts("lark", sets, '{"a":1}{"a","a"}', world=world)
+    assert accepts("lark", sets, '{"a":1}{"a":1}', world=world)
+    assert not accepts("lark", sets, '{"a","a"}{"a":1,"a":1}', world=world)
 
 
 def test_an_error_shows_the_grammar_as_it_was_sent() -> None:
@@ -217,6 +229,21 @@ def test_the_keys_of_function_gemma_are_bare_words(text: str, valid: bool) -> No
     state = call_constraint("function gemma", "special", None)
     call = f"{CALLS['function gemma']}{text}<end_function_call>"
     assert follows(state, CALL_WORLDS["special"], call) is valid
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"anyOf": [{}, OBJECT]}])
+def test_any_value_of_function_gemma_has_unique_keys(schema: dict[str, Any]) -> None:
+    parameters = json.dumps({"properties": {"x": schema}})
+    tools = ToolUse(
+        format=FORMATS["function gemma"],
+        tools=(Tool(name="f", parameters=parameters),),
+        required=True,
+        parallel=False,
+    )
+    for members, valid in {"a:1,b:2": True, "a:1,a:2": False}.items():
+        state = constraint("special", tools, None)
+        call = f"{CALLS['function gemma']}{{x:[{{{members}}},{{a:1}}]}}<end_function_call>"
+        assert follows(state, CALL_WORLDS["special"], call) is valid, call
 
 
 def test_no_key_of_function_gemma_begins_that_cannot_become_another() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from hearthd.text.grammars.key_positions import NOTATIONS, JsonPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import llguidance
     from numpy.typing import NDArray
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from hearthd.text.grammars.key_positions import KeyPosition
     from hearthd.text.words import Words
 
+# What a word holds that can complete a key, or require one.
+_SIGN = re.compile(b"[,%s]" % b"".join(notation.delimiter for notation in NOTATIONS))
 _BRACKET = re.compile(rb"[{\[]")  # the first byte of a value that can have keys
 # Where a grammar allows more tokens, a key can go on in a way that no other key of the object has.
 _FEW = 100
@@ -35,6 +37,8 @@ _MAX_LOOKAHEAD = 500  # positions in which another key is looked for
 
 class KeyTokens:
     """The tokens of a vocabulary that can complete a key of a notation, or require one.
+
+    `signed` are the ids and words that hold a sign of a notation.
 
     endings  ids of words with the delimiter of keys, by the text before it
     inside   ids of words that may hold a whole key, by the key
@@ -45,21 +49,19 @@ class KeyTokens:
     """
 
     def __init__(
-        self, notation: type[KeyPosition], words: Words, *, ends: Collection[int], mark: int
+        self, notation: type[KeyPosition], signed: Sequence[tuple[int, bytes]], *, mark: int
     ) -> None:
         self.start = notation()
         self.mark = mark
-        self.words = words
         self.endings: defaultdict[bytes, list[int]] = defaultdict(list)
         self.inside: defaultdict[bytes, list[int]] = defaultdict(list)
         self.unclear: list[int] = []
         closing, leaving, commas = array("q"), array("q"), array("q")
-        for id_, word in enumerate(words):
+        for id_, word in signed:
             before, delimiter, _ = word.partition(notation.delimiter)
-            if not (delimiter or b"," in word) or id_ in ends:
-                continue
             if not delimiter:
-                commas.append(id_)
+                if b"," in word:
+                    commas.append(id_)
                 continue
             closing.append(id_)
             if notation.can_end_string(word):
@@ -86,8 +88,11 @@ class KeyVocabulary:
     ) -> None:
         self.words = words
         self._tokenizer = tokenizer
+        signed = [
+            (id_, word) for id_, word in enumerate(words) if _SIGN.search(word) and id_ not in ends
+        ]
         self.notations = tuple(
-            KeyTokens(notation, words, ends=ends, mark=mark)
+            KeyTokens(notation, signed, mark=mark)
             for mark, notation in enumerate(NOTATIONS, len(words))
         )
 
@@ -113,24 +118,26 @@ class UniqueKeys:
     ) -> None:
         self._vocabulary = vocabulary
         self._allowed = allowed
+        self._json = json
         self._values: list[_Value] = []
         if json:
             tokens = next(t for t in vocabulary.notations if isinstance(t.start, JsonPosition))
-            self._values.append(_Value(tokens, allowed, matcher.deep_copy()))
+            self._values.append(_Value(vocabulary.words, tokens, allowed, matcher.deep_copy()))
 
     def accept(self, token: int, matcher: llguidance.LLMatcher) -> None:
         """Take the next token; `matcher` is the grammar's state before it."""
         word = self._vocabulary.words[token]
-        values = [value for value in self._values if value.accept(word, [token])]
-        self._values = [*values, *self._begun(token, word, matcher)]
+        self._values = [value for value in self._values if value.accept(word, [token])]
+        if not self._json:  # the grammar of JSON has no marks
+            self._values += self._begun(word, matcher)
 
     def restrict(self, allowed: NDArray[np.bool_]) -> None:
         """Clear the ids in `allowed` that may not follow."""
         for value in self._values:
             value.restrict(allowed)
 
-    def _begun(self, token: int, word: bytes, matcher: llguidance.LLMatcher) -> Iterator[_Value]:
-        """The values that may begin in a token."""
+    def _begun(self, word: bytes, matcher: llguidance.LLMatcher) -> Iterator[_Value]:
+        """The values that may begin in a word."""
         vocabulary = self._vocabulary
         for bracket in _BRACKET.finditer(word):
             at = bracket.start()
@@ -145,8 +152,8 @@ class UniqueKeys:
             (tokens,) = marked
             inside = matcher.deep_copy()
             inside.consume_tokens([*before, tokens.mark])
-            value = _Value(tokens, self._allowed, inside)
-            if value.accept(word[at:], vocabulary.spelled(word[at:]) if at else [token]):
+            value = _Value(vocabulary.words, tokens, self._allowed, inside)
+            if value.accept(word[at:], vocabulary.spelled(word[at:])):
                 yield value
 
 
@@ -155,10 +162,12 @@ class _Value:
 
     def __init__(
         self,
+        words: Words,
         tokens: KeyTokens,
         allowed: Callable[[llguidance.LLMatcher], NDArray[np.bool_]],
         matcher: llguidance.LLMatcher,
     ) -> None:
+        self._words = words
         self._tokens = tokens
         self._allowed = allowed
         self._matcher = matcher
@@ -168,9 +177,8 @@ class _Value:
     def accept(self, text: bytes, tokens: list[int]) -> bool:
         """Take more text; return whether the value goes on."""
         position = self._position.after(text)
-        if position is None or position.complete or not _allows(self._matcher, tokens):
+        if position is None or position.complete or not self._matcher.consume_tokens(tokens):
             return False
-        self._matcher.consume_tokens(tokens)
         self._position = position
         if b"}" in text:  # the next object at this depth may have other keys
             self._extensible.clear()
@@ -191,7 +199,7 @@ class _Value:
         if not position.string:
             ids = np.concatenate([ids, tokens.commas])
         for id_ in map(int, ids[allowed[ids]]):
-            after = position.after(tokens.words[id_])
+            after = position.after(self._words[id_])
             is_new = after is not None and (not after.is_repeating or (position.at_key and not few))
             if not is_new and _allows(self._matcher, [id_]):
                 allowed[id_] = after is not None and self._is_extensible(after, id_)
@@ -235,7 +243,7 @@ class _Value:
             matcher = previous.deep_copy()
             matcher.consume_token(id_)
             for next_ in map(int, np.flatnonzero(self._allowed(matcher))):
-                next_position = position.after(self._tokens.words[next_])
+                next_position = position.after(self._words[next_])
                 if next_position is None or next_position in seen:
                     continue
                 if not next_position.is_repeating:
