@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import (
@@ -14,6 +13,7 @@ from hearthd.bundle import (
     read_manifest,
     require_signed_manifest,
 )
+from hearthd.runtime.operating_system import physical_memory
 from hearthd.server.errors import ModelNotFound, NotReloaded
 from hearthd.server.process.memory_limit import memory_limit
 from hearthd.server.services.array_service import open_array_service
@@ -46,7 +46,7 @@ def open_pool(loaded: LoadedSettings) -> ModelPool:
         pool = ModelPool(
             [_deployment(loaded, *named) for named in _named_folders(settings).items()],
             find=functools.partial(_find, loaded),
-            memory=limit.bytes if limit else _physical_memory(),
+            memory=limit.bytes if limit else physical_memory(),
             max_body_bytes=settings.max_body_bytes,
             pinned=settings.pin,
             idle_timeout=settings.idle_timeout,
@@ -187,7 +187,3 @@ def _deployment(loaded: LoadedSettings, name: str, folder: Path) -> Deployment:
     except (BundleError, BadSettings) as error:
         deployment.fail(error)
     return deployment
-
-
-def _physical_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

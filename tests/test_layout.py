@@ -89,6 +89,7 @@ ALLOWED = {
     "server.process": (
         "bundle",
         "runtime.free_memory",
+        "runtime.operating_system",
         "server.errors",
         "server.fault_isolation",
         "text.errors",
@@ -107,6 +108,7 @@ ALLOWED = {
     "server.batch": (
         "bundle",
         "runtime.interrupts",
+        "runtime.operating_system",
         "runtime.self_test",
         "server.app",
         "server.errors",

@@ -162,7 +162,7 @@ def compile_program(
     text = folder / "training.mlir"
     with progress.stage("lower to StableHLO"):
         module = module_text("training", traced.program.graphs, PARAMETER_SCOPE)
-        text.write_text(module, encoding="utf-8")
+        text.write_text(module, encoding="utf-8", newline="\n")
     with Compilation(text, folder / VMFB, find_target("host")) as compilation:
         located = locate(source, architecture, config, traced.program)
         with progress.stage("write the weights"):

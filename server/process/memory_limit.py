@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import resource
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import Admitted, NotEnoughMemory, megabytes
+from hearthd.runtime.operating_system import soft_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _PROCESS_CGROUPS = Path("/proc/self/cgroup")
 # Version 1 has no word for "no limit": it reports the largest number of whole pages.
 _UNLIMITED = 2**62
-_RESOURCES = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
+_RESOURCES = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +113,5 @@ def _limit_in(file: Path) -> Iterator[Limit]:
 
 def _resource_limits() -> Iterator[Limit]:
     for source, limit in _RESOURCES.items():
-        soft, _ = resource.getrlimit(limit)
-        if soft != resource.RLIM_INFINITY:
+        if (soft := soft_limit(limit)) is not None:
             yield Limit(bytes=soft, source=source)
