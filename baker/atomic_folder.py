@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import glob
 import os
 import shutil
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.bundle import BundleError, Corrupt, WrongFormat, read_manifest
 from hearthd.runtime.interrupts import at_interrupt
+from hearthd.runtime.operating_system import c_function, lock, open_folder, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +35,6 @@ _CANNOT_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 _REPLACED = "replaced"  # name of the old bundle in a temporary folder, without renameat2
 # renameat2(2): paths are relative to the working directory; exchange both paths.
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class BakeError(Exception):
@@ -116,7 +115,7 @@ def _naming(out: Path) -> Iterator[None]:
 def _staging(out: Path) -> Iterator[Path]:
     """A locked folder beside `out`; removes the folders that killed bakes left there."""
     prefix = _prefix(out)
-    parent = os.open(out.parent, os.O_RDONLY)
+    parent = open_folder(out.parent)
     try:
         _lock(
             parent, wait=True
@@ -126,7 +125,7 @@ def _staging(out: Path) -> Iterator[Path]:
         with _naming(out), ExitStack() as stack:
             folder = stack.enter_context(temporary_folder(prefix, out.parent))
             stack.enter_context(at_interrupt(lambda: _restore(folder, out)))
-            held = os.open(folder, os.O_RDONLY)
+            held = open_folder(folder)
             stack.callback(os.close, held)
             _lock(held, wait=False)
             context = stack.pop_all()
@@ -138,7 +137,7 @@ def _staging(out: Path) -> Iterator[Path]:
 
 def _remove_unlocked(leftover: Path, out: Path) -> None:
     try:
-        folder = os.open(leftover, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        folder = open_folder(leftover, follow=False)
     except OSError:
         return  # not a folder of a bake
     try:
@@ -159,7 +158,7 @@ def _restore(folder: Path, out: Path) -> None:
 def _lock(folder: int, *, wait: bool) -> bool:
     """Lock an open folder until it is closed; returns False if that is not possible."""
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        lock(folder, wait=wait)
     except OSError:  # BlockingIOError, or a file system without locks
         return False
     return True
@@ -172,12 +171,7 @@ def _sync(paths: Iterable[Path]) -> None:
     what maps the weights next reads them into huge pages, if the file system has them.
     """
     for path in paths:
-        opened = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-            os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(opened)
+        sync(path, cached=False)
 
 
 def _put(new: Path, out: Path) -> None:
@@ -197,7 +191,7 @@ def _put(new: Path, out: Path) -> None:
 
 def _exchange(path: Path, other: Path) -> None:
     """Exchange two paths in one step; raises OSError, with ENOSYS without renameat2(2)."""
-    renameat2 = getattr(_LIBC, "renameat2", None)
+    renameat2 = c_function("renameat2")
     if renameat2 is None:
         raise OSError(errno.ENOSYS, "renameat2", str(other))
     names = os.fsencode(path), os.fsencode(other)

@@ -7,7 +7,6 @@ bundle that was removed, replaced or damaged is baked again.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,11 +16,9 @@ from hearthd.bundle.manifest import digest
 from hearthd.bundle.read_manifest import read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 FILE = "baked-sources"
-_LOCK = ".bake-lock"
 _MAX_NAME = 100  # characters; file systems allow 255 bytes
 _SUFFIX = 8  # hex digits of the source, for a name that is taken
 
@@ -68,26 +65,6 @@ def keep(home: Path, source: Source, bundle: Path) -> None:
     words = (*source, _digest(bundle), bundle.name)
     with (home / FILE).open("a", encoding="utf-8") as file:
         file.write(f"{' '.join(map(str, words))}\n")  # one write: processes do not mix lines
-
-
-@contextlib.contextmanager
-def bake_lock(home: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Wait until no other process bakes into the folder, and keep others waiting in the block.
-
-    `wait` is called if it has to wait. On a file system without locks, it does not.
-    """
-    import fcntl  # not on Windows, where nothing is baked
-
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / _LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            wait()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass
-        yield
 
 
 def _lines(home: Path) -> list[_Line]:

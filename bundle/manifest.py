@@ -141,7 +141,7 @@ def verify_files(bundle: Path, manifest: Manifest) -> None:
 def write_manifest(bundle: Path, manifest: Manifest) -> None:
     """Write the manifest, the last file of a bundle, atomically."""
     temporary = bundle / (MANIFEST + ".part")
-    with temporary.open("w", encoding="utf-8") as file:
+    with temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.write(manifest.to_json())
         file.flush()
         os.fsync(file.fileno())

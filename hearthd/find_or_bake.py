@@ -30,21 +30,23 @@ from hearthd.bundle import (
     file_type,
     read_manifest,
 )
-from hearthd.bundle.kept_bundles import Source, bake_lock, destination, find_kept, keep
+from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep
 from hearthd.bundle.source_digest import source_digest
 from hearthd.cli import missing_baker
 from hearthd.flag_names import flag
 from hearthd.flags import UsageError
 from hearthd.runtime.interrupts import STATUS as INTERRUPTED
 from hearthd.runtime.interrupts import at_interrupt, end_process
+from hearthd.runtime.operating_system import lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 MODEL_HELP = (
     "GGUF file, Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, or name of a model that an "
     "installed package has, which is baked first; or a bundle: its folder, or its name in --home."
 )
+_LOCK = ".bake-lock"
 _CONFIG = "config.json"  # of a Hugging Face folder
 
 
@@ -240,9 +242,27 @@ def _no_template(model: str) -> NotABundle:
     )
 
 
+@contextlib.contextmanager
+def _bake_lock(home: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Wait until no other process bakes into the folder, and keep others waiting in the block.
+
+    `on_wait` is called if it has to wait. On a file system without locks, it does not.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / _LOCK).open("w") as file:
+        try:
+            lock(file.fileno())
+        except BlockingIOError:
+            on_wait()
+            lock(file.fileno(), wait=True)
+        except OSError:
+            pass
+        yield
+
+
 def _find_or_bake(weights: Weights, home: Path, bake: Mapping[str, Any]) -> Path:
     """Bake weights, unless another process did so in the meantime."""
-    with bake_lock(home, lambda: _note(f"waits for another bake into {home}")):
+    with _bake_lock(home, lambda: _note(f"waits for another bake into {home}")):
         source = _source(weights, bake)
         if kept := find_kept(home, source):
             return kept

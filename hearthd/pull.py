@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from hearthd.baker.hub.download import download, machine_memory
+from hearthd.baker.hub.download import download
 from hearthd.baker.hub.hub_errors import DoesNotFit, HubError
 from hearthd.baker.hub.reference import BadReference
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
+from hearthd.runtime.operating_system import physical_memory
 from hearthd.server.process.memory_limit import memory_limit
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
@@ -62,7 +63,7 @@ def pulled(reference: str, *, force: bool = False) -> Path:
 
     `force` downloads them in any case. Raises BadReference, HubError or OSError.
     """
-    limit, memory = memory_limit(None, None), machine_memory()
+    limit, memory = memory_limit(None, None), physical_memory()
     return download(
         reference,
         TerminalProgress(open_console(stderr=True)),

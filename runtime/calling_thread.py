@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ def behind_workers() -> Iterator[None]:
     A policy other than the usual one is kept. Without these policies (Linux), and where a sandbox
     forbids it, this does nothing.
     """
-    changed = hasattr(os, "SCHED_BATCH") and _changed(os.SCHED_OTHER, os.SCHED_BATCH)
+    if sys.platform != "linux":
+        yield
+        return
+    changed = _changed(os.SCHED_OTHER, os.SCHED_BATCH)
     try:
         yield
     finally:
@@ -32,8 +36,9 @@ def behind_workers() -> Iterator[None]:
 
 def _changed(before: int, after: int) -> bool:
     """Change the policy of this thread, if it is `before`; whether the system did so."""
-    with contextlib.suppress(OSError):
-        if os.sched_getscheduler(0) == before:
-            os.sched_setscheduler(0, after, os.sched_param(0))
-            return True
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            if os.sched_getscheduler(0) == before:
+                os.sched_setscheduler(0, after, os.sched_param(0))
+                return True
     return False

@@ -6,16 +6,21 @@ them. This module has the translation, and is the only one that reads the machin
 On x86 they are in /proc/cpuinfo. On ARM they are in two words that the kernel passes to every
 process (getauxval(3)): those hold for all cores of a big.LITTLE system, and in QEMU's user
 emulation they are those of the emulated CPU, where /proc/cpuinfo is that of the host.
+
+macOS and Windows name few features. There, these are the features of the oldest CPU that has those
+few: a Haswell if AVX2 is there, or an Apple M1.
 """
 
 from __future__ import annotations
 
 import ctypes
 import platform
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import BundleError
+from hearthd.runtime.operating_system import c_function, processor_feature, sysctl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -91,6 +96,15 @@ _TRANSLATIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 # A process may use the registers of AMX only if it has asked for them: a system call of x86-64
 # Linux, its operation, and the number of the registers (Linux' Documentation/arch/x86/xstate.rst).
 _SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA = 158, 0x1023, 18
+# The features of x86-64-v3, which every CPU with AVX2 of Intel and AMD has.
+X86_64_V3 = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+# Of Apple's M1, and the names for sysctl of what later ones have.
+_APPLE_M1 = (
+    "aes ccpp complxnum crc dotprod fp-armv8 fp16fml fullfp16 jsconv lse neon rcpc rdm sha2 sha3"
+).split()
+_APPLE_LATER = {"bf16": "hw.optional.arm.FEAT_BF16", "i8mm": "hw.optional.arm.FEAT_I8MM"}
+_APPLE_AVX2 = "hw.optional.avx2_0"
+_WINDOWS_AVX2 = 40  # PF_AVX2_INSTRUCTIONS_AVAILABLE of winnt.h
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # names of other systems
 # The targets of `bake` that run on every supported CPU, by machine.
 _BASELINE_TARGETS: Mapping[str, str] = {"x86_64": "x86_64-v3", "aarch64": "aarch64-v8"}
@@ -107,6 +121,8 @@ def cpu_features() -> frozenset[str]:
     system refuses them.
     """
     machine = this_machine()
+    if not knows_all_features():
+        return _known_features(machine)
     if machine == "aarch64":
         return llvm_names(hwcap_flags(_getauxval(_AT_HWCAP), _getauxval(_AT_HWCAP2)), machine)
     flags = cpuinfo_flags(CPUINFO.read_text(encoding="utf-8"))
@@ -115,10 +131,38 @@ def cpu_features() -> frozenset[str]:
     return llvm_names(flags, machine)
 
 
+def knows_all_features() -> bool:
+    """Whether `cpu_features` has all features of this machine, as on Linux."""
+    return sys.platform == "linux"
+
+
+def _known_features(machine: str) -> frozenset[str]:
+    """What macOS or Windows says of the CPU; empty if it has no features that Hearth needs."""
+    if machine == "x86_64" and (sysctl(_APPLE_AVX2) or processor_feature(_WINDOWS_AVX2)):
+        return frozenset(X86_64_V3)
+    if machine == "aarch64" and sys.platform == "darwin":
+        return frozenset((*_APPLE_M1, *(name for name, key in _APPLE_LATER.items() if sysctl(key))))
+    return frozenset()
+
+
+def reserved_register() -> str | None:
+    """LLVM's feature that keeps code from a register that this system changes at any time.
+
+    macOS reserves x18 on Apple chips. Code for Linux on ARM uses it.
+    """
+    return "reserve-x18" if sys.platform == "darwin" and this_machine() == "aarch64" else None
+
+
+def keeps_reserved_register(target: Target) -> bool:
+    """Whether code for the target keeps from a register that this system reserves."""
+    reserved = reserved_register()
+    return reserved is None or reserved in target.cpu.split("+")
+
+
 def _request_tiles() -> bool:
     """Ask the kernel for the tile registers of AMX, for this process; False if it refuses."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    return bool(libc.syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA) == 0)
+    syscall = c_function("syscall")
+    return bool(syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA) == 0)
 
 
 def this_machine() -> str:
@@ -190,6 +234,11 @@ def _refusal(target: Target, machine: str, features: frozenset[str]) -> str:
             f"{', '.join(missing)}; bake it with `--target {baseline}`, or on this machine "
             "with `--target host`"
         )
+    if not keeps_reserved_register(target):
+        return (
+            f"the bundle was baked for target {target.name}, whose code may use a register that "
+            "this system reserves; bake it on this machine with `--target host`"
+        )
     return ""
 
 
@@ -199,6 +248,6 @@ def _machine(target: Target) -> str:
 
 def _getauxval(key: int) -> int:
     """A word that the kernel passed to this process; 0 if there is none with that key."""
-    function = ctypes.CDLL(None).getauxval
+    function = c_function("getauxval")
     function.argtypes, function.restype = (ctypes.c_ulong,), ctypes.c_ulong
     return int(function(key))

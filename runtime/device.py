@@ -10,9 +10,7 @@ later, such as rows of the embedding table, are mapped again one by one.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import mmap
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +26,11 @@ from hearthd.runtime.mapped_pages import (
     prefer_huge_pages,
     release_pages,
 )
+from hearthd.runtime.operating_system import new_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from mmap import mmap
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -79,7 +79,7 @@ class Device:
         self._device = start_threads(threads)
         self._file = program
         self._settled = not lays_out
-        self._reserved: list[mmap.mmap] = []  # IREE's buffers do not hold references to them
+        self._reserved: list[mmap] = []  # IREE's buffers do not hold references to them
         try:
             self._program, self._weights = _load(bundle, program, self._device, mapped=mapped)
         except (RuntimeError, ValueError, OSError) as error:
@@ -145,10 +145,7 @@ class Device:
         Calls that read a little of each array then find it without a walk through page tables.
         """
         ends = list(accumulate(-(-_bytes(*type_) // ALIGNMENT) * ALIGNMENT for type_ in types))
-        pages = self._pages(ends[-1])
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # a kernel without huge pages
-                pages.madvise(mmap.MADV_HUGEPAGE)
+        pages = self._pages(ends[-1], huge=True)
         view = memoryview(pages)
         starts = (0, *ends[:-1])
         return tuple(
@@ -156,13 +153,13 @@ class Device:
             for start, type_ in zip(starts, types, strict=True)
         )
 
-    def _pages(self, size: int) -> mmap.mmap:
-        pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    def _pages(self, size: int, *, huge: bool = False) -> mmap:
+        pages = new_pages(size, huge=huge)
         self._reserved.append(pages)
         return pages
 
     def _view(
-        self, memory: mmap.mmap | memoryview, shape: tuple[int, ...], dtype: str
+        self, memory: mmap | memoryview, shape: tuple[int, ...], dtype: str
     ) -> rt.HalBufferView:
         buffer = self._device.allocator.import_host_allocation(
             memory, memory_type=rt.MemoryType.DEVICE_LOCAL, allowed_usage=rt.BufferUsage.DEFAULT

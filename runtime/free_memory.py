@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from hearthd.runtime.operating_system import c_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ def bound_free_memory() -> None:
     freed; and blocks of up to 32 MiB leave holes in a heap: a server of two small models grew for
     hours. Without glibc this does nothing.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = c_function("mallopt")
     if mallopt is not None:
         for parameter, value in (_HEAPS, _OWN_PAGES, _FREE_END):
             mallopt(parameter, value)
@@ -41,7 +42,7 @@ def free_memory() -> None:
 
     Reading Gemma's tokenizer.json leaves 190 MB of them. Without glibc this does nothing.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = c_function("malloc_trim")
     if trim is not None:
         trim(0)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import select
 import signal
-import termios
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+from hearthd.runtime import operating_system
 
 if TYPE_CHECKING:
     import subprocess
@@ -63,9 +63,7 @@ def end_process(process: subprocess.Popen[bytes], number: int) -> None:
     """Send a signal to a child process, for an action, and wait until it has ended."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(process.pid, number)
-            # Not Popen.wait: the main thread may have its lock.
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            operating_system.end_child(process, number)
 
 
 def end_on_signals(program: str) -> None:
@@ -76,10 +74,9 @@ def end_on_signals(program: str) -> None:
     """
     global _wake
     if _wake < 0:
-        reading, _wake = os.pipe()
-        os.set_blocking(_wake, False)
-        terminal = termios.tcgetattr(0) if os.isatty(0) else None
-        threading.Thread(target=_watch, args=(reading, program, terminal), daemon=True).start()
+        reading, _wake = operating_system.wake_pipe()
+        restore = operating_system.terminal_modes()
+        threading.Thread(target=_watch, args=(reading, program, restore), daemon=True).start()
         # The handlers of atexit run in reverse order. After the last one no signal is handled.
         atexit.register(_ignore)
     for number in _SIGNALS:
@@ -101,15 +98,15 @@ def _stop(number: int, _: FrameType | None) -> NoReturn:
     os._exit(STATUS)
 
 
-def _watch(reading: int, program: str, terminal: list[Any] | None) -> None:
+def _watch(reading: int, program: str, restore: Callable[[], None]) -> None:
     while True:
         number = os.read(reading, 1)[0]
         if signal.getsignal(number) is _stop:
-            select.select([reading], [], [], _STOPS)  # until the handler writes, too
-            _end(program, terminal)
+            operating_system.wait_readable(reading, _STOPS)  # until the handler writes, too
+            _end(program, restore)
 
 
-def _end(program: str, terminal: list[Any] | None) -> NoReturn:
+def _end(program: str, restore: Callable[[], None]) -> NoReturn:
     stderr = os.dup(2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # other threads may fail now
     texts = ["interrupted"]
@@ -119,7 +116,5 @@ def _end(program: str, terminal: list[Any] | None) -> NoReturn:
     shown = "\r\033[K\033[?25h" if os.isatty(stderr) else ""  # a bar may have hidden the cursor
     with contextlib.suppress(OSError):
         os.write(stderr, f"{shown}{program}: {'; '.join(filter(None, texts))}\n".encode())
-    if terminal is not None:  # which may be reading a line
-        with contextlib.suppress(termios.error):
-            termios.tcsetattr(0, termios.TCSANOW, terminal)
+    restore()  # the terminal may be reading a line
     os._exit(STATUS)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import mmap
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hearthd.runtime.operating_system import (
+    advise_pages,
+    drop_cached,
+    protect_pages,
+    replace_by_memory,
+)
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-_MAP_FIXED = 0x10  # of mmap(2), on every architecture of Linux that Hearth has targets for
-_FAILED = ctypes.c_void_p(-1).value
 
 
 class MappedFile(NamedTuple):
@@ -36,7 +38,7 @@ class MappedFile(NamedTuple):
 
 def release_pages(mapped: MappedFile) -> None:
     """Release the pages of a read-only mapping. A page that is read later is mapped again."""
-    _advise(mapped, "MADV_DONTNEED")
+    advise_pages(mapped.address, mapped.size, "MADV_DONTNEED")
 
 
 def prefer_huge_pages(mapped: MappedFile) -> None:
@@ -46,20 +48,17 @@ def prefer_huge_pages(mapped: MappedFile) -> None:
     where the file system has them (XFS, and ext4 since Linux 6.16); pages that are in the cache
     stay as they are.
     """
-    _advise(mapped, "MADV_HUGEPAGE")
+    advise_pages(mapped.address, mapped.size, "MADV_HUGEPAGE")
 
 
 def move_to_memory(mapped: MappedFile) -> None:
-    """Replace a read-only mapping by a copy.
+    """Replace a read-only mapping by a copy; on Windows, which cannot do this, it stays.
 
     The copy has huge pages if Linux has them, and the system may drop the cached pages of the
     file. Nothing may read the mapping meanwhile. Raises OSError; the mapping is then unusable.
     """
-    libc = _libc()
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
-    access = mmap.PROT_READ | mmap.PROT_WRITE
-    if libc.mmap(mapped.address, mapped.size, access, flags, -1, 0) == _FAILED:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    if not replace_by_memory(mapped.address, mapped.size):
+        return
     prefer_huge_pages(mapped)
     memory = memoryview((ctypes.c_char * mapped.size).from_address(mapped.address)).cast("B")
     with mapped.path.open("rb", buffering=0) as source:
@@ -67,20 +66,5 @@ def move_to_memory(mapped: MappedFile) -> None:
             memory = memory[count:]
         if memory:
             raise OSError(errno.EIO, f"{mapped.path} became shorter while it was loaded")
-        os.posix_fadvise(source.fileno(), 0, mapped.size, os.POSIX_FADV_DONTNEED)
-    libc.mprotect(mapped.address, mapped.size, mmap.PROT_READ)
-
-
-def _advise(mapped: MappedFile, advice: str) -> None:
-    """Give Linux advice on the pages of a mapping, if it has this one."""
-    if hasattr(mmap, advice):
-        _libc().madvise(mapped.address, mapped.size, getattr(mmap, advice))
-
-
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    libc.mmap.argtypes = (pointer, size, number, number, number, ctypes.c_long)
-    libc.mmap.restype = pointer
-    libc.madvise.argtypes = libc.mprotect.argtypes = (pointer, size, number)
-    return libc
+        drop_cached(source.fileno(), mapped.size)
+    protect_pages(mapped.address, mapped.size)

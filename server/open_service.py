@@ -13,8 +13,9 @@ from hearthd.bundle import (
     read_manifest,
     require_signed_manifest,
 )
+from hearthd.runtime.operating_system import physical_memory
 from hearthd.server.errors import ModelNotFound, NotReloaded
-from hearthd.server.process.memory_limit import memory_limit, physical_memory
+from hearthd.server.process.memory_limit import memory_limit
 from hearthd.server.services.array_service import open_array_service
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.encoder_service import open_encoder_service

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
+import importlib.util
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -24,6 +23,8 @@ from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.bundle import PARAMETERS, LanguageManifest, bundle_home, read_manifest_of
 from hearthd.models.program import model_weights
+from hearthd.runtime import operating_system
+from hearthd.runtime.cpu_features import this_machine
 from tests.quick import Guard, is_quick
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def weights_in(bundle: Path) -> dict[str, NDArray[np.float32]]:
     )
 
 
-OTHER_TARGET = {"x86_64": "aarch64", "aarch64": "x86_64-v3"}[platform.machine()]
+OTHER_TARGET = {"x86_64": "aarch64", "aarch64": "x86_64-v3"}[this_machine()]
 # What is baked once a session, beside the quick tests: each with its options of `bake`.
 SHARED = {
     "int8-g32": ("gemma3", "--precision", "int8-g32", "--context", "2048", "--slots", "8"),
@@ -155,7 +156,7 @@ class Bundles:
         out = self._folder / name
         command = (*_BAKE, *SHARED[name], "--out", str(out))
         with (self._folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            operating_system.lock(lock.fileno(), wait=True)
             if out.exists() or self._closed:
                 return out
             self._running = subprocess.Popen(
@@ -208,6 +209,16 @@ def _same_signal_handlers() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Ignore modules of tests that import what this system lacks, such as fcntl on Windows."""
+    if collection_path.suffix != ".py" or sys.platform == "linux":
+        return None
+    missing = [name for name in _OF_ONE_SYSTEM if importlib.util.find_spec(name) is None]
+    lines = collection_path.read_text(encoding="utf-8").splitlines()
+    return True if any(f"import {name}" in lines for name in missing) else None
+
+
+_OF_ONE_SYSTEM = ("fcntl", "pty", "resource", "termios")
 _guard = Guard()
 
 

@@ -36,7 +36,14 @@ ALLOWED = {
     "baker": ("bundle", *COMMAND_LINE, "models", "runtime", "text"),
     "benchmarks": ("bundle", "models", "baker", "runtime", "sampling", "server", "text"),
     "examples": ("bundle", "models", "baker", "runtime"),
-    "hearthd": ("baker", "bundle", "server", "text", "runtime.interrupts"),
+    "hearthd": (
+        "baker",
+        "bundle",
+        "server",
+        "text",
+        "runtime.interrupts",
+        "runtime.operating_system",
+    ),
     "server": ("bundle", *COMMAND_LINE, "hearthd.bake_flags", "runtime", "sampling", "text"),
     # The path of a request: api -> services -> completions -> engine -> sampling and runtime.
     "server.engine": (
@@ -91,6 +98,7 @@ ALLOWED = {
     "server.process": (
         "bundle",
         "runtime.free_memory",
+        "runtime.operating_system",
         "server.errors",
         "server.fault_isolation",
         "text.errors",
@@ -110,6 +118,7 @@ ALLOWED = {
     "server.batch": (
         "bundle",
         "runtime.interrupts",
+        "runtime.operating_system",
         "runtime.self_test",
         "server.app",
         "server.errors",

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from hearthd.bundle import Target
 
 _PACKAGE = "iree-base-compiler"
+# The variables that name the folder for temporary files: that of Linux and macOS, of Windows.
+_TEMPORARY = ("TMPDIR", "TMP", "TEMP")
 _FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
@@ -102,7 +104,7 @@ class Compilation:
                     [*command, "-o", str(output)],
                     stderr=self._diagnostics,
                     # Temporary files of a killed compiler are removed with the output's folder.
-                    env={**os.environ, "TMPDIR": str(output.parent)},
+                    env={**os.environ, **dict.fromkeys(_TEMPORARY, str(output.parent))},
                 )
             )
             self._running = stack.pop_all()

@@ -7,6 +7,7 @@ needs no toolchain.
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -72,7 +73,7 @@ def build(
         for name, text in chains.items():
             # A relative path: an object has the path of its source.
             sources_of[name] = (Path(f"{name}.c"), {})
-            (folder / f"{name}.c").write_text(text, encoding="utf-8")
+            (folder / f"{name}.c").write_text(text, encoding="utf-8", newline="\n")
         for name, (source, defined) in sources_of.items():
             defines = [f"-D{macro}={value}" for macro, value in defined.items()]
             options = [f"-mcpu={_cpu(target)}", *FLAGS, f"-I{sources}", *defines]
@@ -89,8 +90,9 @@ def build(
 
 
 def _zig() -> str:
-    """The path of zig; raises ModuleNotFoundError."""
-    return str(files(PACKAGE) / "zig")
+    """The path of zig, or of zig.exe; raises ModuleNotFoundError."""
+    path = str(files(PACKAGE) / "zig")
+    return shutil.which(path) or path
 
 
 def _cpu(target: Target) -> str:

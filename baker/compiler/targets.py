@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-import platform
+import dataclasses
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import Target
-from hearthd.runtime.cpu_features import cpu_features
+from hearthd.runtime.cpu_features import (
+    X86_64_V3,
+    cpu_features,
+    keeps_reserved_register,
+    knows_all_features,
+    reserved_register,
+    this_machine,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hearthd.bundle import Manifest, ProgramFile
 
-_X86_V3 = ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
-_X86_V4 = (*_X86_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_X86_V4 = (*X86_64_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
 _CROSS_TARGETS: Mapping[str, Target] = {
     target.name: target
     for target in (
-        Target(name="x86_64-v3", triple="x86_64-linux-gnu", cpu="x86-64-v3", features=_X86_V3),
+        Target(name="x86_64-v3", triple="x86_64-linux-gnu", cpu="x86-64-v3", features=X86_64_V3),
         Target(name="x86_64-v4", triple="x86_64-linux-gnu", cpu="x86-64-v4", features=_X86_V4),
         # N100, Core Ultra and other CPUs with integer dot products but no AVX-512.
         Target(
             name="x86_64-avxvnni",
             triple="x86_64-linux-gnu",
             cpu="x86-64-v3+avxvnni",
-            features=(*_X86_V3, "avxvnni"),
+            features=(*X86_64_V3, "avxvnni"),
         ),
         # Cascade Lake, Ice Lake, Zen 4 and newer.
         Target(
@@ -99,24 +105,43 @@ def find_targets(name: str) -> tuple[Target, ...]:
 
 
 def find_target(name: str) -> Target:
-    """The target with this name; `host` is this machine with all its features."""
+    """The target with this name; `host` is this machine with all its features.
+
+    The code of a program is loaded by IREE, not by the system: on macOS and Windows, too, it is
+    compiled for Linux. There `host` is the fastest of the other targets that this machine can run,
+    without a register that the system reserves.
+    """
     if name == "host":
-        machine = platform.machine()
-        if machine not in _ELF_MACHINES:
-            raise TargetError(
-                f"this machine is {machine}; supported machines are {', '.join(_ELF_MACHINES)}"
-            )
-        features = tuple(sorted(cpu_features()))
-        return Target(name="host", triple=f"{machine}-linux-gnu", cpu="host", features=features)
+        return _host()
     if name not in _CROSS_TARGETS:
         known = ", ".join((*TARGET_NAMES, *TARGET_GROUPS))
         raise TargetError(f"unknown target {name!r}, expected one of {known}")
     return _CROSS_TARGETS[name]
 
 
+def _host() -> Target:
+    machine, features = this_machine(), cpu_features()
+    if machine not in _ELF_MACHINES:
+        raise TargetError(
+            f"this machine is {machine}; supported machines are {', '.join(_ELF_MACHINES)}"
+        )
+    if knows_all_features():
+        triple = f"{machine}-linux-gnu"
+        return Target(name="host", triple=triple, cpu="host", features=tuple(sorted(features)))
+    fitting = [target for target in find_targets("all") if _has_features(target)]
+    if not fitting:
+        raise TargetError(f"this {machine} CPU can run none of {', '.join(TARGET_GROUPS['all'])}")
+    cpu = "+".join(filter(None, (fitting[-1].cpu, reserved_register())))
+    return dataclasses.replace(fitting[-1], name="host", cpu=cpu)
+
+
 def runs_here(target: Target) -> bool:
     """Whether this machine can run a program for the target."""
-    return target.triple.startswith(platform.machine()) and cpu_features() >= set(target.features)
+    return _has_features(target) and keeps_reserved_register(target)
+
+
+def _has_features(target: Target) -> bool:
+    return target.triple.startswith(this_machine()) and cpu_features() >= set(target.features)
 
 
 def runnable(manifest: Manifest) -> tuple[ProgramFile, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from hearthd.baker.hub.file_choice import RepositoryFile, choose
@@ -10,6 +9,7 @@ from hearthd.baker.hub.hub_errors import DoesNotFit, Unreachable, offline
 from hearthd.baker.hub.reference import parse_reference
 from hearthd.baker.hub.repository import Repository, cached_snapshot
 from hearthd.bundle import megabytes
+from hearthd.runtime.operating_system import physical_memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def download(
 
         name = files[0].path if len(files) == 1 else f"{len(files)} files"
         progress.note(f"{named}: {name}, {megabytes(sum(file.bytes for file in files))} MB")
-        limit = machine_memory() if max_memory is None else max_memory
+        limit = physical_memory() if max_memory is None else max_memory
         check = FitCheck(repository=repository, reference=named, limit=limit, progress=progress)
         try:
             check.require(files)
@@ -53,11 +53,6 @@ def download(
     paths = [repository.fetch(file, progress) for file in files]
     repository.record_revision()
     return paths[0] if len(files) == 1 else repository.snapshot
-
-
-def machine_memory() -> int:
-    """The bytes of memory that this machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _cached(reference: Reference, error: Unreachable, progress: Progress) -> Path:

@@ -117,7 +117,7 @@ def bake_arrays(model: ArraysToBake, destination: Destination, progress: Progres
         folder = workspace.folder
         with compile_in_background(workspace, program.graphs) as compiled:
             for name, text in model.texts.items():
-                (folder / name).write_text(text, encoding="utf-8")
+                (folder / name).write_text(text, encoding="utf-8", newline="\n")
             write_weights(workspace, model.source, model.weights())
         with progress.stage("compute golden values with NumPy"), threadpool_limits(1):
             examples = _examples(model, folder / PARAMETERS)

@@ -172,10 +172,12 @@ def _write_manifest(inputs: _BakeInputs, manifest: LanguageManifest) -> Language
 
 def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
     tokenizer = inputs.plan.model.tokenizer
-    (inputs.workspace.folder / layout.TOKENIZER).write_text(tokenizer.text, encoding="utf-8")
+    (inputs.workspace.folder / layout.TOKENIZER).write_text(
+        tokenizer.text, encoding="utf-8", newline="\n"
+    )
     if tokenizer.template is not None:
         path = inputs.workspace.folder / layout.CHAT_TEMPLATE
-        path.write_text(tokenizer.template, encoding="utf-8")
+        path.write_text(tokenizer.template, encoding="utf-8", newline="\n")
     return tokenizer.tokenizer
 
 

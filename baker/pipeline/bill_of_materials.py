@@ -49,7 +49,7 @@ def write_manifest_and_bill(folder: Path, manifest: M, license_name: str | None)
     """
     files = tuple(record for record in manifest.files if record.name != BILL)
     bill = _bill(replace(manifest, files=files), license_name)
-    (folder / BILL).write_text(_text(bill), encoding="utf-8")
+    (folder / BILL).write_text(_text(bill), encoding="utf-8", newline="\n")
     complete = replace(manifest, files=(*files, record_file(folder / BILL)))
     write_manifest(folder, complete)
     known_bundles.remember(complete)

@@ -7,7 +7,6 @@ that was ended goes on from its checkpoint, with the same bits as without the in
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import hashlib
 import math
 import os
@@ -35,6 +34,7 @@ from hearthd.bundle.lora.adapter_settings import AdapterSettings
 from hearthd.models.dsl.optimizers import Adam, WarmupCosine
 from hearthd.models.lora.training import Lora
 from hearthd.runtime.free_memory import free_memory
+from hearthd.runtime.operating_system import lock, open_folder
 from hearthd.text.templates.chat_template import ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
 
@@ -247,10 +247,10 @@ def _traced(run: _Run, *, recompute: bool = False) -> TrainingProgram:
 def _locked(out: Path) -> Iterator[Path]:
     """A folder for the program in `out`, which no other run uses; raises TuneError."""
     out.mkdir(parents=True, exist_ok=True)
-    held = os.open(out, os.O_RDONLY)
+    held = open_folder(out)
     try:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(held)
         except BlockingIOError as error:
             raise TuneError(f"--out: another run writes to {out}") from error
         for leftover in out.glob(".hearth.*"):  # of a run that was killed

@@ -36,6 +36,7 @@ _FACTORS = ("lora_A", "lora_B")
 _BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 _LENGTH_BYTES = 8  # of the length in front of the header
 _MAX_CONFIG = 1 << 20
+_DO_NOT_WAIT = getattr(os, "O_NONBLOCK", 0)  # for a pipe; Windows has none among files
 # Bytes of a header for each tensor, and of metadata.
 _HEADER_BYTES = 1 << 10
 
@@ -192,7 +193,7 @@ def _floats(raw: memoryview, stored: str) -> Matrix:
 def _read(path: Path, limit: int) -> bytes:
     """The bytes of a file, at most `limit`; raises BadAdapter, also for a pipe or a device."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | _DO_NOT_WAIT), "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise BadAdapter(f"{path} is not a file")

@@ -11,7 +11,6 @@ from the two files.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hearthd.bundle.parsing import strict_json, text_files
+from hearthd.runtime.operating_system import lock, open_to_append
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,10 +93,10 @@ class Answers:
 
     def __init__(self, path: Path, requests: Requests) -> None:
         self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._file = open_to_append(path)
         try:
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(self._file)
             except BlockingIOError:
                 raise BadBatch(f"{path}: another batch writes to this file") from None
             self.answered = self._read(requests)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hearthd.runtime.operating_system import open_distrusted, sync
 from hearthd.server.fault_isolation import contained
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _read(path: Path, limit: int) -> bytes:
 
     Raises OSError, also for a link, which the store never creates.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+    with os.fdopen(open_distrusted(path), "rb") as file:
         status = os.fstat(file.fileno())
         readable = stat.S_ISREG(status.st_mode) and status.st_size <= limit
         return file.read(status.st_size) if readable else b""
@@ -154,11 +155,7 @@ def _write(path: Path, header: bytes, rows: Rows) -> None:
     except OSError:
         part.unlink(missing_ok=True)  # it would keep a full disk full
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(path.parent)
 
 
 def _encode(rows: Rows, bundle: bytes, key: bytes) -> bytes:

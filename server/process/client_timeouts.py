@@ -8,19 +8,16 @@ An idle connection costs an open file and a few KB. Between two requests, uvicor
 - to read more of a response.
 
 The kernel keeps megabytes of a response that its client does not read, more than a whole answer. So
-a client counts as reading while its kernel acknowledges bytes (`tcpi_bytes_acked`).
+a client counts as reading while its kernel acknowledges bytes (`tcpi_bytes_acked`). macOS and
+Windows do not say; there, it counts as reading while the bytes that the kernel has not yet taken
+become more or fewer, and what the kernel has taken counts as read.
 
 The time that the server takes to compute a response is not limited here.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import socket
-import struct
-import sys
-import termios
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -28,6 +25,7 @@ from typing_extensions import override
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from hearthd.runtime.operating_system import sent_bytes
 from hearthd.server.process.request_target import use_origin_form
 
 if TYPE_CHECKING:
@@ -37,24 +35,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MIN_BYTES_PER_SECOND = 1000  # of a request body
-# In Linux's struct tcp_info: where tcpi_bytes_acked is, and enough bytes to read it.
-_BYTES_ACKED, _TCP_INFO_BYTES = 120, 128
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
-def _sent(connection: TransportSocket | None) -> tuple[int, int]:
-    """Bytes that the other end has acknowledged, and bytes that it has not; 0 where unknown."""
+def _sent(connection: TransportSocket | None) -> tuple[int, int] | None:
+    """Bytes that the other end has acknowledged, and bytes that it has not; None where unknown."""
     if connection is None or connection.fileno() < 0:  # closed meanwhile
         return 0, 0
     try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-        waiting = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+        return sent_bytes(connection)
     except OSError:  # not TCP
         return 0, 0
-    if len(info) < _BYTES_ACKED + 8:
-        return 0, 0
-    acknowledged: int = struct.unpack_from("=Q", info, _BYTES_ACKED)[0]
-    return acknowledged, int.from_bytes(waiting, sys.byteorder)
 
 
 class TimedConnection(H11Protocol):
@@ -167,10 +158,11 @@ class TimedConnection(H11Protocol):
         self._received = 0
 
     def _slow_reader(self, now: float, timeout: float) -> str:
-        waiting = self._unsent() > 0 or (self.transport is not None and self.transport.is_closing())
+        unsent = self._unsent()
+        waiting = unsent > 0 or (self.transport is not None and self.transport.is_closing())
         if self.is_idle and not waiting:
             return ""  # thousands of connections can be idle, and _sent takes two system calls
-        acknowledged, unacknowledged = _sent(self.tcp.get_extra_info("socket"))
+        acknowledged, unacknowledged = _sent(self.tcp.get_extra_info("socket")) or (-unsent, 0)
         if not (unacknowledged or waiting):
             self._progress_at = now
             return ""

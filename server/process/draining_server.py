@@ -3,8 +3,8 @@
 Uvicorn on a signal closes the port at once, and sse-starlette then cuts every stream. Here the
 first signal starts to drain: new requests get status 503, and uvicorn shuts down when the last
 accepted request is answered. After a timeout, running requests are cancelled and clients that do
-not read are disconnected. A second signal exits at once. SIGHUP reloads the bundles: see
-services/model_pool.py.
+not read are disconnected. A second signal exits at once. SIGHUP, which Windows does not have,
+reloads the bundles: see services/model_pool.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import signal
 import threading
 import time
@@ -22,6 +21,7 @@ import uvicorn
 from typing_extensions import override
 
 from hearthd.runtime.free_memory import free_memory
+from hearthd.runtime.operating_system import HANGUP, has_terminal
 from hearthd.server.fault_isolation import BackgroundTasks, contained
 from hearthd.server.process.client_timeouts import TimedConnection
 from hearthd.server.process.listening import max_connections
@@ -44,15 +44,6 @@ _BACKLOG = 2048  # connections that may wait to be accepted
 # Uvicorn accepts this many connections per round of the event loop. A connection too many is
 # closed four rounds later.
 _ACCEPTED_AT_ONCE = 4
-
-
-def _has_terminal() -> bool:
-    """Whether the process still has the terminal that it was started from."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
 
 
 class Drainable(Protocol):
@@ -108,6 +99,7 @@ class DrainingServer(uvicorn.Server):
         self._tls = tls
         self._max_connections = max_connections()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._had_terminal = False  # when it started, unless SIGHUP is ignored
         self._reloads = BackgroundTasks()
         self._checked: list[asyncio.Protocol] = []  # the connections of this second
         self._trimmed_after = 0  # requests
@@ -134,11 +126,10 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
         for bound in sockets or ():
             bound.listen(_BACKLOG)
-        if threading.current_thread() is threading.main_thread():  # only it can handle signals
-            self._had_terminal = (
-                signal.getsignal(signal.SIGHUP) != signal.SIG_IGN and _has_terminal()
-            )
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
+        # Only the main thread can handle signals.
+        if HANGUP is not None and threading.current_thread() is threading.main_thread():
+            self._had_terminal = signal.getsignal(HANGUP) != signal.SIG_IGN and has_terminal()
+            asyncio.get_running_loop().add_signal_handler(HANGUP, self._on_sighup)
 
     def _new_connection(self, **options: Any) -> asyncio.BaseProtocol:
         """The protocol of a connection, with the options that uvicorn gives it."""
@@ -149,8 +140,8 @@ class DrainingServer(uvicorn.Server):
 
     def _on_sighup(self) -> None:
         """SIGHUP: reload the bundles, or exit if the terminal was closed."""
-        if self._had_terminal and not _has_terminal():
-            self.handle_exit(signal.SIGHUP, None)
+        if self._had_terminal and not has_terminal():
+            self.handle_exit(signal.SIGTERM, None)
         else:
             self._reloads.start("reload", self._pool.reload_all())
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
 import socket
 import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from hearthd.runtime.operating_system import raise_open_files, reuse_address
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def bind(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, socket_type, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reuse_address(bound)
         bound.bind(address)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -83,11 +83,5 @@ def url(bound: socket.socket, tls: Tls | None = None) -> str:
 
 def max_connections() -> int:
     """Raise the limit on open files as far as allowed; return how many may be connections."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    target = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < target:
-        with contextlib.suppress(OSError, ValueError):  # a sandbox may not allow it
-            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
-            soft = target
-    files = _MAX_FILES if soft == resource.RLIM_INFINITY else soft
+    files = raise_open_files(_MAX_FILES)
     return max(files // 2, files - _OTHER_FILES)

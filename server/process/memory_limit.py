@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import resource
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +28,7 @@ from hearthd.bundle import (
     longest_context,
     megabytes,
 )
+from hearthd.runtime.operating_system import physical_memory, soft_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +43,7 @@ _PROCESS_CGROUPS = Path("/proc/self/cgroup")
 _UNLIMITED = 2**62
 # Of the machine's memory, where no limit is set: the system and other programs need the rest.
 _MACHINE_SHARE = 0.75
-_RESOURCES = {"ulimit -v": resource.RLIMIT_AS, "ulimit -d": resource.RLIMIT_DATA}
+_RESOURCES = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,11 +148,6 @@ def _context_text(manifest: LanguageManifest, context: int, *, given: bool) -> s
     return f"{context:,} tokens per slot, {reason}"
 
 
-def physical_memory() -> int:
-    """The memory of this machine, in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def memory_limit(max_memory: int | None, baked: int | None, reserved: int = 0) -> Limit | None:
     """The lowest limit of this process, or None.
 
@@ -196,6 +190,5 @@ def _limit_in(file: Path) -> Iterator[Limit]:
 
 def _resource_limits() -> Iterator[Limit]:
     for source, limit in _RESOURCES.items():
-        soft, _ = resource.getrlimit(limit)
-        if soft != resource.RLIM_INFINITY:
+        if (soft := soft_limit(limit)) is not None:
             yield Limit(bytes=soft, source=source, counts_reserved=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from hearthd.runtime.cpu_features import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+_ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads what only Linux has")
 # The lines "Features" of an ARM machine's /proc/cpuinfo.
 PI_4 = "fp asimd evtstrm crc32 cpuid"
 PI_5 = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
@@ -194,10 +196,12 @@ def test_unknown_machines_and_empty_files_have_no_features() -> None:
     assert llvm_names({"fma"}, "riscv64") == frozenset()
 
 
+@_ON_LINUX
 def test_this_machine_has_features() -> None:
     assert cpu_features() & {"sse2", "neon"}
 
 
+@_ON_LINUX
 @pytest.mark.parametrize("status", [0, -1])
 def test_tiles_need_the_permission_of_the_system(
     status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -30,6 +30,12 @@ _ROWS = 64
 _DESCRIPTION = 128  # bytes; more than any description of a model
 
 
+def _cpu_count() -> int:
+    """The CPUs that this process may use; all of the machine where Python does not know."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
 class LlamaError(Exception):
     """llama.cpp is not installed, cannot load a model, or cannot run it."""
 
@@ -85,7 +91,7 @@ class LlamaCpp:
         self._api.llama_log_set(self._callback, ctypes.c_void_p(0))
         self._api.llama_backend_init()
         self._model = self._load(model, profile)
-        self._context = self._open(model, threads or len(os.sched_getaffinity(0)), profile)
+        self._context = self._open(model, threads or _cpu_count(), profile)
         self._memory = self._api.llama_get_memory(self._context)
         self._vocabulary = self._api.llama_model_get_vocab(self._model)
 

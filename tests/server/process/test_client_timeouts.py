@@ -162,12 +162,33 @@ def test_a_client_that_reads_slowly_keeps_its_slot(security: Tls | None) -> None
         assert any(slot["is_processing"] for slot in client.get("/slots").json())
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_system_that_does_not_say_what_was_read(
+    monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    """macOS and Windows: a client reads as long as the bytes that are not yet sent change."""
+    monkeypatch.setattr(client_timeouts, "sent_bytes", lambda _: None)
+    service = fakes.fake_service(LIBRARY, context=3000, slots=2)
+    fields = {"prompt": "x", "max_tokens": 2000, "logprobs": 20, "stream": True}
+    with (
+        fakes.running(service, client_timeout=CLIENT_TIMEOUT, send_buffer=4096) as client,
+        connect(client, receive_buffer=4096) as slow,
+    ):
+        slow.sendall(request(json.dumps(fields).encode()))
+        began = time.monotonic()
+        while time.monotonic() - began < 4 * CLIENT_TIMEOUT + SOON:
+            if reads:
+                assert slow.recv(1024)
+            time.sleep(CLIENT_TIMEOUT / 10)
+        assert _established(slow) == reads
+
+
 def test_idle_connections_cost_no_system_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of them would delay every request, once a second."""
     asked: list[TransportSocket | None] = []
     sent = client_timeouts._sent
 
-    def count(connection: TransportSocket | None) -> tuple[int, int]:
+    def count(connection: TransportSocket | None) -> tuple[int, int] | None:
         asked.append(connection)
         return sent(connection)
 

@@ -213,7 +213,7 @@ def test_a_limit_that_counts_reserved_pages_takes_slots(
 ) -> None:
     opened = long_context(manifest)
     limit = opened.memory.needed(2)
-    monkeypatch.setattr(memory, "_RESOURCES", {"ulimit -v": resource.RLIMIT_AS})
+    monkeypatch.setattr(memory, "_RESOURCES", {"ulimit -v": "RLIMIT_AS"})
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
     admitted = admit(opened, max_memory=None, prefix_cache=0)
     assert (admitted.slots, admitted.context) == (2, 100_000)
