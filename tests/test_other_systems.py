@@ -50,8 +50,11 @@ first, second = system.open_folder(folder), system.open_folder(folder)
 system.lock(first)
 try:
     system.lock(second)
+    refused = False
 except BlockingIOError:
-    os.close(first)
+    refused = True
+assert refused
+os.close(first)
 system.lock(second, wait=True)
 os.close(second)
 (folder / "file").write_bytes(b"bytes")
@@ -133,6 +136,7 @@ def run(system: str, machine: str, code: str, *arguments: str, home: Path) -> No
         text=True,
         check=False,
         cwd=ROOT,
+        timeout=540,
         # IREE would look for iree-compile.exe.
         env={**os.environ, "HEARTH_HOME": str(home), "IREE_TOOL_PATH": str(_iree_tools())},
     )
