@@ -27,20 +27,17 @@ if TYPE_CHECKING:
     from typer.core import TyperGroup
 
 PROGRAM = "hearth"
+_OF_THE_HUB = ("filelock", "httpx2", "huggingface_hub")  # the extra `hub`
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Command(NamedTuple):
-    """One command: the module and the name of its Typer application, and one line of help.
-
-    `extras` are those of pyproject.toml that a command with the baker needs.
-    """
+    """One command: the module and the name of its Typer application, and one line of help."""
 
     module: str
     app: str
     summary: str
     needs_baker: bool = False
-    extras: str = "bake"
 
 
 COMMANDS = {
@@ -49,14 +46,12 @@ COMMANDS = {
         "app",
         "Compile a model and its weights into a bundle.",
         needs_baker=True,
-        extras="bake,hub",
     ),
     "pull": Command(
         "hearthd.pull",
         "app",
         "Download a model from the Hugging Face Hub.",
         needs_baker=True,
-        extras="bake,hub",
     ),
     "tune": Command(
         "hearthd.baker.tuning.cli",
@@ -156,15 +151,13 @@ def _run(name: str, arguments: Sequence[str], program: str) -> NoReturn:
     except ModuleNotFoundError as error:
         if not command.needs_baker:
             raise
-        _fail(program, missing_baker(error, command.extras), 1)
+        _fail(program, missing_baker(error), 1)
 
 
-def missing_baker(error: ModuleNotFoundError, extras: str = "bake") -> str:
-    """The message for a missing package of the baker; raises the error for a module of Hearth.
-
-    `extras` are those that install it.
-    """
+def missing_baker(error: ModuleNotFoundError) -> str:
+    """The message for a missing package of the baker; raises the error for a module of Hearth."""
     missing = error.name or ""
+    extras = "bake,hub" if missing.partition(".")[0] in _OF_THE_HUB else "bake"
     if missing.partition(".")[0] == __package__:
         raise error
     return (

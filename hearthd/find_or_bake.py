@@ -20,7 +20,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from hearthd.baker.hub.reference import BadReference, is_reference
 from hearthd.bundle import (
     CHAT_TEMPLATE,
     MANIFEST,
@@ -105,15 +104,15 @@ def find(model: str, home: Path | None, bake: Mapping[str, Any]) -> Path | Weigh
 
 
 @contextlib.contextmanager
-def needs_baker(purpose: str = "", extras: str = "bake") -> Iterator[None]:
+def needs_baker(purpose: str = "") -> Iterator[None]:
     """Raise NotABundle if a package of the baker is missing in the block.
 
-    `purpose` is the beginning of the message, and `extras` are those that install the package.
+    `purpose` is the beginning of the message.
     """
     try:
         yield
     except ModuleNotFoundError as error:
-        raise NotABundle(f"{purpose}{missing_baker(error, extras)}") from error
+        raise NotABundle(f"{purpose}{missing_baker(error)}") from error
 
 
 def _home(home: Path | None) -> Path:
@@ -134,8 +133,11 @@ def _instead_of_bundle(model: str, option: str) -> Weights:
 
 def _weights(model: str, folder: Path, home: Path | None) -> Weights:
     """The weights that a text names; raises NotABundle. `folder` is not a bundle."""
-    if not folder.exists() and is_reference(model):
-        folder = _pulled(model)
+    if not folder.exists():
+        from hearthd.baker.hub.reference import is_reference  # not on every device
+
+        if is_reference(model):
+            folder = _pulled(model)
     if not folder.exists():
         unknown = bundle_home.unknown_bundle(folder, home)
         with needs_baker(f"{unknown}; to bake a model by its name: "):
@@ -158,8 +160,9 @@ def _weights(model: str, folder: Path, home: Path | None) -> Weights:
 
 def _pulled(reference: str) -> Path:
     """Weights of the hub, in its cache; raises NotABundle."""
-    with needs_baker(extras="bake,hub"):
+    with needs_baker():
         from hearthd.baker.hub.hub_errors import HubError
+        from hearthd.baker.hub.reference import BadReference
         from hearthd.pull import pulled
     try:
         return pulled(reference)

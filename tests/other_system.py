@@ -112,9 +112,11 @@ def _load_packages() -> None:
         if not path.exists():
             continue
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names = [node.module]
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            names = [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module] if node.module and not node.level else []
             for name in names:
                 if name.split(".")[0] not in ("hearthd", "__future__"):
                     with contextlib.suppress(ModuleNotFoundError):  # an extra

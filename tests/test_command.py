@@ -223,9 +223,9 @@ def test_weights_without_the_baker_say_what_to_install(
 @pytest.mark.parametrize("name", sorted({*TAKES_WEIGHTS} - {"inspect"}))
 def test_flags_of_a_bake_without_the_baker_say_what_to_install(name: str) -> None:
     more = ["x"] if name == "generate" else []
-    result = run_process(name, "y", *more, "--context", "64", without=BAKER_PACKAGES)
+    result = run_process(name, "y", *more, "--rank", "64", without=BAKER_PACKAGES)
     assert result.returncode == 2
-    message = r"No such option: --context; .* pip install 'hearthd\[bake\]'\. See .*"
+    message = r"No such option: --rank; .* pip install 'hearthd\[bake\]'\. See .*"
     assert re.fullmatch(rf"hearth {name}: {message}\n", result.stderr)
     result = run_process(name, "--help", without=BAKER_PACKAGES)
     assert result.returncode == 0
