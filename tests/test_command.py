@@ -86,6 +86,7 @@ def test_the_overview_lists_every_command_and_imports_none() -> None:
         "hearthd.cli",
         "hearthd.runtime",
         "hearthd.runtime.interrupts",
+        "hearthd.runtime.operating_system",
     }
 
 
