@@ -42,6 +42,11 @@ class Terminal:
     def write(self, text: str) -> None:
         os.write(self.master, text.encode())
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C, once readline waits: while it echoes a key, it misses the signal."""
+        time.sleep(0.3)
+        self.write("\x03")
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()

@@ -106,15 +106,15 @@ def test_ctrl_c_clears_the_line_and_leaves_when_it_is_repeated(
     for _ in range(2):  # each clears a line
         terminal.write("the do")
         terminal.read_until("the do")
-        terminal.write("\x03")
+        terminal.interrupt()
         terminal.read_until("Ctrl-C again exits")
         terminal.read_until("> ")
     send(terminal, "the fox")
     assert entries(tmp_path / "history") == ["the fox"]
-    terminal.write("\x03")
+    terminal.interrupt()
     terminal.read_until("Ctrl-C again exits")
     terminal.read_until("> ")
-    terminal.write("\x03")
+    terminal.interrupt()
     assert terminal.process.wait(PATIENCE) == 0
 
 
@@ -122,7 +122,7 @@ def test_ctrl_c_leaves_a_block(start: Callable[..., Terminal], tmp_path: Path) -
     terminal = start()
     terminal.write('"""the dog\n')
     terminal.read_until(". ")
-    terminal.write("\x03")
+    terminal.interrupt()
     terminal.read_until("> ")
     send(terminal, "the fox")
     assert entries(tmp_path / "history") == ["the fox"]
