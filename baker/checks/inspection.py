@@ -128,13 +128,13 @@ def _serving_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     yield "precision", manifest.precision
     if counts:
         yield "matrices", ", ".join(f"{count} in {storage}" for storage, count in counts)
-    yield "context", f"{manifest.context:,} tokens"
+    yield "context", _context(manifest)
     yield "slots", f"{slots}, for requests that run at the same time"
     if manifest.adapters.count:
         yield "adapters", _adapter_places(manifest)
     yield (
         "memory",
-        f"{megabytes(memory.needed(1))} MB for one slot, at most "
+        f"{_least_memory(manifest)} MB for one slot, at most "
         f"{megabytes(memory.needed(slots, memory.default_prefix_cache))} MB for all and a prefix "
         "cache",
     )
@@ -172,9 +172,8 @@ def _program_rows(manifest: Manifest) -> Iterator[tuple[str, ...]]:
 
 def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
     storages = Counter(manifest.storages.values())
-    less = ", or what the memory of a server allows" if manifest.auto_context else ""
     return [
-        ("context", f"{manifest.context:,} tokens{less}"),
+        ("context", _context(manifest)),
         ("slots", f"{manifest.slots}"),
         ("adapters", _adapter_places(manifest)),
         *(("matrices", f"{count} in {storage}") for storage, count in storages.most_common()),
@@ -182,6 +181,16 @@ def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
         ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes per slot"),
         ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),
     ]
+
+
+def _context(manifest: LanguageManifest) -> str:
+    less = ", or what the memory of a server allows" if manifest.auto_context else ""
+    return f"{manifest.context:,} tokens{less}"
+
+
+def _least_memory(manifest: LanguageManifest) -> str:
+    """MB that a server with one slot needs, with the shortest context that it uses."""
+    return megabytes(manifest.memory_of(manifest.min_context).needed(1))
 
 
 def _adapter_places(manifest: LanguageManifest) -> str:
@@ -207,8 +216,11 @@ def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     yield "prefix cache", _bytes(cache), "the default of hearth serve --cache-ram"
     for name, size in memory.parts(1)[:3]:
         yield name, _bytes(size), _FIXED[name]
-    least = megabytes(manifest.memory_of(manifest.min_context).needed(1))
-    yield "one slot", f"{least} MB", f"the minimum to serve, {manifest.min_context:,} tokens"
+    yield (
+        "one slot",
+        f"{_least_memory(manifest)} MB",
+        f"the minimum to serve, {manifest.min_context:,} tokens",
+    )
     peak = memory.formula(manifest.slots, cache)
     yield "peak while serving", *peak.split(" = ")
     if manifest.max_memory is not None:

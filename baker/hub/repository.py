@@ -15,7 +15,7 @@ import re
 import shutil
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _LIBRARY = "hearthd"
 _COMMIT = re.compile("[0-9a-f]{40}")
+_ETAG = re.compile(r"[\w-]+", re.ASCII)  # which is the name of a file in the cache
 _CHUNK = 1 << 20
 # Failures in a row without a new byte, and seconds between them.
 _ATTEMPTS, _PAUSE = 5, 1.0
@@ -74,13 +75,16 @@ class Repository:
                 raise HubError(
                     f"{reference}: {constants.ENDPOINT} is not a hub: {error}"
                 ) from error
-        if info.sha is None:
+        if info.sha is None or not _COMMIT.fullmatch(info.sha):
             raise HubError(f"{reference}: {constants.ENDPOINT} says no commit of the repository")
         self.commit = info.sha
         self.files = tuple(
             RepositoryFile(path=file.rfilename, bytes=file.size or 0)
             for file in info.siblings or ()
         )
+        for file in self.files:
+            if not _is_inside(file.path):
+                raise HubError(f"{reference}: the path {file.path!r} leaves the repository")
 
     @property
     def snapshot(self) -> Path:
@@ -113,14 +117,15 @@ class Repository:
             return cached
         with reworded(self._reference):
             metadata = get_hf_file_metadata(self._url(file), library_name=_LIBRARY)
-            if metadata.etag is None or metadata.size is None:
+            etag = metadata.etag or ""
+            if not _ETAG.fullmatch(etag) or metadata.size is None:
                 raise HubError(
                     f"{self._reference}: {constants.ENDPOINT} has neither digest nor size of "
                     f"{file.path}; set HF_ENDPOINT to a mirror of the hub"
                 )
-            blob = self._folder / "blobs" / metadata.etag
+            blob = self._folder / "blobs" / etag
             if not blob.exists():
-                with self._locked(file, metadata.etag, progress):
+                with self._locked(file, etag, progress):
                     if not blob.exists():
                         self._receive(file, blob, metadata.size, progress)
             path = hf_hub_download(
@@ -270,6 +275,12 @@ class _Download:
         if self._digest is not None:
             self._digest.update(chunk)
         self._advance(len(chunk))
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a path of a hub, which may be anyone's, stays in a folder that it is joined to."""
+    parts = PurePosixPath(path).parts
+    return bool(parts) and not {"/", ".."} & {*parts} and not {"\\", ":"} & {*path}
 
 
 def _digest(etag: str, size: int) -> hashlib._Hash | None:

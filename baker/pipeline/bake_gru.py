@@ -40,10 +40,10 @@ class GruDefaults:
 class GruPlan:
     """One bake of a GRU.
 
-    record   what the provenance says of it
+    record       what the provenance says of it
     destination  where the bundle is written, and for which machines
-    source   the weights
-    config   shapes and form of its functions
+    source       the weights
+    config       shapes and form of its functions
     """
 
     record: BakeRecord

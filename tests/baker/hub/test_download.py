@@ -158,6 +158,23 @@ def test_a_refusal_of_the_hub_is_one_sentence(
         download("hf:a/gguf", Silent())
 
 
+@pytest.mark.parametrize("path", ["../../up.gguf", "a/../../b.gguf", "..\\b.gguf", "/abs.gguf"])
+def test_a_path_outside_of_the_repository_is_refused(
+    path: str, hub: LocalHub, small: Files, tmp_path: Path
+) -> None:
+    named = f"{tmp_path}/abs.gguf" if path.startswith("/") else path
+    hub.repositories["a/hostile"] = {named: small.gguf}
+    with pytest.raises(HubError, match=r"^hf:a/hostile: the path .* leaves the repository$"):
+        download("hf:a/hostile", Silent())
+    assert not [*tmp_path.rglob("*.gguf")]
+
+
+def test_a_digest_that_is_a_path_is_refused(hub: LocalHub) -> None:
+    hub.digests["config.json"] = "../../../up"
+    with pytest.raises(HubError, match=r"has neither digest nor size of config\.json"):
+        download("hf:a/folder", Silent())
+
+
 def test_a_model_that_does_not_exist_is_said() -> None:
     with pytest.raises(HubError, match="hf:a/b: there is no such model at http"):
         download("hf:a/b", Silent())
