@@ -40,10 +40,11 @@ class Bakes:
     def __call__(
         self, command: list[str], *, stdout: int, **_: Any
     ) -> contextlib.AbstractContextManager[Any]:
-        assert command[:6] == [sys.executable, "-P", "-m", "hearthd", "bake", "--out"]
+        assert command[:5] == [sys.executable, "-P", "-m", "hearthd", "bake"]
+        assert command[5:7] == ["--verify-later", "--out"]
         assert stdout == subprocess.DEVNULL
-        self.arguments.append(command[7:])
-        self._out = Path(command[6])
+        self.arguments.append(command[8:])
+        self._out = Path(command[7])
         return contextlib.nullcontext(self)
 
     def wait(self) -> int:

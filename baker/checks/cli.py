@@ -10,13 +10,18 @@ import typer
 from hearthd.baker.checks import verification
 from hearthd.baker.checks.reproduction import changes, reproduce
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
+from hearthd.baker.pipeline.shared_stages import ComparisonFailed
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.signing.checks import ExpectedSigner
 from hearthd.bundle import bundle_home, read_manifest
+from hearthd.later_verification import COMPARISON_FAILED
 
 # Exceptions that end the commands, and their exit code: see hearthd/cli.py.
-ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
+ERRORS: dict[type[Exception], int] = {
+    ComparisonFailed: COMPARISON_FAILED,
+    **dict.fromkeys(BAKE_ERRORS, 1),
+}
 
 _Bundle = Annotated[
     Path,
@@ -70,6 +75,8 @@ def _verify(
     Checks the digest of every file, the program's target, the traced graph, the weights if their
     package is installed and, if this machine can run the program, all golden values. Also prints
     what changed since the bake, such as the version of the compiler. Exit code 1 if a check fails.
+    A bundle that was baked with --verify-later is compared with NumPy, and gets golden values; exit
+    code 3 if they differ.
 
     With --key, --certificate or --identity, the signature is checked first. BUNDLE may then be the
     folder of a LoRA adapter, of which only the signature is checked.
@@ -82,7 +89,8 @@ def _verify(
         identity=identity,
         issuer=issuer,
     )
-    if not verification.verify(bundle, open_console(), signer):
+    progress = TerminalProgress(open_console(stderr=True))
+    if not verification.verify(bundle, open_console(), progress, signer):
         raise typer.Exit(1)
 
 

@@ -213,10 +213,18 @@ class BakeOptions(BaseModel):
         metavar="FOLDER",
         recorded=False,
     )
-
     recompile: bool = _option(
         "Bundle",
         "Compile the program, even if an earlier bake on this machine compiled the same one.",
+        default=False,
+        kinds=_ALL,
+        recorded=False,
+    )
+
+    verify_later: bool = _option(
+        "Bundle",
+        "Leave the comparison with NumPy, which takes about half of the time, to a later `hearth "
+        "verify`. The bundle can be served before. Arrays and encoders are always compared.",
         default=False,
         kinds=_ALL,
         recorded=False,

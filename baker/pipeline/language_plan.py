@@ -68,6 +68,7 @@ class LanguagePlan:
     auto         limits of `--precision auto`; None: the precision is given, or was chosen
     max_memory   limit for the memory that serving takes, in bytes; None: no limit
     calibration  text that layers are rounded for, which the bundle keeps; None: Hearth's
+    verify_later  whether the comparison with NumPy is left to `hearth verify`
     """
 
     record: BakeRecord
@@ -79,6 +80,7 @@ class LanguagePlan:
     auto: AutoLimits | None
     max_memory: int | None
     calibration: str | None
+    verify_later: bool
 
 
 def language_plan(
@@ -123,6 +125,7 @@ def language_plan(
         auto=_auto_limits(options) if precision == AUTO else None,
         max_memory=options.max_memory,
         calibration=None if path is None else calibration_text(path),
+        verify_later=options.verify_later,
     )
 
 
