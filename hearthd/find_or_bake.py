@@ -77,13 +77,14 @@ def find_or_bake(
     found = find(model, home, bake)
     if isinstance(found, Weights):
         with needs_baker():
-            if chats and not _has_template(found):
-                raise _no_template(model)
+            if chats:
+                _require_template(found, model)
             return _find_or_bake(found, _home(home), bake)
     if chats:
         manifest = read_manifest(found)
-        names = {record.name for record in manifest.files}
-        if isinstance(manifest, LanguageManifest) and CHAT_TEMPLATE not in names:
+        if not isinstance(manifest, LanguageManifest):
+            raise _no_chat(model)
+        if all(record.name != CHAT_TEMPLATE for record in manifest.files):
             raise _no_template(model)
     return found
 
@@ -228,15 +229,28 @@ def _digest(*values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _has_template(weights: Weights) -> bool:
+def _require_template(weights: Weights, model: str) -> None:
+    """Raise NotABundle unless the weights are those of a language model with a chat template."""
+    from hearthd.baker.pipeline.weights_config import opened
     from hearthd.baker.tokenizer.tokenizer_files import chat_template
-    from hearthd.baker.weights.open_weights import open_weights
     from hearthd.baker.weights.source import WeightsError
 
+    source, family = opened(weights.path)
+    if family.is_encoder:
+        raise _no_chat(model)
     try:
-        return chat_template(open_weights(weights.path)) is not None
+        template = chat_template(source)
     except WeightsError as error:
         raise NotABundle(str(error)) from error
+    if template is None:
+        raise _no_template(model)
+
+
+def _no_chat(model: str) -> NotABundle:
+    return NotABundle(
+        f"{model}: not a language model, which a chat needs: use `hearth serve "
+        f"{shlex.quote(model)}`, or an instruct model, such as smollm2"
+    )
 
 
 def _no_template(model: str) -> NotABundle:

@@ -19,7 +19,9 @@ from hearthd.bundle import MANIFEST, NotABundle, bundle_home, write_manifest
 from hearthd.bundle.kept_bundles import FILE
 from hearthd.find_or_bake import Weights, find, find_or_bake
 from hearthd.flags import UsageError
+from tests.baker.pipeline.test_bake_encoder import write_model
 from tests.baker.small_gemma import small_gemma
+from tests.bundle.example_manifests import ENCODER
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 
@@ -291,6 +293,19 @@ def test_a_base_model_is_told_apart_before_the_bake(home: Path, bakes: Bakes) ->
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     assert find_or_bake("tiny gemma", None, {}, chats=True) == bundle
     assert len(bakes.arguments) == 2
+
+
+def test_an_encoder_is_told_apart_before_the_bake(home: Path, bakes: Bakes) -> None:
+    message = "not a language model, .*: use `hearth serve {}`"
+    write_model(home.parent / "tiny bert")
+    with pytest.raises(NotABundle, match=message.format("'tiny bert'")):
+        find_or_bake("tiny bert", None, {}, chats=True)
+    assert bakes.arguments == []
+    bundle = home / "encoder"
+    bundle.mkdir(parents=True)
+    write_manifest(bundle, ENCODER)
+    with pytest.raises(NotABundle, match=message.format("encoder")):
+        find_or_bake("encoder", None, {}, chats=True)
 
 
 def test_a_file_that_is_not_a_model_is_refused_before_a_chat(file: Path, bakes: Bakes) -> None:

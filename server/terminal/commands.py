@@ -127,12 +127,7 @@ def _generate(
     else:
         _show("\n")
         _note(usage_line(summary))
-    if verification.is_alive():
-        sys.stdout.flush()
-        _note("compares the new bundle with NumPy, once; Ctrl-C leaves it to the next command")
-    verification.join()
-    if verification.result:
-        _note(verification.result)
+    _finish(verification)
 
 
 @chat.command(cls=BakesFirst)
@@ -163,15 +158,15 @@ def _chat(
     _require_utf8(system or "", "system")
     bundle = find_or_bake(model, home, context_.obj, chats=True)
     opener = partial(_open, threads=threads, overflow=overflow)
-    with Chat(bundle, opener, options, system=system) as chat_, keyboard_interrupts():
-        verification = LaterVerification(bundle)
+    chat_ = Chat(bundle, opener, options, system=system, home=home)
 
-        def note(text: str) -> None:
-            if verification.result:
-                _note(verification.result)
-                verification.result = ""
-            _note(text)
+    def note(text: str) -> None:
+        if result := chat_.verification.result:
+            _note(result)
+            chat_.verification.result = ""
+        _note(text)
 
+    with chat_, keyboard_interrupts():
         converse(chat_, MessageReader(_note), show=_show, note=note)
 
 
@@ -180,6 +175,15 @@ run.command(cls=BakesFirst, help=_RUN_HELP)(_chat)
 
 def _open(bundle: Path, threads: int | None, overflow: Overflow) -> LanguageService:
     return open_language_service(bundle, threads=threads, options=EngineOptions(overflow=overflow))
+
+
+def _finish(verification: LaterVerification) -> None:
+    if verification.is_alive():
+        sys.stdout.flush()
+        _note("compares the new bundle with NumPy, once; Ctrl-C leaves it to the next command")
+    verification.join()
+    if verification.result:
+        _note(verification.result)
 
 
 def _read_prompt(prompt: str | None) -> str:
