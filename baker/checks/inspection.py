@@ -138,6 +138,8 @@ def _serving_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
         f"{megabytes(memory.needed(slots, memory.default_prefix_cache))} MB for all and a prefix "
         "cache",
     )
+    if not manifest.golden:
+        yield "golden", _golden_text(manifest)
     has_template = CHAT_TEMPLATE in {file.name for file in manifest.files}
     yield "chat", "yes" if has_template else "no: it has no chat template"
 
