@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)", re.ASCII | re.DOTALL | re.IGNORECASE)
 
 
-class ShardName(NamedTuple):
+@dataclass(frozen=True)
+class ShardName:
     """The name of a shard.
 
     model   the beginning, which all shards have
