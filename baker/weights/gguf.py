@@ -24,7 +24,12 @@ from hearthd.baker.weights.source import (
     require_unchanged,
     stamp,
 )
-from hearthd.bundle.parsing.gguf_header import BadGguf, EndsInHeader, read_header
+from hearthd.bundle.parsing.gguf_header import (
+    BadGguf,
+    EndsInHeader,
+    read_header,
+    require_disjoint,
+)
 from hearthd.bundle.parsing.shard_names import shard_paths
 
 if TYPE_CHECKING:
@@ -52,9 +57,10 @@ class _Tensor:
     offset: int
 
     @property
-    def bytes(self) -> int:
-        """The stored bytes."""
-        return _stored_bytes(self.type, math.prod(self.shape))
+    def bytes(self) -> range:
+        """The offsets of the stored bytes."""
+        count = _stored_bytes(self.type, math.prod(self.shape))
+        return range(self.offset, self.offset + count)
 
 
 class GgufSource(WeightSource):
@@ -167,10 +173,7 @@ def tensor_ranges(path: Path) -> dict[str, range] | None:
             return None
         except BadGguf as error:
             raise BadFile(str(error)) from error
-    return {
-        name: range(tensor.offset, tensor.offset + tensor.bytes)
-        for name, tensor in _located(path, header).items()
-    }
+    return {name: tensor.bytes for name, tensor in _located(path, header).items()}
 
 
 def _read_shards(shards: Sequence[Path]) -> tuple[dict[str, object], dict[str, _Tensor]]:
@@ -222,17 +225,17 @@ def _read_file(path: Path) -> tuple[dict[str, object], dict[str, _Tensor]]:
         with path.open("rb") as file:  # not mapped: a read error of a mapping is a signal
             header = read_header(file, path)
             size = file.seek(0, os.SEEK_END)
+        tensors = _located(path, header)
+        require_disjoint(path, {name: tensor.bytes for name, tensor in tensors.items()})
     except OSError as error:
         raise BadFile(f"cannot read {path}: {error.strerror}") from error
     except BadGguf as error:
         raise BadFile(str(error)) from error
-    tensors = _located(path, header)
     for name, tensor in tensors.items():
-        end = tensor.offset + tensor.bytes
-        if end > size:
+        if tensor.bytes.stop > size:
             raise BadFile(
                 f"{path} is truncated: it has {size} bytes, and tensor {name} ends at "
-                f"{end}; download or copy it again"
+                f"{tensor.bytes.stop}; download or copy it again"
             )
     return header.metadata, tensors
 

@@ -7,7 +7,7 @@ tokens. Layout: magic, version, two counts, the keys and values, the tensors' na
 
 from __future__ import annotations
 
-import math
+import itertools
 import os
 import struct
 from dataclasses import dataclass
@@ -70,6 +70,17 @@ def read_header(file: BinaryIO, path: Path) -> GgufHeader:
     tensor_count, value_count = cursor.integer("Q"), cursor.integer("Q")
     metadata = _read_metadata(cursor, value_count)
     return GgufHeader(metadata=metadata, tensors=_read_tensors(cursor, tensor_count, metadata))
+
+
+def require_disjoint(path: Path, tensors: Mapping[str, range]) -> None:
+    """Raise BadGguf if the bytes of two tensors of a file overlap."""
+    ordered = sorted(tensors.items(), key=lambda tensor: tensor[1].start)
+    for (name, bytes_), (next_name, next_bytes) in itertools.pairwise(ordered):
+        if bytes_.stop > next_bytes.start:
+            raise BadGguf(
+                f"{path}: tensors {name} and {next_name} overlap at byte {next_bytes.start}; "
+                "download or copy it again"
+            )
 
 
 class _Cursor:
@@ -176,9 +187,15 @@ def _read_tensors(
             raise BadGguf(f"{cursor.path} has tensor {name} twice")
         table[name] = type_, shape, offset
     alignment = metadata.get(_ALIGNMENT, _DEFAULT_ALIGNMENT)
-    if not isinstance(alignment, int) or alignment < 1:
-        raise BadGguf(f"{cursor.path}: {_ALIGNMENT} is {alignment!r}, expected a positive int")
-    start = math.ceil(cursor.position / alignment) * alignment
+    if not isinstance(alignment, int) or alignment < 1 or alignment.bit_count() > 1:
+        raise BadGguf(f"{cursor.path}: {_ALIGNMENT} is {alignment!r:.80}, expected a power of 2")
+    for name, (_, _, offset) in table.items():
+        if offset % alignment:
+            raise BadGguf(
+                f"{cursor.path}: tensor {name} has offset {offset}, expected a multiple of "
+                f"{alignment}, the alignment; download or copy it again"
+            )
+    start = -(-cursor.position // alignment) * alignment
     return {
         name: GgufTensor(type=type_, shape=shape, offset=start + offset)
         for name, (type_, shape, offset) in table.items()

@@ -245,7 +245,7 @@ def test_the_alignment_of_the_file_is_used(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     struct.pack_into("<I", data, data.index(b"general.alignment") + 17 + 4, 0)
     path.write_bytes(data)
-    with pytest.raises(BadFile, match=r"general\.alignment is 0, expected a positive int"):
+    with pytest.raises(BadFile, match=r"general\.alignment is 0, expected a power of 2"):
         GgufSource(path)
 
 
