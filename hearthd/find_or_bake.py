@@ -30,6 +30,7 @@ from hearthd.bundle import (
     read_manifest,
 )
 from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep
+from hearthd.bundle.parsing.shard_names import shard_name
 from hearthd.bundle.source_digest import source_digest
 from hearthd.cli import missing_baker
 from hearthd.flag_names import flag
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 MODEL_HELP = (
-    "GGUF file, Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, or name of a model that an "
-    "installed package has, which is baked first; or a bundle: its folder, or its name in --home."
+    "GGUF file (any shard of a split one), Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, or "
+    "name of a model that an installed package has, which is baked first; or a bundle: its folder, "
+    "or its name in --home."
 )
 _LOCK = ".bake-lock"
 _CONFIG = "config.json"  # of a Hugging Face folder
@@ -53,7 +55,7 @@ class Weights(NamedTuple):
     """Weights that are not a bundle.
 
     model  what `hearth bake` takes as MODEL: an absolute path, or a name
-    path   the file or folder
+    path   the file, a shard of a split file, or the folder
     name   a readable name for the bundle
     """
 
@@ -157,7 +159,9 @@ def _weights(model: str, folder: Path, home: Path | None) -> Weights:
             f"folder{hint}"
         )
     path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
-    return Weights(str(path), path, path.stem if path.is_file() else path.name)
+    shard = shard_name(path.name)
+    name = shard.model if shard else path.stem
+    return Weights(str(path), path, name if path.is_file() else path.name)
 
 
 def _pulled(reference: str) -> Path:

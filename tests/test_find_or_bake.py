@@ -101,6 +101,19 @@ def test_a_file_is_baked_once_and_kept_by_a_readable_name(
     assert len(bakes.arguments) == 1
 
 
+def test_any_shard_of_a_split_file_finds_its_bundle(home: Path, bakes: Bakes) -> None:
+    shards = [home.parent / f"big-Q4_K_M-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for shard in shards:
+        shard.write_bytes(b"GGUF" + bytes(100))
+    bundle = bundle_of(shards[1])
+    assert bundle == home / "big-Q4_K_M"
+    assert bundle_of(shards[0]) == bundle
+    assert len(bakes.arguments) == 1
+    shards[0].write_bytes(b"GGUF" + b"x" * 100)
+    bundle_of(shards[1])
+    assert len(bakes.arguments) == 2
+
+
 def test_other_options_are_another_bundle(file: Path, bakes: Bakes) -> None:
     options: list[Mapping[str, str]] = [
         {},

@@ -107,7 +107,7 @@ def _reproduce(
     ] = None,
     adapter: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Adapter that was merged into the weights, if any."),
+        typer.Option(metavar="PATH", help="Adapter that was merged into the weights, if any."),
     ] = None,
 ) -> None:
     """Bake a bundle again and compare every byte.

@@ -46,11 +46,13 @@ def show_weights(weights: Weights, console: Console) -> None:
 
 
 def _rows(weights: Weights, source: WeightSource, family: Family) -> Iterator[tuple[str, str]]:
-    size = sum(path.stat().st_size for path in source.files())
+    files = source.files()
+    size = _megabytes(sum(path.stat().st_size for path in files))
+    shards = f" in {len(files)} shards" if source.format == "gguf" and len(files) > 1 else ""
     shapes = {name: source.shape(name) for name in source.names()}
     count = sum(map(math.prod, shapes.values()))
     types = Counter(source.dtype(name) for name in shapes)
-    yield "kind", f"{_FORMATS[source.format]} of {_megabytes(size)}, not baked yet"
+    yield "kind", f"{_FORMATS[source.format]} of {size}{shards}, not baked yet"
     known_size = None if family.is_encoder else size_of(family.recipe, family.config)
     yield "family", " ".join(filter(None, (family.name, known_size)))
     yield "architecture", family.architecture

@@ -14,6 +14,7 @@ from hearthd.baker.parameters.irpa import ArchiveWriter
 from hearthd.baker.parameters.native import NATIVE
 from hearthd.baker.parameters.quantization import NotFiniteError, encoded, encoded_integers
 from hearthd.baker.weights.source import BadFile, IntegerBlock
+from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.dsl.storage import STORAGES
 
 if TYPE_CHECKING:
@@ -175,9 +176,3 @@ def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[Inte
         scale=ordered(part.scale for part in parts),
         minimum=ordered(minimums) if minimums else None,
     )
-
-
-def half_after_half(rows: NDArray[S], width: int) -> NDArray[S]:
-    """Heads of `width` rows, from 0, D/2, 1, D/2 + 1, ... to 0, 1, ... D - 1: (H * D, ...)."""
-    heads = rows.reshape(-1, width // 2, 2, *rows.shape[1:])
-    return heads.swapaxes(1, 2).reshape(rows.shape)

@@ -107,8 +107,9 @@ class BakeOptions(BaseModel):
     )
     adapter: Path | None = _option(
         "Model",
-        "LoRA adapter to merge into the weights, as `hearth tune` and PEFT write it.",
-        metavar="FOLDER",
+        "LoRA adapter to merge into the weights: a folder, as `hearth tune` and PEFT write it, or "
+        "a GGUF file, as llama.cpp converts one.",
+        metavar="PATH",
     )
     precision: Annotated[str, AfterValidator(_require_precision)] | None = _option(
         "Precision",

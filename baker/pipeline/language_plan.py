@@ -21,7 +21,7 @@ from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import MIN_CONTEXT, VERIFY_TOKENS, RecipeError
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
-from hearthd.bundle.lora.adapter_folder import adapter_files
+from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS
 from hearthd.models.program import ProgramOptions

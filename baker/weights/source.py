@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 16 << 20
 # Every block except the last has a multiple of this many rows, which may be stored together.
 ROW_GROUP = 16
-# Maximum axes of a tensor: known weights have at most four, and NumPy supports 64.
-MAX_AXES = 8
 
 
 class WeightsError(Exception):
