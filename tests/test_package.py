@@ -17,6 +17,9 @@ DATA = (
     "baker/compare/measurement/prompts.json",
     "configs/gemma3.toml",
     *(str(path.relative_to(ROOT)) for path in (ROOT / "models/dsl/kernels").rglob("*.[ch]")),
+    "server/systemd/hearth.service",
+    "server/systemd/system.conf",
+    "server/systemd/user.conf",
     "server/web/index.html",
     "py.typed",
 )

@@ -65,7 +65,7 @@ def _verify(
     identity: _Identity = None,
     issuer: _Issuer = None,
 ) -> None:
-    """Check that a bundle is intact and computes correct values here.
+    """Check that a bundle is intact and correct on this CPU.
 
     Checks the digest of every file, the program's target, the traced graph, the weights if their
     package is installed and, if this machine can run the program, all golden values. Also prints
