@@ -20,7 +20,12 @@ ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
 
 _Bundle = Annotated[
     Path,
-    typer.Argument(metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP),
+    typer.Argument(
+        metavar="BUNDLE",
+        parser=bundle_home.named_bundle,
+        autocompletion=bundle_home.completed_names,
+        help=bundle_home.BUNDLE_HELP,
+    ),
 ]
 
 _Key = Annotated[

@@ -41,6 +41,7 @@ Bundle = Annotated[
     typer.Option(
         metavar="BUNDLE",
         parser=bundle_home.named_bundle,
+        autocompletion=bundle_home.completed_names,
         help=f"Answer with this bundle, in this process. {bundle_home.BUNDLE_HELP}",
     ),
 ]
