@@ -48,6 +48,7 @@ _Bundles = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[MODEL]...",
+        autocompletion=bundle_home.completed_names,
         help=f"{MODEL_HELP} Or a folder of bundles. Default: all bundles in --home.",
         show_default=False,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import subprocess
 import sys
@@ -17,6 +18,9 @@ DATA = (
     "baker/compare/measurement/prompts.json",
     "configs/gemma3.toml",
     *(str(path.relative_to(ROOT)) for path in (ROOT / "models/dsl/kernels").rglob("*.[ch]")),
+    "server/systemd/hearth.service",
+    "server/systemd/system.conf",
+    "server/systemd/user.conf",
     "server/web/index.html",
     "py.typed",
 )
@@ -47,6 +51,21 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
         path.relative_to(ROOT).as_posix() for name in LINKED for path in (ROOT / name).rglob("*.py")
     }
     assert {f"hearthd/{name}" for name in modules} <= set(names)
+
+
+def test_the_metadata_of_the_wheel_name_every_license(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        message = email.message_from_bytes(archive.read(metadata))
+    expression = message["License-Expression"].split(" AND ")
+    assert expression == ["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "MIT"]
+    files = message.get_all("License-File")
+    vendored = (ROOT / "server/web/vendor").rglob("*LICENSE")
+    assert sorted(files) == sorted(
+        ["LICENSE", *(path.relative_to(ROOT).as_posix() for path in vendored)]
+    )
+    assert {f"{Path(metadata).parent}/licenses/{name}" for name in files} <= set(names)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,12 @@ ERRORS: dict[type[Exception], int] = {
 
 _Bundle = Annotated[
     Path,
-    typer.Argument(metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP),
+    typer.Argument(
+        metavar="BUNDLE",
+        parser=bundle_home.named_bundle,
+        autocompletion=bundle_home.completed_names,
+        help=bundle_home.BUNDLE_HELP,
+    ),
 ]
 
 _Key = Annotated[
@@ -70,7 +75,7 @@ def _verify(
     identity: _Identity = None,
     issuer: _Issuer = None,
 ) -> None:
-    """Check that a bundle is intact and computes correct values here.
+    """Check that a bundle is intact and correct on this CPU.
 
     Checks the digest of every file, the program's target, the traced graph, the weights if their
     package is installed and, if this machine can run the program, all golden values. Also prints
