@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,21 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
         path.relative_to(ROOT).as_posix() for name in LINKED for path in (ROOT / name).rglob("*.py")
     }
     assert {f"hearthd/{name}" for name in modules} <= set(names)
+
+
+def test_a_package_index_gets_the_readme_with_absolute_links(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    description = metadata.get_payload()
+    assert not re.search(r"\]\((?!https://)", description)
+    homepage = dict(url.split(", ") for url in metadata.get_all("Project-URL", []))["Homepage"]
+    raw = homepage.replace("github.com", "raw.githubusercontent.com")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"(!?)\[[^]]*\]\((?!https:)([^)]+)\)", readme)
+    assert {"", "!"} == {image for image, _ in links}
+    for image, path in links:
+        assert f"]({raw if image else f'{homepage}/blob'}/main/{path})" in description
 
 
 @pytest.mark.parametrize(
