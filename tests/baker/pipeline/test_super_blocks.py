@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from hearthd.baker.parameters import native
-from hearthd.baker.parameters.parameter_writer import half_after_half, locate, write_parameters
+from hearthd.baker.parameters.parameter_writer import locate, write_parameters
 from hearthd.baker.precision.kl_from_f32 import Meter
 from hearthd.baker.reference.numpy_runtime import stored_parameters
 from hearthd.baker.weights.gguf import GgufSource
+from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.matrix_format import FORMATS
 from hearthd.models.program import ProgramOptions, StoredTensor
