@@ -159,9 +159,11 @@ class _Contents:
                 if name not in self._tensors:
                     raise BadAdapter(f"{self._path}: tensor {name} is missing")
             ranks.add(self._tensors[matrix.gguf + _B].shape[-1:])
-        if len(ranks) > 1 or ranks == {()}:
+        if len(ranks) > 1 or ranks & {(), (0,)}:
             found = ", ".join(sorted(str(*rank) for rank in ranks))
-            raise BadAdapter(f"{self._path}: rank: got {found}, expected one for all matrices")
+            raise BadAdapter(
+                f"{self._path}: rank: got {found}, expected one from 1 on for all matrices"
+            )
         return ranks.pop()[0]
 
     def _require_shape(self, name: str, shape: tuple[int, int]) -> None:

@@ -143,6 +143,7 @@ ROWS, COLUMNS, RANK = folders.ROWS, folders.COLUMNS, folders.RANK
         ({B: zeros(9, RANK)}, f"tensor {B} has shape (9, {RANK}), expected ({ROWS}, {RANK})"),
         ({B: zeros(2, ROWS, RANK)}, f"tensor {B} has shape (2, {ROWS}, {RANK}), expected ({ROWS}"),
         ({A: zeros(6, COLUMNS), B: zeros(ROWS, 6)}, "rank: got 6, expected at most 4, the --rank"),
+        ({A: zeros(0, COLUMNS), B: zeros(ROWS, 0)}, "rank: got 0, expected one from 1 on for all"),
         (
             {A: zeros(99, COLUMNS), B: zeros(ROWS, 99)},
             "rank: got 99, expected at most 20, the larg",
@@ -175,7 +176,7 @@ def test_ranks_by_matrix_are_an_error(tmp_path: Path) -> None:
         writer.add_tensor(f"blk.0.{name}.weight.lora_a", zeros(rank, columns))
         writer.add_tensor(f"blk.0.{name}.weight.lora_b", zeros(rows, rank))
     folders.close(writer)
-    with pytest.raises(BadFile, match="rank: got 2, 3, expected one for all matrices"):
+    with pytest.raises(BadFile, match="rank: got 2, 3, expected one from 1 on for all matrices"):
         read_adapter(path, ARCHITECTURES["llama"], case.config)
 
 
