@@ -120,6 +120,18 @@ _Top = Annotated[
         metavar="N", min=1, help="Log-probabilities to request from a server at each position."
     ),
 ]
+_A = Annotated[
+    str,
+    typer.Argument(
+        metavar="A", autocompletion=bundle_home.completed_names, help="Reference model."
+    ),
+]
+_B = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="B", autocompletion=bundle_home.completed_names, help="Candidate model."
+    ),
+]
 _Threads = Annotated[
     int | None,
     typer.Option(
@@ -156,18 +168,8 @@ _MinAgreement = Annotated[
 @app.command(help=_HELP, epilog=_EPILOG)
 def _compare(
     *,
-    a: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", autocompletion=bundle_home.completed_names, help="Reference model."
-        ),
-    ],
-    b: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="B", autocompletion=bundle_home.completed_names, help="Candidate model."
-        ),
-    ] = None,
+    a: _A,
+    b: _B = None,
     out: _Out = Path("compare-report"),
     text: _Texts = None,
     positions: _Positions = None,
