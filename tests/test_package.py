@@ -60,7 +60,7 @@ def test_the_metadata_of_the_wheel_name_every_license(wheel: Path) -> None:
         message = email.message_from_bytes(archive.read(metadata))
     expression = message["License-Expression"].split(" AND ")
     assert expression == ["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "MIT"]
-    files = message.get_all("License-File")
+    files = message.get_all("License-File") or []
     vendored = (ROOT / "server/web/vendor").rglob("*LICENSE")
     assert sorted(files) == sorted(
         ["LICENSE", *(path.relative_to(ROOT).as_posix() for path in vendored)]
