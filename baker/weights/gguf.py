@@ -225,19 +225,16 @@ def _read_file(path: Path) -> tuple[dict[str, object], dict[str, _Tensor]]:
         with path.open("rb") as file:  # not mapped: a read error of a mapping is a signal
             header = read_header(file, path)
             size = file.seek(0, os.SEEK_END)
+        tensors = _located(path, header)
+        for name, tensor in tensors.items():
+            if tensor.bytes.stop > size:
+                raise BadGguf(
+                    f"{path} is truncated: it has {size} bytes, and tensor {name} ends at "
+                    f"{tensor.bytes.stop}; download or copy it again"
+                )
+        require_disjoint(path, {name: tensor.bytes for name, tensor in tensors.items()})
     except OSError as error:
         raise BadFile(f"cannot read {path}: {error.strerror}") from error
-    except BadGguf as error:
-        raise BadFile(str(error)) from error
-    tensors = _located(path, header)
-    for name, tensor in tensors.items():
-        if tensor.bytes.stop > size:
-            raise BadFile(
-                f"{path} is truncated: it has {size} bytes, and tensor {name} ends at "
-                f"{tensor.bytes.stop}; download or copy it again"
-            )
-    try:
-        require_disjoint(path, {name: tensor.bytes for name, tensor in tensors.items()})
     except BadGguf as error:
         raise BadFile(str(error)) from error
     return header.metadata, tensors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -69,7 +70,9 @@ def parsed(text: str) -> configparser.ConfigParser:
 
 
 def words(value: str) -> list[str]:
-    """The words of a value after systemd has unquoted them and replaced its specifiers."""
+    """The words of a value after systemd has unquoted them; fails for one that it would change."""
+    assert not re.sub(r'\\[\\"]', "", value).count("\\"), "systemd replaces \\n and other escapes"
+    assert "%" not in value.replace("%%", ""), "systemd replaces %h and other specifiers"
     return [word.replace("%%", "%") for word in shlex.split(value)]
 
 
