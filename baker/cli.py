@@ -27,8 +27,9 @@ _Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="GGUF file, or Hugging Face folder; hf:ORG/REPO[:QUANT] on the hub; or the name of a "
-        "model, whose weights an installed package or --weights has.",
+        help="GGUF file, which is any shard if it is split; Hugging Face folder; "
+        "hf:ORG/REPO[:QUANT] on the hub; or the name of a model, whose weights an installed "
+        "package or --weights has.",
         show_default=False,
     ),
 ]

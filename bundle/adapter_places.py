@@ -8,11 +8,12 @@ matrices that read the same rows, R for each.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.provenance import OMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ __all__ = [
     "AdapterDType",
     "AdapterMatrix",
     "AdapterPlaces",
+    "ModelMatrix",
 ]
 
 _MAX_PLACES = 2**10
@@ -50,17 +52,29 @@ class AdapterArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapterMatrix:
-    """A matrix (rows, columns) of the model, and where its factors are.
+class ModelMatrix:
+    """A matrix (rows, columns) of a model, as adapters name it.
 
     module       the module's name in Hugging Face's models
-    down         the array of A, by index, and the first of its R terms in it
-    up           the array of B, by index, and the first of its blocks in it
+    gguf         the tensor's name in GGUF files; empty in bundles of older versions
+    interleaved  the rows of a head, if GGUF files have the rows of both halves in turn; else 0
     """
 
     module: str
     rows: int
     columns: int
+    gguf: str = field(default="", metadata=OMITTED)
+    interleaved: int = field(default=0, metadata=OMITTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterMatrix(ModelMatrix):
+    """A matrix that an adapter can change, and where its factors are.
+
+    down         the array of A, by index, and the first of its R terms in it
+    up           the array of B, by index, and the first of its blocks in it
+    """
+
     down: int
     first_term: int
     up: int
@@ -71,15 +85,17 @@ class AdapterMatrix:
 class AdapterPlaces:
     """The places of a program: `count` of them, 0 if it has none.
 
-    rank      the largest rank of an adapter
-    arrays    in the order of the entry points' arguments
-    matrices  that an adapter can change
+    rank               the largest rank of an adapter
+    arrays             in the order of the entry points' arguments
+    matrices           that an adapter can change
+    gguf_architecture  of the model, as GGUF files name it; empty in bundles of older versions
     """
 
     count: int
     rank: int
     arrays: tuple[AdapterArray, ...]
     matrices: tuple[AdapterMatrix, ...]
+    gguf_architecture: str = field(default="", metadata=OMITTED)
 
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range, and for factors outside of their arrays."""
@@ -91,6 +107,9 @@ class AdapterPlaces:
             if min(array.shape, default=0) < 1 or array.shape[0] != self.count:
                 raise NotABundle(f"{MANIFEST}.adapters.arrays[{i}].shape: got {array.shape}")
         for i, matrix in enumerate(self.matrices):
+            width = matrix.interleaved
+            if width and (width < 2 or width % 2 or matrix.rows % width):
+                raise NotABundle(f"{MANIFEST}.adapters.matrices[{i}].interleaved: got {width}")
             if not self._fits(matrix):
                 raise NotABundle(f"{MANIFEST}.adapters.matrices[{i}]: factors outside of an array")
 

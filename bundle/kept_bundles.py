@@ -62,9 +62,22 @@ def destination(home: Path, name: str, source: Source) -> Path:
 
 def keep(home: Path, source: Source, bundle: Path) -> None:
     """Record that a bundle in the folder was baked from a source."""
-    words = (*source, _digest(bundle), bundle.name)
+    _record(home, _Line(source, str(_digest(bundle)), bundle.name))
+
+
+def keep_as(bundle: Path, before: str, after: str) -> None:
+    """Record a bundle, if it is recorded with the digest `before`, also with the digest `after`.
+
+    To be called before it gets that digest: it is then found at any moment.
+    """
+    for line in _lines(bundle.parent):
+        if (line.name, line.bundle) == (bundle.name, before):
+            _record(bundle.parent, line._replace(bundle=after))
+
+
+def _record(home: Path, line: _Line) -> None:
     with (home / FILE).open("a", encoding="utf-8") as file:
-        file.write(f"{' '.join(map(str, words))}\n")  # one write: processes do not mix lines
+        file.write(f"{' '.join((*line.source, line.bundle, line.name))}\n")  # one write: not mixed
 
 
 def _lines(home: Path) -> list[_Line]:

@@ -60,6 +60,9 @@ COMMANDS = {
         needs_baker=True,
     ),
     "serve": Command("hearthd.server.cli", "app", "Serve bundles over HTTP."),
+    "install-service": Command(
+        "hearthd.server.systemd.cli", "app", "Write a systemd unit that serves a model."
+    ),
     "generate": Command(
         "hearthd.server.terminal.commands", "generate", "Continue a prompt, in this terminal."
     ),
@@ -80,12 +83,12 @@ COMMANDS = {
     "ps": Command(
         "hearthd.server.terminal.bundle_commands",
         "ps",
-        "List the models of a running server, and which are loaded.",
+        "List the models of a running server, and their states.",
     ),
     "batch": Command(
         "hearthd.server.batch.cli",
         "app",
-        "Answer a file of requests, in the format of OpenAI's batch API.",
+        "Answer a file of requests in the format of OpenAI's API.",
     ),
     "compare": Command(
         "hearthd.baker.compare.cli",
@@ -102,7 +105,7 @@ COMMANDS = {
     "verify": Command(
         "hearthd.baker.checks.cli",
         "verify",
-        "Check that a bundle is intact and computes correct values here.",
+        "Check that a bundle is intact and correct on this CPU.",
         needs_baker=True,
     ),
     "reproduce": Command(

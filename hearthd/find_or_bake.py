@@ -30,6 +30,7 @@ from hearthd.bundle import (
     read_manifest,
 )
 from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep
+from hearthd.bundle.parsing.shard_names import shard_name
 from hearthd.bundle.source_digest import source_digest
 from hearthd.cli import missing_baker
 from hearthd.flag_names import flag
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 MODEL_HELP = (
-    "GGUF file, Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, or name of a model that an "
-    "installed package has, which is baked first; or a bundle: its folder, or its name in --home."
+    "GGUF file (any shard of a split one), Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, or "
+    "name of a model that an installed package has, which is baked first; or a bundle: its folder, "
+    "or its name in --home."
 )
 _LOCK = ".bake-lock"
 _CONFIG = "config.json"  # of a Hugging Face folder
@@ -53,7 +55,7 @@ class Weights(NamedTuple):
     """Weights that are not a bundle.
 
     model  what `hearth bake` takes as MODEL: an absolute path, or a name
-    path   the file or folder
+    path   the file, a shard of a split file, or the folder
     name   a readable name for the bundle
     """
 
@@ -67,6 +69,7 @@ def find_or_bake(
 ) -> Path:
     """The folder of a model's bundle, which is baked into `home` if it is not there.
 
+    What is baked has to be compared with NumPy yet: see LaterVerification.
     `home` is None for $HEARTH_HOME. `bake` has the typed texts of options of the bake, which a
     bundle does not take. `chats` demands a chat template.
 
@@ -76,13 +79,14 @@ def find_or_bake(
     found = find(model, home, bake)
     if isinstance(found, Weights):
         with needs_baker():
-            if chats and not _has_template(found):
-                raise _no_template(model)
+            if chats:
+                _require_template(found, model)
             return _find_or_bake(found, _home(home), bake)
     if chats:
         manifest = read_manifest(found)
-        names = {record.name for record in manifest.files}
-        if isinstance(manifest, LanguageManifest) and CHAT_TEMPLATE not in names:
+        if not isinstance(manifest, LanguageManifest):
+            raise _no_chat(model)
+        if all(record.name != CHAT_TEMPLATE for record in manifest.files):
             raise _no_template(model)
     return found
 
@@ -155,7 +159,9 @@ def _weights(model: str, folder: Path, home: Path | None) -> Weights:
             f"folder{hint}"
         )
     path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
-    return Weights(str(path), path, path.stem if path.is_file() else path.name)
+    shard = shard_name(path.name)
+    name = shard.model if shard else path.stem
+    return Weights(str(path), path, name if path.is_file() else path.name)
 
 
 def _pulled(reference: str) -> Path:
@@ -227,15 +233,28 @@ def _digest(*values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _has_template(weights: Weights) -> bool:
+def _require_template(weights: Weights, model: str) -> None:
+    """Raise NotABundle unless the weights are those of a language model with a chat template."""
+    from hearthd.baker.pipeline.weights_config import opened
     from hearthd.baker.tokenizer.tokenizer_files import chat_template
-    from hearthd.baker.weights.open_weights import open_weights
     from hearthd.baker.weights.source import WeightsError
 
+    source, family = opened(weights.path)
+    if family.is_encoder:
+        raise _no_chat(model)
     try:
-        return chat_template(open_weights(weights.path)) is not None
+        template = chat_template(source)
     except WeightsError as error:
         raise NotABundle(str(error)) from error
+    if template is None:
+        raise _no_template(model)
+
+
+def _no_chat(model: str) -> NotABundle:
+    return NotABundle(
+        f"{model}: not a language model, which a chat needs: use `hearth serve "
+        f"{shlex.quote(model)}`, or an instruct model, such as smollm2"
+    )
 
 
 def _no_template(model: str) -> NotABundle:
@@ -291,6 +310,7 @@ def _bake(model: str, out: Path, bake: Mapping[str, Any]) -> None:
         "-m",
         "hearthd",
         "bake",
+        "--verify-later",
         "--out",
         str(out),
         *flags,

@@ -46,6 +46,8 @@ _BYTES_ACKED, _TCP_INFO_BYTES = 120, 128
 # prctl(2): the signal that a process gets when the thread that started it ends.
 _PR_SET_PDEATHSIG = 1
 
+_LOW_PRIORITY = 10  # of setpriority(2), which knows -20 to 19
+
 # The signal that ends a process at once, and the one that reloads a server, if there is one.
 HANGUP: signal.Signals | None
 if sys.platform == "win32":
@@ -314,6 +316,12 @@ def end_child(process: subprocess.Popen[bytes], number: int) -> None:
         process.returncode = os.waitstatus_to_exitcode(status)
 
 
+def lower_priority(child: int) -> None:
+    """Give a child process a low priority. On Windows, it keeps its own."""
+    if sys.platform != "win32":
+        os.setpriority(os.PRIO_PROCESS, child, _LOW_PRIORITY)
+
+
 # Terminals
 
 
@@ -342,12 +350,9 @@ def has_terminal() -> bool:
 
 
 def wake_pipe() -> tuple[int, int]:
-    """A pipe for signal.set_wakeup_fd: the ends to read and to write.
-
-    Writing does not block, except on Windows, where Python before 3.12 cannot say so.
-    """
+    """A pipe for signal.set_wakeup_fd: the ends to read and, without blocking, to write."""
     reading, writing = os.pipe()
-    if sys.platform != "win32":
+    if sys.platform != "win32":  # where Python before 3.12 cannot say so
         os.set_blocking(writing, False)
     return reading, writing
 

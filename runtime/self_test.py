@@ -111,7 +111,7 @@ class Verdict:
         if self.error is not None:
             return f"the model cannot be run: {self.error}"
         if self.steps == 0:
-            return "the bundle has no golden values"
+            return "the bundle has no golden values, which `hearth verify` computes"
         return (
             f"a value differs by {self.largest_difference:.3g} at {self.where}, expected at most "
             f"{self.tolerance:.3g}"

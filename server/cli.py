@@ -17,6 +17,7 @@ from hearthd.bake_flags import BakesFirst
 from hearthd.bundle import BundleError, NotABundle, bundle_home
 from hearthd.find_or_bake import MODEL_HELP, find_or_bake
 from hearthd.flag_names import flag
+from hearthd.later_verification import LaterVerification
 from hearthd.runtime.free_memory import bound_free_memory
 from hearthd.server import logs
 from hearthd.server.engine.prefix_store import CannotStore
@@ -47,6 +48,7 @@ _Bundles = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[MODEL]...",
+        autocompletion=bundle_home.completed_names,
         help=f"{MODEL_HELP} Or a folder of bundles. Default: all bundles in --home.",
         show_default=False,
     ),
@@ -132,6 +134,9 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
     # and would later stop every thread, and thus every stream, for 55 ms.
     gc.disable()
     pool = open_pool(loaded)
+    for deployment in pool:
+        if deployment.folder is not None:
+            LaterVerification(deployment.folder)
     # The self-test runs mostly outside Python, so the routes are imported at the same time.
     build_models_lazily()
     from hearthd.server.app import Guards, create_app

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import BadKey, PublicKey, read_public_key
+from hearthd.bundle.lora.read_adapter import adapter_name
 from hearthd.bundle.parsing.text_files import read_text
 from hearthd.server.setting_types import MIN_KEY_LENGTH
 from hearthd.server.settings import BadSettings
@@ -36,13 +37,13 @@ def read_keys(settings: Settings) -> tuple[str, ...]:
 
 
 def adapter_folders(settings: Settings) -> dict[str, Path]:
-    """The folders of --lora by the names of the adapters; raises BadSettings."""
+    """The folders and files of --lora by the names of the adapters; raises BadSettings."""
     folders: dict[str, Path] = {}
     for value in settings.lora:
         folder, _, name = value.partition("=")
-        name = name or Path(folder).resolve().name
+        name = name or adapter_name(Path(folder).resolve())
         if name in folders or not folder:
-            problem = "is there twice; use FOLDER=NAME" if folder else "has no folder"
+            problem = "is there twice; use PATH=NAME" if folder else "has no path"
             raise BadSettings(f"lora: the adapter {name!r} {problem}")
         folders[name] = Path(folder)
     return folders

@@ -202,13 +202,15 @@ class Settings(BaseSettings):
     lora: Words = _setting(
         "Model",
         (),
-        "LoRA adapter to load with the bundle, as FOLDER or FOLDER=NAME. Repeatable. Requests name "
-        "it as `model:name`. The bundle needs `hearth bake --adapters`.",
+        "LoRA adapter to load with the bundle, as PATH or PATH=NAME: a folder that PEFT wrote, or "
+        "a GGUF file. Repeatable. Requests name it as `model:name`. The bundle needs `hearth bake "
+        "--adapters`.",
     )
     lora_dir: Path | None = _setting(
         "Model",
         None,
-        "Folder of LoRA adapters that POST /lora-adapters/load may load while the server runs.",
+        "Folder of LoRA adapters, which are folders or GGUF files, that POST /lora-adapters/load "
+        "may load while the server runs.",
     )
     context: int | None = _setting(
         "Model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,15 +50,31 @@ def test_commands_are_completed_without_their_modules(
 ) -> None:
     monkeypatch.setattr(cli, "import_module", None)
     assert completed("") == list(COMMANDS)
-    assert completed("ins") == ["inspect"]
+    assert completed("insp") == ["inspect"]
 
 
-def test_options_and_bundles_are_completed(completed: Completed) -> None:
+def test_options_are_completed(completed: Completed) -> None:
     assert completed("chat", "--temp") == ["--temperature"]
     assert completed("serve", "--tls-") == ["--tls-cert", "--tls-key"]
-    for command in ("chat", "generate", "inspect", "rm"):
-        assert completed(command, "gem") == ["gemma3"]
-        assert completed(command, "x") == []
+
+
+# Every command that takes a bundle.
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            (name,)
+            for name in COMMANDS
+            if name not in ("bake", "batch", "list", "ps", "pull", "tune")
+        ),
+        ("compare", "gemma3"),
+        ("batch", "requests", "--bundle"),
+    ],
+    ids=" ".join,
+)
+def test_names_of_bundles_are_completed(words: tuple[str, ...], completed: Completed) -> None:
+    assert completed(*words, "gem") == ["gemma3"]
+    assert completed(*words, "x") == []
 
 
 def test_a_command_without_its_packages_offers_nothing(
@@ -95,3 +112,12 @@ def test_bash_completes_after_the_installation(home: dict[str, str]) -> None:
         check=True,
     )
     assert (done.stdout, done.stderr) == ("generate\n", "")
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is missing")
+def test_fish_completes(home: dict[str, str]) -> None:
+    script = "env _HEARTH_COMPLETE=source_fish hearth | source; complete -C 'hearth gen'"
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", script], capture_output=True, text=True, env=home, check=True
+    )
+    assert done.stdout.split("\t")[0] == "generate"

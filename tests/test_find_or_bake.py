@@ -19,7 +19,9 @@ from hearthd.bundle import MANIFEST, NotABundle, bundle_home, write_manifest
 from hearthd.bundle.kept_bundles import FILE
 from hearthd.find_or_bake import Weights, find, find_or_bake
 from hearthd.flags import UsageError
+from tests.baker.pipeline.test_bake_encoder import write_model
 from tests.baker.small_gemma import small_gemma
+from tests.bundle.example_manifests import ENCODER
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 
@@ -40,10 +42,11 @@ class Bakes:
     def __call__(
         self, command: list[str], *, stdout: int, **_: Any
     ) -> contextlib.AbstractContextManager[Any]:
-        assert command[:6] == [sys.executable, "-P", "-m", "hearthd", "bake", "--out"]
+        assert command[:5] == [sys.executable, "-P", "-m", "hearthd", "bake"]
+        assert command[5:7] == ["--verify-later", "--out"]
         assert stdout == subprocess.DEVNULL
-        self.arguments.append(command[7:])
-        self._out = Path(command[6])
+        self.arguments.append(command[8:])
+        self._out = Path(command[7])
         return contextlib.nullcontext(self)
 
     def wait(self) -> int:
@@ -96,6 +99,19 @@ def test_a_file_is_baked_once_and_kept_by_a_readable_name(
     file.rename(file.with_name("other.gguf"))
     assert bundle_of("other.gguf") == bundle
     assert len(bakes.arguments) == 1
+
+
+def test_any_shard_of_a_split_file_finds_its_bundle(home: Path, bakes: Bakes) -> None:
+    shards = [home.parent / f"big-Q4_K_M-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for shard in shards:
+        shard.write_bytes(b"GGUF" + bytes(100))
+    bundle = bundle_of(shards[1])
+    assert bundle == home / "big-Q4_K_M"
+    assert bundle_of(shards[0]) == bundle
+    assert len(bakes.arguments) == 1
+    shards[0].write_bytes(b"GGUF" + b"x" * 100)
+    bundle_of(shards[1])
+    assert len(bakes.arguments) == 2
 
 
 def test_other_options_are_another_bundle(file: Path, bakes: Bakes) -> None:
@@ -290,6 +306,19 @@ def test_a_base_model_is_told_apart_before_the_bake(home: Path, bakes: Bakes) ->
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     assert find_or_bake("tiny gemma", None, {}, chats=True) == bundle
     assert len(bakes.arguments) == 2
+
+
+def test_an_encoder_is_told_apart_before_the_bake(home: Path, bakes: Bakes) -> None:
+    message = "not a language model, .*: use `hearth serve {}`"
+    write_model(home.parent / "tiny bert")
+    with pytest.raises(NotABundle, match=message.format("'tiny bert'")):
+        find_or_bake("tiny bert", None, {}, chats=True)
+    assert bakes.arguments == []
+    bundle = home / "encoder"
+    bundle.mkdir(parents=True)
+    write_manifest(bundle, ENCODER)
+    with pytest.raises(NotABundle, match=message.format("encoder")):
+        find_or_bake("encoder", None, {}, chats=True)
 
 
 def test_a_file_that_is_not_a_model_is_refused_before_a_chat(file: Path, bakes: Bakes) -> None:

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 
 # What commands share.
-COMMAND_LINE = ("hearthd.find_or_bake", "hearthd.flags", "hearthd.flag_names")
+COMMAND_LINE = (
+    "hearthd.find_or_bake",
+    "hearthd.flags",
+    "hearthd.flag_names",
+    "hearthd.later_verification",
+)
 # What the modules of a folder may import of this project, besides the folder itself. The longest
 # name that fits a module counts. Imports for type checking count too. `hearthd.models` is called
 # `models` here, as its folder is, and so on.

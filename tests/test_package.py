@@ -9,8 +9,12 @@ import sys
 import zipfile
 from email.parser import Parser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from email.message import Message
 
 ROOT = Path(__file__).parent.parent
 LINKED = ("baker", "bundle", "configs", "models", "runtime", "sampling", "server", "text")
@@ -19,6 +23,9 @@ DATA = (
     "baker/compare/measurement/prompts.json",
     "configs/gemma3.toml",
     *(str(path.relative_to(ROOT)) for path in (ROOT / "models/dsl/kernels").rglob("*.[ch]")),
+    "server/systemd/hearth.service",
+    "server/systemd/system.conf",
+    "server/systemd/user.conf",
     "server/web/index.html",
     "py.typed",
 )
@@ -51,11 +58,35 @@ def test_the_wheel_holds_one_package(wheel: Path) -> None:
     assert {f"hearthd/{name}" for name in modules} <= set(names)
 
 
-def test_a_package_index_gets_the_readme_with_absolute_links(wheel: Path) -> None:
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    """The metadata of the wheel; its payload is the readme that a package index shows."""
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        metadata = Parser().parsestr(archive.read(name).decode())
+        return Parser().parsestr(archive.read(f"{_information(wheel)}/METADATA").decode())
+
+
+def _information(wheel: Path) -> str:
+    """The folder of the wheel's metadata."""
+    name, version, *_ = wheel.stem.split("-")
+    return f"{name}-{version}.dist-info"
+
+
+def test_the_metadata_of_the_wheel_name_every_license(wheel: Path, metadata: Message) -> None:
+    expression = metadata["License-Expression"].split(" AND ")
+    assert expression == ["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "MIT"]
+    files = metadata.get_all("License-File", [])
+    vendored = (ROOT / "server/web/vendor").rglob("*LICENSE")
+    assert sorted(files) == sorted(
+        ["LICENSE", *(path.relative_to(ROOT).as_posix() for path in vendored)]
+    )
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {f"{_information(wheel)}/licenses/{name}" for name in files} <= set(names)
+
+
+def test_a_package_index_gets_the_readme_with_absolute_links(metadata: Message) -> None:
     description = metadata.get_payload()
+    assert isinstance(description, str)
     assert not re.search(r"\]\((?!https://)", description)
     homepage = dict(url.split(", ") for url in metadata.get_all("Project-URL", []))["Homepage"]
     raw = homepage.replace("github.com", "raw.githubusercontent.com")

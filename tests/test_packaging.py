@@ -1,11 +1,10 @@
-"""Deployment files: images, compose file, systemd unit, health check.
+"""Deployment files: images, compose file, health check.
 
 No engine is needed: the files are read and held against each other, the project and the settings.
 """
 
 from __future__ import annotations
 
-import configparser
 import http.server
 import os
 import re
@@ -190,19 +189,6 @@ def test_compose_serves_the_bundle_that_it_bakes() -> None:
     assert bake["profiles"], "`up` does not bake again"
     assert serve["ports"] == ["127.0.0.1:8080:8080"]
     assert int(serve["stop_grace_period"].removesuffix("s")) > SHUTDOWN_TIMEOUT
-
-
-def test_the_systemd_unit_starts_hearth_serve() -> None:
-    unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string((ROOT / "systemd/hearth.service").read_text(encoding="utf-8"))
-    service = unit["Service"]
-    program, command = service["ExecStart"].split()
-    assert (Path(program).name, command) == ("hearth", "serve")
-    assert "hearth" in PROJECT["project"]["scripts"]
-    assert_settings(dict([service["Environment"].split("=", 1)]))
-    assert float(service["TimeoutStopSec"]) > SHUTDOWN_TIMEOUT
-    assert service["DynamicUser"] == "yes"
 
 
 def checked(port: int, **more: str) -> tuple[int, str]:

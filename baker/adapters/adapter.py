@@ -1,4 +1,4 @@
-"""A trained LoRA adapter, and the folder that PEFT keeps one in: bundle/lora reads it."""
+"""Write a trained LoRA adapter as PEFT does, and read any for a merge: bundle/lora reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from safetensors.numpy import save
 
 from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.weights.source import BadFile, NoWeights
-from hearthd.bundle.lora.adapter_folder import PREFIX, TENSORS, WEIGHT, read_peft_adapter
+from hearthd.bundle.lora import read_adapter as lora
+from hearthd.bundle.lora.adapter_folder import PREFIX, TENSORS, WEIGHT
 from hearthd.bundle.lora.adapter_settings import CONFIG, BadAdapter
 
 if TYPE_CHECKING:
@@ -47,26 +48,25 @@ def write_adapter(
 
 
 def read_adapter(
-    folder: Path, architecture: Architecture[Any], config: ModelConfig
+    path: Path, architecture: Architecture[Any], config: ModelConfig
 ) -> dict[str, LowRank]:
     """The terms of an adapter by the parameters that they are added to.
 
-    Raises NoWeights if the folder has no adapter, and BadFile if the adapter does not fit the model
-    or uses an option of PEFT that is not supported.
+    Raises NoWeights if a folder has no adapter, and BadFile if the adapter does not fit the model
+    or computes something else.
     """
-    if not (folder / CONFIG).is_file():
-        raise NoWeights(f"{folder} has no {CONFIG}; specify a folder that PEFT or Hearth wrote")
-    matrices = {
-        name: tensor.shape
-        for name, tensor in architecture.model(config).parameters().items()
-        if name.endswith(WEIGHT) and tensor.type.rank == 2
-    }
-    names = {
-        architecture.module_in_folder(config, name.removesuffix(WEIGHT)): name for name in matrices
-    }
-    shapes = {module: (matrices[name][0], matrices[name][1]) for module, name in names.items()}
+    if path.is_dir() and not (path / CONFIG).is_file():
+        raise NoWeights(
+            f"{path} has no {CONFIG}; specify a folder that PEFT or Hearth wrote, or a GGUF file"
+        )
+    names, matrices = {}, []
+    for name, tensor in architecture.model(config).parameters().items():
+        if name.endswith(WEIGHT) and tensor.type.rank == 2:
+            matrix = architecture.matrix(config, name, (tensor.shape[0], tensor.shape[1]))
+            matrices.append(matrix)
+            names[matrix.module] = name
     try:
-        adapter = read_peft_adapter(folder, shapes)
+        adapter = lora.read_adapter(path, matrices, architecture.name)
     except BadAdapter as error:
         raise BadFile(str(error)) from error
     return {names[module]: term for module, term in adapter.terms.items()}

@@ -10,17 +10,27 @@ import typer
 from hearthd.baker.checks import verification
 from hearthd.baker.checks.reproduction import changes, reproduce
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
+from hearthd.baker.pipeline.shared_stages import ComparisonFailed
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.signing.checks import ExpectedSigner
 from hearthd.bundle import bundle_home, read_manifest
+from hearthd.later_verification import COMPARISON_FAILED
 
 # Exceptions that end the commands, and their exit code: see hearthd/cli.py.
-ERRORS: dict[type[Exception], int] = dict.fromkeys(BAKE_ERRORS, 1)
+ERRORS: dict[type[Exception], int] = {
+    ComparisonFailed: COMPARISON_FAILED,
+    **dict.fromkeys(BAKE_ERRORS, 1),
+}
 
 _Bundle = Annotated[
     Path,
-    typer.Argument(metavar="BUNDLE", parser=bundle_home.named_bundle, help=bundle_home.BUNDLE_HELP),
+    typer.Argument(
+        metavar="BUNDLE",
+        parser=bundle_home.named_bundle,
+        autocompletion=bundle_home.completed_names,
+        help=bundle_home.BUNDLE_HELP,
+    ),
 ]
 
 _Key = Annotated[
@@ -65,11 +75,13 @@ def _verify(
     identity: _Identity = None,
     issuer: _Issuer = None,
 ) -> None:
-    """Check that a bundle is intact and computes correct values here.
+    """Check that a bundle is intact and correct on this CPU.
 
     Checks the digest of every file, the program's target, the traced graph, the weights if their
     package is installed and, if this machine can run the program, all golden values. Also prints
     what changed since the bake, such as the version of the compiler. Exit code 1 if a check fails.
+    A bundle that was baked with --verify-later is compared with NumPy, and gets golden values; exit
+    code 3 if they differ.
 
     With --key, --certificate or --identity, the signature is checked first. BUNDLE may then be the
     folder of a LoRA adapter, of which only the signature is checked.
@@ -82,7 +94,8 @@ def _verify(
         identity=identity,
         issuer=issuer,
     )
-    if not verification.verify(bundle, open_console(), signer):
+    progress = TerminalProgress(open_console(stderr=True))
+    if not verification.verify(bundle, open_console(), progress, signer):
         raise typer.Exit(1)
 
 
@@ -99,7 +112,7 @@ def _reproduce(
     ] = None,
     adapter: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Adapter that was merged into the weights, if any."),
+        typer.Option(metavar="PATH", help="Adapter that was merged into the weights, if any."),
     ] = None,
 ) -> None:
     """Bake a bundle again and compare every byte.

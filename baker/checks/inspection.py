@@ -138,6 +138,8 @@ def _serving_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
         f"{megabytes(memory.needed(slots, memory.default_prefix_cache))} MB for all and a prefix "
         "cache",
     )
+    if not manifest.golden:
+        yield "golden", _golden_text(manifest)
     has_template = CHAT_TEMPLATE in {file.name for file in manifest.files}
     yield "chat", "yes" if has_template else "no: it has no chat template"
 
@@ -179,8 +181,14 @@ def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
         *(("matrices", f"{count} in {storage}") for storage, count in storages.most_common()),
         *((("activations", "int8"),) if manifest.activations == "int8" else ()),
         ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes per slot"),
-        ("golden", f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"),
+        ("golden", _golden_text(manifest)),
     ]
+
+
+def _golden_text(manifest: LanguageManifest) -> str:
+    if not manifest.golden:
+        return "none: not compared with NumPy yet, see hearth verify"
+    return f"{len(manifest.golden)} prompts, tolerance {manifest.tolerance}"
 
 
 def _context(manifest: LanguageManifest) -> str:

@@ -18,7 +18,7 @@ from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.bundle import MANIFEST, SIGNATURE, read_manifest
-from hearthd.bundle.lora.adapter_folder import adapter_files
+from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _options(
     if model is None and origin.model not in ARCHITECTURES:
         raise BakeError(f"this version of Hearth cannot bake {origin.model!r:.80}")
     if adapter is None and "adapter" in origin.options:
-        raise BakeError("the bundle was baked with an adapter; specify --adapter FOLDER")
+        raise BakeError("the bundle was baked with an adapter; specify --adapter PATH")
     if weights is None and not origin.sources[0].package:
         names = ", ".join(f"{source.name} ({source.bytes:,} bytes)" for source in origin.sources)
         raise BakeError(f"the bundle was baked from {names}; specify --weights PATH")

@@ -12,6 +12,7 @@ from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks.reproduction import changes, check_sources
 from hearthd.baker.compiler.targets import check_program, runnable
 from hearthd.baker.pipeline.bake_encoder import traced_encoder
+from hearthd.baker.pipeline.comparison_stage import compare_later
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.pipeline.shared_stages import program_text
 from hearthd.baker.reference.numpy_runtime import traced
@@ -22,6 +23,7 @@ from hearthd.bundle import (
     SIGNATURE,
     ArraysManifest,
     EncoderManifest,
+    LanguageManifest,
     known_bundles,
     read_manifest,
     verify_files,
@@ -38,17 +40,21 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hearthd.baker.progress import Progress
     from hearthd.baker.signing.checks import ExpectedSigner
     from hearthd.bundle import AnyManifest, ProgramFile, Provenance
     from hearthd.runtime.self_test import Verdict
 
 
-def verify(bundle: Path, console: Console, signer: ExpectedSigner | None = None) -> bool:
+def verify(
+    bundle: Path, console: Console, progress: Progress, signer: ExpectedSigner | None = None
+) -> bool:
     """Check digests, the target of the program, the graph and, if it runs here, golden values.
 
     Prints every check; returns whether all passed. A graph or a tool that has changed since the
     bake is printed and is not a failure. If a signer is expected, the signature is checked first,
-    and `bundle` may be the folder of an adapter. Raises BundleError or TargetError.
+    and `bundle` may be the folder of an adapter. Golden values that the bake left out are computed
+    and recorded. Raises BundleError, TargetError, ComparisonFailed, or BakeError if they cannot be.
     """
     if signer and not (bundle / MANIFEST).exists() and (bundle / CONFIG).exists():
         console.print(f"signature: {signer.require_folder(bundle)}", markup=False)
@@ -67,6 +73,11 @@ def verify(bundle: Path, console: Console, signer: ExpectedSigner | None = None)
     programs = runnable(manifest)
     if programs:
         known_bundles.warn_if_unknown(bundle, manifest)
+    if isinstance(manifest, LanguageManifest) and not manifest.golden:
+        if (bundle / SIGNATURE).exists():
+            raise BakeError(f"{bundle}: signed without golden values, which would be written to it")
+        compare_later(bundle, manifest, progress)
+        manifest = read_manifest(bundle)
     if not programs:
         console.print("golden values: not checked, since this machine cannot run the program")
     verdicts = [_self_test(bundle, manifest, program_file) for program_file in programs]

@@ -11,14 +11,11 @@ from rich.table import Table
 
 from hearthd.baker.checks.inspection import plain
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
-from hearthd.baker.pipeline.recipe import RecipeError, size_of
-from hearthd.baker.pipeline.weights_config import identify
+from hearthd.baker.pipeline.recipe import size_of
+from hearthd.baker.pipeline.weights_config import opened
 from hearthd.baker.tokenizer.tokenizer_files import chat_template
-from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import WeightsError
 from hearthd.bundle import NotABundle
-from hearthd.models.catalog import ENCODERS
-from hearthd.models.config import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,10 +32,10 @@ _FORMATS = {"gguf": "GGUF file", "safetensors": "Hugging Face folder"}
 def show_weights(weights: Weights, console: Console) -> None:
     """Print what a GGUF file or a Hugging Face folder has; raises NotABundle if it is not valid."""
     table = Table("", "", show_header=False, box=None, padding=(0, 2, 0, 0))
+    source, family = opened(weights.path)
     try:
-        source = open_weights(weights.path)
-        rows = list(_rows(weights, source, identify(source, None)))
-    except (ConfigError, RecipeError, WeightsError) as error:
+        rows = list(_rows(weights, source, family))
+    except WeightsError as error:
         raise NotABundle(str(error)) from error
     *facts, (_, command) = rows
     for name, text in facts:
@@ -49,20 +46,21 @@ def show_weights(weights: Weights, console: Console) -> None:
 
 
 def _rows(weights: Weights, source: WeightSource, family: Family) -> Iterator[tuple[str, str]]:
-    size = sum(path.stat().st_size for path in source.files())
+    files = source.files()
+    size = _megabytes(sum(path.stat().st_size for path in files))
+    shards = f" in {len(files)} shards" if source.format == "gguf" and len(files) > 1 else ""
     shapes = {name: source.shape(name) for name in source.names()}
     count = sum(map(math.prod, shapes.values()))
     types = Counter(source.dtype(name) for name in shapes)
-    yield "kind", f"{_FORMATS[source.format]} of {_megabytes(size)}, not baked yet"
-    is_encoder = family.architecture in ENCODERS
-    known_size = None if is_encoder else size_of(family.recipe, family.config)
+    yield "kind", f"{_FORMATS[source.format]} of {size}{shards}, not baked yet"
+    known_size = None if family.is_encoder else size_of(family.recipe, family.config)
     yield "family", " ".join(filter(None, (family.name, known_size)))
     yield "architecture", family.architecture
     yield "size", f"{_rounded(count)} parameters in {len(shapes)} tensors"
     yield "layers", f"{family.config.layers} of width {family.config.hidden}"
     yield "vocabulary", f"{family.config.vocab_size:,} tokens"
     yield "tensors", ", ".join(f"{number} in {type_}" for type_, number in types.most_common())
-    if is_encoder:
+    if family.is_encoder:
         lengths = encoder_recipes()[family.recipe].lengths
         yield "context", f"{lengths[-1]:,} tokens"
         yield "next", f"hearth serve {shlex.quote(weights.model)}"

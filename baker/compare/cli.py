@@ -97,6 +97,7 @@ _Tokenizer = Annotated[
     typer.Option(
         metavar="BUNDLE",
         parser=bundle_home.named_bundle,
+        autocompletion=bundle_home.completed_names,
         help="Bundle whose tokenizer to use if neither A nor B has one.",
     ),
 ]
@@ -155,8 +156,18 @@ _MinAgreement = Annotated[
 @app.command(help=_HELP, epilog=_EPILOG)
 def _compare(
     *,
-    a: Annotated[str, typer.Argument(metavar="A", help="Reference model.")],
-    b: Annotated[str | None, typer.Argument(metavar="B", help="Candidate model.")] = None,
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", autocompletion=bundle_home.completed_names, help="Reference model."
+        ),
+    ],
+    b: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="B", autocompletion=bundle_home.completed_names, help="Candidate model."
+        ),
+    ] = None,
     out: _Out = Path("compare-report"),
     text: _Texts = None,
     positions: _Positions = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hearthd.baker.hub.file_choice import RepositoryFile, choose
+from hearthd.baker.hub.file_choice import RepositoryFile, choose, weights_in
 from hearthd.baker.hub.hub_errors import DoesNotFit, Unreachable, offline
 from hearthd.baker.hub.reference import parse_reference
 from hearthd.baker.hub.repository import Repository, cached_snapshot
@@ -23,9 +23,10 @@ def download(
 ) -> Path:
     """The path of a model's weights in the hub's cache: a GGUF file, or a Hugging Face folder.
 
-    What is missing is downloaded. Before that, notes say the family, the memory that serving takes
-    and the expected speed. `max_memory` is the limit for that memory in bytes, by default the
-    memory of this machine; `force` downloads what does not fit, too.
+    Of a split GGUF file it is the path of the first shard. What is missing is downloaded. Before
+    that, notes say the family, the memory that serving takes and the expected speed. `max_memory`
+    is the limit for that memory in bytes, by default the memory of this machine; `force` downloads
+    what does not fit, too.
 
     Raises BadReference, HubError or OSError.
     """
@@ -50,9 +51,10 @@ def download(
             if not force:
                 raise
             progress.note(str(error))
-    paths = [repository.fetch(file, progress) for file in files]
+    for file in files:
+        repository.fetch(file, progress)
     repository.record_revision()
-    return paths[0] if len(files) == 1 else repository.snapshot
+    return weights_in(repository.snapshot, files)
 
 
 def _cached(reference: Reference, error: Unreachable, progress: Progress) -> Path:
@@ -65,7 +67,7 @@ def _cached(reference: Reference, error: Unreachable, progress: Progress) -> Pat
         for path in sorted(snapshot.rglob("*"))
         if path.is_file()
     ]
-    chosen = choose(files, reference)
+    weights = weights_in(snapshot, choose(files, reference))
     if not offline():
         progress.note(f"{error}; using the cache")
-    return snapshot / chosen[0].path if len(chosen) == 1 else snapshot
+    return weights

@@ -1,8 +1,8 @@
 """Which files of a repository are downloaded.
 
 A GGUF file is chosen as `llama-server -hf` chooses it: by the quantization in its path, Q4_K_M or
-else Q8_0 by default, or else the first one. A repository without GGUF files is a folder of
-safetensors.
+else Q8_0 by default, or else the first one. Of a split file all shards are downloaded. A repository
+without GGUF files is a folder of safetensors.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.hub.hub_errors import HubError
 from hearthd.baker.weights.safetensors import CONFIG, INDEX, SINGLE
+from hearthd.bundle.parsing.shard_names import shard_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from hearthd.baker.hub.reference import Reference
 
 _DEFAULTS = ("Q4_K_M", "Q8_0")
 # GGUF files that are not language models: projectors of images, importance matrices.
 _OTHER_GGUF = ("mmproj", "imatrix")
-_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 _QUANT = re.compile(r"(?<![A-Za-z0-9])((?:UD-)?I?Q\d\w*|BF16|F16|F32)(?=[.-])", re.IGNORECASE)
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 # What the baker reads beside tensors: configurations, tokenizers, chat templates, the license.
@@ -51,16 +52,16 @@ def gguf_models(files: Sequence[RepositoryFile]) -> tuple[RepositoryFile, ...]:
     return tuple(
         file
         for file in files
-        if file.name.lower().endswith(".gguf")
+        if is_gguf(file)
         and not any(word in file.name.lower() for word in _OTHER_GGUF)
-        and ((split := _SPLIT.search(file.name)) is None or int(split[1]) == 1)
+        and ((shard := shard_name(file.path)) is None or shard.number == 1)
     )
 
 
 def choose(files: Sequence[RepositoryFile], reference: Reference) -> tuple[RepositoryFile, ...]:
-    """The files of a repository that a reference names: a GGUF file, or those of a folder.
+    """The files of a repository that a reference names: of a GGUF file, or of a folder.
 
-    Raises HubError if there are none, or if the GGUF file is split.
+    Raises HubError if there are none, or if a shard of the GGUF file is missing.
     """
     models = gguf_models(files)
     if reference.file is not None:
@@ -73,19 +74,17 @@ def choose(files: Sequence[RepositoryFile], reference: Reference) -> tuple[Repos
         raise HubError(f"{reference}: the repository has no GGUF file; omit :{reference.quant}")
     else:
         return _folder(files, reference)
-    if split := _SPLIT.search(chosen.name):
-        single = [model for model in models if not is_split(model)]
-        raise HubError(
-            f"{reference}: {chosen.name} is one of {int(split[2])} files of a split model, which "
-            "cannot be baked; join them with `llama-gguf-split --merge`, or choose another file"
-            f"{_instead(single)}"
-        )
-    return (chosen,)
+    return _with_shards(chosen, files, reference)
 
 
-def is_split(file: RepositoryFile) -> bool:
-    """Whether a file is a part of a split GGUF file."""
-    return _SPLIT.search(file.name) is not None
+def weights_in(folder: Path, files: Sequence[RepositoryFile]) -> Path:
+    """The path of the weights that chosen files are in a copy of the repository."""
+    return folder / files[0].path if is_gguf(files[0]) else folder
+
+
+def is_gguf(file: RepositoryFile) -> bool:
+    """Whether a file is a GGUF file."""
+    return file.name.lower().endswith(".gguf")
 
 
 def quant_of(file: RepositoryFile) -> str | None:
@@ -103,6 +102,24 @@ def _by_quant(models: Sequence[RepositoryFile], reference: Reference) -> Reposit
     if reference.quant is not None:
         raise HubError(f"{reference}: no GGUF file has {reference.quant}{_instead(models)}")
     return models[0]
+
+
+def _with_shards(
+    chosen: RepositoryFile, files: Sequence[RepositoryFile], reference: Reference
+) -> tuple[RepositoryFile, ...]:
+    """All shards of a split file, in order; else the file alone."""
+    if (shard := shard_name(chosen.path)) is None:
+        return (chosen,)
+    by_path = {file.path: file for file in files}
+    shards = shard.all_shards()
+    for number, path in enumerate(shards, 1):
+        if path not in by_path:
+            models = [model for model in gguf_models(files) if model.path not in shards]
+            raise HubError(
+                f"{reference}: there is no {path}, which is shard {number} of {shard.count} of a "
+                f"split GGUF file{_instead(models)}"
+            )
+    return tuple(by_path[path] for path in shards)
 
 
 def _instead(models: Sequence[RepositoryFile]) -> str:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hearthd.baker.hub.file_choice import choose, gguf_models, is_split, quant_of
+from hearthd.baker.hub.file_choice import choose, gguf_models, quant_of
 from hearthd.baker.hub.header_copy import copy_headers
 from hearthd.baker.hub.hub_errors import DoesNotFit, HubError
 from hearthd.baker.hub.reference import Reference
@@ -17,7 +17,7 @@ from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.bundle import megabytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hearthd.baker.hub.file_choice import RepositoryFile
     from hearthd.baker.hub.repository import Repository
@@ -68,26 +68,33 @@ class FitCheck:
 
     def _what_fits(self, files: Sequence[RepositoryFile]) -> str:
         """The smaller GGUF file of the repository that fits, the largest first."""
-        smaller = [
-            model
-            for model in gguf_models(self.repository.files)
-            if not is_split(model) and len(files) == 1 and model.bytes < files[0].bytes
-        ]
-        for model in sorted(smaller, key=lambda model: -model.bytes)[:_MAX_OTHERS]:
+        smaller = [model for model in self._models() if _size(model) < _size(files)]
+        for model in sorted(smaller, key=_size, reverse=True)[:_MAX_OTHERS]:
             with suppress(DoesNotFit):
-                if self._examine([model]).fits(self.limit):
+                if self._examine(model).fits(self.limit):
                     return f"what fits: {self._named(model)}"
         return "no smaller file of the repository fits"
 
-    def _named(self, model: RepositoryFile) -> Reference:
-        """A short reference to a GGUF file."""
-        by_quant = self._reference(quant=quant_of(model))
+    def _models(self) -> Iterator[tuple[RepositoryFile, ...]]:
+        """The files of each GGUF model of the repository."""
+        for file in gguf_models(self.repository.files):
+            with suppress(HubError):  # a shard is missing
+                yield choose(self.repository.files, self._reference(file=file.path))
+
+    def _named(self, model: tuple[RepositoryFile, ...]) -> Reference:
+        """A short reference to a GGUF model."""
+        by_quant = self._reference(quant=quant_of(model[0]))
         with suppress(HubError):
-            if by_quant.quant and choose(self.repository.files, by_quant) == (model,):
+            if by_quant.quant and choose(self.repository.files, by_quant) == model:
                 return by_quant
-        return self._reference(file=model.path)
+        return self._reference(file=model[0].path)
 
     def _reference(self, **names: str | None) -> Reference:
         return Reference(
             repository=self.reference.repository, revision=self.reference.revision, **names
         )
+
+
+def _size(files: Sequence[RepositoryFile]) -> int:
+    """The bytes of the files of a model."""
+    return sum(file.bytes for file in files)

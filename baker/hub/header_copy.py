@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hearthd.baker.hub.file_choice import is_tensors
+from hearthd.baker.hub.file_choice import is_gguf, is_tensors, weights_in
 from hearthd.baker.weights.gguf import tensor_ranges
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from hearthd.baker.hub.repository import Repository
     from hearthd.baker.progress import Progress
 
-# Bytes of the first request, which have the header of most files: vocabularies take 1 to 8 MB.
-_FIRST_GGUF, _FIRST_SAFETENSORS = 8 << 20, 1 << 18
+# Bytes of the first request, which have the header of most files: vocabularies take 1 to 8 MB, and
+# the tables of tensors much less.
+_FIRST_GGUF, _FIRST_TABLE = 8 << 20, 1 << 18
 _LENGTH_BYTES = 8  # of the length in front of a safetensors header
 # Tensors of a GGUF file that are part of the configuration.
 _CONFIGURATION = "rope_"
@@ -40,16 +41,17 @@ def copy_headers(
         path.parent.mkdir(parents=True, exist_ok=True)
         if is_tensors(file.path):
             _copy_safetensors(repository, file, path)
-        elif file.name.lower().endswith(".gguf"):
-            _copy_gguf(repository, file, path)
-            return path
+        elif is_gguf(file):
+            # The first shard of a split file has the vocabulary.
+            first = _FIRST_GGUF if file is files[0] else _FIRST_TABLE
+            _copy_gguf(repository, file, path, first)
         else:
             path.symlink_to(repository.fetch(file, progress))
-    return folder
+    return weights_in(folder, files)
 
 
-def _copy_gguf(repository: Repository, file: RepositoryFile, path: Path) -> None:
-    size = _copy(repository, file, path, range(_FIRST_GGUF))
+def _copy_gguf(repository: Repository, file: RepositoryFile, path: Path, first: int) -> None:
+    size = _copy(repository, file, path, range(first))
     while (tensors := tensor_ranges(path)) is None and path.stat().st_size < size:
         start = path.stat().st_size
         _copy(repository, file, path, range(start, 2 * start))
@@ -60,11 +62,11 @@ def _copy_gguf(repository: Repository, file: RepositoryFile, path: Path) -> None
 
 
 def _copy_safetensors(repository: Repository, file: RepositoryFile, path: Path) -> None:
-    size = _copy(repository, file, path, range(_FIRST_SAFETENSORS))
+    size = _copy(repository, file, path, range(_FIRST_TABLE))
     with path.open("rb") as opened:
         end = _LENGTH_BYTES + int.from_bytes(opened.read(_LENGTH_BYTES), "little")
-    if _FIRST_SAFETENSORS < end <= size:
-        _copy(repository, file, path, range(_FIRST_SAFETENSORS, end))
+    if _FIRST_TABLE < end <= size:
+        _copy(repository, file, path, range(_FIRST_TABLE, end))
     os.truncate(path, size)
 
 

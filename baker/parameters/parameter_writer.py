@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -14,10 +14,11 @@ from hearthd.baker.parameters.irpa import ArchiveWriter
 from hearthd.baker.parameters.native import NATIVE
 from hearthd.baker.parameters.quantization import NotFiniteError, encoded, encoded_integers
 from hearthd.baker.weights.source import BadFile, IntegerBlock
+from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.dsl.storage import STORAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -166,18 +167,8 @@ def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[Inte
         return
     parts = list(blocks)
 
-    def ordered(rows: Iterable[NDArray[S]]) -> NDArray[S]:
-        return half_after_half(np.concatenate(list(rows)), tensor.interleaved)
+    def ordered(name: str) -> Any:
+        rows = [values for part in parts if (values := getattr(part, name)) is not None]
+        return half_after_half(np.concatenate(rows), tensor.interleaved) if rows else None
 
-    minimums = [part.minimum for part in parts if part.minimum is not None]
-    yield IntegerBlock(
-        integers=ordered(part.integers.view(np.uint8) for part in parts),
-        scale=ordered(part.scale for part in parts),
-        minimum=ordered(minimums) if minimums else None,
-    )
-
-
-def half_after_half(rows: NDArray[S], width: int) -> NDArray[S]:
-    """Heads of `width` rows, from 0, D/2, 1, D/2 + 1, ... to 0, 1, ... D - 1: (H * D, ...)."""
-    heads = rows.reshape(-1, width // 2, 2, *rows.shape[1:])
-    return heads.swapaxes(1, 2).reshape(rows.shape)
+    yield IntegerBlock(**{field.name: ordered(field.name) for field in fields(IntegerBlock)})

@@ -13,7 +13,6 @@ from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
 from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.pipeline.weights_config import families, identify
 from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
-from hearthd.models.catalog import ENCODERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +51,7 @@ def resolve(options: BakeOptions) -> Plan:
     weights = options.weights or _packaged(options)
     source = open_weights(weights)
     family = identify(source, options.model)
-    if family.architecture in ENCODERS:
+    if family.is_encoder:
         return encoder_plan(options, source, family)
     package = weights.package if isinstance(weights, PackagedWeights) else None
     return language_plan(options, source, family, package)

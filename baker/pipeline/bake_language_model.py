@@ -8,30 +8,25 @@ from typing import TYPE_CHECKING
 from hearthd import bundle as layout
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.calibration.calibration_text import calibration_text, sequences
-from hearthd.baker.compiler import targets
 from hearthd.baker.pipeline.auto_stage import AutoStage
 from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_and_bill
 from hearthd.baker.pipeline.calibration_stage import Calibration, layers_to_round
+from hearthd.baker.pipeline.comparison_stage import compare_with_numpy
 from hearthd.baker.pipeline.context_choice import ContextChoice, choose_context
-from hearthd.baker.pipeline.golden_stage import golden_stage
 from hearthd.baker.pipeline.memory_plan import check_fits, footprint
 from hearthd.baker.pipeline.shared_stages import (
     compile_in_background,
     provenance,
     records,
-    require_passed,
     statistics,
     unfused_texts,
     weights_bytes,
     write_weights,
 )
-from hearthd.baker.reference.golden_values import prompt_ids
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.bundle import LanguageManifest, Serving
 from hearthd.models.dsl.types import TypeRuleError
 from hearthd.models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
-from hearthd.runtime.language_model import IreeRuntime
-from hearthd.runtime.self_test import self_test
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,8 +39,6 @@ if TYPE_CHECKING:
     from hearthd.baker.pipeline.language_plan import LanguagePlan
     from hearthd.baker.pipeline.shared_stages import CompiledProgram, Workspace
     from hearthd.baker.progress import Progress
-    from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer
-    from hearthd.bundle import Golden, GoldenRow
     from hearthd.models.program import Program
 
 # Bytes of the program, the tokenizer and the manifest: 16 MB with a vocabulary of 262144.
@@ -68,10 +61,8 @@ def bake_language_model(plan: LanguagePlan, progress: Progress) -> Path:
     Raises WeightsError, CompileError, BakeError or OSError. After an error or
     KeyboardInterrupt, no bundle and no file is left behind.
     """
-    with progress.stage("read the tokenizer"):
-        tokenizer = plan.model.tokenizer
     with temporary_folder("hearth-") as scratch:
-        calibration = _calibration(plan, tokenizer, scratch, progress)
+        calibration = _calibration(plan, scratch, progress)
         if plan.auto is not None:
             plan = _with_choice(plan, AutoStage(plan, plan.auto, calibration, progress).choose())
         plan, program = _program(plan, progress)
@@ -81,14 +72,12 @@ def bake_language_model(plan: LanguagePlan, progress: Progress) -> Path:
     return plan.destination.out
 
 
-def _calibration(
-    plan: LanguagePlan, tokenizer: SourceTokenizer, folder: Path, progress: Progress
-) -> Calibration:
+def _calibration(plan: LanguagePlan, folder: Path, progress: Progress) -> Calibration:
     model, context = plan.model, plan.program.context
     text = calibration_text(None) if plan.calibration is None else plan.calibration
 
     def read() -> NDArray[np.int32]:
-        return sequences(text, tokenizer.tokenizer, tokenizer.bos, context)
+        return sequences(text, model.tokenizer.tokenizer, model.tokenizer.bos, context)
 
     return Calibration(model.source, model.architecture, model.config, read, folder, progress)
 
@@ -140,34 +129,29 @@ def _choice(plan: LanguagePlan) -> ContextChoice:
 
 
 def _make(inputs: _BakeInputs) -> None:
-    """Write every file of the bundle. The compiler runs while the weights are written."""
+    """Write every file of the bundle.
+
+    The compiler runs while the tokenizer is read, which ends it if it is refused, and while the
+    weights are written.
+    """
     workspace, program = inputs.workspace, inputs.program
     plan, model = inputs.plan, inputs.plan.model
     located = model.locate(program)
     with compile_in_background(workspace, program.graphs) as compiled:
-        with workspace.progress.stage("write the tokenizer"):
+        with workspace.progress.stage("read the tokenizer"):
             tokenizer = _write_tokenizer(inputs)
         if plan.calibration is not None:
             path = workspace.folder / layout.CALIBRATION
             path.write_bytes(plan.calibration.encode())
         rounded = inputs.calibration.rounded(layers_to_round(model.source, located))
         write_weights(workspace, model.source, located, rounded.arrays)
-    # After the compiler has ended: its threads and NumPy's would slow each other down.
-    golden = golden_stage(workspace, model, plan.program, prompt_ids(tokenizer))
     with workspace.progress.stage("write the manifest"):
-        manifest = _write_manifest(inputs, _manifest(inputs, compiled, *golden))
-    for program_file in targets.runnable(manifest):
-        with workspace.progress.stage(f"compare {program_file.file} with golden values"):
-            runtime = IreeRuntime(workspace.folder, manifest, threads=None, program=program_file)
-            rows = manifest.golden_rows
-            verdict = self_test(runtime, manifest.golden, manifest.tolerance, rows=rows)
-        require_passed(program_file, verdict)
-
-
-def _write_manifest(inputs: _BakeInputs, manifest: LanguageManifest) -> LanguageManifest:
-    return write_manifest_and_bill(
-        inputs.workspace.folder, manifest, license_of(inputs.plan.model.source)
-    )
+        manifest = write_manifest_and_bill(
+            workspace.folder, _manifest(inputs, compiled), license_of(model.source)
+        )
+    # After the compiler has ended: its threads and NumPy's would slow each other down.
+    if not plan.verify_later:
+        compare_with_numpy(workspace.folder, manifest, tokenizer, workspace.progress)
 
 
 def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
@@ -181,12 +165,7 @@ def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
     return tokenizer.tokenizer
 
 
-def _manifest(
-    inputs: _BakeInputs,
-    compiled: CompiledProgram,
-    golden: tuple[Golden, ...],
-    rows: tuple[GoldenRow, ...],
-) -> LanguageManifest:
+def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifest:
     plan, program, options = inputs.plan, inputs.program, inputs.plan.program
     model = plan.model
     cache_bytes = sum(spec.bytes for spec in program.caches)
@@ -215,8 +194,7 @@ def _manifest(
         other_programs=tuple(compiled.others),
         statistics=statistics(program.graphs, program.weights, program.fusions)
         | {"cache_bytes_per_slot": cache_bytes},
-        golden=golden,
-        golden_rows=rows,
+        golden=(),
         footprint=footprint(program.graphs, program.parameters),
         provenance=provenance(plan.record, model.source, compiled),
         files=records(sorted(inputs.workspace.folder.iterdir())),

@@ -107,8 +107,9 @@ class BakeOptions(BaseModel):
     )
     adapter: Path | None = _option(
         "Model",
-        "LoRA adapter to merge into the weights, as `hearth tune` and PEFT write it.",
-        metavar="FOLDER",
+        "LoRA adapter to merge into the weights: a folder, as `hearth tune` and PEFT write it, or "
+        "a GGUF file, as llama.cpp converts one.",
+        metavar="PATH",
     )
     precision: Annotated[str, AfterValidator(_require_precision)] | None = _option(
         "Precision",
@@ -213,10 +214,18 @@ class BakeOptions(BaseModel):
         metavar="FOLDER",
         recorded=False,
     )
-
     recompile: bool = _option(
         "Bundle",
         "Compile the program, even if an earlier bake on this machine compiled the same one.",
+        default=False,
+        kinds=_ALL,
+        recorded=False,
+    )
+
+    verify_later: bool = _option(
+        "Bundle",
+        "Leave the comparison with NumPy, which takes about half of the time, to a later `hearth "
+        "verify`. The bundle can be served before. Arrays and encoders are always compared.",
         default=False,
         kinds=_ALL,
         recorded=False,

@@ -21,7 +21,7 @@ from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import MIN_CONTEXT, VERIFY_TOKENS, RecipeError
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
-from hearthd.bundle.lora.adapter_folder import adapter_files
+from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS
 from hearthd.models.program import ProgramOptions
@@ -68,6 +68,7 @@ class LanguagePlan:
     auto         limits of `--precision auto`; None: the precision is given, or was chosen
     max_memory   limit for the memory that serving takes, in bytes; None: no limit
     calibration  text that layers are rounded for, which the bundle keeps; None: Hearth's
+    verify_later  whether the comparison with NumPy is left to `hearth verify`
     """
 
     record: BakeRecord
@@ -79,6 +80,7 @@ class LanguagePlan:
     auto: AutoLimits | None
     max_memory: int | None
     calibration: str | None
+    verify_later: bool
 
 
 def language_plan(
@@ -123,6 +125,7 @@ def language_plan(
         auto=_auto_limits(options) if precision == AUTO else None,
         max_memory=options.max_memory,
         calibration=None if path is None else calibration_text(path),
+        verify_later=options.verify_later,
     )
 
 

@@ -260,10 +260,14 @@ def records(paths: Iterable[Path]) -> tuple[FileRecord, ...]:
     return tuple(record_file(path) for path in paths)
 
 
+class ComparisonFailed(BakeError):
+    """A compiled program does not compute what NumPy does."""
+
+
 def require_passed(program_file: ProgramFile, verdict: Verdict) -> None:
-    """Raise BakeError if a compiled program failed its comparison with golden values."""
+    """Raise ComparisonFailed if a compiled program failed its comparison with golden values."""
     if not verdict.passed:
-        raise BakeError(
+        raise ComparisonFailed(
             f"{program_file.file}: the comparison of the compiled program with NumPy failed: "
             f"{verdict.failure}; report it with the command of this bake and its weights"
         )

@@ -13,8 +13,10 @@ import numpy as np
 
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import RecipeError, recipes, size_of
+from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import CONFIG
-from hearthd.baker.weights.source import BadFile
+from hearthd.baker.weights.source import BadFile, WeightsError
+from hearthd.bundle import NotABundle
 from hearthd.models.catalog import ENCODERS
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
@@ -46,6 +48,11 @@ class Family:
     architecture: str
     config: Any
 
+    @property
+    def is_encoder(self) -> bool:
+        """Whether it encodes texts, and generates none."""
+        return self.architecture in ENCODERS
+
 
 def families() -> Mapping[str, ArchitectureFiles[Any]]:
     """The architecture of each family that can be baked by its name."""
@@ -74,6 +81,15 @@ def identify(source: WeightSource, named: str | None) -> Family:
         architecture=architecture.name,
         config=config,
     )
+
+
+def opened(path: Path) -> tuple[WeightSource, Family]:
+    """The weights in a file or a folder, and what they are; raises NotABundle."""
+    try:
+        source = open_weights(path)
+        return source, identify(source, None)
+    except (ConfigError, RecipeError, WeightsError) as error:
+        raise NotABundle(str(error)) from error
 
 
 def _read_as(

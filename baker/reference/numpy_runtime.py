@@ -5,6 +5,7 @@ It is slow and exact, reads the weights of a bundle's archive, and serves no one
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -194,13 +195,16 @@ def open_reference(bundle: Path, manifest: LanguageManifest) -> NumpyRuntime:
     )
 
 
-def traced(manifest: LanguageManifest) -> Program:
-    """The program of a baked bundle, traced again; raises NotABundle, ConfigError or DslError."""
+def traced(manifest: LanguageManifest, **changes: Any) -> Program:
+    """The program of a baked bundle, traced again; `changes` are ProgramOptions that differ.
+
+    Raises NotABundle, ConfigError or DslError.
+    """
     if manifest.architecture not in ARCHITECTURES:
         raise NotABundle(f"{MANIFEST} has the architecture {manifest.architecture!r:.80}, unknown")
     architecture = ARCHITECTURES[manifest.architecture]
     config: ModelConfig = architecture.from_manifest(manifest.config)
-    return architecture.program(config, program_options(manifest))
+    return architecture.program(config, replace(program_options(manifest), **changes))
 
 
 def program_options(manifest: LanguageManifest) -> ProgramOptions:

@@ -16,6 +16,7 @@ _Folder = Annotated[
     typer.Argument(
         metavar="FOLDER",
         parser=bundle_home.named_bundle,
+        autocompletion=bundle_home.completed_names,
         help="Folder of a bundle or of a LoRA adapter, or the name of a bundle in "
         f"${bundle_home.ENVIRONMENT}.",
     ),

@@ -16,6 +16,7 @@ from hearthd.bundle import (
     SIGNATURE,
     BadSignature,
     BundleError,
+    LanguageManifest,
     NotABundle,
     read_manifest,
     require_signed_files,
@@ -138,6 +139,8 @@ def _require_signable(folder: Path) -> None:
             f"{folder}: neither a bundle nor an adapter: it has no {MANIFEST} and no {CONFIG}"
         )
     manifest = read_manifest(folder)
+    if isinstance(manifest, LanguageManifest) and not manifest.golden:
+        raise SigningError(f"{folder}: not compared with NumPy yet; run hearth verify before")
     verify_files(folder, manifest)
     names = {MANIFEST, SIGNATURE, *(record.name for record in manifest.files)}
     if added := {path.name for path in folder.iterdir()} - names:

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
+import operator
+import sys
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 Merge = tuple[str, str]
 
@@ -44,26 +50,79 @@ def used_merges(merges: Sequence[Merge], unknown: str | None) -> list[Merge]:
     of these, all are kept.
     """
     opaque = {f"<0x{byte:02X}>" for byte in range(256)} | {unknown}
-    if any(left in opaque or right in opaque for left, right in merges):
+    if not merges or any(left in opaque or right in opaque for left, right in merges):
         return list(merges)
-    rank = {merge: index for index, merge in enumerate(merges)}  # the last of equal merges counts
-    splits = defaultdict(list)
-    for left, right in rank:
-        splits[left + right].append((left, right))
-    used = {
-        pairs[0] if len(pairs) == 1 else _last_merge(token, rank) for token, pairs in splits.items()
-    }
-    return sorted(rank.keys() & used, key=rank.__getitem__)
+    ranks = _Ranks.of(merges)
+    tokens, counts = np.unique(ranks.merged, return_counts=True)
+    used = [ranks.ranks[:-1][np.isin(ranks.merged, tokens[counts == 1])]]
+    by_length = defaultdict(list)
+    for token in tokens[counts > 1].tolist():
+        by_length[len(ranks.names[token])].append(ranks.names[token])
+    used += map(ranks.last_merges, by_length.values())
+    return [merges[rank] for rank in np.sort(np.concatenate(used)).tolist()]
 
 
-def _last_merge(token: str, rank: Mapping[Merge, int]) -> tuple[str, ...]:
-    """The two parts of the last merge of a token; other parts if the token is never made."""
-    parts = list(token)
-    while len(parts) > 2:
-        ranks = [rank.get(pair, math.inf) for pair in itertools.pairwise(parts)]
-        best = min(ranks)
-        if best == math.inf:
-            break
-        at = ranks.index(best)  # the leftmost of equal ranks
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
-    return tuple(parts)
+@dataclass(frozen=True)
+class _Ranks:
+    """The ranks of merges, by the numbers of their parts.
+
+    names   the text of each number
+    number  of each character, by its code point, i64; -1 if it has none
+    keys    left * len(names) + right of each merge, i64, ascending
+    ranks   of each key, i64, then one for no merge, which is larger
+    merged  the number of what each key makes, i64
+    """
+
+    names: Sequence[str]
+    number: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    merged: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, merges: Sequence[Merge]) -> _Ranks:
+        """The ranks of merges, of which the last of equal ones counts."""
+        lefts, rights = zip(*merges, strict=True)
+        texts = (lefts, rights, [*map(operator.concat, lefts, rights)])
+        names = list(dict.fromkeys(itertools.chain(*texts)))
+        numbers = {name: number for number, name in enumerate(names)}
+        left, right, merged = (
+            np.fromiter(map(numbers.__getitem__, some), np.int64, len(merges)) for some in texts
+        )
+        of_character = np.full(sys.maxunicode + 1, -1)
+        for name, number in numbers.items():
+            if len(name) == 1:
+                of_character[ord(name)] = number
+        keys, backwards = np.unique((left * len(names) + right)[::-1], return_index=True)
+        ranks = len(merges) - 1 - backwards
+        return cls(names, of_character, keys, np.append(ranks, len(merges)), merged[ranks])
+
+    def last_merges(self, tokens: Sequence[str]) -> NDArray[np.int64]:
+        """The ranks of the last merges of tokens of one length, if merges make them."""
+        points = "".join(tokens).encode("utf-32-le", "surrogatepass")
+        parts = self.number[np.frombuffer(points, "<u4")].reshape(len(tokens), -1)
+        found = self._find(parts[:, :-1], parts[:, 1:])
+        while parts.shape[1] > 2:
+            best = self.ranks[found].argmin(axis=1)[:, np.newaxis]  # the leftmost of equal ranks
+            merge = np.take_along_axis(found, best, 1)
+            made = merge[:, 0] < len(self.keys)
+            parts, found, best, merge = parts[made], found[made], best[made], merge[made]
+            np.put_along_axis(parts, best, self.merged[merge], 1)
+            parts, found = _without(parts, best + 1), _without(found, best)
+            for at in (np.maximum(best - 1, 0), np.minimum(best, found.shape[1] - 1)):
+                pair = (np.take_along_axis(parts, at + side, 1) for side in (0, 1))
+                np.put_along_axis(found, at, self._find(*pair), 1)
+        return self.ranks[found[found < len(self.keys)]]
+
+    def _find(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places of pairs in `keys`; len(keys) for a pair that has no merge."""
+        pair = left * len(self.names) + right
+        found = np.searchsorted(self.keys, pair)
+        known = (left >= 0) & (right >= 0) & (self.keys[found % len(self.keys)] == pair)
+        return np.where(known, found, len(self.keys))
+
+
+def _without(rows: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows (N, K) without one element each, whose column is in (N, 1)."""
+    columns = np.arange(rows.shape[1] - 1)
+    return np.take_along_axis(rows, columns + (columns >= column), 1)

@@ -1,25 +1,20 @@
-"""A GGUF file as a `WeightSource`.
+"""A GGUF file, or all shards of a split one, as a `WeightSource`.
 
-The header is parsed here, since `gguf.GGUFReader` takes ten seconds and 700 MB for a vocabulary of
-262144 tokens; the `gguf` package dequantizes. Layout: magic, version, two counts,
-the keys and values, the tensors' names, dimensions (innermost first), types and offsets, then the
-data, aligned. Little-endian, versions 2 and 3.
+bundle/parsing/gguf_header.py reads the header; the `gguf` package dequantizes.
 """
 
 from __future__ import annotations
 
 import math
-import struct
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Literal
 
 import gguf
-import numpy as np
 from typing_extensions import override
 
 from hearthd.baker.weights import gguf_integers
 from hearthd.baker.weights.source import (
-    MAX_AXES,
     BadFile,
     NoSuchTensor,
     UnsupportedType,
@@ -29,24 +24,26 @@ from hearthd.baker.weights.source import (
     require_unchanged,
     stamp,
 )
-from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
+from hearthd.bundle.parsing.gguf_header import (
+    BadGguf,
+    EndsInHeader,
+    read_header,
+    require_disjoint,
+)
+from hearthd.bundle.parsing.shard_names import shard_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from hearthd.baker.weights.source import IntegerBlock
+    from hearthd.bundle.parsing.gguf_header import GgufHeader
 
-MAGIC = b"GGUF"
-VERSIONS = (2, 3)
-_STRING, _ARRAY = 8, 9
-# Value type -> NumPy's little-endian scalar of the same bytes.
-_SCALARS = {
-    0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?",
-    10: "<u8", 11: "<i8", 12: "<f8",
-}  # fmt: skip
+_SHARD_INDEX, _SHARD_COUNT = "split.no", "split.count"
+_TENSOR_COUNT = "split.tensors.count"  # of all shards
 _PLAIN_NAMES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 
@@ -54,23 +51,36 @@ _PLAIN_NAMES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 class _Tensor:
     """The location of a tensor: `offset` in bytes in the file; `shape` is row-major."""
 
+    file: Path
     type: gguf.GGMLQuantizationType
     shape: tuple[int, ...]
     offset: int
 
     @property
-    def bytes(self) -> int:
-        """The stored bytes."""
-        return _stored_bytes(self.type, math.prod(self.shape))
+    def bytes(self) -> range:
+        """The offsets of the stored bytes."""
+        count = _stored_bytes(self.type, math.prod(self.shape))
+        return range(self.offset, self.offset + count)
 
 
 class GgufSource(WeightSource):
-    """The tensors and metadata of one GGUF file. Raises BadFile for a corrupt header."""
+    """The tensors and metadata of a GGUF file, or of all shards of a split one.
+
+    Raises BadFile for a corrupt header, and for a shard that is missing or of another file.
+    """
 
     def __init__(self, path: Path) -> None:
+        """`path` is that of any shard."""
         self._path = path
-        self._stamps = {path: stamp(path)}
-        self._metadata, self._tensors = _read_header(path)
+        shards = shard_paths(path)
+        for number, shard in enumerate(shards, 1):
+            if len(shards) > 1 and not shard.exists():
+                raise BadFile(
+                    f"{shard} does not exist: it is shard {number} of {len(shards)} of a split "
+                    f"GGUF file; download or copy it to {shard.parent}"
+                )
+        self._stamps = {shard: stamp(shard) for shard in shards}
+        self._metadata, self._tensors = _read_shards(shards)
 
     @property
     @override
@@ -80,7 +90,7 @@ class GgufSource(WeightSource):
 
     @override
     def names(self) -> tuple[str, ...]:
-        """The names of the tensors, in the order of the file."""
+        """The names of the tensors, in the order of the files."""
         return tuple(self._tensors)
 
     @override
@@ -113,25 +123,25 @@ class GgufSource(WeightSource):
     def _raw_blocks(self, name: str) -> Iterator[tuple[tuple[int, ...], NDArray[np.uint8]]]:
         """The shapes of blocks, and their stored bytes."""
         tensor = self._tensor(name)
-        with self._path.open("rb", buffering=0) as file:
+        with tensor.file.open("rb", buffering=0) as file:
             file.seek(tensor.offset)
             for shape in block_shapes(tensor.shape):
                 count = _stored_bytes(tensor.type, math.prod(shape))
-                yield shape, read_array(file, self._path, count, f"tensor {name}")
+                yield shape, read_array(file, tensor.file, count, f"tensor {name}")
 
     @override
     def files(self) -> tuple[Path, ...]:
-        """The one file."""
-        return (self._path,)
+        """The file, or all shards in order."""
+        return tuple(self._stamps)
 
     @override
     def require_unchanged(self) -> None:
-        """Raise BadFile if the file has changed since it was opened."""
+        """Raise BadFile if a file has changed since it was opened."""
         require_unchanged(self._stamps)
 
     @override
     def metadata(self) -> Mapping[str, object]:
-        """Keys and values: str, int, float, bool, or a list of one of them."""
+        """Keys and values: str, int, float, bool, or a list of one of them; of the first shard."""
         return self._metadata
 
     def _tensor(self, name: str) -> _Tensor:
@@ -146,66 +156,8 @@ class GgufSource(WeightSource):
             values: NDArray[np.float32] = gguf.dequantize(raw.reshape(-1, row_bytes), tensor.type)
         except NotImplementedError as error:
             raise UnsupportedType(
-                f"{self._path}: tensor {name} is {tensor.type.name}, which is not converted to f32"
+                f"{tensor.file}: tensor {name} is {tensor.type.name}, which is not converted to f32"
             ) from error
-        return values
-
-
-class _EndsInHeader(BadFile):
-    """The file ends before its header does."""
-
-
-class _Header:
-    """A cursor over the file; every read first checks the length of the file."""
-
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self.path = path
-        self.position = 0
-        self.bytes = path.stat().st_size
-        self._file = file
-
-    def take(self, count: int, *, ahead: bool = False) -> bytes:
-        """The next bytes; the cursor stays in front of those that are read `ahead`."""
-        end = self.position + count
-        # The second condition: the file has become shorter.
-        if end > self.bytes or len(taken := self._file.read(count)) != count:
-            raise _EndsInHeader(
-                f"{self.path} is truncated: it has {self.bytes} bytes, and its header continues to "
-                f"byte {end}; download or copy it again"
-            )
-        if ahead:
-            self._file.seek(self.position)
-        else:
-            self.position = end
-        return taken
-
-    def integer(self, format_: str) -> int:
-        value: int = struct.unpack("<" + format_, self.take(struct.calcsize("<" + format_)))[0]
-        return value
-
-    def string(self) -> str:
-        start = self.position
-        raw = self.take(self.integer("Q"))
-        try:
-            return raw.decode()
-        except UnicodeDecodeError as error:
-            raise BadFile(f"{self.path}: the string at byte {start} is not UTF-8") from error
-
-    def value(self, type_: int) -> object:
-        if type_ == _STRING:
-            return self.string()
-        if type_ == _ARRAY:
-            element, count = self.integer("I"), self.integer("Q")
-            if element == _STRING:
-                return [self.string() for _ in range(count)]
-            return self._scalars(element, count)
-        return self._scalars(type_, 1)[0]
-
-    def _scalars(self, type_: int, count: int) -> list[object]:
-        if type_ not in _SCALARS:
-            raise BadFile(f"{self.path}: unknown value type {type_} before byte {self.position}")
-        dtype = np.dtype(_SCALARS[type_])
-        values: list[object] = np.frombuffer(self.take(count * dtype.itemsize), dtype).tolist()
         return values
 
 
@@ -216,101 +168,88 @@ def tensor_ranges(path: Path) -> dict[str, range] | None:
     """
     with path.open("rb") as file:
         try:
-            _, tensors = _read_contents(_Header(path, file))
-        except _EndsInHeader:
+            header = read_header(file, path)
+        except EndsInHeader:
             return None
-    return {
-        name: range(tensor.offset, tensor.offset + tensor.bytes) for name, tensor in tensors.items()
-    }
+        except BadGguf as error:
+            raise BadFile(str(error)) from error
+    return {name: tensor.bytes for name, tensor in _located(path, header).items()}
 
 
-def _read_header(path: Path) -> tuple[dict[str, object], dict[str, _Tensor]]:
-    try:
-        with path.open("rb") as file:  # not mapped: a read error of a mapping is a signal
-            header = _Header(path, file)
-            metadata, tensors = _read_contents(header)
-    except OSError as error:
-        raise BadFile(f"cannot read {path}: {error.strerror}") from error
-    for name, tensor in tensors.items():
-        end = tensor.offset + tensor.bytes
-        if end > header.bytes:
+def _read_shards(shards: Sequence[Path]) -> tuple[dict[str, object], dict[str, _Tensor]]:
+    """The metadata of the first shard, and the tensors of all."""
+    metadata, tensors = _read_file(shards[0])
+    _check_shard(shards, 0, metadata)
+    count = metadata.get(_TENSOR_COUNT)
+    for index, path in enumerate(shards[1:], 1):
+        shard_metadata, shard_tensors = _read_file(path)
+        _check_shard(shards, index, shard_metadata)
+        if shard_metadata.get(_TENSOR_COUNT, count) != count:
             raise BadFile(
-                f"{path} is truncated: it has {header.bytes} bytes, and tensor {name} ends at "
-                f"{end}; download or copy it again"
+                f"{path} and {shards[0]} are not shards of the same file: their {_TENSOR_COUNT} "
+                f"is {shard_metadata[_TENSOR_COUNT]} and {count}; download or copy them again"
             )
+        for name in shard_tensors:
+            if name in tensors:
+                raise BadFile(f"tensor {name} is in both {tensors[name].file} and {path}")
+        tensors |= shard_tensors
+    if len(shards) > 1 and len(tensors) != count:
+        raise BadFile(
+            f"{shards[0]}: {_TENSOR_COUNT} is {count!r}, but its {len(shards)} shards have "
+            f"{len(tensors)} tensors; download or copy them again"
+        )
     return metadata, tensors
 
 
-def _read_contents(header: _Header) -> tuple[dict[str, object], dict[str, _Tensor]]:
-    _check_format(header)
-    tensor_count, value_count = header.integer("Q"), header.integer("Q")
-    metadata = _read_metadata(header, value_count)
-    parts = metadata.get("split.count")
-    if isinstance(parts, int) and parts > 1:
-        number = metadata.get("split.no")
-        part = number + 1 if isinstance(number, int) else "one"
-        raise BadFile(
-            f"{header.path} is part {part} of {parts} of a split GGUF file; join the parts with "
-            "`llama-gguf-split --merge FIRST_PART OUT.gguf`"
-        )
-    return metadata, _read_tensors(header, tensor_count, metadata)
-
-
-def _check_format(header: _Header) -> None:
-    """Read the magic and the version; raises BadFile for another format or version."""
-    head = header.take(min(HEAD_BYTES, header.bytes), ahead=True)
-    if not head.startswith(MAGIC):
-        reason = other_format(head) or f"it does not start with {MAGIC.decode()}"
-        raise BadFile(f"{header.path} is not a GGUF file: {reason}")
-    header.take(len(MAGIC))
-    stored = header.take(4)
-    version, swapped = (int.from_bytes(stored, order) for order in ("little", "big"))
-    if swapped in VERSIONS:
-        raise BadFile(
-            f"{header.path} is a big-endian GGUF file, expected little-endian; convert it with "
-            f"`gguf-convert-endian {header.path.name} little` of the package gguf"
-        )
-    if version not in VERSIONS:
-        raise BadFile(
-            f"{header.path} is GGUF version {version}, expected {' or '.join(map(str, VERSIONS))}; "
-            "convert the model again with llama.cpp"
-        )
-
-
-def _read_metadata(header: _Header, count: int) -> dict[str, object]:
-    metadata: dict[str, object] = {}
-    for _ in range(count):
-        key = header.string()
-        if key in metadata:
-            raise BadFile(f"{header.path} has the key {key} twice")
-        metadata[key] = header.value(header.integer("I"))
-    return metadata
-
-
-def _read_tensors(
-    header: _Header, count: int, metadata: Mapping[str, object]
-) -> dict[str, _Tensor]:
-    """The tensors, with offsets from the start of the file."""
-    table: dict[str, _Tensor] = {}
-    for _ in range(count):
-        name = header.string()
-        axes = header.integer("I")
-        if axes > MAX_AXES:
+def _check_shard(shards: Sequence[Path], index: int, metadata: Mapping[str, object]) -> None:
+    """Raise BadFile unless a file is the shard that its name says, or else not split."""
+    path, stored, count = shards[index], metadata.get(_SHARD_INDEX), metadata.get(_SHARD_COUNT)
+    # The count is 0 in a file that was joined with `llama-gguf-split --merge`.
+    if isinstance(stored, int) and isinstance(count, int) and count > 1:
+        if (stored, count) != (index, len(shards)):
             raise BadFile(
-                f"{header.path}: tensor {name} has {axes} axes, expected at most {MAX_AXES}"
+                f"{path} is shard {stored + 1} of {count} of a split GGUF file, whose name ends in "
+                f"-{stored + 1:05}-of-{count:05}.gguf; give each shard its name, or download it "
+                "again"
             )
-        shape = tuple(header.integer("Q") for _ in range(axes))[::-1]
-        type_, offset = header.integer("I"), header.integer("Q")
-        if name in table:
-            raise BadFile(f"{header.path} has tensor {name} twice")
-        table[name] = _Tensor(_tensor_type(header.path, name, type_, shape), shape, offset)
-    alignment = metadata.get("general.alignment", gguf.GGUF_DEFAULT_ALIGNMENT)
-    if not isinstance(alignment, int) or alignment < 1:
-        raise BadFile(f"{header.path}: general.alignment is {alignment!r}, expected a positive int")
-    start = math.ceil(header.position / alignment) * alignment
+    elif len(shards) > 1:
+        raise BadFile(
+            f"{path} is not a shard of a split GGUF file, but its name is that of shard "
+            f"{index + 1} of {len(shards)}; rename it if it has all tensors of a model"
+        )
+
+
+def _read_file(path: Path) -> tuple[dict[str, object], dict[str, _Tensor]]:
+    """The metadata and the tensors of one file, which has all of them."""
+    try:
+        with path.open("rb") as file:  # not mapped: a read error of a mapping is a signal
+            header = read_header(file, path)
+            size = file.seek(0, os.SEEK_END)
+        tensors = _located(path, header)
+        require_disjoint(path, {name: tensor.bytes for name, tensor in tensors.items()})
+    except OSError as error:
+        raise BadFile(f"cannot read {path}: {error.strerror}") from error
+    except BadGguf as error:
+        raise BadFile(str(error)) from error
+    for name, tensor in tensors.items():
+        if tensor.bytes.stop > size:
+            raise BadFile(
+                f"{path} is truncated: it has {size} bytes, and tensor {name} ends at "
+                f"{tensor.bytes.stop}; download or copy it again"
+            )
+    return header.metadata, tensors
+
+
+def _located(path: Path, header: GgufHeader) -> dict[str, _Tensor]:
+    """The tensors of a file by name; raises UnsupportedType or BadFile for a type or a shape."""
     return {
-        name: _Tensor(tensor.type, tensor.shape, start + tensor.offset)
-        for name, tensor in table.items()
+        name: _Tensor(
+            file=path,
+            type=_tensor_type(path, name, tensor.type, tensor.shape),
+            shape=tensor.shape,
+            offset=tensor.offset,
+        )
+        for name, tensor in header.tensors.items()
     }
 
 

@@ -21,7 +21,6 @@ from safetensors import SafetensorError, safe_open
 from typing_extensions import override
 
 from hearthd.baker.weights.source import (
-    MAX_AXES,
     BadFile,
     NoSuchTensor,
     NoWeights,
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
 
     from hearthd.baker.weights.source import Stamp
 
+# Maximum axes of a tensor: known weights have at most four, and NumPy supports 64.
+_MAX_AXES = 8
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -140,10 +141,10 @@ class _Safetensors(WeightSource):
                         )
                     rows = file.get_slice(stored_name)
                     shape = tuple(rows.get_shape())
-                    if 0 in shape or len(shape) > MAX_AXES:
+                    if 0 in shape or len(shape) > _MAX_AXES:
                         raise BadFile(
                             f"{path}: tensor {name} has shape {shape!r:.80}, expected at most "
-                            f"{MAX_AXES} axes, none of them empty"
+                            f"{_MAX_AXES} axes, none of them empty"
                         )
                     self._tensors[name] = _Tensor(
                         file=path, shape=shape, stored=rows.get_dtype(), offset=offsets[stored_name]

@@ -1,1 +1,1 @@
-"""LoRA adapters in PEFT's format, for the baker and the server: NumPy and the standard library."""
+"""LoRA adapters of PEFT and llama.cpp, for baker and server: NumPy and the standard library."""

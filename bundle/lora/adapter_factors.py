@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hearthd.bundle import BadSignature, require_signed_files
-from hearthd.bundle.lora.adapter_folder import adapter_files, files_digest, read_peft_adapter
+from hearthd.bundle.lora.adapter_folder import files_digest
 from hearthd.bundle.lora.adapter_settings import BadAdapter
+from hearthd.bundle.lora.read_adapter import adapter_files, read_adapter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from hearthd.bundle import AdapterMatrix, AdapterPlaces, PublicKey
-    from hearthd.bundle.lora.adapter_folder import PeftAdapter
+    from hearthd.bundle.lora.adapter_folder import LoraAdapter
 
     Array = NDArray[Any]
 
@@ -46,18 +47,21 @@ class AdapterFactors:
 
 
 def read_factors(
-    folder: Path, places: AdapterPlaces, keys: Sequence[PublicKey] = ()
+    path: Path, places: AdapterPlaces, keys: Sequence[PublicKey] = ()
 ) -> AdapterFactors:
-    """Read an adapter that PEFT or Hearth wrote; raises BadAdapter.
+    """Read an adapter: a folder of PEFT's or Hearth's, or a GGUF file; raises BadAdapter.
 
     If there are `keys`, one of them must have signed the adapter.
     """
     modules = {matrix.module: matrix for matrix in places.matrices}
-    shapes = {module: (matrix.rows, matrix.columns) for module, matrix in modules.items()}
-    adapter = _read_signed(folder, shapes, keys) if keys else read_peft_adapter(folder, shapes)
+    adapter = (
+        _read_signed(path, places, keys)
+        if keys
+        else read_adapter(path, places.matrices, places.gguf_architecture)
+    )
     if adapter.settings.rank > places.rank:
         raise BadAdapter(
-            f"{folder}: rank: got {adapter.settings.rank}, expected at most {places.rank}, the "
+            f"{path}: rank: got {adapter.settings.rank}, expected at most {places.rank}, the "
             "--rank of the bundle; bake it again with a larger one"
         )
     # Powers of two keep numbers in the range of f16 and change no bits.
@@ -77,23 +81,26 @@ def read_factors(
         _write(arrays, matrix, places.lanes(matrix), a, b * np.float32(2.0**-b_power))
     scale = adapter.settings.scale * 2.0 ** (a_power + b_power)
     if abs(scale) > float(np.finfo(np.float32).max):
-        raise BadAdapter(f"{folder}: lora_alpha: got {adapter.settings.alpha}, which is too large")
+        raise BadAdapter(f"{path}: lora_alpha: got {adapter.settings.alpha}, which is too large")
     return AdapterFactors(arrays=arrays, scale=scale, digest=adapter.digest)
 
 
-def _read_signed(
-    folder: Path, shapes: Mapping[str, tuple[int, int]], keys: Sequence[PublicKey]
-) -> PeftAdapter:
+def _read_signed(path: Path, places: AdapterPlaces, keys: Sequence[PublicKey]) -> LoraAdapter:
     """Read an adapter after its signature was checked; raises BadAdapter."""
+    if not path.is_dir():
+        raise BadAdapter(
+            f"{path}: a GGUF file has no signature, and a signature is required; specify a folder "
+            "that PEFT wrote and `hearth sign` signed"
+        )
     try:
-        signed = require_signed_files(folder, keys)
+        signed = require_signed_files(path, keys)
     except BadSignature as error:
         raise BadAdapter(str(error)) from error
-    adapter = read_peft_adapter(folder, shapes)
+    adapter = read_adapter(path, places.matrices, places.gguf_architecture)
     # The files may have been replaced meanwhile, and `digest` is of the bytes that were parsed.
-    digests = [signed.sha256.get(path.name, "") for path in adapter_files(folder)]
+    digests = [signed.sha256.get(file.name, "") for file in adapter_files(path)]
     if adapter.digest != files_digest(map(bytes.fromhex, digests)):
-        raise BadAdapter(f"{folder}: was changed after it was signed; copy it again")
+        raise BadAdapter(f"{path}: was changed after it was signed; copy it again")
     return adapter
 
 

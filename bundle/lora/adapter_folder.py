@@ -11,7 +11,7 @@ import math
 import os
 import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -20,11 +20,12 @@ from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from hearthd.bundle import ModelMatrix
     from hearthd.bundle.lora.adapter_settings import AdapterSettings
 
     Matrix = NDArray[np.float32]
@@ -51,7 +52,7 @@ class LowRank:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeftAdapter:
+class LoraAdapter:
     """An adapter that was read and checked.
 
     terms   by the names of the modules in Hugging Face's models
@@ -63,25 +64,16 @@ class PeftAdapter:
     digest: bytes
 
 
-def adapter_files(folder: Path) -> tuple[Path, ...]:
-    """The files of an adapter."""
-    return (folder / CONFIG, folder / TENSORS)
-
-
-def read_peft_adapter(folder: Path, shapes: Mapping[str, tuple[int, int]]) -> PeftAdapter:
-    """Read an adapter for a model whose modules have matrices of these shapes, by name.
+def read_peft_adapter(folder: Path, matrices: Collection[ModelMatrix]) -> LoraAdapter:
+    """Read an adapter for a model with these matrices.
 
     Raises BadAdapter: it is of another model, damaged, or uses an option that is not supported.
     """
-    config, tensors = adapter_files(folder)
+    config, tensors = folder / CONFIG, folder / TENSORS
     text = _read(config, _MAX_CONFIG)
     settings = parse_settings(text, config)
-    largest = max(map(max, shapes.values()), default=0)
-    if settings.rank > largest:
-        raise BadAdapter(
-            f"{config}: r: got {settings.rank}, expected at most {largest}, the largest size "
-            "of a matrix of this model"
-        )
+    require_rank(settings.rank, matrices, f"{config}: r")
+    shapes = {matrix.module: (matrix.rows, matrix.columns) for matrix in matrices}
     floats = settings.rank * sum(rows + columns for rows, columns in shapes.values())
     data = _read(tensors, 4 * floats + _HEADER_BYTES * (2 * len(shapes) + 64))
     file = _Tensors(data, tensors)
@@ -94,7 +86,17 @@ def read_peft_adapter(folder: Path, shapes: Mapping[str, tuple[int, int]]) -> Pe
     if not terms:
         raise BadAdapter(f"{tensors} has no tensors")
     digest = files_digest(hashlib.sha256(content).digest() for content in (text, data))
-    return PeftAdapter(settings=settings, terms=terms, digest=digest)
+    return LoraAdapter(settings=settings, terms=terms, digest=digest)
+
+
+def require_rank(rank: int, matrices: Iterable[ModelMatrix], where: str) -> None:
+    """Raise BadAdapter for a rank that exceeds every matrix of a model."""
+    largest = max((max(matrix.rows, matrix.columns) for matrix in matrices), default=0)
+    if rank > largest:
+        raise BadAdapter(
+            f"{where}: got {rank}, expected at most {largest}, the largest size of a matrix of "
+            "this model"
+        )
 
 
 def files_digest(digests: Iterable[bytes]) -> bytes:
@@ -140,9 +142,8 @@ class _Tensors:
                 f"{self._path}: tensor {name} has shape {stored_shape}, expected {shape}"
             )
         raw = self._data[start : start + math.prod(shape) * _BYTES[stored]]
-        matrix = _floats(raw, stored).reshape(shape)
-        if not np.isfinite(matrix).all():
-            raise BadAdapter(f"{self._path}: tensor {name} has values that are not finite")
+        matrix = floats(raw, stored).reshape(shape)
+        require_finite(matrix, name, self._path)
         return matrix
 
 
@@ -181,7 +182,14 @@ def _size(value: object) -> int:
     return value
 
 
-def _floats(raw: memoryview, stored: str) -> Matrix:
+def require_finite(matrix: Matrix, name: str, path: Path) -> None:
+    """Raise BadAdapter for a tensor with a value that is not finite."""
+    if not np.isfinite(matrix).all():
+        raise BadAdapter(f"{path}: tensor {name} has values that are not finite")
+
+
+def floats(raw: memoryview, stored: str) -> Matrix:
+    """The values of bytes in F32, F16 or BF16, little-endian."""
     if stored == "F32":
         return np.frombuffer(raw, "<f4")
     if stored == "F16":
@@ -190,18 +198,26 @@ def _floats(raw: memoryview, stored: str) -> Matrix:
     return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
 
 
+def open_file(path: Path) -> BinaryIO:
+    """Open a file; raises OSError, or BadAdapter for a pipe or a device."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | _DO_NOT_WAIT), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise BadAdapter(f"{path} is not a file")
+    return file
+
+
 def _read(path: Path, limit: int) -> bytes:
     """The bytes of a file, at most `limit`; raises BadAdapter, also for a pipe or a device."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | _DO_NOT_WAIT), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise BadAdapter(f"{path} is not a file")
-            if status.st_size > limit:
+        with open_file(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            if size > limit:
                 raise BadAdapter(
-                    f"{path} has {status.st_size} bytes, expected at most {limit} for this model"
+                    f"{path} has {size} bytes, expected at most {limit} for this model"
                 )
-            return file.read(status.st_size)
+            file.seek(0)
+            return file.read(size)
     except FileNotFoundError as error:
         other = path.with_suffix(".bin")
         found = f", but {other.name}; save the adapter as safetensors" if other.exists() else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from hearthd.bundle import ModelMatrix
 from hearthd.models.config import ConfigError, ModelConfig
 from hearthd.models.decoder.config.config_json import ConfigJson
 from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hearthd.bundle import AdapterMatrix
     from hearthd.models.decoder.entry_points import Decoder
     from hearthd.models.decoder.tensor_names import TensorNames
     from hearthd.models.program import Program, ProgramOptions
 
 C = TypeVar("C", bound=ModelConfig)
+_WEIGHT = ".weight"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +104,29 @@ class Architecture(ArchitectureFiles[C]):
     def program(self, config: C, options: ProgramOptions) -> Program:
         """The model's entry points; raises TypeRuleError if the precision is not for this model."""
         traced = program(self.model(config), options)
-        matrices = tuple(
-            replace(matrix, module=self.module_in_folder(config, matrix.module))
-            for matrix in traced.adapters.matrices
+        if not (adapters := traced.adapters).count:
+            return traced
+        matrices = tuple(self._named(config, matrix) for matrix in adapters.matrices)
+        named = replace(adapters, matrices=matrices, gguf_architecture=self.name)
+        return replace(traced, adapters=named)
+
+    def matrix(self, config: C, parameter: str, shape: tuple[int, int]) -> ModelMatrix:
+        """A matrix of the model as adapters name it."""
+        stored = self.tensors.find(config, parameter, (), gguf=True)
+        return ModelMatrix(
+            module=self.module_in_folder(config, parameter.removesuffix(_WEIGHT)),
+            rows=shape[0],
+            columns=shape[1],
+            gguf=stored.name,
+            interleaved=stored.interleaved,
         )
-        return replace(traced, adapters=replace(traced.adapters, matrices=matrices))
+
+    def _named(self, config: C, matrix: AdapterMatrix) -> AdapterMatrix:
+        """A matrix that has the module's name in the model, with the names that files have."""
+        shape = matrix.rows, matrix.columns
+        return replace(matrix, **asdict(self.matrix(config, matrix.module + _WEIGHT, shape)))
 
     def module_in_folder(self, config: C, module: str) -> str:
         """The name of a module with a matrix in Hugging Face's models, and so in PEFT's files."""
-        suffix = ".weight"
-        name = self.tensors.find(config, module + suffix, (), gguf=False).name
-        return name.removesuffix(suffix)
+        name = self.tensors.find(config, module + _WEIGHT, (), gguf=False).name
+        return name.removesuffix(_WEIGHT)

@@ -41,6 +41,7 @@ Bundle = Annotated[
     typer.Option(
         metavar="BUNDLE",
         parser=bundle_home.named_bundle,
+        autocompletion=bundle_home.completed_names,
         help=f"Answer with this bundle, in this process. {bundle_home.BUNDLE_HELP}",
     ),
 ]
@@ -87,7 +88,7 @@ def _batch(
     ray: OnRay = False,
     engines: Engines = None,
 ) -> None:
-    """Answer a file of requests, in the format of OpenAI's batch API.
+    """Answer a file of requests in the format of OpenAI's API.
 
     Each line of REQUESTS has a custom_id of its own, a url, which is any POST route of the server,
     and a body. Answers are appended to ANSWERS as they come. The same command continues a batch

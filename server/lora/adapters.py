@@ -28,7 +28,7 @@ class Adapter:
 
     place          from 1 on
     name           in requests
-    folder         that it was read from
+    folder         folder, or GGUF file, that it was read from
     factor         of its terms, when a request uses it with scale 1
     digest         sha256 of its files
     default_scale  for requests that choose no adapter; 0: they do not use it

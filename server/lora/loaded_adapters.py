@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from hearthd.bundle.lora.adapter_factors import read_factors
 from hearthd.bundle.lora.adapter_settings import BadAdapter
+from hearthd.bundle.lora.read_adapter import adapter_name
 from hearthd.runtime.device import CannotLoad
 from hearthd.server.lora.adapters import Adapter, Adapters, require_one
 from hearthd.text.errors import InvalidRequest
@@ -55,9 +56,9 @@ class LoadedAdapters(Adapters):
 
     @override
     async def load(self, path: str, name: str | None) -> Adapter:
-        """The folder must be in the allowed one."""
+        """The adapter must be in the allowed folder."""
         folder = self._folder(path)
-        adapter = self._reserve(name or folder.name, folder)
+        adapter = self._reserve(name or adapter_name(folder), folder)
         self._loading[adapter.place] = adapter.name
         try:
             factors = await asyncio.to_thread(read_factors, folder, self._places, self._keys)
@@ -97,11 +98,14 @@ class LoadedAdapters(Adapters):
         try:
             allowed = self._allowed.expanduser().resolve()
             folder = (allowed / path).resolve()
-            inside = folder.is_relative_to(allowed) and folder != allowed and folder.is_dir()
+            is_adapter = folder.is_dir() or (folder.suffix == ".gguf" and folder.is_file())
+            inside = folder.is_relative_to(allowed) and folder != allowed and is_adapter
         except (OSError, ValueError, RuntimeError):
             inside = False
         if not inside:
-            raise InvalidRequest(field="path", got=path, expected="a folder in --lora-dir")
+            raise InvalidRequest(
+                field="path", got=path, expected="a folder in --lora-dir, or a GGUF file in it"
+            )
         return folder
 
     def _reserve(self, name: str, folder: Path) -> Adapter:

@@ -112,7 +112,7 @@ def _ps(
         ),
     ] = None,
 ) -> None:
-    """List the models of a running server, and which are loaded.
+    """List the models of a running server, and their states.
 
     \b
         hearth ps --url http://127.0.0.1:8080

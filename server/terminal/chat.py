@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd import flags
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.text_files import read_text
+from hearthd.later_verification import LaterVerification
 from hearthd.server.api.openai.chat_messages import AssistantMessage, PlainMessage
 from hearthd.server.terminal.messages import Messages, prompt_ids, validated
 from hearthd.server.terminal.session import Session
@@ -39,12 +40,14 @@ class Chat:
     open_     opens a bundle
     options   fields of the requests, as flags pass them
     system    system message; None for none
+    home      folder of bundles that are named during the chat; None for $HEARTH_HOME
 
     Entering raises BundleError, RequestError, and InvalidRequest without a chat template. The
     constructor raises BadFlag.
     """
 
     session: Session[LanguageService]
+    verification: LaterVerification
 
     def __init__(
         self,
@@ -53,8 +56,10 @@ class Chat:
         options: Mapping[str, Any],
         *,
         system: str | None = None,
+        home: Path | None = None,
     ) -> None:
         self.bundle = bundle
+        self.home = home
         self.messages: list[ChatMessage] = _system(system)
         self.fields = fields_of(ChatFields, options)
         self._options = dict(options)
@@ -152,6 +157,7 @@ class Chat:
             self.session = opened.enter_context(Session(self._open(bundle)))
             self._check(self.messages)
             self._opened = opened.pop_all()
+        self.verification = LaterVerification(bundle)
 
     def _replace(self, messages: list[ChatMessage]) -> None:
         self._check(messages)

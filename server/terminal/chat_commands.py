@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hearthd import flags
-from hearthd.bundle import BundleError, bundle_home
+from hearthd.bundle import BundleError
+from hearthd.find_or_bake import find_or_bake
 from hearthd.server.terminal.chat import BadConversation, Chat
 from hearthd.server.terminal.typed_fields import SETTABLE, settable_field
 from hearthd.text.errors import RequestError
@@ -112,7 +113,11 @@ def _count(chat: Chat) -> str:
 
 def _model(chat: Chat, text: str) -> str:
     if text:
-        chat.use(bundle_home.named_bundle(text))
+        try:
+            bundle = find_or_bake(text, chat.home, {}, chats=True)
+        except SystemExit:  # the bake said why
+            return f"{text} was not baked"
+        chat.use(bundle)
     manifest = chat.session.service.manifest
     return (
         f"{chat.bundle}: {manifest.architecture} in {manifest.precision}, "
@@ -137,7 +142,7 @@ COMMANDS = {
     "/system": ChatCommand("[TEXT]", "Replace the system message, or remove it.", _system),
     "/save": ChatCommand("FILE", "Save the conversation as JSON messages of OpenAI.", _save),
     "/load": ChatCommand("FILE", "Continue a conversation that was saved.", _load),
-    "/model": ChatCommand("[BUNDLE]", "Show the model, or continue with another one.", _model),
+    "/model": ChatCommand("[MODEL]", "Show the model, or continue with another one.", _model),
     "/clear": ChatCommand("", "Start a new conversation.", _clear),
     "/bye": ChatCommand("", "Exit, as Ctrl-D does.", _bye),
 }

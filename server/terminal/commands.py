@@ -16,6 +16,7 @@ from hearthd import flags
 from hearthd.bake_flags import BakesFirst
 from hearthd.bundle import BundleError, bundle_home
 from hearthd.find_or_bake import MODEL_HELP, find_or_bake
+from hearthd.later_verification import LaterVerification
 from hearthd.runtime.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.services.language_service import (
@@ -118,13 +119,15 @@ def _generate(
     pieces: list[str] = []
     bundle = find_or_bake(model, home, context_.obj)
     with Session(_open(bundle, threads, overflow)) as session:
+        verification = LaterVerification(bundle)
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
         print(json.dumps({"text": "".join(pieces), **dataclasses.asdict(summary)}))  # noqa: T201
     else:
         _show("\n")
-        print(usage_line(summary), file=sys.stderr)  # noqa: T201
+        _note(usage_line(summary))
+    _finish(verification)
 
 
 @chat.command(cls=BakesFirst)
@@ -155,8 +158,16 @@ def _chat(
     _require_utf8(system or "", "system")
     bundle = find_or_bake(model, home, context_.obj, chats=True)
     opener = partial(_open, threads=threads, overflow=overflow)
-    with Chat(bundle, opener, options, system=system) as chat_, keyboard_interrupts():
-        converse(chat_, MessageReader(_note), show=_show, note=_note)
+    chat_ = Chat(bundle, opener, options, system=system, home=home)
+
+    def note(text: str) -> None:
+        if result := chat_.verification.result:
+            _note(result)
+            chat_.verification.result = ""
+        _note(text)
+
+    with chat_, keyboard_interrupts():
+        converse(chat_, MessageReader(_note), show=_show, note=note)
 
 
 run.command(cls=BakesFirst, help=_RUN_HELP)(_chat)
@@ -164,6 +175,15 @@ run.command(cls=BakesFirst, help=_RUN_HELP)(_chat)
 
 def _open(bundle: Path, threads: int | None, overflow: Overflow) -> LanguageService:
     return open_language_service(bundle, threads=threads, options=EngineOptions(overflow=overflow))
+
+
+def _finish(verification: LaterVerification) -> None:
+    if verification.is_alive():
+        sys.stdout.flush()
+        _note("compares the new bundle with NumPy, once; Ctrl-C leaves it to the next command")
+    verification.join()
+    if verification.result:
+        _note(verification.result)
 
 
 def _read_prompt(prompt: str | None) -> str:

@@ -338,7 +338,7 @@ def test_an_interrupt_while_compiling_leaves_nothing(tmp_path: Path, stop: signa
     weights, out = small_gemma(tmp_path / "weights"), tmp_path / "out"
     out.mkdir()
     process = start(out, "--weights", str(weights), "--precision", "f32")
-    interrupt(process, stop, after="write the tokenizer")
+    interrupt(process, stop, after="read the tokenizer")
     assert not list(out.iterdir())
 
 

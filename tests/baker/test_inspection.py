@@ -14,6 +14,7 @@ from hearthd.bundle import (
     CHAT_TEMPLATE,
     DEFAULT_PREFIX_CACHE,
     FileRecord,
+    Serving,
     megabytes,
     write_manifest,
 )
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.bundle import Manifest
+
+POINTS = [point.name for point in EXAMPLE.entry_points]
+COUNTS = ("weights_bytes", "parameters", "cache_bytes_per_slot", *(f"ops.{p}" for p in POINTS))
+COUNTED = replace(EXAMPLE, statistics=dict.fromkeys(COUNTS, 1))
 
 
 def test_the_command_has_every_option_that_was_given() -> None:
@@ -68,12 +73,25 @@ def test_a_page_says_what_a_user_wants_to_know(tmp_path: Path) -> None:
     assert "chat yes size 3.0 MB on disk" in shown
 
 
+def test_the_least_memory_is_that_of_the_shortest_context_that_a_server_uses(
+    tmp_path: Path,
+) -> None:
+    serving = Serving(activations="int8", max_memory=None, auto_context=True)
+    manifest = replace(COUNTED, serving=serving, context=32768)
+    least = megabytes(manifest.memory_of(2048).needed(1))
+    assert f"memory {least} MB for one slot" in inspected(tmp_path, manifest)
+    assert f"one slot {least} MB" in inspected(tmp_path, manifest, "--all")
+    assert least != megabytes(manifest.memory.needed(1))
+
+
+def test_a_bundle_without_golden_values_was_not_compared(tmp_path: Path) -> None:
+    shown = inspected(tmp_path, replace(EXAMPLE, golden=()))
+    assert "golden none: not compared with NumPy yet, see hearth verify" in shown
+
+
 def test_all_prints_the_whole_manifest(tmp_path: Path) -> None:
-    points = [point.name for point in EXAMPLE.entry_points]
-    names = ("weights_bytes", "parameters", "cache_bytes_per_slot")
-    counts = dict.fromkeys((*names, *(f"ops.{name}" for name in points)), 1)
-    shown = inspected(tmp_path, replace(EXAMPLE, statistics=counts), "--all")
-    for fact in (*points, "peak while serving", "linear_int8_g32", "hearth bake gemma3", "-O2"):
+    shown = inspected(tmp_path, COUNTED, "--all")
+    for fact in (*POINTS, "peak while serving", "linear_int8_g32", "hearth bake gemma3", "-O2"):
         assert fact in shown
 
 

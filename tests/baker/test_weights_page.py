@@ -14,6 +14,7 @@ from hearthd.bundle import NotABundle, bundle_home
 from tests.baker.small_gemma import small_gemma
 from tests.models.families.encoders.encoder_cases import recorded_encoder
 from tests.models.families.gguf_files import write_gguf
+from tests.models.families.split_gguf import split_gguf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +66,15 @@ def test_a_file_says_what_it_is(folder: Path) -> None:
     assert page["kind"].startswith("GGUF file of ")
     same = ("family", "layers", "vocabulary", "chat", "size")
     assert [page[name] for name in same] == [of_folder[name] for name in same]
+
+
+def test_a_split_file_says_in_how_many_shards_it_is(folder: Path) -> None:
+    file = write_gguf(folder, "gemma3", CONFIG)
+    shards, of_file = split_gguf(file, tensors=20), rows(file)
+    page = rows(shards[1])
+    assert re.fullmatch(r"GGUF file of \d+\.\d MB in 2 shards, not baked yet", page["kind"])
+    changed = {"kind": "", "next": f"hearth generate '{shards[1]}' \"Once upon a time\""}
+    assert page | {"kind": ""} == of_file | changed
 
 
 def test_an_encoder_says_what_it_is(folder: Path) -> None:

@@ -73,9 +73,11 @@ EXAMPLE = LanguageManifest(
         ),
         matrices=(
             AdapterMatrix(
-                module="m", rows=33, columns=8, down=0, first_term=0, up=1, first_block=0
+                module="m", rows=34, columns=8, gguf="g", interleaved=2, down=0, first_term=0,
+                up=1, first_block=0,
             ),
         ),
+        gguf_architecture="llama",
     ),
     footprint=Footprint(laid_out=5, read=1, looked_up=4, calls={"prefill_16": 6, "decode_1": 2}),
     files=(FileRecord(name="model.vmfb", bytes=3, sha256="cd"),),

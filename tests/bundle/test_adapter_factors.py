@@ -60,3 +60,10 @@ def test_integers_need_scales() -> None:
     for arrays in (SMALL.arrays[:2], (*SMALL.arrays[:2], folders.PLACES.arrays[0])):
         with pytest.raises(NotABundle, match="outside of an array"):
             AdapterPlaces(count=2, rank=folders.RANK, arrays=arrays, matrices=SMALL.matrices)
+
+
+@pytest.mark.parametrize("width", [1, 3, -2, 8])
+def test_heads_of_a_width_that_does_not_fit_are_an_error(width: int) -> None:
+    matrix = dataclasses.replace(SMALL.matrices[0], interleaved=width)
+    with pytest.raises(NotABundle, match=rf"matrices\[0\]\.interleaved: got {width}"):
+        dataclasses.replace(SMALL, matrices=(matrix,))

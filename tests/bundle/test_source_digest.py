@@ -6,6 +6,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hearthd.bundle.source_digest import source_digest
 
 if TYPE_CHECKING:
@@ -70,6 +72,22 @@ def test_the_digest_of_a_folder_has_every_file_that_is_not_hidden(tmp_path: Path
     (tmp_path / ".cache").mkdir()
     (tmp_path / ".cache" / "lock").touch()
     assert source_digest(tmp_path) == digests[-1]
+
+
+def test_the_digest_of_a_shard_is_that_of_all_shards(tmp_path: Path) -> None:
+    shards = [tmp_path / f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    for shard in shards:
+        shard.write_bytes(bytes(10))
+    digests = [source_digest(shards[0])]
+    assert digests == [source_digest(shards[1])] == [source_digest(shards[2])]
+    for shard in shards:
+        overwrite(shard, 0, b"x")
+        digests.append(source_digest(shards[0]))
+    shards[1].unlink()  # reading the weights names it
+    digests.append(source_digest(shards[0]))
+    assert len(set(digests)) == len(digests)
+    with pytest.raises(FileNotFoundError):
+        source_digest(shards[1])
 
 
 def test_an_empty_file_has_a_digest(tmp_path: Path) -> None:

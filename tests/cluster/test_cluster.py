@@ -181,7 +181,7 @@ def slots(client: httpx.Client) -> list[dict[str, Any]]:
     return states
 
 
-def wait_until(condition: Any, seconds: float = 10) -> None:
+def wait_until(condition: Any, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -179,7 +179,7 @@ def cached(client: httpx.Client, model: str, prompt: list[int]) -> int:
     return tokens
 
 
-def wait_until(condition: Any, seconds: float = 10) -> None:
+def wait_until(condition: Any, seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -248,9 +248,14 @@ def test_left_out_fields_are_not_flags() -> None:
     assert CliRunner().invoke(app, ["--host", "x"]).exit_code == 2
 
 
-def test_an_adapter_has_the_name_of_its_folder_or_another() -> None:
-    settings = load({"bundle": "b", "lora": ["adapters/sql", "other=json"]}).settings
-    assert adapter_folders(settings) == {"sql": Path("adapters/sql"), "json": Path("other")}
+def test_an_adapter_has_the_name_of_its_folder_or_file_or_another() -> None:
+    paths = ["adapters/sql", "other=json", "v1.5", "orders.gguf"]
+    assert adapter_folders(load({"bundle": "b", "lora": paths}).settings) == {
+        "sql": Path("adapters/sql"),
+        "json": Path("other"),
+        "v1.5": Path("v1.5"),
+        "orders": Path("orders.gguf"),
+    }
 
 
 @pytest.mark.parametrize("lora", [["a/sql", "b/sql"], ["a=x", "b=x"], ["=x"]])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from safetensors.numpy import save
@@ -23,10 +25,9 @@ from tools.fuzz.mutations import damaged_bytes, damaged_json
 from tools.fuzz.reader import Reader, in_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tools.fuzz.reader import Files
 
+_GGUF = "adapter.gguf"
 _STEPS = 12  # tokens of an answer that follows a grammar
 
 # --- adapters
@@ -40,8 +41,18 @@ def _adapter() -> Files:
     return {CONFIG: in_json(config), TENSORS: save(adapter_folders.tensors(seed=0, rank=2))}
 
 
-def _read_adapter(folder: Path) -> None:
-    factors = read_factors(folder, adapter_folders.PLACES)
+def _gguf_adapter() -> Files:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / _GGUF
+        return {_GGUF: adapter_folders.write_gguf(path, adapter_folders.tensors(0)).read_bytes()}
+
+
+def _read_gguf_adapter(folder: Path) -> None:
+    _read_adapter(folder / _GGUF)
+
+
+def _read_adapter(path: Path) -> None:
+    factors = read_factors(path, adapter_folders.PLACES)
     assert [array.shape for array in factors.arrays] == [
         array.shape[1:] for array in adapter_folders.PLACES.arrays
     ]
@@ -233,6 +244,13 @@ REQUESTS = (
         files=functools.cache(_adapter),
         damage={CONFIG: damaged_json, TENSORS: damaged_bytes},
         read=_read_adapter,
+        refusals=(BadAdapter,),
+    ),
+    Reader(
+        name="adapter-gguf",
+        files=functools.cache(_gguf_adapter),
+        damage={_GGUF: damaged_bytes},
+        read=_read_gguf_adapter,
         refusals=(BadAdapter,),
     ),
     Reader(

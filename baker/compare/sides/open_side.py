@@ -83,13 +83,13 @@ def opened(name: str, options: SideOptions) -> Iterator[Side]:
             yield Endpoint(name, client, options.vocabulary, top=options.top)
     elif name.startswith(NUMPY):
         yield _numpy(name)
-    elif name.endswith(".gguf"):
-        with contextlib.closing(_llama(name, options)) as llama:
-            yield LlamaSide(llama, _about_llama(name, llama))
     elif name.endswith(".json"):
         yield _recorded(name)
     elif (model := _model_and_adapter(name.removeprefix(EXACT_LOGITS))[0]).is_dir():
         yield _bundle(name, options.threads)
+    elif model.suffix == ".gguf":
+        with contextlib.closing(_llama(name, options)) as llama:
+            yield LlamaSide(llama, _about_llama(name, llama))
     else:
         names = ", ".join(bundle_home.similar_names(model.name)) or "none"
         raise SideError(f"{name}: cannot be compared; expected {FORMS}; bundles by name: {names}")

@@ -24,7 +24,7 @@ class ListedAdapter(BaseModel):
 
     id: int = Field(description="Number of the adapter in requests.")
     name: str = Field(description="Name of the adapter: requests name it as `model:name`.")
-    path: str = Field(description="Name of the folder that it was read from.")
+    path: str = Field(description="Name of the folder or the file that it was read from.")
     scale: float = Field(description="Scale for requests that choose no adapter.")
     requests: int = Field(description="Number of requests that use the adapter.")
     digest: str = Field(description="sha256 of the adapter's files.")
@@ -33,9 +33,12 @@ class ListedAdapter(BaseModel):
 class LoadRequest(Fields):
     """An adapter to load."""
 
-    path: Text = Field(min_length=1, description="Folder of the adapter, in --lora-dir.")
+    path: Text = Field(
+        min_length=1, description="Folder or GGUF file of the adapter, in --lora-dir."
+    )
     name: Annotated[Text, Field(min_length=1, max_length=256)] | None = Field(
-        None, description="Name of the adapter. Default: that of its folder."
+        None,
+        description="Name of the adapter. Default: that of its folder, or of its file.",
     )
 
 
@@ -71,10 +74,10 @@ async def set_scales(
 async def load_adapter(
     body: LoadRequest, deployment: NamedModel, request: Request
 ) -> ListedAdapter:
-    """Load an adapter from a folder that PEFT or `hearth tune` wrote, while requests run.
+    """Load an adapter while requests run: a folder that PEFT or `hearth tune` wrote, or GGUF.
 
-    The folder must be in --lora-dir. An adapter that does not fit the model is a 400 with the
-    reason, and changes nothing.
+    It must be in --lora-dir. An adapter that does not fit the model is a 400 with the reason, and
+    changes nothing.
     """
     adapters = await _adapters(request, deployment)
     return _listed(await adapters.load(body.path, body.name))

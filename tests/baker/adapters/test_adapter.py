@@ -13,10 +13,10 @@ from typing_extensions import override
 
 from hearthd.baker.adapters.adapter import read_adapter, write_adapter
 from hearthd.baker.adapters.merged_weights import MergedWeights
-from hearthd.baker.parameters.parameter_writer import half_after_half
 from hearthd.baker.weights.source import BadFile, NoWeights, UnsupportedType, WeightSource
 from hearthd.bundle.lora.adapter_folder import TENSORS, LowRank
 from hearthd.bundle.lora.adapter_settings import CONFIG
+from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.catalog import ARCHITECTURES
 from tests.baker.adapters.peft_case import CASE, FOLDER, MERGED, settings
 

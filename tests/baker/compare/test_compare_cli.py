@@ -211,6 +211,7 @@ def test_errors_are_one_line_and_exit_code_2(
             "expected a bundle's folder or name, exact:BUNDLE, MODEL.gguf",
         ),
         ((f"{name}+{tmp_path}", name), "has no places for adapters; bake it again with --adapters"),
+        ((f"{name}+adapter.gguf", name), "has no places for adapters; bake it again with"),
         ((name, name, "--text", str(tmp_path / "absent")), "cannot be read as UTF-8 text"),
         ((name, name, "--text", str(bad)), "cannot be read as UTF-8 text"),
         (("http://127.0.0.1:1/v1", too_long), "the request failed"),

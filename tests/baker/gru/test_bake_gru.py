@@ -101,7 +101,7 @@ def test_a_bundle_has_the_functions_and_files_of_the_gru(bundle: Path, file: Pat
 def test_inspect_and_verify_show_a_gru(bundle: Path, tmp_path: Path) -> None:
     console = Console(record=True, width=200)
     inspect.show(bundle, console)
-    assert verify(bundle, console)
+    assert verify(bundle, console, Silent())
     said = console.export_text()
     for fact in ("x f32[5, 2, 3], h0 f32[2, 2, 4] or zeros -> y", "in place of h", "passed"):
         assert fact in said
@@ -110,11 +110,11 @@ def test_inspect_and_verify_show_a_gru(bundle: Path, tmp_path: Path) -> None:
     golden[-1] += 10 * TOLERANCE
     golden.tofile(changed / GOLDEN)
     with pytest.raises(Corrupt, match=r"golden.bin: wrong sha256"):
-        verify(changed, console)
+        verify(changed, console, Silent())
     manifest = read_manifest_of(changed, ArraysManifest)
     files = tuple(record_file(changed / record.name) for record in manifest.files)
     write_manifest(changed, replace(manifest, files=files))
-    assert not verify(changed, console)
+    assert not verify(changed, console, Silent())
     assert re.search(r"a value differs by 0.001 at step: h\b", console.export_text())
     (changed / GOLDEN).write_bytes(b"short")
     with pytest.raises(Corrupt, match=r"golden.bin: wrong size: got 5 bytes"):
@@ -172,7 +172,7 @@ def test_a_bundle_for_another_machine_is_verified_without_running_it(
     assert {elf.machine for elf in embedded_elfs((made / VMFB).read_bytes())} == {machine}
     assert (made / GOLDEN).read_bytes() == (bundle / GOLDEN).read_bytes()
     console = Console(record=True, width=200)
-    assert verify(made, console)
+    assert verify(made, console, Silent())
     assert "not checked, since this machine cannot run the program" in console.export_text()
     with pytest.raises(UnsupportedCpu):
         open_arrays(made, threads=None)

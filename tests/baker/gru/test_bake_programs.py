@@ -95,7 +95,7 @@ def test_the_fastest_program_is_served_and_logged(
 def test_inspect_and_verify_show_every_program(several: Path) -> None:
     console = Console(record=True, width=200)
     inspection.show(several, console)
-    assert verify(several, console)
+    assert verify(several, console, Silent())
     manifest = read_manifest_of(several, ArraysManifest)
     said = console.export_text()
     for one in manifest.programs:

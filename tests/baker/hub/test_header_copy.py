@@ -70,7 +70,7 @@ def test_a_gguf_copy_has_the_header_and_the_configuration(
 def test_a_safetensors_copy_has_the_header(
     first: int, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(header_copy, "_FIRST_SAFETENSORS", first)
+    monkeypatch.setattr(header_copy, "_FIRST_TABLE", first)
     content = save({"table": TABLE})
     path = copied(hub, "model.safetensors", content, tmp_path / "copy")
     assert SafetensorsFile(path).shape("table") == TABLE.shape

@@ -88,6 +88,15 @@ def test_a_quant_is_found_whatever_its_case() -> None:
     assert chosen(paths, "hf:org/repo/m-Q4_0_4_4.gguf") == ["m-Q4_0_4_4.gguf"]
 
 
+@pytest.mark.parametrize(
+    "text", ["hf:o/r", "hf:o/r:q4_k_m", "hf:o/r/q/m-Q4_K_M-00002-of-00003.gguf"]
+)
+def test_all_shards_of_a_split_file_are_chosen_in_order(text: str) -> None:
+    shards = [f"q/m-Q4_K_M-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    others = ["q/m-Q2_K.gguf", "m-Q4_K_M-00002-of-00003.gguf", "q/m-Q4_K_M-00001-of-00002.gguf"]
+    assert chosen([*reversed(shards), *others], text) == shards
+
+
 def test_a_folder_is_what_a_bake_reads_with_the_tensors_last() -> None:
     read = ["1_Pooling/config.json", "README.md", "config.json", "tokenizer.json"]
     tensors = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -107,7 +116,7 @@ def test_a_folder_is_what_a_bake_reads_with_the_tensors_last() -> None:
         (
             ["m-Q4_K_M-00001-of-00003.gguf", "m-Q4_K_M-00002-of-00003.gguf", "m-Q3_K_S.gguf"],
             "hf:o/r",
-            "is one of 3 files of a split model.*; it has Q3_K_S$",
+            r"no m-Q4_K_M-00003-of-00003\.gguf, which is shard 3 of 3 of a .*; it has Q3_K_S$",
         ),
     ],
 )

@@ -18,6 +18,7 @@ from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.bundle import EncoderManifest, read_manifest
 from hearthd.server.services.encoder_service import open_encoder_service
+from tests.conftest import Silent
 from tests.models.families.encoders.encoder_cases import TEXTS, recorded_encoder
 from tests.server.encoders import word_tokenizer
 
@@ -58,7 +59,7 @@ def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
         "encode_2x64",
     ]
     assert (manifest.context, manifest.width, manifest.scores) == (64, 48, False)
-    assert verify(bundle, open_console())
+    assert verify(bundle, open_console(), Silent())
     kept = json.loads((bundle / "tokenizer.json").read_text(encoding="utf-8"))
     assert (kept["truncation"], kept["padding"]) == (None, None)
     assert Tokenizer.from_file(str(bundle / "tokenizer.json")).encode("dog " * 12).ids[-1] == 3

@@ -1,4 +1,4 @@
-"""Whatever reading the tokenizer can find is found before a bake compiles anything."""
+"""Whatever reading the tokenizer can find is found before a bake waits for the compiler."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-COMPILES = "lower to StableHLO"  # the first stage that compiles
+COMPILES = "wait for the compiler"
 
 
 class Compiled(Exception):
-    """The bake began to compile."""
+    """The bake waits for the compiler."""
 
 
 class UntilCompiled(Silent):
-    """A Progress that ends the bake when it would compile."""
+    """A Progress that ends the bake when it would wait for the compiler."""
 
     @override
     @contextmanager
     def stage(self, name: str, total: int = 0) -> Iterator[Any]:
-        """Raises Compiled for the stage that compiles."""
+        """Raises Compiled for that stage."""
         if name == COMPILES:
             raise Compiled
         with super().stage(name, total) as advance:

@@ -220,7 +220,7 @@ def test_a_server_that_ends_within_a_response_is_asked_again(response: bytes) ->
         UrlTarget(url(bound), api_key=None, parallel=1) as target,
         mock.patch("hearthd.server.batch.runner._FIRST_WAIT", 0.0),
     ):
-        bound.settimeout(10)
+        bound.settimeout(PATIENCE)
         served = server.submit(serve)
         request = BatchRequest(custom_id="a", url="/", body=b"{}")
         assert asyncio.run(send(target, request)) == Reply(status=200, body=b"{}")

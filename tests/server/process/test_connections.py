@@ -137,7 +137,9 @@ def test_new_connections_are_answered(
 
     def ask_on_new_connections(count: int) -> None:
         for _ in range(count):
-            with encrypted(socket.create_connection(target, 10), client.base_url.scheme) as one:
+            with encrypted(
+                socket.create_connection(target, PATIENCE), client.base_url.scheme
+            ) as one:
                 one.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
                 context.add(one.recv(100).startswith(b"HTTP/1.1 200"))
 
@@ -226,7 +228,9 @@ def test_each_form_of_a_request_target_has_a_status(
     """RFC 9112, section 3.2: the connection then serves the next request."""
     _, client = running
     address = (client.base_url.host, client.base_url.port)
-    with encrypted(socket.create_connection(address, 10), client.base_url.scheme) as connection:
+    with encrypted(
+        socket.create_connection(address, PATIENCE), client.base_url.scheme
+    ) as connection:
         for line, expected in ((request_line, status), (b"GET /health", 200)):
             connection.sendall(b"%s HTTP/1.1\r\nHost: x\r\n\r\n" % line)
             response = http.client.HTTPResponse(connection, method=line.split()[0].decode())

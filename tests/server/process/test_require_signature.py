@@ -20,8 +20,9 @@ from hearthd.bundle import (
     read_public_key,
 )
 from hearthd.bundle.lora.adapter_factors import read_factors
-from hearthd.bundle.lora.adapter_folder import TENSORS, read_peft_adapter
+from hearthd.bundle.lora.adapter_folder import TENSORS
 from hearthd.bundle.lora.adapter_settings import BadAdapter
+from hearthd.bundle.lora.read_adapter import read_adapter
 from hearthd.runtime.device import CannotLoad
 from tests.bundle.signed_folders import SigningKey
 from tests.server import adapter_folders, fakes
@@ -173,10 +174,19 @@ def test_an_adapter_that_changes_while_it_is_read_is_refused(
     def read_changed(*arguments: Any) -> Any:
         config = folder / "adapter_config.json"
         config.write_text(json.dumps({**json.loads(config.read_text()), "lora_alpha": 99.0}))
-        return read_peft_adapter(*arguments)
+        return read_adapter(*arguments)
 
     keys = [read_public_key(key.public)]
     read_factors(folder, adapter_folders.PLACES, keys)
-    monkeypatch.setattr("hearthd.bundle.lora.adapter_factors.read_peft_adapter", read_changed)
+    monkeypatch.setattr("hearthd.bundle.lora.adapter_factors.read_adapter", read_changed)
     with pytest.raises(BadAdapter, match="sql: was changed after it was signed"):
         read_factors(folder, adapter_folders.PLACES, keys)
+
+
+def test_a_gguf_adapter_is_refused_where_a_signature_is_required(
+    key: SigningKey, tmp_path: Path
+) -> None:
+    path = adapter_folders.write_gguf(tmp_path / "sql.gguf", adapter_folders.tensors(0))
+    assert read_factors(path, adapter_folders.PLACES)
+    with pytest.raises(BadAdapter, match=r"sql\.gguf: a GGUF file has no signature, and a sig"):
+        read_factors(path, adapter_folders.PLACES, [read_public_key(key.public)])

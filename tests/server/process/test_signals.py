@@ -145,7 +145,9 @@ def test_sighup_serves_a_new_bundle_and_running_requests_finish_on_the_old_one(
     assert answer(client, max_tokens=1)["usage"]["completion_tokens"] == 1
 
 
-def wait_for_reload(client: httpx.Client, latest: object, *, seconds: float = 10) -> dict[str, Any]:
+def wait_for_reload(
+    client: httpx.Client, latest: object, *, seconds: float = PATIENCE
+) -> dict[str, Any]:
     """What /health says once there is another latest reload than this."""
     deadline = time.monotonic() + seconds
     while True:

@@ -17,7 +17,7 @@ from hearthd.server.services.file_watch import FileWatch
 from tests.patience import PATIENCE
 from tests.server import fakes, functions
 from tests.server.api.operator.test_operator_routes import figure, figures
-from tests.server.generate_client import LIBRARY
+from tests.server.generate_client import LIBRARY, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,21 +60,25 @@ def test_no_request_is_lost_and_each_answer_comes_from_one_bundle() -> None:
     one, other = service(3.0, delay=0.003), service(2.0, delay=0.003)
     with guarded(one, other) as client, ThreadPoolExecutor(4) as pool:
         ending = threading.Event()
+        answers: list[dict[str, Any]] = []
 
-        def ask() -> list[dict[str, Any]]:
-            answers = []
+        def ask() -> None:
             while not ending.is_set():
                 answers.append(complete(client))
-            return answers
+
+        def wait_for_more() -> None:
+            count = len(answers)
+            wait_until(lambda: len(answers) > count + len(jobs))
 
         before = complete(client)
         jobs = [pool.submit(ask) for _ in range(4)]
-        time.sleep(0.3)
+        wait_for_more()
         done = reload(client)
         assert done.status_code == 200, done.text
-        time.sleep(0.3)
+        wait_for_more()
         ending.set()
-        answers = [answer for job in jobs for answer in job.result()]
+        for job in jobs:
+            job.result()
         after = complete(client)
         assert done.json()["bundle"] == after["system_fingerprint"] == other.fingerprint
         assert before["system_fingerprint"] == one.fingerprint

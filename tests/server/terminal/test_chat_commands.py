@@ -10,6 +10,7 @@ import pytest
 
 from hearthd.bundle import Corrupt, bundle_home, write_manifest
 from hearthd.sampling.options import SamplingParameters
+from hearthd.server.terminal import chat_commands
 from hearthd.server.terminal.chat import Chat
 from hearthd.server.terminal.chat_commands import COMMANDS, Leave, run_command
 from hearthd.server.terminal.typed_fields import NOT_HERE, SETTABLE
@@ -19,7 +20,7 @@ from tests.server.generate_client import LIBRARY
 from tests.server.templates import GEMMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hearthd.server.services.language_service import LanguageService
 
@@ -150,6 +151,18 @@ def test_files_are_named(chat: Chat, tmp_path: Path) -> None:
     )
 
 
+def baked_in(home: Path) -> Callable[..., Path]:
+    """In place of find_or_bake: bundles of a folder, and files that cannot be baked."""
+
+    def find(model: str, folder: Path | None, bake: dict[str, str], *, chats: bool) -> Path:
+        assert (folder, bake, chats) == (home, {}, True)
+        if model.endswith(".gguf"):
+            raise SystemExit(1)
+        return bundle_home.named_bundle(model, home)
+
+    return find
+
+
 def test_another_model_continues_the_conversation(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -157,7 +170,7 @@ def test_another_model_continues_the_conversation(
     for name in ("second", "broken"):
         (tmp_path / name).mkdir()
         write_manifest(tmp_path / name, manifest)
-    monkeypatch.setenv(bundle_home.ENVIRONMENT, str(tmp_path))
+    monkeypatch.setattr(chat_commands, "find_or_bake", baked_in(tmp_path))
     opened: list[tuple[str, LanguageService]] = []
 
     def open_(bundle: Path) -> LanguageService:
@@ -166,7 +179,7 @@ def test_another_model_continues_the_conversation(
         opened.append((bundle.name, service()))
         return opened[-1][1]
 
-    with Chat(Path("first"), open_, {"max_tokens": "3"}) as chat:
+    with Chat(Path("first"), open_, {"max_tokens": "3"}, home=tmp_path) as chat:
         answer(chat)
         shown = run_command(chat, "/model second")
         assert shown.startswith(f"{tmp_path}/second: fake in f32, ")
@@ -176,6 +189,7 @@ def test_another_model_continues_the_conversation(
         assert run_command(chat, "/model broken") == "broken: model.vmfb is missing"
         answer(chat)
         assert "no bundle of this name" in run_command(chat, "/model third")
+        assert run_command(chat, "/model bad.gguf") == "bad.gguf was not baked"
         assert run_command(chat, "/model") == shown
     assert [name for name, _ in opened] == ["first", "second", "second"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hearthd.baker.parameters.parameter_writer import half_after_half
+from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.decoder import entry_points
 from hearthd.models.decoder.config.decoder_config import DecoderConfig as Config
 from hearthd.models.dsl.types import DType

@@ -314,6 +314,20 @@ def test_only_folders_in_lora_dir_are_loaded(client: httpx.Client, root: Path, p
     assert "a folder in --lora-dir" in problem(load(client, "link"))
 
 
+def test_a_gguf_file_is_loaded_by_its_name(client: httpx.Client, root: Path) -> None:
+    folders.write_gguf(root / "orders.gguf", folders.tensors(0))
+    listed = load(client, "orders.gguf").json()
+    assert (listed["name"], listed["path"]) == ("orders", "orders.gguf")
+    load(client, "sql")  # with the same factors
+    assert text(client, model="fake-model:orders") == text(client, model="fake-model:sql")
+    assert text(client, model="fake-model:orders") != text(client)
+    client.post("/lora-adapters/unload", json={"id": 1})
+    folders.write_gguf(root / "other.gguf", folders.tensors(0), keys={"adapter.type": "x"})
+    assert "other.gguf: adapter.type: got 'x', expected 'lora'" in problem(
+        load(client, "other.gguf")
+    )
+
+
 def test_more_adapters_than_places_and_a_name_twice_are_rejected(client: httpx.Client) -> None:
     load(client, "sql")
     assert "a name that is not in use" in problem(load(client, "json", name="sql"))

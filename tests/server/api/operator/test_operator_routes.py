@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.version import version
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, POISON, answer, stream
 
@@ -124,7 +125,7 @@ def test_fail_on_no_slot_answers_503() -> None:
             assert refused.json()["error"]["message"] == "every slot is busy; retry later"
 
 
-def wait_until_free(client: httpx.Client, seconds: float = 5) -> Figures:
+def wait_until_free(client: httpx.Client, seconds: float = PATIENCE) -> Figures:
     """The figures once no slot is busy and nothing waits."""
     deadline = time.monotonic() + seconds
     while True:

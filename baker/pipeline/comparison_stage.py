@@ -1,0 +1,100 @@
+"""The last stage of a bake: compute golden values with NumPy, and compare the compiled programs.
+
+It needs nothing but the bundle, so a bake can leave it to a later `hearth verify`: a bundle without
+golden values was not compared yet.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits
+
+from hearthd.baker.compiler.targets import runnable
+from hearthd.baker.pipeline.shared_stages import require_passed
+from hearthd.baker.reference.golden_values import STEPS, golden_rows, golden_values, prompt_ids
+from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters, traced
+from hearthd.bundle import (
+    MANIFEST,
+    PARAMETERS,
+    TOKENIZER,
+    kept_bundles,
+    known_bundles,
+    read_manifest,
+    write_manifest,
+)
+from hearthd.bundle.manifest import digest
+from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.operating_system import lock
+from hearthd.runtime.self_test import self_test
+from hearthd.text import tokenizer_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokenizers import Tokenizer
+
+    from hearthd.baker.progress import Progress
+    from hearthd.bundle import Golden, GoldenRow, LanguageManifest
+
+
+def compare_later(bundle: Path, manifest: LanguageManifest, progress: Progress) -> None:
+    """Compare a bundle that was not compared yet, unless another process does so meanwhile.
+
+    Raises ComparisonFailed.
+    """
+    with (bundle / MANIFEST).open("rb") as file:
+        with suppress(OSError):  # a file system without locks
+            lock(file.fileno(), wait=True)
+        if read_manifest(bundle) == manifest:
+            text = (bundle / TOKENIZER).read_bytes()
+            tokenizer = tokenizer_json.build(tokenizer_json.parse(text))
+            compare_with_numpy(bundle, manifest, tokenizer, progress)
+
+
+def compare_with_numpy(
+    bundle: Path, manifest: LanguageManifest, tokenizer: Tokenizer, progress: Progress
+) -> None:
+    """Compute golden values, compare every program that runs here, and write the manifest again.
+
+    The bundle has the identity of the new manifest then, also for those that find it by its
+    source. Raises ComparisonFailed.
+    """
+    with progress.stage("compute golden values with NumPy"):
+        golden, rows = _golden_values(bundle, manifest, tokenizer)
+    compared = replace(manifest, golden=golden, golden_rows=rows)
+    for program_file in runnable(manifest):
+        with progress.stage(f"compare {program_file.file} with golden values"):
+            runtime = IreeRuntime(bundle, compared, threads=None, program=program_file)
+            verdict = self_test(runtime, golden, manifest.tolerance, rows=rows)
+        require_passed(program_file, verdict)
+    kept_bundles.keep_as(bundle, digest(manifest), digest(compared))
+    write_manifest(bundle, compared)
+    known_bundles.remember(compared)
+
+
+def _golden_values(
+    bundle: Path, manifest: LanguageManifest, tokenizer: Tokenizer
+) -> tuple[tuple[Golden, ...], tuple[GoldenRow, ...]]:
+    """The golden values of prompts, and the golden rows of their last tokens.
+
+    The program that is computed has a slot for each prompt.
+    """
+    ids = prompt_ids(tokenizer)
+    context = max(len(tokens) for tokens in ids) + STEPS
+    program = traced(
+        manifest,
+        context=context,
+        decode_batches=(1, len(ids)),
+        verify_tokens=(),
+        reads_rows=False,
+        adapters=0,
+    )
+    parameters = stored_parameters(program.parameters, bundle / PARAMETERS)
+    runtime = NumpyRuntime(program, parameters, context=context, slots=len(ids))
+    # One thread: the last bits of a sum depend on the number of threads.
+    with threadpool_limits(1):
+        golden = golden_values(runtime, ids)
+    return golden, golden_rows(runtime, program.caches, golden, manifest.activations)

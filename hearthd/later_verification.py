@@ -1,0 +1,78 @@
+"""Compare a bundle with NumPy while it is used: what `hearth bake --verify-later` left out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from hearthd.bundle import BundleError, LanguageManifest, read_manifest
+from hearthd.runtime.operating_system import lower_priority
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+# The exit status of `hearth verify` if a program does not compute what NumPy does.
+COMPARISON_FAILED = 3
+
+
+class LaterVerification(threading.Thread):
+    """Runs `hearth verify` of a bundle with a low priority, unless it was compared before.
+
+    `result` is the line that a user should read, once there is one. A bundle that is wrong is
+    removed, and SIGTERM ends this process. The end of this process ends the comparison, which
+    begins again when the bundle is used again.
+    """
+
+    def __init__(self, bundle: Path) -> None:
+        super().__init__(name="later-verification", daemon=True)
+        self.result = ""
+        self._bundle = bundle
+        self.start()
+
+    @override
+    def run(self) -> None:
+        """Called by `start`."""
+        if not _compared(self._bundle):
+            self._report(*_verify(self._bundle))
+
+    def _report(self, status: int, output: str) -> None:
+        last = output.strip().rpartition("\n")[2]
+        if status == 0:
+            self.result = f"{self._bundle.name} was compared with NumPy: {last}"
+            log.info("%s", self.result)
+        elif status == COMPARISON_FAILED:
+            shutil.rmtree(self._bundle, ignore_errors=True)
+            log.error("%s; the bundle was removed, and answers so far are wrong", last)
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            self.result = f"{self._bundle.name} was not compared with NumPy: {last or status}"
+            log.warning("%s", self.result)
+
+
+def _compared(bundle: Path) -> bool:
+    try:
+        manifest = read_manifest(bundle)
+    except BundleError:  # who opens it reports that
+        return True
+    return not isinstance(manifest, LanguageManifest) or bool(manifest.golden)
+
+
+def _verify(bundle: Path) -> tuple[int, str]:
+    """The exit status of `hearth verify` and its output."""
+    from hearthd.baker.compiler.child_process import child_process  # not on every device
+
+    command = [sys.executable, "-P", "-m", "hearthd", "verify", "--", str(bundle)]
+    with child_process(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
+        lower_priority(child.pid)
+        output, _ = child.communicate()
+    return child.returncode, output.decode(errors="replace")

@@ -1,0 +1,92 @@
+"""A bundle is compared with NumPy while it is used, if it was not before."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hearthd import later_verification
+from hearthd.baker.checks.cli import ERRORS
+from hearthd.baker.pipeline.shared_stages import ComparisonFailed
+from hearthd.bundle import Golden, GoldenStep, write_manifest
+from hearthd.later_verification import COMPARISON_FAILED, LaterVerification
+from tests.fake_runtime import FakeRuntime
+from tests.patience import PATIENCE
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOLDEN = Golden(prompt="", prompt_ids=(1,), steps=(GoldenStep(token_ids=(1,), logits=(0.5,)),))
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A bundle that was not compared."""
+    folder = tmp_path / "fake"
+    folder.mkdir()
+    write_manifest(
+        folder, replace(fakes.manifest_of(FakeRuntime(vocab_size=300, context=64)), golden=())
+    )
+    return folder
+
+
+def verified(bundle: Path, status: int, output: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(later_verification, "_verify", lambda _: (status, output))
+    verification = LaterVerification(bundle)
+    verification.join(PATIENCE)
+    return verification.result
+
+
+def test_the_result_is_what_hearth_verify_says_last(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = verified(bundle, 0, "digests: intact\ngolden values: passed\n", monkeypatch)
+    assert result == "fake was compared with NumPy: golden values: passed"
+
+
+def test_a_bundle_that_was_compared_is_not_compared_again(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_manifest(
+        bundle,
+        replace(fakes.manifest_of(FakeRuntime(vocab_size=300, context=64)), golden=(GOLDEN,)),
+    )
+    assert verified(bundle, 0, "passed", monkeypatch) == ""
+    assert verified(bundle.parent, 0, "passed", monkeypatch) == ""  # who opens it reports it
+
+
+def test_a_wrong_bundle_is_removed_and_ends_the_process(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *call: sent.append(call))
+    verified(bundle, ERRORS[ComparisonFailed], "...\nhearth verify: a value differs\n", monkeypatch)
+    assert ERRORS[ComparisonFailed] == COMPARISON_FAILED
+    assert not bundle.exists()
+    assert sent == [(os.getpid(), signal.SIGTERM)]
+    assert "a value differs; the bundle was removed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "reason"),
+    [(1, "hearth verify: No space left on device\n", "No space left"), (-signal.SIGKILL, "", "-9")],
+)
+def test_a_comparison_that_cannot_end_is_reported_and_nothing_is_removed(
+    bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    status: int,
+    output: str,
+    reason: str,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert reason in verified(bundle, status, output, monkeypatch)
+    assert bundle.is_dir()
+    assert "was not compared with NumPy" in caplog.text
