@@ -146,8 +146,10 @@ def test_copied_files_exist_and_are_in_the_build_context() -> None:
     assert "*" in lines, "all that is not named stays here"
     assert sent == copied
     assert all((ROOT / name).exists() for name in copied)
-    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert copied >= {*wheel, "pyproject.toml", PROJECT["project"]["readme"]}
+    hatch = PROJECT["tool"]["hatch"]
+    readme = hatch["metadata"]["hooks"]["fancy-pypi-readme"]["fragments"]
+    wheel = hatch["build"]["targets"]["wheel"]["packages"]
+    assert copied >= {*wheel, "pyproject.toml", *(part["path"] for part in readme)}
 
 
 def test_the_image_sets_valid_settings() -> None:

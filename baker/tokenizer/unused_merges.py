@@ -105,8 +105,8 @@ class _Ranks:
         while parts.shape[1] > 2:
             best = self.ranks[found].argmin(axis=1)[:, np.newaxis]  # the leftmost of equal ranks
             merge = np.take_along_axis(found, best, 1)
-            made = merge[:, 0] < len(self.keys)
-            parts, found, best, merge = parts[made], found[made], best[made], merge[made]
+            known = merge[:, 0] < len(self.keys)
+            parts, found, best, merge = parts[known], found[known], best[known], merge[known]
             np.put_along_axis(parts, best, self.merged[merge], 1)
             parts, found = _without(parts, best + 1), _without(found, best)
             for at in (np.maximum(best - 1, 0), np.minimum(best, found.shape[1] - 1)):
