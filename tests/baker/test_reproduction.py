@@ -55,4 +55,4 @@ def test_a_model_is_a_family_or_an_architecture(tmp_path: Path) -> None:
 
 
 def test_a_merged_adapter_must_be_given(tmp_path: Path) -> None:
-    refused(tmp_path, BakeError, "specify --adapter FOLDER", options={"adapter": "orders"})
+    refused(tmp_path, BakeError, "specify --adapter PATH", options={"adapter": "orders"})
