@@ -65,6 +65,11 @@ def keep(home: Path, source: Source, bundle: Path) -> None:
     _record(home, _Line(source, str(_digest(bundle)), bundle.name))
 
 
+def is_kept(bundle: Path) -> bool:
+    """Whether a command baked this bundle into its folder, so that it can be baked again."""
+    return _origin(bundle.parent, bundle) is not None and not bundle.is_symlink()
+
+
 def keep_as(bundle: Path, before: str, after: str) -> None:
     """Record a bundle, if it is recorded with the digest `before`, also with the digest `after`.
 

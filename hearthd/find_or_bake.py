@@ -69,7 +69,8 @@ def find_or_bake(
 ) -> Path:
     """The folder of a model's bundle, which is baked into `home` if it is not there.
 
-    What is baked has to be compared with NumPy yet: see LaterVerification.
+    What is baked was not compared with NumPy: see LaterVerification.
+
     `home` is None for $HEARTH_HOME. `bake` has the typed texts of options of the bake, which a
     bundle does not take. `chats` demands a chat template.
 

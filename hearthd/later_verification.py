@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.bundle import BundleError, LanguageManifest, read_manifest
+from hearthd.bundle.kept_bundles import is_kept
 from hearthd.runtime.operating_system import lower_priority
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ COMPARISON_FAILED = 3
 class LaterVerification(threading.Thread):
     """Runs `hearth verify` of a bundle with a low priority, unless it was compared before.
 
-    `result` is the line that a user should read, once there is one. A bundle that is wrong is
-    removed, and SIGTERM ends this process. The end of this process ends the comparison, which
-    begins again when the bundle is used again.
+    `result` is the line that a user should read, once there is one. If the bundle is wrong, SIGTERM
+    ends this process, and a bundle that a command baked from weights is removed. The end of this
+    process ends the comparison, which begins again when the bundle is used again.
     """
 
     def __init__(self, bundle: Path) -> None:
@@ -51,8 +52,10 @@ class LaterVerification(threading.Thread):
             self.result = f"{self._bundle.name} was compared with NumPy: {last}"
             log.info("%s", self.result)
         elif status == COMPARISON_FAILED:
-            shutil.rmtree(self._bundle, ignore_errors=True)
-            log.error("%s; the bundle was removed, and answers so far are wrong", last)
+            removed = is_kept(self._bundle)  # nothing that a user made is removed
+            if removed:
+                shutil.rmtree(self._bundle, ignore_errors=True)
+            log.error("%s; answers so far are wrong%s", last, ", the bundle is removed" * removed)
             os.kill(os.getpid(), signal.SIGTERM)
         else:
             self.result = f"{self._bundle.name} was not compared with NumPy: {last or status}"

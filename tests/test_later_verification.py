@@ -14,6 +14,7 @@ from hearthd import later_verification
 from hearthd.baker.checks.cli import ERRORS
 from hearthd.baker.pipeline.shared_stages import ComparisonFailed
 from hearthd.bundle import Golden, GoldenStep, write_manifest
+from hearthd.bundle.kept_bundles import Source, keep
 from hearthd.later_verification import COMPARISON_FAILED, LaterVerification
 from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
@@ -61,16 +62,20 @@ def test_a_bundle_that_was_compared_is_not_compared_again(
     assert verified(bundle.parent, 0, "passed", monkeypatch) == ""  # who opens it reports it
 
 
-def test_a_wrong_bundle_is_removed_and_ends_the_process(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_wrong_bundle_ends_the_process_and_is_removed_if_a_command_baked_it(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, kept: bool
 ) -> None:
+    if kept:
+        keep(bundle.parent, Source("contents", "path"), bundle)
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda *call: sent.append(call))
     verified(bundle, ERRORS[ComparisonFailed], "...\nhearth verify: a value differs\n", monkeypatch)
     assert ERRORS[ComparisonFailed] == COMPARISON_FAILED
-    assert not bundle.exists()
+    assert bundle.exists() == (not kept)
     assert sent == [(os.getpid(), signal.SIGTERM)]
-    assert "a value differs; the bundle was removed" in caplog.text
+    assert "a value differs; answers so far are wrong" in caplog.text
+    assert ("the bundle is removed" in caplog.text) == kept
 
 
 @pytest.mark.parametrize(

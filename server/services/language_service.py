@@ -276,7 +276,7 @@ class LocalLanguageService(LanguageService):
                 manifest.golden,
                 manifest.tolerance,
                 rows=manifest.golden_rows,
-                # A bundle that `hearth verify` has to compare yet is served before.
+                # It is served before `hearth verify` compares it with NumPy: see --verify-later.
                 level="off" if level == "quick" and not manifest.golden else level,
             ),
             tokenizer,
