@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -18,7 +18,7 @@ from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.dsl.storage import STORAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -167,12 +167,8 @@ def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[Inte
         return
     parts = list(blocks)
 
-    def ordered(rows: Iterable[NDArray[S]]) -> NDArray[S]:
-        return half_after_half(np.concatenate(list(rows)), tensor.interleaved)
+    def ordered(name: str) -> Any:
+        rows = [values for part in parts if (values := getattr(part, name)) is not None]
+        return half_after_half(np.concatenate(rows), tensor.interleaved) if rows else None
 
-    minimums = [part.minimum for part in parts if part.minimum is not None]
-    yield IntegerBlock(
-        integers=ordered(part.integers.view(np.uint8) for part in parts),
-        scale=ordered(part.scale for part in parts),
-        minimum=ordered(minimums) if minimums else None,
-    )
+    yield IntegerBlock(**{field.name: ordered(field.name) for field in fields(IntegerBlock)})

@@ -59,12 +59,13 @@ def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any
     """
     assert storage.format is not None, storage.name
     minimum = None if block.minimum is None else _filled(_finite_f16(block.minimum))
+    multipliers = None if block.multipliers is None else _filled(block.multipliers)
     integers: NDArray[np.integer[Any]] = _filled(block.integers)
-    return pack(storage.format, integers, _filled(_finite_f16(block.scale)), minimum)
+    return pack(storage.format, integers, _filled(_finite_f16(block.scale)), minimum, multipliers)
 
 
 def integer_groups(storage: Storage, block: NDArray[np.float32]) -> IntegerBlock:
-    """Round f32 (N, K) to the integers of a storage without minimums and without a table of values.
+    """Round f32 (N, K) to the integers of a storage that has a scale for each group, nothing else.
 
     Raises NotFiniteError for NaN, infinity and what is too large for an f16 scale.
     """
@@ -72,6 +73,7 @@ def integer_groups(storage: Storage, block: NDArray[np.float32]) -> IntegerBlock
     assert matrix_format is not None, storage.name
     assert not matrix_format.values, storage.name
     assert not matrix_format.minimum, storage.name
+    assert not matrix_format.multiplier_bits, storage.name
     if matrix_format.bits == INT8.bits:
         return int8_groups(block)
     if matrix_format.bits == INT12.bits:
@@ -88,7 +90,7 @@ def _finite_f16(values: NDArray[np.float32]) -> NDArray[np.float16]:
 
 def _filled(rows: NDArray[S]) -> NDArray[S]:
     """Rows up to a multiple of sixteen: a repeated row's logits are never the largest alone."""
-    return np.pad(rows, ((0, -len(rows) % ROWS), (0, 0)), mode="edge")
+    return np.pad(rows, ((0, -len(rows) % ROWS), *((0, 0),) * (rows.ndim - 1)), mode="edge")
 
 
 def to_bf16(block: NDArray[np.float32]) -> NDArray[Any]:

@@ -67,6 +67,37 @@ def _q8_0(rows: Bytes, columns: int) -> IntegerBlock:
     return IntegerBlock(integers=integers, scale=_f16(blocks[..., :2])[..., 0], minimum=None)
 
 
+def _q2_k(rows: Bytes, columns: int) -> IntegerBlock:
+    """A byte for 16 columns, of the scale and the minimum; two bits, in halves; d, dmin."""
+    blocks = rows.reshape(len(rows), columns // 256, -1)
+    factors, nibbles = _f16(blocks[..., 80:]), blocks[..., :16, np.newaxis]
+    integers = _bits(blocks[..., 16:80].reshape(*blocks.shape[:2], 2, 32), 2)
+    multipliers = np.concatenate([nibbles & 0x0F, nibbles >> 4], axis=-1)
+    return IntegerBlock(
+        integers=integers.reshape(len(rows), columns),
+        scale=factors[..., 0],
+        minimum=-factors[..., 1],
+        multipliers=multipliers.reshape(len(rows), -1, 2).view(np.int8),
+    )
+
+
+def _q3_k(rows: Bytes, columns: int) -> IntegerBlock:
+    """The third bits; two bits, in halves; the scales of 6 bits, the lower four of each; d."""
+    blocks = rows.reshape(len(rows), columns // 256, -1)
+    shape = (*blocks.shape[:2], 256)
+    low = _bits(blocks[..., 32:96].reshape(*shape[:2], 2, 32), 2).reshape(shape)
+    high = _bits(blocks[..., :32], 1).reshape(shape)
+    scales = (*blocks.shape[:2], 16)
+    multipliers = _bits(blocks[..., 96:104], 4).reshape(scales)
+    multipliers |= _bits(blocks[..., 104:108], 2).reshape(scales) << 4
+    return IntegerBlock(
+        integers=(low | high << 2).reshape(len(rows), columns),
+        scale=_f16(blocks[..., 108:])[..., 0],
+        minimum=None,
+        multipliers=multipliers.reshape(len(rows), -1, 1).view(np.int8) - np.int8(32),
+    )
+
+
 def _of_256(five: bool) -> Callable[[Bytes, int], IntegerBlock]:
     """Q4_K, Q5_K: d, dmin, the scales and minimums of 6 bits, the fifth bits, the nibbles."""
 
@@ -134,6 +165,8 @@ TYPES: Mapping[str, Callable[[NDArray[np.uint8], int], IntegerBlock]] = {
     "Q5_0": _of_32(five=True, minimum=False),
     "Q5_1": _of_32(five=True, minimum=True),
     "Q8_0": _q8_0,
+    "Q2_K": _q2_k,
+    "Q3_K": _q3_k,
     "Q4_K": _of_256(five=False),
     "Q5_K": _of_256(five=True),
     "Q6_K": _q6_k,

@@ -65,14 +65,17 @@ class IntegerBlock:
 
     The real values are those of a MatrixFormat (models/dsl/matrix_format.py).
 
-    integers  (N, K): uint8, int8 of 8 bits, or int16 of 12
-    scale     f32 (N, groups)
-    minimum   f32 (N, groups), or None
+    integers     (N, K): uint8, int8 of 8 bits, or int16 of 12
+    scale        f32 (N, groups), or of super-blocks: (N, K / 256)
+    minimum      f32, of the shape of the scale, or None
+    multipliers  int8 (N, groups, 1), of the scales of super-blocks, or (N, groups, 2), also of
+                 their minimums; None without super-blocks
     """
 
     integers: NDArray[np.uint8] | NDArray[np.int8] | NDArray[np.int16]
     scale: NDArray[np.float32]
     minimum: NDArray[np.float32] | None
+    multipliers: NDArray[np.int8] | None = None
 
 
 class WeightSource(Protocol):

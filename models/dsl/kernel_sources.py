@@ -65,6 +65,7 @@ def _format_macros(matrix_format: MatrixFormat) -> _Macros:
         "VALUES": f"(const int8_t[]){{{values}}}" if values else "0",
         "HALVES": str(int(matrix_format.columns < GROUP)),
         "MINIMUM": str(int(matrix_format.minimum)),
+        "MULTIPLIER_BITS": str(matrix_format.multiplier_bits),
     }
 
 

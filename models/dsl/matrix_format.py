@@ -11,7 +11,15 @@ of 2 bits four quads that follow each other, of 1 bit all eight.
 
     PLANE    i8  (N / 16, K / 32, bits, 64)
     scale    f16 (N / 16, K / 32, 16), or (N / 16, K / 16, 16) with a scale for 16 columns
-    minimum  f16 (N / 16, K / 32, 16), if there is one
+    minimum  f16, of the shape of the scale, if there is one
+
+Scales of two levels, as llama.cpp's K-quants have them: 256 columns (a super-block) share a scale
+and a minimum, which are multiplied by small integers of each group.
+
+    scale       f16 (N / 16, K / 256, 16); the last super-block of a row can be shorter
+    minimum     f16, of the shape of the scale, if there is one
+    multiplier  i8 (N / 16, K / 32 or K / 16, bytes, 16): of 8 bits a byte for the scale and one for
+                the minimum, of 4 bits both in one byte, that of the scale in the low nibble
 """
 
 from __future__ import annotations
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 ROWS = 16
 GROUP = 32
 QUAD = 4
+SUPER_BLOCK = 256
 QUADS = GROUP // QUAD
 QUAD_BYTES = ROWS * QUAD
 
@@ -67,22 +76,25 @@ class MatrixFormat:
 
     A weight is (integer - zero) / steps * scale + minimum, or values[integer] * scale.
 
-    name     of the format
-    planes   the arrays of bits, in their order in a bundle
-    columns  how many columns share a scale: 32 or 16
-    minimum  whether each group has a minimum
-    signed   whether integers are signed
-    zero     the integer that stands for 0
-    steps    how many steps of an integer equal one scale: 1, or 16 for 12 bits
-    values   the sixteen values that integers of 4 bits index, each in -127 to 127
-    split    the formats of its parts, if logits can be computed from the upper one
-    table    the format of an embedding table or an output head; None: this one
+    name             of the format
+    planes           the arrays of bits, in their order in a bundle
+    columns          how many columns share a scale: 32 or 16
+    minimum          whether each scale has a minimum
+    multiplier_bits  bits of the integers by which the scale and the minimum of 256 columns are
+                     multiplied for `columns` of them: 8, signed, or 4, unsigned; 0 without them
+    signed           whether integers are signed
+    zero             the integer that stands for 0
+    steps            how many steps of an integer equal one scale: 1, or 16 for 12 bits
+    values           the sixteen values that integers of 4 bits index, each in -127 to 127
+    split            the formats of its parts, if logits can be computed from the upper one
+    table            the format of an embedding table or an output head; None: this one
     """
 
     name: str
     planes: tuple[Plane, ...]
     columns: int = GROUP
     minimum: bool = False
+    multiplier_bits: int = 0
     signed: bool = False
     zero: int = 0
     steps: int = 1
@@ -95,6 +107,7 @@ class MatrixFormat:
         planes = [(plane.start, plane.bits) for plane in self.planes]
         assert self.bits not in (4, 5) or planes == [(0, 4), (4, 1)][: self.bits - 3], self.name
         assert not self.values or (self.bits, len(self.values)) == (4, 16), self.name
+        assert self.multiplier_bits in ((0, 4, 8) if self.minimum else (0, 8)), self.name
 
     @property
     def bits(self) -> int:
@@ -132,9 +145,14 @@ class MatrixFormat:
             plane.name: TensorType((blocks, groups, plane.bits, QUAD_BYTES), DType.I8)
             for plane in self.planes
         }
-        arrays["scale"] = TensorType((blocks, columns // self.columns, ROWS), DType.F16)
-        if self.minimum:
-            arrays["minimum"] = TensorType((blocks, groups, ROWS), DType.F16)
+        factors = ("scale", "minimum") if self.minimum else ("scale",)
+        shared = SUPER_BLOCK if self.multiplier_bits else self.columns
+        for name in factors:
+            arrays[name] = TensorType((blocks, -(-columns // shared), ROWS), DType.F16)
+        if self.multiplier_bits:
+            count = len(factors) * self.multiplier_bits // 8
+            shape = (blocks, columns // self.columns, count, ROWS)
+            arrays["multiplier"] = TensorType(shape, DType.I8)
         return arrays
 
     def require(self, arrays: tuple[TensorType, ...]) -> None:
@@ -153,13 +171,16 @@ def pack(
     integers: NDArray[np.integer[Any]],
     scale: NDArray[np.float16],
     minimum: NDArray[np.float16] | None = None,
+    multipliers: NDArray[np.int8] | None = None,
 ) -> tuple[NDArray[np.int8] | NDArray[np.float16], ...]:
-    """The stored arrays of integers (N, K), and of scales and minimums (N, K / columns).
+    """The stored arrays of integers (N, K), and of scales and minimums (N, scales of a row).
 
-    Integers are i16 if they have 12 bits, otherwise u8, or i8 if they are signed. Raises
+    Integers are i16 if they have 12 bits, otherwise u8, or i8 if they are signed. Multipliers are
+    (N, K / columns, 1), of the scales, or (N, K / columns, 2), also of the minimums. Raises
     TypeRuleError for sizes that `arrays` rejects.
     """
     assert (minimum is not None) == matrix_format.minimum, matrix_format.name
+    assert (multipliers is not None) == bool(matrix_format.multiplier_bits), matrix_format.name
     stored, *_ = matrix_format.arrays(*integers.shape).values()
     blocks, groups = stored.shape[:2]
     quads = integers.reshape(blocks, ROWS, groups, QUADS, QUAD).transpose(0, 2, 3, 1, 4)
@@ -172,6 +193,11 @@ def pack(
         if factors is not None:
             by_row = factors.reshape(blocks, ROWS, -1).transpose(0, 2, 1)
             arrays.append(np.ascontiguousarray(by_row))
+    if multipliers is not None:
+        if matrix_format.multiplier_bits == 4:
+            multipliers = multipliers[..., :1] | multipliers[..., 1:] << 4
+        by_block = multipliers.reshape(blocks, ROWS, *multipliers.shape[1:])
+        arrays.append(np.ascontiguousarray(by_block.transpose(0, 2, 3, 1)))
     return tuple(arrays)
 
 
@@ -188,21 +214,31 @@ def _packed(quads: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
 
 
 _LOW = Plane("low", 0, 4)
-_INT6_LOW, _INT6_HIGH = Plane("low", 0, 2), Plane("high", 2, 4)
+_LOW_2, _INT6_HIGH = Plane("low", 0, 2), Plane("high", 2, 4)
 _INT8_UPPER = Plane("upper", 4, 4)
 
+INT2_SUPER_MIN = MatrixFormat(
+    name="int2-g16-s256-min", planes=(_LOW_2,), columns=16, minimum=True, multiplier_bits=4
+)
+INT3_SUPER = MatrixFormat(
+    name="int3-g16-s256",
+    planes=(_LOW_2, Plane("high", 2, 1)),
+    columns=16,
+    zero=4,
+    multiplier_bits=8,
+)
 INT4 = MatrixFormat(name="int4-g32", planes=(_LOW,), zero=8)
 INT4_MIN = MatrixFormat(name="int4-g32-min", planes=(_LOW,), minimum=True)
 INT5 = MatrixFormat(name="int5-g32", planes=(_LOW, Plane("high", 4, 1)), zero=16)
 INT5_MIN = MatrixFormat(name="int5-g32-min", planes=INT5.planes, minimum=True)
 INT6 = MatrixFormat(
     name="int6-g16",
-    planes=(_INT6_LOW, _INT6_HIGH),
+    planes=(_LOW_2, _INT6_HIGH),
     columns=16,
     zero=32,
     split=Split(
         upper=MatrixFormat(name="int6-g16-upper", planes=(_INT6_HIGH,), columns=16, zero=32),
-        lower=MatrixFormat(name="int2-g16", planes=(_INT6_LOW,), columns=16, zero=2),
+        lower=MatrixFormat(name="int2-g16", planes=(_LOW_2,), columns=16, zero=2),
     ),
 )
 INT8_HALVES = MatrixFormat(
@@ -229,7 +265,9 @@ INT12 = MatrixFormat(
 IQ4 = MatrixFormat(name="iq4-g32", planes=(_LOW,), values=_IQ4_VALUES)
 
 # The formats of matrices.
-STORED = (INT4, INT4_MIN, INT5, INT5_MIN, INT6, INT8, INT12, IQ4)
+STORED = (
+    INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT5, INT5_MIN, INT6, INT8, INT12, IQ4,
+)  # fmt: skip
 _TABLES = tuple(stored.table or stored for stored in STORED)
 _PARTS = [
     part for table in _TABLES if table.split for part in (table.split.upper, table.split.lower)

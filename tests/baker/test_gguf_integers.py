@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import gguf
 import numpy as np
 import pytest
 
@@ -14,50 +13,53 @@ from hearthd.baker.weights import gguf_integers
 from hearthd.baker.weights.source import IntegerBlock
 from hearthd.models.dsl.matrix_format import FORMATS, INT8_HALVES
 from hearthd.models.dsl.storage import STORAGES
+from tests.baker import gguf_blocks
+from tests.baker.gguf_blocks import FACTORS, values_of
 from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROWS, COLUMNS = 32, 512
-# The columns of a block, and where the f16 factors are among its bytes.
-FACTORS = {
-    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
-    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
-}  # fmt: skip
+# Types whose scales and minimums, products of two numbers, are rounded to f16.
+ROUNDED = {"Q4_K", "Q5_K", "Q6_K", "IQ4_XS"}
 
 
 def random_rows(name: str) -> NDArray[np.uint8]:
-    """Rows of blocks with random integers, and factors of random sizes and signs."""
-    rng = np.random.default_rng(7)
-    width, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
-    blocks = rng.integers(0, 256, size=(ROWS, COLUMNS // width, size), dtype=np.uint8)
-    for at in FACTORS[name]:
-        factors = rng.normal(size=(*blocks.shape[:2], 1)) * 2.0 ** rng.integers(-9, -3)
-        blocks[..., at : at + 2] = factors.astype(np.float16).view(np.uint8)
-    return blocks.reshape(ROWS, -1)
+    return gguf_blocks.random_rows(name, ROWS, COLUMNS)
 
 
 def values(name: str) -> NDArray[np.float32]:
-    result: NDArray[np.float32] = gguf.quants.dequantize(
-        random_rows(name), gguf.GGMLQuantizationType[name]
-    )
-    return result
+    return values_of(name, random_rows(name))
 
 
 def test_every_type_with_a_storage_is_decoded() -> None:
     assert NATIVE.keys() == gguf_integers.TYPES.keys() == FACTORS.keys()
 
 
+def by_column(block: IntegerBlock) -> list[NDArray[np.float32]]:
+    """The scale of each column, and the minimum if there is one, f32 (N, K)."""
+    result = []
+    for i, factors in enumerate((block.scale, block.minimum)):
+        if factors is None:
+            continue
+        values = np.repeat(factors, COLUMNS // factors.shape[1], axis=1)
+        if block.multipliers is not None:
+            each = COLUMNS // block.multipliers.shape[1]
+            values *= np.repeat(block.multipliers[..., i], each, axis=1)
+        result.append(values)
+    return result
+
+
 @pytest.mark.parametrize("name", FACTORS)
 def test_integers_times_scales_are_the_values_of_the_file(name: str) -> None:
     block = gguf_integers.decoded(name, random_rows(name), COLUMNS)
     form = FORMATS[NATIVE[name]]
-    scale = np.repeat(block.scale, COLUMNS // block.scale.shape[1], axis=1)
+    scale, *minimum = by_column(block)
     numbered = np.array(form.values)[block.integers] if form.values else block.integers
     decoded = (numbered.astype(np.float32) - form.zero) * scale
-    if block.minimum is not None:
-        decoded += np.repeat(block.minimum, 32, axis=1)
+    for lowest in minimum:
+        decoded += lowest
     np.testing.assert_array_equal(decoded, values(name))
 
 
@@ -71,12 +73,12 @@ def stored_values(name: str) -> NDArray[np.float32]:
     return real_weights(arrays, FORMATS[storage.name])
 
 
-@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL"])
-def test_blocks_of_32_are_stored_exactly(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(FACTORS.keys() - ROUNDED))
+def test_other_types_are_stored_exactly(name: str) -> None:
     np.testing.assert_array_equal(stored_values(name), values(name))
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q5_K", "Q6_K", "IQ4_XS"])
+@pytest.mark.parametrize("name", sorted(ROUNDED))
 def test_blocks_of_256_are_stored_to_the_rounding_of_f16(name: str) -> None:
     """Each group's scale and minimum are products of f16 and 6 or 8 bits, rounded to f16."""
     block = gguf_integers.decoded(name, random_rows(name), COLUMNS)
@@ -121,10 +123,10 @@ def test_a_table_of_any_number_of_rows_is_filled_with_its_last_row(name: str) ->
 
 @pytest.mark.parametrize(("scale", "minimum"), [(np.nan, 0.0), (1e6, 0.0), (1.0, -np.inf)])
 def test_a_factor_that_f16_cannot_hold_is_rejected(scale: float, minimum: float) -> None:
-    factors: Any = {"scale": scale, "minimum": minimum}
     block = IntegerBlock(
         integers=np.zeros((16, 32), np.uint8),
-        **{name: np.full((16, 1), value, np.float32) for name, value in factors.items()},
+        scale=np.full((16, 1), scale, np.float32),
+        minimum=np.full((16, 1), minimum, np.float32),
     )
     with pytest.raises(NotFiniteError, match=r"at \(0, 0\)"):
         encoded_integers(STORAGES["int4-g32-min"], block)

@@ -43,18 +43,34 @@ def stored_integers(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Arr
     return integers
 
 
+def stored_factors(arrays: Sequence[Array], matrix_format: MatrixFormat) -> list[Array]:
+    """f32 (N / 16, K / columns, 16) of the scales and minimums among stored arrays."""
+    factors = [array.astype(np.float32) for array in arrays[len(matrix_format.planes) :]]
+    if not matrix_format.multiplier_bits:
+        return factors
+    *shared, _ = factors
+    multipliers = arrays[-1]
+    if matrix_format.multiplier_bits == 4:
+        multipliers = np.concatenate([multipliers & 15, multipliers >> 4 & 15], axis=2)
+    groups, each = multipliers.shape[1], 256 // matrix_format.columns
+    return [
+        np.repeat(factor, each, axis=1)[:, :groups] * multipliers[:, :, i]
+        for i, factor in enumerate(shared)
+    ]
+
+
 def real_weights(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Array:
     """f32 (N, K) of stored arrays, whose formula is that of `MatrixFormat`."""
     integers = stored_integers(arrays, matrix_format)
     blocks, groups = integers.shape[:2]
-    scale, *minimum = arrays[len(matrix_format.planes) :]
+    scale, *minimum = stored_factors(arrays, matrix_format)
     values = np.empty((blocks, 16, groups * 32), np.float32)
     for row in range(16):
         lanes = integers[..., 4 * row : 4 * row + 4].reshape(blocks, -1)
         if matrix_format.values:
             lanes = np.array(matrix_format.values)[lanes]
-        factor = np.repeat(scale[..., row].astype(np.float32), matrix_format.columns, axis=1)
+        factor = np.repeat(scale[..., row], matrix_format.columns, axis=1)
         values[:, row] = (lanes - matrix_format.zero) * (factor / matrix_format.steps)
         for one in minimum:
-            values[:, row] += np.repeat(one[..., row].astype(np.float32), 32, axis=1)
+            values[:, row] += np.repeat(one[..., row], matrix_format.columns, axis=1)
     return values.reshape(blocks * 16, groups * 32)

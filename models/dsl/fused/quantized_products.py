@@ -16,7 +16,7 @@ from hearthd.models.dsl import ops
 from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, rounded, steps
 from hearthd.models.dsl.composite import Fused, composite
 from hearthd.models.dsl.kernel_sources import variant
-from hearthd.models.dsl.matrix_format import FORMATS, GROUP, QUAD, QUADS, ROWS
+from hearthd.models.dsl.matrix_format import FORMATS, GROUP, QUAD, QUADS, ROWS, SUPER_BLOCK
 from hearthd.models.dsl.ops.record import Kernel, Reads, Sample, require
 from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType
@@ -57,7 +57,30 @@ def dequantized(
         values = values - float(matrix_format.zero)
     if matrix_format.steps > 1:
         values = values * (1 / matrix_format.steps)
-    return _scaled(values, *factors)
+    return _scaled(values, *_of_groups(factors, matrix_format, dtype))
+
+
+def _of_groups(
+    factors: Sequence[Tensor], matrix_format: MatrixFormat, dtype: DType
+) -> Sequence[Tensor]:
+    """Stored scales and minimums of each group (N / 16, K / columns, 16)."""
+    if not matrix_format.multiplier_bits:
+        return factors
+    *shared, multipliers = factors
+    groups, each = multipliers.shape[1], SUPER_BLOCK // matrix_format.columns
+    results = []
+    for i, factor in enumerate(shared):
+        blocks, count, rows = factor.shape
+        repeated = ops.broadcast(factor, shape=(blocks, count, each, rows), axes=(0, 1, 3))
+        by_group = ops.reshape(repeated, shape=(blocks, count * each, rows))
+        if matrix_format.multiplier_bits == 4:
+            multiplier = _taken(multipliers, 4 * i, 4)
+        else:
+            multiplier = f.narrow(multipliers, 2, i, i + 1)
+        multiplier = ops.reshape(multiplier, shape=(blocks, groups, rows))
+        scale = ops.convert(f.narrow(by_group, 1, 0, groups), dtype=dtype)
+        results.append(scale * ops.convert(multiplier, dtype=dtype))
+    return results
 
 
 def _integers(planes: Sequence[Tensor], matrix_format: MatrixFormat, dtype: DType) -> Tensor:
@@ -139,11 +162,14 @@ def sample_matrix(
     low = -1 << (bits - 1) if is_signed else 0
     dtype = np.int16 if bits > 8 else np.int8 if is_signed else np.uint8
     integers = rng.integers(low, low + (1 << bits), size=(rows, columns), dtype=dtype)
-    groups = (rows, columns // matrix_format.columns)
-    scale = rng.uniform(0.001, 0.01, size=groups).astype(np.float16)
-    has_minimum = matrix_format.minimum
-    minimum = rng.uniform(-0.1, 0, size=groups).astype(np.float16) if has_minimum else None
-    return formats.pack(matrix_format, integers, scale, minimum)
+    scales = (rows, matrix_format.arrays(rows, columns)["scale"].shape[1])
+    scale = rng.uniform(0.001, 0.01, size=scales).astype(np.float16)
+    has_minimum, multipliers = matrix_format.minimum, None
+    minimum = rng.uniform(-0.1, 0, size=scales).astype(np.float16) if has_minimum else None
+    if matrix_format.multiplier_bits:
+        shape = (rows, columns // matrix_format.columns, 1 + has_minimum)
+        multipliers = rng.integers(0, 16, size=shape, dtype=np.int8)
+    return formats.pack(matrix_format, integers, scale, minimum, multipliers)
 
 
 # --- linear_quantized
@@ -208,7 +234,7 @@ linear_quantized: Fused = Fused(
         )
         for rows, matrix_format, more in (
             (1, formats.INT8, {}),
-            (11, formats.INT5_MIN, {"activation_bits": 8}),
+            (11, formats.INT2_SUPER_MIN, {"activation_bits": 8}),
             (2, formats.INT12, {}),
             (2, formats.IQ4, {}),
         )
@@ -248,7 +274,12 @@ embedding_quantized: Fused = Fused(
             (np.array([13, 0, 31], np.int32), *sample_matrix(rng, table, 32, 32)),
             {"matrix_format": table.name},
         )
-        for table in (formats.INT5_MIN, formats.INT6, formats.INT8_HALVES, formats.INT12)
+        for table in (
+            formats.INT5_MIN,
+            formats.INT3_SUPER,
+            formats.INT8_HALVES,
+            formats.INT12,
+        )
     ],
     reads=Reads.LOOKED_UP,
 )

@@ -115,7 +115,7 @@ def test_calls_of_every_kernel_have_the_bits_of_this_machine(
     arm: EmulatedKernels, here: Kernels
 ) -> None:
     kept = map(bytes.fromhex, kept_calls().read_text("ascii").splitlines())
-    every, checked = [call_of(data) for data in (*calls(6), *kept)], set()
+    every, checked = [call_of(data) for data in (*calls(12), *kept)], set()
     for call in every:
         with suppress(NotBuilt):
             check(arm, here, call)
@@ -163,7 +163,14 @@ def test_the_largest_products_fit(
     integers = np.full((16, 64), largest, dtype)
     integers[4:8] = smallest
     integers[8:] = np.where(_SIGNS > 0, largest, smallest)
-    scale = np.full((16, 64 // form.columns), 0.01, np.float16)
-    arrays = pack(form, integers, scale, scale if form.minimum else None)
+    scale = np.full((16, form.arrays(16, 64)["scale"].shape[1]), 0.01, np.float16)
+    multipliers = np.full((16, 64 // form.columns, 1 + form.minimum), 15, np.int8)
+    arrays = pack(
+        form,
+        integers,
+        scale,
+        scale if form.minimum else None,
+        multipliers if form.multiplier_bits else None,
+    )
     attrs = {"matrix_format": form.name, "activation_bits": activation_bits}
     check(arm, here, Call("linear_quantized", [_EXTREME, *arrays], attrs))

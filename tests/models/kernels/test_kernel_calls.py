@@ -45,7 +45,7 @@ def test_calls_are_made_of_every_op_with_a_kernel() -> None:
 def test_a_call_has_the_same_bits_on_other_memory_and_in_a_row_alone(
     kernels: LoadedKernels,
 ) -> None:
-    every, made = [(call_of(data).op, data) for data in calls(6)], set()
+    every, made = [(call_of(data).op, data) for data in calls(12)], set()
     for op, data in every:
         with suppress(NotBuilt):
             run(kernels, data)

@@ -50,15 +50,37 @@ def matrix(form: MatrixFormat, rows: int, columns: int) -> tuple[tuple[Array, ..
     dtype = np.int16 if form.bits > 8 else np.int8 if form.signed else np.uint8
     integers = rng.integers(smallest, largest + 1, size=(rows, columns), dtype=dtype)
     integers[0], integers[1] = smallest, largest
-    groups = (rows, columns // form.columns)
-    scale = rng.uniform(1e-3, 1e-2, size=groups).astype(np.float16)
-    minimum = rng.uniform(-0.1, 0.01, size=groups).astype(np.float16) if form.minimum else None
-    scales = np.repeat(scale.astype(np.float64), form.columns, axis=1) / form.steps
+    shared = 256 if form.multiplier_bits else form.columns
+    scales = (rows, -(-columns // shared))
+    scale = rng.uniform(1e-3, 1e-2, size=scales).astype(np.float16)
+    minimum = rng.uniform(-0.1, 0.01, size=scales).astype(np.float16) if form.minimum else None
+    multipliers = multipliers_of(form, rng, rows, columns)
+
+    def by_column(factors: Array, i: int) -> Array:
+        """A scale or a minimum for each column."""
+        values = np.repeat(factors.astype(np.float64), shared, axis=1)[:, :columns]
+        if multipliers is not None:
+            values *= np.repeat(multipliers[..., i], form.columns, axis=1)
+        return values
+
     numbered = np.array(form.values, np.float64)[integers] if form.values else integers
-    values = (numbered.astype(np.float64) - form.zero) * scales
+    values = (numbered.astype(np.float64) - form.zero) * by_column(scale, 0) / form.steps
     if minimum is not None:
-        values += np.repeat(minimum, form.columns, axis=1)
-    return pack(form, integers, scale, minimum), values
+        values += by_column(minimum, 1)
+    return pack(form, integers, scale, minimum, multipliers), values
+
+
+def multipliers_of(
+    form: MatrixFormat, rng: np.random.Generator, rows: int, columns: int
+) -> NDArray[np.int8] | None:
+    """Integers of any size that multiply scales and minimums, if the format has some."""
+    if not form.multiplier_bits:
+        return None
+    low, high = (0, 15) if form.multiplier_bits == 4 else (-128, 127)
+    shape = (rows, columns // form.columns, 1 + form.minimum)
+    multipliers = rng.integers(low, high + 1, size=shape, dtype=np.int8)
+    multipliers[0], multipliers[1] = low, high
+    return multipliers
 
 
 def product(

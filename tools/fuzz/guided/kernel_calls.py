@@ -125,20 +125,24 @@ def _matrix(v: _Values, matrix_format: MatrixFormat, rows: int, columns: int) ->
 def _quantized(n: Numbers, v: _Values) -> Call:
     rows, blocks, groups = _sizes(n)
     form, outputs, columns = n.one_of(*STORED), blocks * ROWS, groups * GROUP
-    kind = n.between(0, 2)
-    if kind == 0:
+    if n.between(0, 1):
         table = form.table or form
         ids, arrays = v.integers(0, outputs - 1, rows), _matrix(v, table, outputs, columns)
         attrs: dict[str, Any] = {"matrix_format": table.name}
         return Call("embedding_quantized", [ids, *arrays], attrs, rows=(0,))
     arrays, x = _matrix(v, form, outputs, columns), v.floats(rows, columns)
     attrs = {"matrix_format": form.name, **_activations(n)}
-    if kind == 1:
-        return Call("linear_quantized", [x, *arrays], attrs, rows=(0,))
+    return Call("linear_quantized", [x, *arrays], attrs, rows=(0,))
+
+
+def _experts(n: Numbers, v: _Values) -> Call:
+    rows, blocks, groups = _sizes(n)
+    form, columns = n.one_of(*STORED), groups * GROUP
     experts = n.one_of(*(count for count in range(1, blocks + 1) if blocks % count == 0))
     chosen = v.integers(n.one_of(0, -2), experts, rows)
-    attrs["experts"] = experts
-    return Call("routed_linear_quantized", [x, chosen, *arrays], attrs, rows=(0, 1))
+    inputs = [v.floats(rows, columns), chosen, *_matrix(v, form, blocks * ROWS, columns)]
+    attrs = {"matrix_format": form.name, "experts": experts, **_activations(n)}
+    return Call("routed_linear_quantized", inputs, attrs, rows=(0, 1))
 
 
 def _two_parts(n: Numbers, v: _Values) -> Call:
@@ -291,7 +295,7 @@ def _adapted(n: Numbers, v: _Values, rows: int, places: int) -> Call:
 
 MAKERS = (
     _quantized, _two_parts, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
-    _layer,
+    _layer, _experts,
 )  # fmt: skip
 
 

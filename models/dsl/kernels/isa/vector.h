@@ -52,6 +52,14 @@ INLINE f32x16 widen_i8(const int8_t *from) {
     return __builtin_convertvector(lanes, f32x16);
 }
 
+// The four bits of each of sixteen bytes from bit `start` on, 0 to 15, as f32.
+INLINE f32x16 widen_nibbles(const int8_t *from, int start) {
+    typedef uint8_t u8x16 __attribute__((vector_size(16)));
+    u8x16 bytes;
+    __builtin_memcpy(&bytes, from, sizeof bytes);
+    return __builtin_convertvector(bytes >> start & 15, f32x16);
+}
+
 // A bf16, which is the upper half of an f32, as f32.
 INLINE float f32_of_bf16(uint16_t number) {
     uint32_t bits = (uint32_t)number << 16;

@@ -7,7 +7,7 @@
 
 #include "isa/dot.h"
 
-// A panel of CELLS groups takes 44 KiB of stack: a worker has 128.
+// A panel of CELLS groups takes 46 KiB of stack: a worker has 128.
 enum { CELLS = 512 };
 
 // The rows of x that a tile holds.
@@ -15,12 +15,12 @@ enum { TILE_ROWS = 16 };
 
 // Some groups of some rows of x, `rows` for each group: x ~ scale * (q[0] + q[1] / steps), or
 // x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`), or x ~ scale * q[0] if
-// there is one part. A product of integers starts at `start`, for each half of a group or once for
-// the group; `total` is the sum of the group's x.
+// there is one part. A product of integers starts at `start`, and `total` is the sum of x, for each
+// half of a group or once for the group.
 typedef struct {
     _Alignas(64) int8_t q[CELLS][PARTS][GROUP];
     int32_t start[PARTS][2][CELLS];
-    float scale[CELLS], total[CELLS];
+    float scale[CELLS], total[2][CELLS];
 } Activations;
 
 // Whether the integers of the two parts are added before they are scaled, as `steps` times the
@@ -70,7 +70,7 @@ INLINE void quantize_joined(Activations *to, size_t cell, const float *const x[4
     i32x4 none = {}, start = __builtin_convertvector(sum, i32x4) * -matrix->zero;
     if (has_starts) __builtin_memcpy(&to->start[0][0][cell], &none, sizeof none);
     if (has_starts) __builtin_memcpy(&to->start[PARTS - 1][0][cell], &start, sizeof start);
-    if (matrix->minimum) __builtin_memcpy(&to->total[cell], &total, sizeof total);
+    if (matrix->minimum) __builtin_memcpy(&to->total[0][cell], &total, sizeof total);
 }
 
 // Four groups of x become the cells from `cell`, with parts that are scaled apart.
@@ -79,7 +79,7 @@ INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4]
     f32x16 parts[MAX_PARTS][2][4];
     float steps = (float)steps_of(matrix);
     f32x4 top = magnitudes(x), inverse = 127.0f / top, scale = top * (1.0f / 127.0f),
-          sums[MAX_PARTS] = {};
+          sums[MAX_PARTS][2] = {};
     __builtin_memcpy(&to->scale[cell], &scale, sizeof scale);
     for (int i = 0; i < 4; i++)
         for (int half = 0; half < 2; half++) {
@@ -94,16 +94,17 @@ INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4]
     int bits = matrix->integers.bits;
     int32_t offset = matrix->zero + (bits < 8 ? 0 : bits == 8 ? DOT_OFFSET : DOT_OFFSET * 16);
     for (int part = 0; part < PARTS; part++) {
-        f32x4 halves[2] = {sums4(parts[part][0]), sums4(parts[part][1])};
-        sums[part] = halves[0] + halves[1];
-        if (!matrix->halves) halves[0] = sums[part];
+        for (int half = 0; half < 2; half++) sums[part][half] = sums4(parts[part][half]);
+        if (!matrix->halves) sums[part][0] += sums[part][1];
         for (int half = 0; half < 2 && has_starts; half++) {
-            i32x4 start = __builtin_convertvector(halves[half], i32x4) * -offset;
+            i32x4 start = __builtin_convertvector(sums[part][half], i32x4) * -offset;
             __builtin_memcpy(&to->start[part][half][cell], &start, sizeof start);
         }
     }
-    f32x4 total = (sums[0] + sums[1] * (1.0f / steps)) * scale;
-    if (matrix->minimum) __builtin_memcpy(&to->total[cell], &total, sizeof total);
+    for (int half = 0; half < 2 && matrix->minimum; half++) {
+        f32x4 total = (sums[0][half] + sums[1][half] * (1.0f / steps)) * scale;
+        __builtin_memcpy(&to->total[half][cell], &total, sizeof total);
+    }
 }
 
 // Groups `begin` to `end` of `rows` rows of x: of the first ones, or of those that `chosen`

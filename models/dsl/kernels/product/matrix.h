@@ -5,6 +5,7 @@
 //   block   sixteen rows of a matrix: the outputs that one pass computes
 //   group   32 columns of a block; each of its rows has one or two scales in a group
 //   quad    four columns of a group: 64 bytes, four of each row
+//   super-block  eight groups, whose scales are multiples of one scale of each row
 //
 //             columns  0  1  2  3 |  4  5  6  7 | ... | 28 29 30 31
 //           row  0     a  a  a  a |  b  b  b  b |     |  h  h  h  h
@@ -24,6 +25,8 @@
 
 // Rows of a block, which are LANES; columns of a group, and of a quad; quads of a group.
 enum { ROWS = 16, GROUP = 32, QUAD = 4, QUADS = GROUP / QUAD };
+// Groups of a super-block.
+enum { SUPER_GROUPS = 8 };
 
 // Four columns of each of sixteen rows, row after row.
 typedef int8_t Quad __attribute__((vector_size(QUAD * ROWS)));
@@ -122,14 +125,57 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
 }
 
 // A matrix of `groups` groups a row: integers less `zero`, times a scale for every group or for
-// every half of a group (`halves`), plus a minimum for every group if there are minimums. For 12
-// bits the scale is that of the upper eight.
+// every half of a group (`halves`), plus a minimum for each scale if there are minimums. For 12
+// bits the scale is that of the upper eight. If `multiplier_bits` is not 0, a super-block has the
+// scale and the minimum, and a group or a half two integers that multiply them: of 8 bits, those of
+// sixteen rows for the scales, then for the minimums, or of 4 bits, in the low and high nibbles.
 typedef struct {
     Integers integers;
     const _Float16 *scale, *minimum;
-    int zero, halves;
+    const int8_t *multiplier;
+    int zero, halves, multiplier_bits;
     size_t groups;
 } Matrix;
+
+// The scales and minimums of sixteen rows.
+typedef struct {
+    f32x16 scale, minimum;
+} Factors;
+
+// The bytes of the multipliers of a scale.
+INLINE size_t multiplier_bytes(const Matrix *matrix) {
+    return (size_t)((matrix->minimum ? 2 : 1) * matrix->multiplier_bits / 8 * ROWS);
+}
+
+// The scales and minimums of a group of a block, or of a half of it.
+INLINE Factors factors_of(const Matrix *matrix, size_t block, size_t group, int half) {
+    size_t part = (block * matrix->groups + group) * (matrix->halves ? 2 : 1) + half, at = part;
+    int bits = matrix->multiplier_bits;
+    if (bits)
+        at = block * ((matrix->groups + SUPER_GROUPS - 1) / SUPER_GROUPS) + group / SUPER_GROUPS;
+    Factors factors = {widen(matrix->scale + at * ROWS), {}};
+    if (matrix->minimum) factors.minimum = widen(matrix->minimum + at * ROWS);
+    const int8_t *multiplier = matrix->multiplier + part * multiplier_bytes(matrix);
+    if (bits == 4) {
+        factors.scale *= widen_nibbles(multiplier, 0);
+        factors.minimum *= widen_nibbles(multiplier, 4);
+    }
+    if (bits == 8) factors.scale *= widen_i8(multiplier);
+    if (bits == 8 && matrix->minimum) factors.minimum *= widen_i8(multiplier + ROWS);
+    return factors;
+}
+
+// Fetches what `factors_of` reads for a later group than `at`.
+INLINE void fetch_factors(const Matrix *matrix, size_t at) {
+    size_t halves = matrix->halves ? 2 : 1, bytes = halves * ROWS * sizeof *matrix->scale;
+    size_t last = matrix->integers.last;
+    if (matrix->multiplier_bits) {
+        fetch_group(matrix->multiplier, halves * multiplier_bytes(matrix), at, last);
+        return;
+    }
+    fetch_group(matrix->scale, bytes, at, last);
+    if (matrix->minimum) fetch_group(matrix->minimum, bytes, at, last);
+}
 
 // A variant of a kernel for a format of matrices defines, as models/dsl/kernel_sources.py does:
 //
@@ -137,7 +183,8 @@ typedef struct {
 //   PLANES          1 or 2; PLANE0 and PLANE1 are the start and the bits of each: 0, 4
 //   MISSING, ZERO   bits that no plane has; the integer that stands for 0
 //   VALUES          the values that integers number, or 0
-//   HALVES, MINIMUM whether each half of a group has a scale; whether each group has a minimum
+//   HALVES, MINIMUM whether each half of a group has a scale; whether each scale has a minimum
+//   MULTIPLIER_BITS bits of the integers that multiply the scales of super-blocks: 0, 4 or 8
 //
 // MATRIX_ARRAYS are the arguments of a function for the arrays of a matrix, MATRIX(columns) is the
 // matrix that they are.
@@ -148,8 +195,12 @@ typedef struct {
 #define PLANE_ARRAYS_2 PLANE_ARRAYS_1, ARRAY(uint8_t, plane1)
 #define MINIMUM_ARRAY_0
 #define MINIMUM_ARRAY_1 , ARRAY(_Float16, minimum)
-#define MATRIX_ARRAYS \
-    JOIN(PLANE_ARRAYS_, PLANES), ARRAY(_Float16, scale) JOIN(MINIMUM_ARRAY_, MINIMUM)
+#define MULTIPLIER_ARRAY_0
+#define MULTIPLIER_ARRAY_4 , ARRAY(int8_t, multiplier)
+#define MULTIPLIER_ARRAY_8 MULTIPLIER_ARRAY_4
+#define MATRIX_ARRAYS                                                                 \
+    JOIN(PLANE_ARRAYS_, PLANES), ARRAY(_Float16, scale) JOIN(MINIMUM_ARRAY_, MINIMUM) \
+                                     JOIN(MULTIPLIER_ARRAY_, MULTIPLIER_BITS)
 #define PLANES_OF_1                    \
     {                                  \
         {                              \
@@ -162,15 +213,20 @@ typedef struct {
     }
 #define MINIMUM_OF_0 0
 #define MINIMUM_OF_1 minimum + minimum_at
-#define MATRIX(columns)                               \
-    {.integers = {.bits = BITS,                       \
-                  .planes = JOIN(PLANES_OF_, PLANES), \
-                  .missing = MISSING,                 \
-                  .values = VALUES},                  \
-     .scale = scale + scale_at,                       \
-     .minimum = JOIN(MINIMUM_OF_, MINIMUM),           \
-     .zero = ZERO,                                    \
-     .halves = HALVES,                                \
+#define MULTIPLIER_OF_0 0
+#define MULTIPLIER_OF_4 multiplier + multiplier_at
+#define MULTIPLIER_OF_8 MULTIPLIER_OF_4
+#define MATRIX(columns)                                   \
+    {.integers = {.bits = BITS,                           \
+                  .planes = JOIN(PLANES_OF_, PLANES),     \
+                  .missing = MISSING,                     \
+                  .values = VALUES},                      \
+     .scale = scale + scale_at,                           \
+     .minimum = JOIN(MINIMUM_OF_, MINIMUM),               \
+     .multiplier = JOIN(MULTIPLIER_OF_, MULTIPLIER_BITS), \
+     .zero = ZERO,                                        \
+     .halves = HALVES,                                    \
+     .multiplier_bits = MULTIPLIER_BITS,                  \
      .groups = (columns) / GROUP}
 
 #endif

@@ -96,14 +96,11 @@ INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_
     GROUP_LOOP
     for (size_t group = begin; group < end; group++) {
         size_t at = block * matrix->groups + group, first_cell = (group - begin) * rows;
-        f32x16 scale[2], minimum = {};
+        Factors factors[2];
         if (fetches) cursor = fetch_some(cursor);
-        for (int i = 0; i < scales; i++) scale[i] = widen(matrix->scale + (at * scales + i) * ROWS);
-        if (matrix->minimum) minimum = widen(matrix->minimum + at * ROWS);
-        if (is_wide) scale[0] *= 1.0f / 16.0f;
-        size_t soon = matrix->integers.last;
-        if (is_small) fetch_group(matrix->scale, scales * ROWS * 2, at, soon);
-        if (matrix->minimum) fetch_group(matrix->minimum, ROWS * 2, at, soon);
+        for (int i = 0; i < scales; i++) factors[i] = factors_of(matrix, block, group, i);
+        if (is_wide) factors[0].scale *= 1.0f / 16.0f;
+        if (is_small) fetch_factors(matrix, at);
         Quad quads[QUADS];
         Bytes lower[QUADS];
         unpack(quads, matrix->integers, at);
@@ -115,9 +112,10 @@ INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_
                 i32x16 dots[MAX_PARTS];
                 dot_parts(dots, quads, lower, matrix, at, i, x, cell);
                 f32x16 product = join(dots, matrix);
-                sums[row] = fma16(product, scale[i] * x->scale[cell], sums[row]);
+                sums[row] = fma16(product, factors[i].scale * x->scale[cell], sums[row]);
+                if (matrix->minimum)
+                    sums[row] = fma16(factors[i].minimum, splat(x->total[i][cell]), sums[row]);
             }
-            if (matrix->minimum) sums[row] = fma16(minimum, splat(x->total[cell]), sums[row]);
         }
     }
     for (int row = 0; row < rows; row++) store(out + row * stride, sums[row]);

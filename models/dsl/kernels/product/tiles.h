@@ -137,9 +137,7 @@ INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t bl
     _Alignas(64) Quad unpacked[2][MAX_PARTS * QUADS];
     int joined = is_joined(matrix);
     size_t scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
-    size_t first_group = block * matrix->groups, last = matrix->integers.last;
-    const _Float16 *scale = matrix->scale + first_group * scales * ROWS;
-    const _Float16 *minimum = matrix->minimum ? matrix->minimum + first_group * ROWS : 0;
+    size_t first_group = block * matrix->groups;
     f32x16 sums[ROWS];
     for (int row = 0; row < ROWS; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
     const Quad *quads, *next = signed_quads(unpacked[0], matrix, first_group + begin);
@@ -150,9 +148,7 @@ INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t bl
         if (half == 0) quads = next;
         if (half == scales - 1 && group + 1 < end) {
             next = signed_quads(unpacked[(group + 1 - begin) & 1], matrix, first_group + group + 1);
-            size_t at = first_group + group;
-            fetch_group(matrix->scale, scales * ROWS * sizeof *scale, at, last);
-            if (minimum) fetch_group(matrix->minimum, ROWS * sizeof *minimum, at, last);
+            fetch_factors(matrix, first_group + group);
         }
         if (group < end && joined)
             start_joined(step & 1, x->q[(group - begin) * ROWS][0], quads, matrix->zero);
@@ -160,14 +156,14 @@ INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t bl
             start_tiles(step & 1, x->q[(group - begin) * ROWS][0] + half * quads_each * QUAD,
                         quads + half * quads_each);
         if (step == 0) continue;
-        size_t before = step - 1, added = begin + before / scales;
+        size_t before = step - 1, added = before / scales, cell = added * ROWS;
+        Factors factors = factors_of(matrix, block, begin + added, before % scales);
         store_tiles(before & 1, products[before & 1], joined || PARTS == 1);
-        add_tiles(sums, products[before & 1], x->scale + (added - begin) * ROWS,
-                  widen(scale + (begin * scales + before) * ROWS), matrix);
-        if (!minimum) continue;
-        f32x16 lowest = widen(minimum + added * ROWS);
+        add_tiles(sums, products[before & 1], x->scale + cell, factors.scale, matrix);
+        if (!matrix->minimum) continue;
+        const float *total = x->total[before % scales] + cell;
         for (int row = 0; row < ROWS; row++)
-            sums[row] = fma16(lowest, splat(x->total[(added - begin) * ROWS + row]), sums[row]);
+            sums[row] = fma16(factors.minimum, splat(total[row]), sums[row]);
     }
     for (int row = 0; row < ROWS; row++) store(out + row * stride, sums[row]);
 }
