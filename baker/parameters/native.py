@@ -22,11 +22,11 @@ NATIVE: Mapping[str, str] = {
     "Q8_0": "int8-g32",
     "Q2_K": "int2-g16-s256-min",
     "Q3_K": "int3-g16-s256",
-    "Q4_K": "int4-g32-min",
-    "Q5_K": "int5-g32-min",
-    "Q6_K": "int6-g16",
+    "Q4_K": "int4-g32-s256-min",
+    "Q5_K": "int5-g32-s256-min",
+    "Q6_K": "int6-g16-s256",
     "IQ4_NL": "iq4-g32",
-    "IQ4_XS": "iq4-g32",
+    "IQ4_XS": "iq4-g32-s256",
 }
 
 

@@ -115,8 +115,9 @@ def _of_256(five: bool) -> Callable[[Bytes, int], IntegerBlock]:
             integers |= _bits(blocks[..., 16:48], 1) << 4
         return IntegerBlock(
             integers=integers.reshape(len(rows), columns),
-            scale=(factors[..., :1] * scale).reshape(len(rows), -1),
-            minimum=(factors[..., 1:] * -minimum.astype(np.float32)).reshape(len(rows), -1),
+            scale=factors[..., 0],
+            minimum=-factors[..., 1],
+            multipliers=np.stack([scale, minimum], -1).reshape(len(rows), -1, 2).view(np.int8),
         )
 
     return decode
@@ -128,11 +129,11 @@ def _q6_k(rows: Bytes, columns: int) -> IntegerBlock:
     halves = (*blocks.shape[:2], 2)
     low = _bits(blocks[..., :128].reshape(*halves, 64), 4).reshape(*halves, 128)
     high = _bits(blocks[..., 128:192].reshape(*halves, 32), 2).reshape(*halves, 128)
-    scale = _f16(blocks[..., 208:]) * blocks[..., 192:208].view(np.int8)
     return IntegerBlock(
         integers=(low | high << 4).reshape(len(rows), columns),
-        scale=scale.reshape(len(rows), -1),
+        scale=_f16(blocks[..., 208:])[..., 0],
         minimum=None,
+        multipliers=blocks[..., 192:208].view(np.int8).reshape(len(rows), -1, 1),
     )
 
 
@@ -150,12 +151,13 @@ def _iq4_xs(rows: Bytes, columns: int) -> IntegerBlock:
     stored = np.ascontiguousarray(blocks[..., 2:4]).view(np.uint16)
     high = stored >> np.arange(0, 16, 2, dtype=np.uint16) & 3
     low = blocks[..., 4:8, np.newaxis] >> np.array([0, 4], np.uint8) & 15
-    scale = (low.reshape(groups) | high << 4).astype(np.float32) - 32
+    multipliers = (low.reshape(groups) | high << 4).astype(np.int8) - np.int8(32)
     integers = _nibbles(blocks[..., 8:].reshape(*groups, 16))
     return IntegerBlock(
         integers=integers.reshape(len(rows), columns),
-        scale=(_f16(blocks[..., :2]) * scale).reshape(len(rows), -1),
+        scale=_f16(blocks[..., :2])[..., 0],
         minimum=None,
+        multipliers=multipliers.reshape(len(rows), -1, 1),
     )
 
 

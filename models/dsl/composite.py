@@ -40,7 +40,7 @@ __all__ = ["Composite", "Fused", "body_of", "composite", "inlined"]
 P = ParamSpec("P")
 
 # Tensors that a function takes in `*tensors`.
-_MAX_VARIABLE = 4
+_MAX_VARIABLE = 5
 # Bytes of the inputs of a block that are evaluated at a time: what is unpacked of them fits into a
 # processor's cache.
 _BLOCK_BYTES = 1 << 19

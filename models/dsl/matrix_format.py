@@ -229,16 +229,31 @@ INT3_SUPER = MatrixFormat(
 )
 INT4 = MatrixFormat(name="int4-g32", planes=(_LOW,), zero=8)
 INT4_MIN = MatrixFormat(name="int4-g32-min", planes=(_LOW,), minimum=True)
+INT4_SUPER_MIN = MatrixFormat(
+    name="int4-g32-s256-min", planes=(_LOW,), minimum=True, multiplier_bits=8
+)
 INT5 = MatrixFormat(name="int5-g32", planes=(_LOW, Plane("high", 4, 1)), zero=16)
 INT5_MIN = MatrixFormat(name="int5-g32-min", planes=INT5.planes, minimum=True)
-INT6 = MatrixFormat(
-    name="int6-g16",
+INT5_SUPER_MIN = MatrixFormat(
+    name="int5-g32-s256-min", planes=INT5.planes, minimum=True, multiplier_bits=8
+)
+INT6_SUPER = MatrixFormat(
+    name="int6-g16-s256",
     planes=(_LOW_2, _INT6_HIGH),
     columns=16,
     zero=32,
+    multiplier_bits=8,
     split=Split(
-        upper=MatrixFormat(name="int6-g16-upper", planes=(_INT6_HIGH,), columns=16, zero=32),
-        lower=MatrixFormat(name="int2-g16", planes=(_LOW_2,), columns=16, zero=2),
+        upper=MatrixFormat(
+            name="int6-g16-s256-upper",
+            planes=(_INT6_HIGH,),
+            columns=16,
+            zero=32,
+            multiplier_bits=8,
+        ),
+        lower=MatrixFormat(
+            name="int2-g16-s256", planes=(_LOW_2,), columns=16, zero=2, multiplier_bits=8
+        ),
     ),
 )
 INT8_HALVES = MatrixFormat(
@@ -264,9 +279,12 @@ INT12 = MatrixFormat(
 )
 IQ4 = MatrixFormat(name="iq4-g32", planes=(_LOW,), values=_IQ4_VALUES)
 
+IQ4_SUPER = MatrixFormat(name="iq4-g32-s256", planes=(_LOW,), values=_IQ4_VALUES, multiplier_bits=8)
+
 # The formats of matrices.
 STORED = (
-    INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT5, INT5_MIN, INT6, INT8, INT12, IQ4,
+    INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT4_SUPER_MIN, INT5, INT5_MIN, INT5_SUPER_MIN,
+    INT6_SUPER, INT8, INT12, IQ4, IQ4_SUPER,
 )  # fmt: skip
 _TABLES = tuple(stored.table or stored for stored in STORED)
 _PARTS = [

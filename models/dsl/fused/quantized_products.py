@@ -236,7 +236,7 @@ linear_quantized: Fused = Fused(
             (1, formats.INT8, {}),
             (11, formats.INT2_SUPER_MIN, {"activation_bits": 8}),
             (2, formats.INT12, {}),
-            (2, formats.IQ4, {}),
+            (2, formats.IQ4_SUPER, {}),
         )
     ],
 )

@@ -130,7 +130,7 @@ routed_linear_quantized: Fused = Fused(
         for matrix_format, more in (
             (formats.INT8, {"activation_bits": 8}),
             (formats.INT5_MIN, {}),
-            (formats.INT6, {}),
+            (formats.INT6_SUPER, {}),
             (formats.INT12, {}),
         )
     ],

@@ -54,33 +54,31 @@ def two_part_head(
     """
     split = matrix_format.split
     assert split is not None, matrix_format.name
-    scale = arrays[-1]
+    factors = arrays[len(matrix_format.planes) :]
     by_plane = dict(zip(matrix_format.planes, arrays, strict=False))
     lower_start = min(plane.start for plane in matrix_format.planes)
     (lower,) = (array for plane, array in by_plane.items() if plane.start == lower_start)
     (upper,) = (array for plane, array in by_plane.items() if plane.start > lower_start)
-    approximate = linear_quantized(x, upper, scale, matrix_format=split.upper.name)
+    approximate = linear_quantized(x, upper, *factors, matrix_format=split.upper.name)
     largest = ops.reduce_max(approximate, axes=(1,))
     flagged = ops.compare(exact, ops.full_like(exact, 0), direction="NE")
     everything = ops.full_like(largest, -math.inf)
     threshold = ops.select(flagged, everything, largest + -LOGIT_MARGIN)
     return linear_refined(
-        x, lower, scale, approximate, threshold, matrix_format=split.lower.name, step=split.step
+        x, approximate, threshold, lower, *factors, matrix_format=split.lower.name, step=split.step
     )
 
 
 def _linear_refined(
     x: Tensor,
-    lower: Tensor,
-    scale: Tensor,
     approximate: Tensor,
     threshold: Tensor,
-    *,
+    *lower: Tensor,
     matrix_format: str,
     step: float = 1.0,
 ) -> Tensor:
     rows = rounded(x, steps(FORMATS[matrix_format], 16))
-    added = quantized_product(rows, lower, scale, matrix_format=matrix_format)
+    added = quantized_product(rows, *lower, matrix_format=matrix_format)
     if step != 1:
         added = added * step
     count, outputs = added.shape
@@ -95,12 +93,12 @@ def _linear_refined(
 
 def _limits(types: Types, attrs: Attrs) -> None:
     require_rows(types[0])
-    format_of(attrs).require(types[1:3])
+    format_of(attrs).require(types[3:])
 
 
 def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     name = f"linear_refined_{format_of(attrs).symbol}"
-    product = product_kernel(name, types, result.shape[1], {})
+    product = product_kernel(name, types, result.shape[1], {}, matrix=3)
     # It reads few blocks of the matrix.
     return replace(product, private=(), scalars=(attrs.get("step", 1.0),))
 
@@ -113,10 +111,10 @@ def _sample(
     threshold = np.array([np.sort(approximate[0])[-3], 100, -100], np.float32)
     arrays = sample_matrix(rng, matrix_format, outputs, 32)
     attrs = {"matrix_format": matrix_format.name, "step": step}
-    return Sample((normal(rng, 3, 32), *arrays, approximate, threshold), attrs)
+    return Sample((normal(rng, 3, 32), approximate, threshold, *arrays), attrs)
 
 
-_INT2 = FORMATS["int2-g16"]
+_INT2 = FORMATS["int2-g16-s256"]
 
 linear_refined: Fused = Fused(
     name="linear_refined",

@@ -67,8 +67,9 @@ def test_int16_beside_4_bits_adds_a_sixteenth_of_the_tolerance_of_int8() -> None
     def tolerance(activations: Activations, *names: str) -> float:
         return activation_tolerance(activations, {STORAGES[name] for name in names})
 
-    for name in ("int4-g32", "int4-g32-min"):
+    names = {"int4-g32", "int4-g32-min", "int4-g32-s256-min"}
+    for name in names:
         assert tolerance("int16", "int8-g32", name) == 1 / 16
-    others = set(STORAGES) - {"int4-g32", "int4-g32-min"}
+    others = set(STORAGES) - names
     assert tolerance("int16", *others) == 0
     assert tolerance("int8", "int4-g32") == ACTIVATION_TOLERANCE["int8"]

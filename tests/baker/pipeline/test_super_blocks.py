@@ -1,4 +1,4 @@
-"""A file of Q2_K and Q3_K, whose scales have two levels: its bytes and its values in a bundle."""
+"""A file of types whose scales have two levels: its bytes and its values in a bundle."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 
 GEMMA = ARCHITECTURES["gemma3"]
 CONFIG = replace(GROUPED, hidden=256, ffn=512)
-TYPES = ("Q2_K", "Q3_K")
+# Without Q4_K, beside which activations have 12 bits.
+TYPES = ("Q2_K", "Q3_K", "Q5_K", "IQ4_XS")
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> GgufSource:
-    """A file of a small Gemma 3, whose matrices have the two types in turn."""
+    """A file of a small Gemma 3, whose matrices have the types in turn."""
     path = tmp_path_factory.mktemp("weights") / "model.gguf"
     writer = gguf.GGUFWriter(path, "gemma3")
     add_config(writer, "gemma3", CONFIG)

@@ -16,7 +16,7 @@ from tests.models.test_optimized import OPTIONS, program_of
     [
         ("llama", {}),  # a head in two parts
         ("qwen3moe", {}),
-        ("gemma3", {"embed_tokens.weight": "int6-g16"}),
+        ("gemma3", {"embed_tokens.weight": "int6-g16-s256"}),
         ("gemma3", {"embed_tokens.weight": "int5-g32"}),  # computed whole
         ("gemma2", {"embed_tokens.weight": "int12-g32"}),
     ],

@@ -19,7 +19,7 @@ from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
 from hearthd.baker.compiler.targets import find_target
 from hearthd.models import dsl
 from hearthd.models.dsl.kernel_sources import KERNELS
-from hearthd.models.dsl.matrix_format import INT4_MIN, INT6, INT8, STORED
+from hearthd.models.dsl.matrix_format import INT4_MIN, INT6_SUPER, INT8, STORED
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 
@@ -52,7 +52,7 @@ _MACROS = sorted({macro for kernel in KERNELS.values() for macro in kernel.macro
 
 # The formats whose products with experts and with adapters are compiled in every run: a plane of 8
 # bits, one of 4 with minimums, two planes. They share the loops, and unpack as plain products do.
-FEW_FORMATS = (INT8, INT4_MIN, INT6)
+FEW_FORMATS = (INT8, INT4_MIN, INT6_SUPER)
 # All formats, for a test of such products; the others run at night.
 FEW_AT_DAY = [
     pytest.param(one, marks=() if one in FEW_FORMATS else pytest.mark.nightly) for one in STORED

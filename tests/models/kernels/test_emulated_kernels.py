@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl.composite import Fused
-from hearthd.models.dsl.matrix_format import INT6, INT8_HALVES, INT12, STORED, pack
+from hearthd.models.dsl.matrix_format import INT6_SUPER, INT8_HALVES, INT12, STORED, pack
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 from tests.models.kernels.emulated_kernels import (
@@ -134,21 +134,23 @@ _EXTREME = np.stack(
 
 
 @pytest.mark.parametrize("byte", [0x88, 0x77, 0x78, 0x00, 0xFF])
-@pytest.mark.parametrize("form", [INT6, INT8_HALVES, INT12], ids=lambda form: form.name)
+@pytest.mark.parametrize("form", [INT6_SUPER, INT8_HALVES, INT12], ids=lambda form: form.name)
 def test_the_largest_products_of_a_head_in_two_parts_fit(
     arm: EmulatedKernels, here: Kernels, form: MatrixFormat, byte: int
 ) -> None:
     split, rows = form.split, len(_EXTREME)
     assert split is not None
-    scale = np.full((1, 64 // form.columns, 16), 0.01, np.float16)
     for part in (split.upper, split.lower):
-        plane = np.full((1, 2, part.planes[0].bits, 64), byte, np.uint8).view(np.int8)
+        arrays = [
+            np.full(array.shape, value).astype(array.dtype.numpy)
+            for array, value in zip(part.arrays(16, 64).values(), (byte, 0.01, 127), strict=False)
+        ]
         attrs: dict[str, Any] = {"matrix_format": part.name}
         if part is split.upper:
-            check(arm, here, Call("linear_quantized", [_EXTREME, plane, scale], attrs))
+            check(arm, here, Call("linear_quantized", [_EXTREME, *arrays], attrs))
             continue
         coarse, threshold = np.zeros((rows, 16), np.float32), np.full(rows, -1, np.float32)
-        inputs: list[Array] = [_EXTREME, plane, scale, coarse, threshold]
+        inputs: list[Array] = [_EXTREME, coarse, threshold, *arrays]
         check(arm, here, Call("linear_refined", inputs, attrs | {"step": split.step}))
 
 

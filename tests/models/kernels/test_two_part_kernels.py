@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl.fused import linear_quantized
-from hearthd.models.dsl.matrix_format import INT6, INT8_HALVES, INT12, Split
+from hearthd.models.dsl.matrix_format import INT6_SUPER, INT8_HALVES, INT12, Split
 from tests.models.kernels.test_quantized_kernels import SHAPES, matrix
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ _LONG = (32, 32 * 520)
 
 # The largest part of a scale by which the upper bits alone miss a weight, and the steps of the
 # second integer of an activation beside the lower bits.
-MISSED = {INT6.name: 2.0, INT8_HALVES.name: 8.0, INT12.name: 0.5}
-LOWER_STEPS = {INT6.name: 254, INT8_HALVES.name: 16, INT12.name: 16}
+MISSED = {INT6_SUPER.name: 2.0, INT8_HALVES.name: 8.0, INT12.name: 0.5}
+LOWER_STEPS = {INT6_SUPER.name: 254, INT8_HALVES.name: 16, INT12.name: 16}
 every_format = pytest.mark.parametrize(
-    "form", [INT6, INT8_HALVES, INT12], ids=lambda form: form.name
+    "form", [INT6_SUPER, INT8_HALVES, INT12], ids=lambda form: form.name
 )
 
 
@@ -36,34 +36,43 @@ def split_of(form: MatrixFormat) -> Split:
     return form.split
 
 
-def parts(form: MatrixFormat, arrays: tuple[Array, ...]) -> tuple[Array, Array, Array]:
-    """The upper and the lower part of stored arrays, and the scale."""
+def parts(
+    form: MatrixFormat, arrays: tuple[Array, ...]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    """The stored arrays of the upper and of the lower part of a matrix."""
     planes = sorted(zip(form.planes, arrays, strict=False), key=lambda pair: pair[0].start)
     (_, lower), (_, upper) = planes
-    return upper, lower, arrays[-1]
+    factors = arrays[len(planes) :]
+    return (upper, *factors), (lower, *factors)
 
 
-def missed(form: MatrixFormat, scale: Array) -> Array:
+def missed(form: MatrixFormat, arrays: tuple[Array, ...]) -> Array:
     """The largest difference between a weight and that of its upper bits."""
-    by_row = scale.transpose(0, 2, 1).reshape(scale.shape[0] * 16, -1).astype(np.float64)
+    scale, *multiplier = arrays[len(form.planes) :]
+    scale = scale.astype(np.float64)
+    if multiplier:
+        groups = multiplier[0].shape[1]
+        scale = np.repeat(scale, 256 // form.columns, axis=1)[:, :groups]
+        scale = np.abs(scale * multiplier[0][:, :, 0])
+    by_row = scale.transpose(0, 2, 1).reshape(scale.shape[0] * 16, -1)
     return np.repeat(by_row, form.columns, axis=1) * MISSED[form.name]
 
 
 def upper_product(
     kernels: Kernels, form: MatrixFormat, x: Array, arrays: tuple[Array, ...]
 ) -> Array:
-    upper, _, scale = parts(form, arrays)
-    out = np.full((len(x), upper.shape[0] * 16), np.nan, np.float32)
+    upper, _ = parts(form, arrays)
+    out = np.full((len(x), upper[0].shape[0] * 16), np.nan, np.float32)
     name = split_of(form).upper.name
-    return kernels("linear_quantized", (x, upper, scale), out, matrix_format=name)
+    return kernels("linear_quantized", (x, *upper), out, matrix_format=name)
 
 
 def refined(
     kernels: Kernels, form: MatrixFormat, x: Array, arrays: tuple[Array, ...], threshold: Array
 ) -> Array:
-    _, lower, scale = parts(form, arrays)
+    _, lower = parts(form, arrays)
     coarse = upper_product(kernels, form, x, arrays)
-    inputs = (x, lower, scale, coarse, threshold.astype(np.float32))
+    inputs = (x, coarse, threshold.astype(np.float32), *lower)
     attrs = {"matrix_format": split_of(form).lower.name, "step": split_of(form).step}
     return kernels("linear_refined", inputs, np.full_like(coarse, np.nan), **attrs)
 
@@ -75,13 +84,13 @@ def test_a_coarse_product_is_that_of_the_upper_bits(
     kernels: Kernels, form: MatrixFormat, shape: tuple[int, int], rows: int
 ) -> None:
     arrays, values = matrix(form, *shape)
-    upper, _, scale = parts(form, arrays)
+    upper, _ = parts(form, arrays)
     x = np.random.default_rng(0).normal(size=(rows, shape[1])).astype(np.float32)
     actual = upper_product(kernels, form, x, arrays)
     attrs = {"matrix_format": split_of(form).upper.name}
-    expected = linear_quantized.evaluate((x, upper, scale), attrs)
+    expected = linear_quantized.evaluate((x, *upper), attrs)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-3)
-    bound = np.abs(x) @ missed(form, scale).T * 1.001 + 1e-3
+    bound = np.abs(x) @ missed(form, arrays).T * 1.001 + 1e-3
     assert (np.abs(actual - x @ values.T) < bound).all()
 
 
@@ -100,7 +109,7 @@ def test_refined_outputs_are_a_whole_product(
     assert np.array_equal(actual[2][~reached], coarse[2][~reached])
     # Activations are half a step away at most: of 16 bits beside the upper part.
     step = np.repeat(np.abs(x).reshape(3, -1, 32).max(axis=2) / 127, 32, axis=1)
-    lower = missed(form, arrays[-1])
+    lower = missed(form, arrays)
     bound = step @ ((np.abs(values) + lower) / 508 + lower / (2 * LOWER_STEPS[form.name])).T
     bound += 1e-4
     is_exact = np.abs(actual - x.astype(np.float64) @ values.T) < bound
@@ -137,8 +146,8 @@ def test_refined_outputs_are_the_sums_of_two_products(kernels: Kernels, form: Ma
     arrays, _ = matrix(form, 16 * 3, 96)
     x = np.random.default_rng(1).normal(size=(1, 96)).astype(np.float32)
     coarse = upper_product(kernels, form, x, arrays)
-    _, lower, scale = parts(form, arrays)
+    _, lower = parts(form, arrays)
     split = split_of(form)
-    added = linear_quantized.evaluate((x, lower, scale), {"matrix_format": split.lower.name})
+    added = linear_quantized.evaluate((x, *lower), {"matrix_format": split.lower.name})
     actual = refined(kernels, form, x, arrays, np.array([-np.inf]))
     np.testing.assert_allclose(actual, coarse + added * split.step, rtol=1e-5, atol=1e-4)

@@ -155,8 +155,8 @@ def _two_parts(n: Numbers, v: _Values) -> Call:
     if part is split.upper:
         return Call("linear_quantized", [x, *arrays], attrs, rows=(0,))
     coarse, threshold = v.floats(rows, outputs), v.floats(rows)
-    inputs = [x, *arrays, coarse, threshold]
-    return Call("linear_refined", inputs, attrs | {"step": split.step}, rows=(0, 3, 4))
+    inputs = [x, coarse, threshold, *arrays]
+    return Call("linear_refined", inputs, attrs | {"step": split.step}, rows=(0, 1, 2))
 
 
 def _routed(n: Numbers, v: _Values) -> Call:

@@ -142,6 +142,11 @@ typedef struct {
     f32x16 scale, minimum;
 } Factors;
 
+// The super-blocks of a row.
+INLINE size_t super_blocks(const Matrix *matrix) {
+    return (matrix->groups + SUPER_GROUPS - 1) / SUPER_GROUPS;
+}
+
 // The bytes of the multipliers of a scale.
 INLINE size_t multiplier_bytes(const Matrix *matrix) {
     return (size_t)((matrix->minimum ? 2 : 1) * matrix->multiplier_bits / 8 * ROWS);
@@ -151,8 +156,7 @@ INLINE size_t multiplier_bytes(const Matrix *matrix) {
 INLINE Factors factors_of(const Matrix *matrix, size_t block, size_t group, int half) {
     size_t part = (block * matrix->groups + group) * (matrix->halves ? 2 : 1) + half, at = part;
     int bits = matrix->multiplier_bits;
-    if (bits)
-        at = block * ((matrix->groups + SUPER_GROUPS - 1) / SUPER_GROUPS) + group / SUPER_GROUPS;
+    if (bits) at = block * super_blocks(matrix) + group / SUPER_GROUPS;
     Factors factors = {widen(matrix->scale + at * ROWS), {}};
     if (matrix->minimum) factors.minimum = widen(matrix->minimum + at * ROWS);
     const int8_t *multiplier = matrix->multiplier + part * multiplier_bytes(matrix);
@@ -163,6 +167,17 @@ INLINE Factors factors_of(const Matrix *matrix, size_t block, size_t group, int 
     if (bits == 8) factors.scale *= widen_i8(multiplier);
     if (bits == 8 && matrix->minimum) factors.minimum *= widen_i8(multiplier + ROWS);
     return factors;
+}
+
+// Fetches what `factors_of` reads of a block.
+INLINE void fetch_block_factors(const Matrix *matrix, size_t block) {
+    size_t scales = matrix->groups * (matrix->halves ? 2 : 1);
+    if (matrix->multiplier_bits) {
+        size_t bytes = scales * multiplier_bytes(matrix);
+        fetch_lines(matrix->multiplier + block * bytes, bytes);
+        scales = super_blocks(matrix);
+    }
+    fetch_lines(matrix->scale + block * scales * ROWS, scales * ROWS * sizeof *matrix->scale);
 }
 
 // Fetches what `factors_of` reads for a later group than `at`.

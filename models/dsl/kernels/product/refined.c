@@ -4,11 +4,11 @@
 // the format of the lower bits (matrix.h).
 #include "product/refined.h"
 
-// x f32 (rows, columns), the arrays of a matrix of (outputs, columns), coarse and out f32
-// (rows, outputs), threshold f32 (rows,); a workgroup has `blocks` times sixteen outputs of
-// `rows_each` rows. `step` is what is added for 1 of the matrix.
-int NAME(const float *x, size_t x_at, MATRIX_ARRAYS, const float *coarse, size_t coarse_at,
-         const float *threshold, size_t threshold_at, float *out, size_t out_at, size_t workgroup,
+// x f32 (rows, columns), coarse and out f32 (rows, outputs), threshold f32 (rows,), the arrays of a
+// matrix of (outputs, columns); a workgroup has `blocks` times sixteen outputs of `rows_each` rows.
+// `step` is what is added for 1 of the matrix.
+int NAME(const float *x, size_t x_at, const float *coarse, size_t coarse_at, const float *threshold,
+         size_t threshold_at, MATRIX_ARRAYS, float *out, size_t out_at, size_t workgroup,
          size_t blocks, size_t rows_each, size_t rows, size_t outputs, size_t columns, float step) {
     const Matrix matrix = MATRIX(columns);
     Share share = share_of(workgroup, blocks, rows_each, rows, outputs);

@@ -8,9 +8,8 @@
 INLINE void fetch_block(const Matrix *matrix, size_t block) {
     Plane plane = matrix->integers.planes[0];
     size_t bytes = matrix->groups * group_bytes(plane);
-    size_t scales = matrix->groups * ROWS * (matrix->halves ? 2 : 1);
     fetch_lines(plane.bytes + block * bytes, bytes);
-    fetch_lines(matrix->scale + block * scales, scales * sizeof *matrix->scale);
+    fetch_block_factors(matrix, block);
 }
 
 // The first block from `block` on that matters, or `end`.
