@@ -26,7 +26,18 @@ NATIVE: Mapping[str, str] = {
     "Q5_K": "int5-g32-s256-min",
     "Q6_K": "int6-g16-s256",
     "IQ4_NL": "iq4-g32",
+    "IQ1_S": "iq1-g16-s256",
+    "IQ1_M": "iq1-g16-s256",
+    "IQ2_XXS": "iq2-g16-s256",
+    "IQ2_XS": "iq2-g16-s256",
+    "IQ2_S": "iq2-g16-s256",
+    "IQ3_XXS": "iq3-g32-s256",
+    "IQ3_S": "iq3-odd-g32-s256",
     "IQ4_XS": "iq4-g32-s256",
+    "MXFP4": "mxfp4-g32",
+    "Q1_0": "int1-g128",
+    "TQ1_0": "int2-g256",
+    "TQ2_0": "int2-g256",
 }
 
 

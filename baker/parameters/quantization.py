@@ -54,14 +54,19 @@ def encoded(storage: Storage, block: NDArray[np.float32]) -> tuple[NDArray[Any],
 def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any], ...]:
     """Some rows of a quantized weight as the arrays of a storage that holds its integers.
 
-    Scales and minimums are rounded to f16; rows that are missing to a multiple of 16 are added.
-    Raises NotFiniteError for what f16 cannot hold.
+    Scales and minimums are rounded to f16. Where scales are powers of two, those below 2^-126
+    become 0. Rows that are missing to a multiple of 16 are added. Raises NotFiniteError for what
+    f16 cannot hold.
     """
     assert storage.format is not None, storage.name
+    if storage.format.exponents:
+        scale: NDArray[Any] = (block.scale.view(np.uint32) >> 23).astype(np.uint8).view(np.int8)
+    else:
+        scale = _finite_f16(block.scale)
     minimum = None if block.minimum is None else _filled(_finite_f16(block.minimum))
     multipliers = None if block.multipliers is None else _filled(block.multipliers)
     integers: NDArray[np.integer[Any]] = _filled(block.integers)
-    return pack(storage.format, integers, _filled(_finite_f16(block.scale)), minimum, multipliers)
+    return pack(storage.format, integers, _filled(scale), minimum, multipliers)
 
 
 def integer_groups(storage: Storage, block: NDArray[np.float32]) -> IntegerBlock:

@@ -151,9 +151,11 @@ class GgufSource(WeightSource):
 
     def _dequantize(self, name: str, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
         tensor = self._tensor(name)
-        row_bytes = _stored_bytes(tensor.type, tensor.shape[-1])
+        rows = raw.reshape(-1, _stored_bytes(tensor.type, tensor.shape[-1]))
+        if tensor.type.name == "Q1_0":  # gguf knows its size alone
+            return gguf_integers.q1_0_values(rows, tensor.shape[-1])
         try:
-            values: NDArray[np.float32] = gguf.dequantize(raw.reshape(-1, row_bytes), tensor.type)
+            values: NDArray[np.float32] = gguf.dequantize(rows, tensor.type)
         except NotImplementedError as error:
             raise UnsupportedType(
                 f"{tensor.file}: tensor {name} is {tensor.type.name}, which is not converted to f32"

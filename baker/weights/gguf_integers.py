@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hearthd.baker.weights.gguf_grids import GRID_TYPES
 from hearthd.baker.weights.source import IntegerBlock
+from hearthd.models.dsl.matrix_format import INT1
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,6 +139,31 @@ def _q6_k(rows: Bytes, columns: int) -> IntegerBlock:
     )
 
 
+def _mxfp4(rows: Bytes, columns: int) -> IntegerBlock:
+    """The exponent of a power of two, the nibbles: each numbers twice a value of E2M1."""
+    blocks = rows.reshape(len(rows), columns // 32, -1)
+    exponents = np.maximum(blocks[..., 0].astype(np.uint32), 1) - 1
+    return IntegerBlock(
+        integers=_nibbles(blocks[..., 1:]).reshape(len(rows), columns),
+        scale=(exponents << 23).view(np.float32),
+        minimum=None,
+    )
+
+
+def _q1_0(rows: Bytes, columns: int) -> IntegerBlock:
+    """d, a bit for each column: 1 or 3, less 2, times d."""
+    blocks = rows.reshape(len(rows), columns // 128, -1)
+    bits = np.unpackbits(blocks[..., 2:], axis=-1, bitorder="little")
+    integers = (bits << 1 | 1).reshape(len(rows), columns)
+    return IntegerBlock(integers=integers, scale=_f16(blocks[..., :2])[..., 0], minimum=None)
+
+
+def q1_0_values(rows: NDArray[np.uint8], columns: int) -> NDArray[np.float32]:
+    """Rows of Q1_0, uint8 (N, bytes of a row), as f32 (N, K)."""
+    block = _q1_0(rows, columns)
+    return (block.integers.astype(np.float32) - INT1.zero) * np.repeat(block.scale, 128, axis=1)
+
+
 def _iq4_nl(rows: Bytes, columns: int) -> IntegerBlock:
     """d, the nibbles: each numbers a value."""
     blocks = rows.reshape(len(rows), columns // 32, -1)
@@ -174,4 +201,7 @@ TYPES: Mapping[str, Callable[[NDArray[np.uint8], int], IntegerBlock]] = {
     "Q6_K": _q6_k,
     "IQ4_NL": _iq4_nl,
     "IQ4_XS": _iq4_xs,
+    "MXFP4": _mxfp4,
+    "Q1_0": _q1_0,
+    **GRID_TYPES,
 }

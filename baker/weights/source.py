@@ -66,10 +66,10 @@ class IntegerBlock:
     The real values are those of a MatrixFormat (models/dsl/matrix_format.py).
 
     integers     (N, K): uint8, int8 of 8 bits, or int16 of 12
-    scale        f32 (N, groups), or of super-blocks: (N, K / 256)
+    scale        f32 (N, groups), or (N, super-blocks)
     minimum      f32, of the shape of the scale, or None
     multipliers  int8 (N, groups, 1), of the scales of super-blocks, or (N, groups, 2), also of
-                 their minimums; None without super-blocks
+                 their minimums; or None
     """
 
     integers: NDArray[np.uint8] | NDArray[np.int8] | NDArray[np.int16]

@@ -64,6 +64,10 @@ def _format_macros(matrix_format: MatrixFormat) -> _Macros:
         "ZERO": str(matrix_format.zero),
         "VALUES": f"(const int8_t[]){{{values}}}" if values else "0",
         "HALVES": str(int(matrix_format.columns < GROUP)),
+        "STEPS": str(matrix_format.steps),
+        "EXPONENTS": str(int(matrix_format.exponents)),
+        "SCALE": "uint8_t" if matrix_format.exponents else "_Float16",
+        "SUPER_GROUPS": str(matrix_format.super_block // GROUP),
         "MINIMUM": str(int(matrix_format.minimum)),
         "MULTIPLIER_BITS": str(matrix_format.multiplier_bits),
     }

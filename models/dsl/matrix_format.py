@@ -13,8 +13,9 @@ of 2 bits four quads that follow each other, of 1 bit all eight.
     scale    f16 (N / 16, K / 32, 16), or (N / 16, K / 16, 16) with a scale for 16 columns
     minimum  f16, of the shape of the scale, if there is one
 
-Scales of two levels, as llama.cpp's K-quants have them: 256 columns (a super-block) share a scale
-and a minimum, which are multiplied by small integers of each group.
+A scale can be the exponent of a power of two: i8 in place of f16. And 64 to 256 columns (a
+super-block) can share a scale and a minimum, which each group can multiply by small integers, as
+llama.cpp's K-quants do.
 
     scale       f16 (N / 16, K / 256, 16); the last super-block of a row can be shorter
     minimum     f16, of the shape of the scale, if there is one
@@ -39,12 +40,19 @@ if TYPE_CHECKING:
 ROWS = 16
 GROUP = 32
 QUAD = 4
-SUPER_BLOCK = 256
 QUADS = GROUP // QUAD
 QUAD_BYTES = ROWS * QUAD
 
 # ggml's kvalues_iq4nl (ggml-common.h): the values of IQ4_NL and IQ4_XS.
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+# The values of the grids of ggml-common.h, with both signs: of iq3xxs; of iq3s; of iq2xxs, iq2xs
+# and iq2s; of iq1s, times 8, with its delta of 1 added or subtracted. The last two have six.
+_IQ3_VALUES = tuple(sign * (8 * i + 4 + 2 * (i == 7)) for sign in (-1, 1) for i in range(8))
+_IQ3_ODD_VALUES = tuple(range(-15, 16, 2))
+_IQ2_VALUES = (-43, -25, -8, 8, 25, 43) + (0,) * 10
+_IQ1_VALUES = (-9, -7, -1, 1, 7, 9) + (0,) * 10
+# Twice the values of E2M1, as ggml's kvalues_mxfp4 (OCP Microscaling Formats 1.0).
+_FP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 
 @dataclass(frozen=True)
@@ -74,17 +82,19 @@ class Split:
 class MatrixFormat:
     """How the integers of a matrix are stored, and which real weights they stand for.
 
-    A weight is (integer - zero) / steps * scale + minimum, or values[integer] * scale.
+    A weight is (integer - zero) / steps * scale + minimum, or values[integer] / steps * scale.
 
     name             of the format
     planes           the arrays of bits, in their order in a bundle
-    columns          how many columns share a scale: 32 or 16
+    columns          how many columns share a scale, or the integers that multiply one: 32 or 16
+    super_block      how many columns share a stored scale, if more than `columns`; 0 otherwise
     minimum          whether each scale has a minimum
-    multiplier_bits  bits of the integers by which the scale and the minimum of 256 columns are
+    multiplier_bits  bits of the integers by which the scale and the minimum of a super-block are
                      multiplied for `columns` of them: 8, signed, or 4, unsigned; 0 without them
+    exponents        whether scales are exponents of two: e stands for 2^(e - 127), 0 for 0
     signed           whether integers are signed
     zero             the integer that stands for 0
-    steps            how many steps of an integer equal one scale: 1, or 16 for 12 bits
+    steps            how many steps of an integer, or of a value, equal one scale: a power of two
     values           the sixteen values that integers of 4 bits index, each in -127 to 127
     split            the formats of its parts, if logits can be computed from the upper one
     table            the format of an embedding table or an output head; None: this one
@@ -93,8 +103,10 @@ class MatrixFormat:
     name: str
     planes: tuple[Plane, ...]
     columns: int = GROUP
+    super_block: int = 0
     minimum: bool = False
     multiplier_bits: int = 0
+    exponents: bool = False
     signed: bool = False
     zero: int = 0
     steps: int = 1
@@ -108,6 +120,9 @@ class MatrixFormat:
         assert self.bits not in (4, 5) or planes == [(0, 4), (4, 1)][: self.bits - 3], self.name
         assert not self.values or (self.bits, len(self.values)) == (4, 16), self.name
         assert self.multiplier_bits in ((0, 4, 8) if self.minimum else (0, 8)), self.name
+        assert self.super_block or not self.multiplier_bits, self.name
+        assert self.super_block % GROUP == 0, self.name
+        assert not (self.exponents and self.multiplier_bits), self.name
 
     @property
     def bits(self) -> int:
@@ -146,9 +161,10 @@ class MatrixFormat:
             for plane in self.planes
         }
         factors = ("scale", "minimum") if self.minimum else ("scale",)
-        shared = SUPER_BLOCK if self.multiplier_bits else self.columns
+        scales = -(-columns // (self.super_block or self.columns))
         for name in factors:
-            arrays[name] = TensorType((blocks, -(-columns // shared), ROWS), DType.F16)
+            dtype = DType.I8 if self.exponents and name == "scale" else DType.F16
+            arrays[name] = TensorType((blocks, scales, ROWS), dtype)
         if self.multiplier_bits:
             count = len(factors) * self.multiplier_bits // 8
             shape = (blocks, columns // self.columns, count, ROWS)
@@ -169,15 +185,17 @@ class MatrixFormat:
 def pack(
     matrix_format: MatrixFormat,
     integers: NDArray[np.integer[Any]],
-    scale: NDArray[np.float16],
+    scale: NDArray[np.float16] | NDArray[np.int8],
     minimum: NDArray[np.float16] | None = None,
     multipliers: NDArray[np.int8] | None = None,
 ) -> tuple[NDArray[np.int8] | NDArray[np.float16], ...]:
     """The stored arrays of integers (N, K), and of scales and minimums (N, scales of a row).
 
-    Integers are i16 if they have 12 bits, otherwise u8, or i8 if they are signed. Multipliers are
-    (N, K / columns, 1), of the scales, or (N, K / columns, 2), also of the minimums. Raises
-    TypeRuleError for sizes that `arrays` rejects.
+    Integers are i16 if they have 12 bits, otherwise u8, or i8 if they are signed. Scales are f16,
+    or i8 with the bits of exponents. Multipliers are (N, K / columns, 1), of the scales, or
+    (N, K / columns, 2), also of the minimums.
+
+    Raises TypeRuleError for sizes that `arrays` rejects.
     """
     assert (minimum is not None) == matrix_format.minimum, matrix_format.name
     assert (multipliers is not None) == bool(matrix_format.multiplier_bits), matrix_format.name
@@ -185,7 +203,7 @@ def pack(
     blocks, groups = stored.shape[:2]
     quads = integers.reshape(blocks, ROWS, groups, QUADS, QUAD).transpose(0, 2, 3, 1, 4)
     unsigned = quads.reshape(blocks, groups, QUADS, QUAD_BYTES).view(f"u{integers.itemsize}")
-    arrays: list[NDArray[np.int8] | NDArray[np.float16]] = []
+    arrays: list[Any] = []
     for plane in matrix_format.planes:
         bits = (unsigned >> plane.start & ((1 << plane.bits) - 1)).astype(np.uint8)
         arrays.append(_packed(bits, plane.bits))
@@ -218,29 +236,36 @@ _LOW_2, _INT6_HIGH = Plane("low", 0, 2), Plane("high", 2, 4)
 _INT8_UPPER = Plane("upper", 4, 4)
 
 INT2_SUPER_MIN = MatrixFormat(
-    name="int2-g16-s256-min", planes=(_LOW_2,), columns=16, minimum=True, multiplier_bits=4
+    name="int2-g16-s256-min",
+    planes=(_LOW_2,),
+    columns=16,
+    super_block=256,
+    minimum=True,
+    multiplier_bits=4,
 )
 INT3_SUPER = MatrixFormat(
     name="int3-g16-s256",
     planes=(_LOW_2, Plane("high", 2, 1)),
     columns=16,
+    super_block=256,
     zero=4,
     multiplier_bits=8,
 )
 INT4 = MatrixFormat(name="int4-g32", planes=(_LOW,), zero=8)
 INT4_MIN = MatrixFormat(name="int4-g32-min", planes=(_LOW,), minimum=True)
 INT4_SUPER_MIN = MatrixFormat(
-    name="int4-g32-s256-min", planes=(_LOW,), minimum=True, multiplier_bits=8
+    name="int4-g32-s256-min", planes=(_LOW,), super_block=256, minimum=True, multiplier_bits=8
 )
 INT5 = MatrixFormat(name="int5-g32", planes=(_LOW, Plane("high", 4, 1)), zero=16)
 INT5_MIN = MatrixFormat(name="int5-g32-min", planes=INT5.planes, minimum=True)
 INT5_SUPER_MIN = MatrixFormat(
-    name="int5-g32-s256-min", planes=INT5.planes, minimum=True, multiplier_bits=8
+    name="int5-g32-s256-min", planes=INT5.planes, super_block=256, minimum=True, multiplier_bits=8
 )
 INT6_SUPER = MatrixFormat(
     name="int6-g16-s256",
     planes=(_LOW_2, _INT6_HIGH),
     columns=16,
+    super_block=256,
     zero=32,
     multiplier_bits=8,
     split=Split(
@@ -248,11 +273,17 @@ INT6_SUPER = MatrixFormat(
             name="int6-g16-s256-upper",
             planes=(_INT6_HIGH,),
             columns=16,
+            super_block=256,
             zero=32,
             multiplier_bits=8,
         ),
         lower=MatrixFormat(
-            name="int2-g16-s256", planes=(_LOW_2,), columns=16, zero=2, multiplier_bits=8
+            name="int2-g16-s256",
+            planes=(_LOW_2,),
+            columns=16,
+            super_block=256,
+            zero=2,
+            multiplier_bits=8,
         ),
     ),
 )
@@ -279,12 +310,51 @@ INT12 = MatrixFormat(
 )
 IQ4 = MatrixFormat(name="iq4-g32", planes=(_LOW,), values=_IQ4_VALUES)
 
-IQ4_SUPER = MatrixFormat(name="iq4-g32-s256", planes=(_LOW,), values=_IQ4_VALUES, multiplier_bits=8)
+IQ4_SUPER = MatrixFormat(
+    name="iq4-g32-s256", planes=(_LOW,), values=_IQ4_VALUES, super_block=256, multiplier_bits=8
+)
+IQ3_SUPER = MatrixFormat(
+    name="iq3-g32-s256",
+    planes=(_LOW,),
+    values=_IQ3_VALUES,
+    super_block=256,
+    multiplier_bits=8,
+    steps=4,
+)
+IQ3_ODD_SUPER = MatrixFormat(
+    name="iq3-odd-g32-s256",
+    planes=(_LOW,),
+    values=_IQ3_ODD_VALUES,
+    super_block=256,
+    multiplier_bits=8,
+)
+IQ2_SUPER = MatrixFormat(
+    name="iq2-g16-s256",
+    planes=(_LOW,),
+    values=_IQ2_VALUES,
+    columns=16,
+    super_block=256,
+    multiplier_bits=8,
+    steps=8,
+)
+IQ1_SUPER = MatrixFormat(
+    name="iq1-g16-s256",
+    planes=(_LOW,),
+    values=_IQ1_VALUES,
+    columns=16,
+    super_block=256,
+    multiplier_bits=8,
+    steps=8,
+)
+MXFP4 = MatrixFormat(name="mxfp4-g32", planes=(_LOW,), values=_FP4_VALUES, exponents=True)
+INT1 = MatrixFormat(name="int1-g128", planes=(Plane("weight", 1, 1),), super_block=128, zero=2)
+INT2 = MatrixFormat(name="int2-g256", planes=(_LOW_2,), super_block=256, zero=1)
 
 # The formats of matrices.
 STORED = (
     INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT4_SUPER_MIN, INT5, INT5_MIN, INT5_SUPER_MIN,
-    INT6_SUPER, INT8, INT12, IQ4, IQ4_SUPER,
+    INT6_SUPER, INT8, INT12, IQ4, IQ4_SUPER, IQ3_SUPER, IQ3_ODD_SUPER, IQ2_SUPER, IQ1_SUPER, MXFP4,
+    INT1, INT2,
 )  # fmt: skip
 _TABLES = tuple(stored.table or stored for stored in STORED)
 _PARTS = [

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 FACTORS = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
-    "IQ4_NL": [0], "IQ4_XS": [0],
+    "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [], "Q1_0": [0], "IQ1_S": [0], "IQ1_M": [],
+    "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0], "TQ1_0": [52],
+    "TQ2_0": [64],
 }  # fmt: skip
 
 
@@ -28,10 +30,22 @@ def random_rows(
     for at in FACTORS[name]:
         factors = rng.normal(size=(*blocks.shape[:2], 1)) * size
         blocks[..., at : at + 2] = factors.astype(np.float16).view(np.uint8)
+    if name == "MXFP4":  # exponents of two
+        blocks[..., 0] = rng.integers(112, 122, size=blocks.shape[:2])
+    if name == "IQ1_M":  # a factor has the upper four bits of four words
+        factors = (rng.normal(size=(*blocks.shape[:2], 1)) * size).astype(np.float16)
+        nibbles = factors.view(np.uint16) >> np.array([0, 4, 8, 12], np.uint16) << 12
+        words = blocks[..., 48:].view(np.uint16)
+        words[...] = words & 0x0FFF | nibbles
     return blocks.reshape(rows, -1)
 
 
 def values_of(name: str, rows: NDArray[np.uint8]) -> NDArray[np.float32]:
     """The values of rows of blocks, as the gguf package computes them."""
+    if name == "Q1_0":  # gguf knows its size alone
+        blocks = rows.reshape(len(rows), -1, 18)
+        signs = np.unpackbits(blocks[..., 2:], axis=-1, bitorder="little") * np.float32(2) - 1
+        scaled: NDArray[np.float32] = signs * np.ascontiguousarray(blocks[..., :2]).view(np.float16)
+        return scaled.reshape(len(rows), -1)
     values: NDArray[np.float32] = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[name])
     return values

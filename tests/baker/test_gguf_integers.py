@@ -55,7 +55,7 @@ def test_integers_times_scales_are_the_values_of_the_file(name: str) -> None:
     form = FORMATS[NATIVE[name]]
     scale, *minimum = by_column(block)
     numbered = np.array(form.values)[block.integers] if form.values else block.integers
-    decoded = (numbered.astype(np.float32) - form.zero) * scale
+    decoded = (numbered.astype(np.float32) - form.zero) * (scale / form.steps)
     for lowest in minimum:
         decoded += lowest
     np.testing.assert_array_equal(decoded, values(name))

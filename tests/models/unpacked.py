@@ -37,6 +37,7 @@ def stored_integers(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Arr
         for quad in range(8):
             bits = _bits_of_quad(array.view(np.uint8), plane.bits, quad)
             integers[:, :, quad] += bits << plane.start
+    integers |= matrix_format.missing
     if matrix_format.signed:
         top = 1 << matrix_format.bits - 1
         integers = (integers ^ top) - top
@@ -45,18 +46,20 @@ def stored_integers(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Arr
 
 def stored_factors(arrays: Sequence[Array], matrix_format: MatrixFormat) -> list[Array]:
     """f32 (N / 16, K / columns, 16) of the scales and minimums among stored arrays."""
-    factors = [array.astype(np.float32) for array in arrays[len(matrix_format.planes) :]]
+    stored = arrays[len(matrix_format.planes) :]
+    factors = [array.astype(np.float32) for array in stored[: 1 + matrix_format.minimum]]
+    if matrix_format.exponents:
+        factors[0] = (stored[0].view(np.uint8).astype(np.uint32) << 23).view(np.float32)
+    if matrix_format.super_block:
+        groups = arrays[0].shape[1] * 32 // matrix_format.columns
+        each = matrix_format.super_block // matrix_format.columns
+        factors = [np.repeat(factor, each, axis=1)[:, :groups] for factor in factors]
     if not matrix_format.multiplier_bits:
         return factors
-    *shared, _ = factors
-    multipliers = arrays[-1]
+    multipliers = stored[-1]
     if matrix_format.multiplier_bits == 4:
         multipliers = np.concatenate([multipliers & 15, multipliers >> 4 & 15], axis=2)
-    groups, each = multipliers.shape[1], 256 // matrix_format.columns
-    return [
-        np.repeat(factor, each, axis=1)[:, :groups] * multipliers[:, :, i]
-        for i, factor in enumerate(shared)
-    ]
+    return [factor * multipliers[:, :, i] for i, factor in enumerate(factors)]
 
 
 def real_weights(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Array:

@@ -16,7 +16,7 @@ from hearthd.models.dsl import ops
 from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, rounded, steps
 from hearthd.models.dsl.composite import Fused, composite
 from hearthd.models.dsl.kernel_sources import variant
-from hearthd.models.dsl.matrix_format import FORMATS, GROUP, QUAD, QUADS, ROWS, SUPER_BLOCK
+from hearthd.models.dsl.matrix_format import FORMATS, GROUP, QUAD, QUADS, ROWS
 from hearthd.models.dsl.ops.record import Kernel, Reads, Sample, require
 from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType
@@ -57,30 +57,39 @@ def dequantized(
         values = values - float(matrix_format.zero)
     if matrix_format.steps > 1:
         values = values * (1 / matrix_format.steps)
-    return _scaled(values, *_of_groups(factors, matrix_format, dtype))
+    groups = values.shape[2] // matrix_format.columns
+    return _scaled(values, *_of_groups(factors, groups, matrix_format, dtype))
 
 
 def _of_groups(
-    factors: Sequence[Tensor], matrix_format: MatrixFormat, dtype: DType
+    factors: Sequence[Tensor], groups: int, matrix_format: MatrixFormat, dtype: DType
 ) -> Sequence[Tensor]:
-    """Stored scales and minimums of each group (N / 16, K / columns, 16)."""
-    if not matrix_format.multiplier_bits:
+    """Stored scales and minimums of each group (N / 16, groups, 16)."""
+    if matrix_format.exponents:
+        factors = _powers_of_two(factors[0]), *factors[1:]
+    if not matrix_format.super_block:
         return factors
-    *shared, multipliers = factors
-    groups, each = multipliers.shape[1], SUPER_BLOCK // matrix_format.columns
+    bits, each = matrix_format.multiplier_bits, matrix_format.super_block // matrix_format.columns
     results = []
-    for i, factor in enumerate(shared):
+    for i, factor in enumerate(factors[:-1] if bits else factors):
         blocks, count, rows = factor.shape
         repeated = ops.broadcast(factor, shape=(blocks, count, each, rows), axes=(0, 1, 3))
         by_group = ops.reshape(repeated, shape=(blocks, count * each, rows))
-        if matrix_format.multiplier_bits == 4:
-            multiplier = _taken(multipliers, 4 * i, 4)
-        else:
-            multiplier = f.narrow(multipliers, 2, i, i + 1)
-        multiplier = ops.reshape(multiplier, shape=(blocks, groups, rows))
         scale = ops.convert(f.narrow(by_group, 1, 0, groups), dtype=dtype)
-        results.append(scale * ops.convert(multiplier, dtype=dtype))
+        if bits:
+            stored = factors[-1]
+            multiplier = _taken(stored, 4 * i, 4) if bits == 4 else f.narrow(stored, 2, i, i + 1)
+            multiplier = ops.reshape(multiplier, shape=(blocks, groups, rows))
+            scale = scale * ops.convert(multiplier, dtype=dtype)
+        results.append(scale)
     return results
+
+
+def _powers_of_two(exponents: Tensor) -> Tensor:
+    """2^(e - 127) for the bits of exponents, i8 of any shape; 0 for 0."""
+    table = ops.constant(value=(np.arange(256, dtype=np.uint32) << 23).view(np.float32))
+    numbers = ops.convert(exponents, dtype=DType.I32)
+    return ops.gather(table, ops.bitwise_and(numbers, ops.full_like(numbers, 255)), axis=0)
 
 
 def _integers(planes: Sequence[Tensor], matrix_format: MatrixFormat, dtype: DType) -> Tensor:
@@ -163,9 +172,11 @@ def sample_matrix(
     dtype = np.int16 if bits > 8 else np.int8 if is_signed else np.uint8
     integers = rng.integers(low, low + (1 << bits), size=(rows, columns), dtype=dtype)
     scales = (rows, matrix_format.arrays(rows, columns)["scale"].shape[1])
-    scale = rng.uniform(0.001, 0.01, size=scales).astype(np.float16)
+    scale: Array = rng.uniform(0.001, 0.01, size=scales).astype(np.float16)
     has_minimum, multipliers = matrix_format.minimum, None
     minimum = rng.uniform(-0.1, 0, size=scales).astype(np.float16) if has_minimum else None
+    if matrix_format.exponents:
+        scale = rng.integers(118, 121, size=scales, dtype=np.int8)
     if matrix_format.multiplier_bits:
         shape = (rows, columns // matrix_format.columns, 1 + has_minimum)
         multipliers = rng.integers(0, 16, size=shape, dtype=np.int8)

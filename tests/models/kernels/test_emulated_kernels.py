@@ -166,11 +166,12 @@ def test_the_largest_products_fit(
     integers[4:8] = smallest
     integers[8:] = np.where(_SIGNS > 0, largest, smallest)
     scale = np.full((16, form.arrays(16, 64)["scale"].shape[1]), 0.01, np.float16)
+    stored_scale = np.full(scale.shape, 120, np.int8) if form.exponents else scale
     multipliers = np.full((16, 64 // form.columns, 1 + form.minimum), 15, np.int8)
     arrays = pack(
         form,
         integers,
-        scale,
+        stored_scale,
         scale if form.minimum else None,
         multipliers if form.multiplier_bits else None,
     )

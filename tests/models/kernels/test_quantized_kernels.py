@@ -50,9 +50,13 @@ def matrix(form: MatrixFormat, rows: int, columns: int) -> tuple[tuple[Array, ..
     dtype = np.int16 if form.bits > 8 else np.int8 if form.signed else np.uint8
     integers = rng.integers(smallest, largest + 1, size=(rows, columns), dtype=dtype)
     integers[0], integers[1] = smallest, largest
-    shared = 256 if form.multiplier_bits else form.columns
+    shared = form.super_block or form.columns
     scales = (rows, -(-columns // shared))
-    scale = rng.uniform(1e-3, 1e-2, size=scales).astype(np.float16)
+    scale: Array = rng.uniform(1e-3, 1e-2, size=scales).astype(np.float16)
+    stored_scale = scale
+    if form.exponents:
+        stored_scale = rng.integers(117, 121, size=scales, dtype=np.int8)
+        scale = 2.0 ** (stored_scale.astype(np.float64) - 127)
     minimum = rng.uniform(-0.1, 0.01, size=scales).astype(np.float16) if form.minimum else None
     multipliers = multipliers_of(form, rng, rows, columns)
 
@@ -63,11 +67,13 @@ def matrix(form: MatrixFormat, rows: int, columns: int) -> tuple[tuple[Array, ..
             values *= np.repeat(multipliers[..., i], form.columns, axis=1)
         return values
 
-    numbered = np.array(form.values, np.float64)[integers] if form.values else integers
+    numbered = (
+        np.array(form.values, np.float64)[integers] if form.values else integers | form.missing
+    )
     values = (numbered.astype(np.float64) - form.zero) * by_column(scale, 0) / form.steps
     if minimum is not None:
         values += by_column(minimum, 1)
-    return pack(form, integers, scale, minimum, multipliers), values
+    return pack(form, integers, stored_scale, minimum, multipliers), values
 
 
 def multipliers_of(
@@ -129,7 +135,7 @@ def test_a_product_is_that_of_its_function(
         (x, *arrays), {"matrix_format": form.name, "activation_bits": activation_bits}
     )
     actual = product(kernels, form, x, arrays, activation_bits)
-    rounding = 2e-7 * (np.abs(x) @ np.abs(values).T)  # of sums in f32
+    rounding = 2.0**-21 * (np.abs(x) @ np.abs(values).T)  # eight of f32
     assert (np.abs(actual - expected) <= rounding).all()
 
 

@@ -52,7 +52,7 @@ def missed(form: MatrixFormat, arrays: tuple[Array, ...]) -> Array:
     scale = scale.astype(np.float64)
     if multiplier:
         groups = multiplier[0].shape[1]
-        scale = np.repeat(scale, 256 // form.columns, axis=1)[:, :groups]
+        scale = np.repeat(scale, form.super_block // form.columns, axis=1)[:, :groups]
         scale = np.abs(scale * multiplier[0][:, :, 0])
     by_row = scale.transpose(0, 2, 1).reshape(scale.shape[0] * 16, -1)
     return np.repeat(by_row, form.columns, axis=1) * MISSED[form.name]

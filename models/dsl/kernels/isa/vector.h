@@ -60,6 +60,14 @@ INLINE f32x16 widen_nibbles(const int8_t *from, int start) {
     return __builtin_convertvector(bytes >> start & 15, f32x16);
 }
 
+// Two to the power of each of sixteen exponents, less 127, as f32; 0 for the exponent 0.
+INLINE f32x16 widen_exponents(const uint8_t *from) {
+    typedef uint8_t u8x16 __attribute__((vector_size(16)));
+    u8x16 bytes;
+    __builtin_memcpy(&bytes, from, sizeof bytes);
+    return (f32x16)(__builtin_convertvector(bytes, i32x16) << 23);
+}
+
 // A bf16, which is the upper half of an f32, as f32.
 INLINE float f32_of_bf16(uint16_t number) {
     uint32_t bits = (uint32_t)number << 16;

@@ -5,7 +5,7 @@
 //   block   sixteen rows of a matrix: the outputs that one pass computes
 //   group   32 columns of a block; each of its rows has one or two scales in a group
 //   quad    four columns of a group: 64 bytes, four of each row
-//   super-block  eight groups, whose scales are multiples of one scale of each row
+//   super-block  two, four or eight groups that share a scale of each row
 //
 //             columns  0  1  2  3 |  4  5  6  7 | ... | 28 29 30 31
 //           row  0     a  a  a  a |  b  b  b  b |     |  h  h  h  h
@@ -25,8 +25,6 @@
 
 // Rows of a block, which are LANES; columns of a group, and of a quad; quads of a group.
 enum { ROWS = 16, GROUP = 32, QUAD = 4, QUADS = GROUP / QUAD };
-// Groups of a super-block.
-enum { SUPER_GROUPS = 8 };
 
 // Four columns of each of sixteen rows, row after row.
 typedef int8_t Quad __attribute__((vector_size(QUAD * ROWS)));
@@ -125,15 +123,17 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
 }
 
 // A matrix of `groups` groups a row: integers less `zero`, times a scale for every group or for
-// every half of a group (`halves`), plus a minimum for each scale if there are minimums. For 12
-// bits the scale is that of the upper eight. If `multiplier_bits` is not 0, a super-block has the
-// scale and the minimum, and a group or a half two integers that multiply them: of 8 bits, those of
+// every half of a group (`halves`), divided by `steps`, plus a minimum for each scale if there are
+// minimums. A scale is an f16, or one byte, the exponent of a power of two (`has_exponents`). If
+// `super_groups` is not 0, so many groups, a super-block, share the scale and the minimum. If
+// `multiplier_bits` is not 0, a group or a half has integers that multiply them: of 8 bits, those of
 // sixteen rows for the scales, then for the minimums, or of 4 bits, in the low and high nibbles.
 typedef struct {
     Integers integers;
-    const _Float16 *scale, *minimum;
+    const void *scale;
+    const _Float16 *minimum;
     const int8_t *multiplier;
-    int zero, halves, multiplier_bits;
+    int zero, halves, steps, has_exponents, super_groups, multiplier_bits;
     size_t groups;
 } Matrix;
 
@@ -142,9 +142,15 @@ typedef struct {
     f32x16 scale, minimum;
 } Factors;
 
-// The super-blocks of a row.
-INLINE size_t super_blocks(const Matrix *matrix) {
-    return (matrix->groups + SUPER_GROUPS - 1) / SUPER_GROUPS;
+// The scales of a row.
+INLINE size_t scales_of_row(const Matrix *matrix) {
+    size_t super = (size_t)matrix->super_groups;
+    return super ? (matrix->groups + super - 1) / super : matrix->groups * (matrix->halves ? 2 : 1);
+}
+
+// The bytes of a scale of sixteen rows.
+INLINE size_t scale_bytes(const Matrix *matrix) {
+    return ROWS * (matrix->has_exponents ? 1 : sizeof(_Float16));
 }
 
 // The bytes of the multipliers of a scale.
@@ -155,9 +161,14 @@ INLINE size_t multiplier_bytes(const Matrix *matrix) {
 // The scales and minimums of a group of a block, or of a half of it.
 INLINE Factors factors_of(const Matrix *matrix, size_t block, size_t group, int half) {
     size_t part = (block * matrix->groups + group) * (matrix->halves ? 2 : 1) + half, at = part;
-    int bits = matrix->multiplier_bits;
-    if (bits) at = block * super_blocks(matrix) + group / SUPER_GROUPS;
-    Factors factors = {widen(matrix->scale + at * ROWS), {}};
+    int bits = matrix->multiplier_bits, super = matrix->super_groups;
+    if (super) at = block * scales_of_row(matrix) + group / (size_t)super;
+    Factors factors = {};
+    if (matrix->has_exponents)
+        factors.scale = widen_exponents((const uint8_t *)matrix->scale + at * ROWS);
+    else
+        factors.scale = widen((const _Float16 *)matrix->scale + at * ROWS);
+    factors.scale *= 1.0f / (float)matrix->steps;
     if (matrix->minimum) factors.minimum = widen(matrix->minimum + at * ROWS);
     const int8_t *multiplier = matrix->multiplier + part * multiplier_bytes(matrix);
     if (bits == 4) {
@@ -171,25 +182,22 @@ INLINE Factors factors_of(const Matrix *matrix, size_t block, size_t group, int 
 
 // Fetches what `factors_of` reads of a block.
 INLINE void fetch_block_factors(const Matrix *matrix, size_t block) {
-    size_t scales = matrix->groups * (matrix->halves ? 2 : 1);
-    if (matrix->multiplier_bits) {
-        size_t bytes = scales * multiplier_bytes(matrix);
-        fetch_lines(matrix->multiplier + block * bytes, bytes);
-        scales = super_blocks(matrix);
-    }
-    fetch_lines(matrix->scale + block * scales * ROWS, scales * ROWS * sizeof *matrix->scale);
+    size_t bytes = scales_of_row(matrix) * scale_bytes(matrix);
+    fetch_lines((const char *)matrix->scale + block * bytes, bytes);
+    if (!matrix->multiplier_bits) return;
+    bytes = matrix->groups * (matrix->halves ? 2 : 1) * multiplier_bytes(matrix);
+    fetch_lines(matrix->multiplier + block * bytes, bytes);
 }
 
 // Fetches what `factors_of` reads for a later group than `at`.
 INLINE void fetch_factors(const Matrix *matrix, size_t at) {
-    size_t halves = matrix->halves ? 2 : 1, bytes = halves * ROWS * sizeof *matrix->scale;
-    size_t last = matrix->integers.last;
-    if (matrix->multiplier_bits) {
+    size_t halves = matrix->halves ? 2 : 1, last = matrix->integers.last;
+    if (matrix->multiplier_bits)
         fetch_group(matrix->multiplier, halves * multiplier_bytes(matrix), at, last);
-        return;
-    }
-    fetch_group(matrix->scale, bytes, at, last);
-    if (matrix->minimum) fetch_group(matrix->minimum, bytes, at, last);
+    if (matrix->super_groups) return;
+    fetch_group(matrix->scale, halves * scale_bytes(matrix), at, last);
+    if (matrix->minimum)
+        fetch_group(matrix->minimum, halves * ROWS * sizeof(_Float16), at, last);
 }
 
 // A variant of a kernel for a format of matrices defines, as models/dsl/kernel_sources.py does:
@@ -199,6 +207,9 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
 //   MISSING, ZERO   bits that no plane has; the integer that stands for 0
 //   VALUES          the values that integers number, or 0
 //   HALVES, MINIMUM whether each half of a group has a scale; whether each scale has a minimum
+//   STEPS           the steps of an integer that equal one scale
+//   EXPONENTS       whether scales are exponents of two
+//   SUPER_GROUPS    groups that share a scale; 0 if each has its own
 //   MULTIPLIER_BITS bits of the integers that multiply the scales of super-blocks: 0, 4 or 8
 //
 // MATRIX_ARRAYS are the arguments of a function for the arrays of a matrix, MATRIX(columns) is the
@@ -214,7 +225,7 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
 #define MULTIPLIER_ARRAY_4 , ARRAY(int8_t, multiplier)
 #define MULTIPLIER_ARRAY_8 MULTIPLIER_ARRAY_4
 #define MATRIX_ARRAYS                                                                 \
-    JOIN(PLANE_ARRAYS_, PLANES), ARRAY(_Float16, scale) JOIN(MINIMUM_ARRAY_, MINIMUM) \
+    JOIN(PLANE_ARRAYS_, PLANES), ARRAY(SCALE, scale) JOIN(MINIMUM_ARRAY_, MINIMUM) \
                                      JOIN(MULTIPLIER_ARRAY_, MULTIPLIER_BITS)
 #define PLANES_OF_1                    \
     {                                  \
@@ -241,6 +252,9 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
      .multiplier = JOIN(MULTIPLIER_OF_, MULTIPLIER_BITS), \
      .zero = ZERO,                                        \
      .halves = HALVES,                                    \
+     .steps = STEPS,                                      \
+     .has_exponents = EXPONENTS,                          \
+     .super_groups = SUPER_GROUPS,                        \
      .multiplier_bits = MULTIPLIER_BITS,                  \
      .groups = (columns) / GROUP}
 

@@ -99,7 +99,6 @@ INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_
         Factors factors[2];
         if (fetches) cursor = fetch_some(cursor);
         for (int i = 0; i < scales; i++) factors[i] = factors_of(matrix, block, group, i);
-        if (is_wide) factors[0].scale *= 1.0f / 16.0f;
         if (is_small) fetch_factors(matrix, at);
         Quad quads[QUADS];
         Bytes lower[QUADS];
