@@ -30,6 +30,7 @@ from hearthd.bundle import (
     read_manifest,
 )
 from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep
+from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
 from hearthd.bundle.parsing.shard_names import shard_name
 from hearthd.bundle.source_digest import source_digest
 from hearthd.cli import missing_baker
@@ -159,6 +160,11 @@ def _weights(model: str, folder: Path, home: Path | None) -> Weights:
             f"{folder}: not a bundle: it has no {MANIFEST}, nor the {_CONFIG} of a Hugging Face "
             f"folder{hint}"
         )
+    if folder.is_file():
+        try:
+            require_gguf(folder)
+        except BadGguf as error:
+            raise NotABundle(str(error)) from error
     path = Path(os.path.abspath(folder))  # noqa: PTH100  (keeps symbolic links)
     shard = shard_name(path.name)
     name = shard.model if shard else path.stem

@@ -101,6 +101,24 @@ def test_a_file_is_baked_once_and_kept_by_a_readable_name(
     assert len(bakes.arguments) == 1
 
 
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (b"# Read me", "it does not start with GGUF"),
+        (b"<html>", "a web page"),
+        (b"", "it is empty"),
+    ],
+)
+def test_a_file_of_another_format_is_refused_before_the_bake(
+    home: Path, bakes: Bakes, contents: bytes, message: str
+) -> None:
+    file = home.parent / "README.md"
+    file.write_bytes(contents)
+    with pytest.raises(NotABundle, match=rf"README.md is not a GGUF file: .*{message}"):
+        bundle_of(file)
+    assert not bakes.arguments
+
+
 def test_any_shard_of_a_split_file_finds_its_bundle(home: Path, bakes: Bakes) -> None:
     shards = [home.parent / f"big-Q4_K_M-0000{number}-of-00002.gguf" for number in (1, 2)]
     for shard in shards:

@@ -72,6 +72,12 @@ def read_header(file: BinaryIO, path: Path) -> GgufHeader:
     return GgufHeader(metadata=metadata, tensors=_read_tensors(cursor, tensor_count, metadata))
 
 
+def require_gguf(path: Path) -> None:
+    """Raise BadGguf unless a file starts as GGUF files do, or OSError if it cannot be read."""
+    with path.open("rb") as file:
+        _check_magic(_Cursor(path, file))
+
+
 def require_disjoint(path: Path, tensors: Mapping[str, range]) -> None:
     """Raise BadGguf if the bytes of two tensors of a file overlap."""
     ordered = sorted(tensors.items(), key=lambda tensor: tensor[1].start)
@@ -138,13 +144,18 @@ class _Cursor:
         return list(struct.unpack(f"<{count}{format_}", raw))
 
 
-def _check_format(cursor: _Cursor) -> None:
-    """Read the magic and the version; raises BadGguf for another format or version."""
+def _check_magic(cursor: _Cursor) -> None:
+    """Read the magic; raises BadGguf for another format."""
     head = cursor.take(min(HEAD_BYTES, cursor.bytes), ahead=True)
     if not head.startswith(MAGIC):
         reason = other_format(head) or f"it does not start with {MAGIC.decode()}"
         raise BadGguf(f"{cursor.path} is not a GGUF file: {reason}")
     cursor.take(len(MAGIC))
+
+
+def _check_format(cursor: _Cursor) -> None:
+    """Read the magic and the version; raises BadGguf for another format or version."""
+    _check_magic(cursor)
     stored = cursor.take(4)
     version, swapped = (int.from_bytes(stored, order) for order in ("little", "big"))
     if swapped in VERSIONS:
