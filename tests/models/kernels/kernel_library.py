@@ -19,7 +19,22 @@ from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
 from hearthd.baker.compiler.targets import find_target
 from hearthd.models import dsl
 from hearthd.models.dsl.kernel_sources import KERNELS
-from hearthd.models.dsl.matrix_format import INT4_MIN, INT6_SUPER, INT8, STORED
+from hearthd.models.dsl.matrix_format import (
+    INT1,
+    INT2_SUPER_MIN,
+    INT3_SUPER,
+    INT4,
+    INT4_MIN,
+    INT4_SUPER_MIN,
+    INT5_MIN,
+    INT6_SUPER,
+    INT8,
+    INT12,
+    IQ2_SUPER,
+    IQ4_SUPER,
+    MXFP4,
+    STORED,
+)
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 
@@ -50,6 +65,16 @@ _ALONE = ("-nostdlib", "-Wl,-z,defs")
 _MACROS = sorted({macro for kernel in KERNELS.values() for macro in kernel.macros})
 
 
+# The formats that are compiled in every run: each kind of planes, scales and values. The others
+# share their code, and run at night.
+DAY_FORMATS = (
+    INT1, INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT4_SUPER_MIN, INT5_MIN, INT6_SUPER, INT8,
+    INT12, IQ2_SUPER, IQ4_SUPER, MXFP4,
+)  # fmt: skip
+ALL_FORMATS = [
+    pytest.param(form, id=form.name, marks=() if form in DAY_FORMATS else pytest.mark.nightly)
+    for form in STORED
+]
 # The formats whose products with experts and with adapters are compiled in every run: a plane of 8
 # bits, one of 4 with minimums, two planes. They share the loops, and unpack as plain products do.
 FEW_FORMATS = (INT8, INT4_MIN, INT6_SUPER)
@@ -60,12 +85,17 @@ FEW_AT_DAY = [
 
 
 def kernel_names(*, whole: bool) -> list[str]:
-    """The names of all kernels, or without products that FEW_FORMATS stand for."""
-    others = [one.symbol for one in STORED if one not in FEW_FORMATS]
+    """The names of all kernels, or without those that DAY_FORMATS and FEW_FORMATS stand for."""
+    few = {form.symbol for form in STORED if form not in FEW_FORMATS}
+    night = {form.symbol for form in STORED if form not in DAY_FORMATS}
     left_out = {
         f"{name}{suffix}"
-        for symbol in others
-        for name in (f"routed_linear_{symbol}", f"linear_{symbol}_adapted")
+        for symbols, names in (
+            (few, ("routed_linear_{}", "linear_{}_adapted")),
+            (night, ("linear_{}", "embedding_{}")),
+        )
+        for symbol in symbols
+        for name in (pattern.format(symbol) for pattern in names)
         for suffix in ("", "_a8")
     }
     return [name for name in KERNELS if whole or name not in left_out]

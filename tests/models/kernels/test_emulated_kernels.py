@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl.composite import Fused
-from hearthd.models.dsl.matrix_format import INT6_SUPER, INT8_HALVES, INT12, STORED, pack
+from hearthd.models.dsl.matrix_format import INT6_SUPER, INT8_HALVES, INT12, pack
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 from tests.models.kernels.emulated_kernels import (
@@ -18,7 +18,7 @@ from tests.models.kernels.emulated_kernels import (
     build_program,
     emulated,
 )
-from tests.models.kernels.kernel_library import NotBuilt, kernel_names
+from tests.models.kernels.kernel_library import ALL_FORMATS, NotBuilt, kernel_names
 from tests.models.kernels.test_kernel_calls import calls
 from tools.fuzz.guided.coverage_inputs import kept_calls
 from tools.fuzz.guided.kernel_calls import Call, call_of
@@ -154,7 +154,7 @@ def test_the_largest_products_of_a_head_in_two_parts_fit(
         check(arm, here, Call("linear_refined", inputs, attrs | {"step": split.step}))
 
 
-@pytest.mark.parametrize("form", STORED, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", ALL_FORMATS)
 @pytest.mark.parametrize("activation_bits", [16, 8])
 def test_the_largest_products_fit(
     arm: EmulatedKernels, here: Kernels, form: MatrixFormat, activation_bits: int

@@ -9,6 +9,7 @@ import pytest
 
 from hearthd.models.dsl.fused import linear_quantized
 from hearthd.models.dsl.matrix_format import FORMATS, INT8, STORED, pack
+from tests.models.kernels.kernel_library import ALL_FORMATS
 from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
@@ -37,9 +38,10 @@ def activation_bits(request: pytest.FixtureRequest) -> int:
     return bits
 
 
-@pytest.fixture(params=BY_NAME)
+@pytest.fixture(params=ALL_FORMATS)
 def form(request: pytest.FixtureRequest) -> MatrixFormat:
-    return BY_NAME[request.param]
+    form: MatrixFormat = request.param
+    return form
 
 
 def matrix(form: MatrixFormat, rows: int, columns: int) -> tuple[tuple[Array, ...], Array]:

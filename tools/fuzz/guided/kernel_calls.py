@@ -252,10 +252,7 @@ def _adapter(n: Numbers, v: _Values) -> Call:
     chosen = v.integers(n.one_of(0, -(2**31)), n.one_of(places, places + 2), sequences)
     dtype = n.one_of(np.int8, np.float16, np.float32)
     row_inputs = (0, 1) if each == 1 else ()
-    kind = n.between(0, 2)
-    if kind == 2:
-        return _adapted(n, v, n.between(1, 8), places)
-    if kind == 1:
+    if n.between(0, 1):
         columns, terms = n.between(1, 200), n.between(1, 70)
         a = v.bits(dtype, places, terms, columns)
         return Call("lora_down", [v.floats(rows, columns), chosen, a], rows=row_inputs)
@@ -274,8 +271,9 @@ def _adapter(n: Numbers, v: _Values) -> Call:
     return Call("lora_up", inputs, attrs, rows=(*row_inputs, 2, 3) if row_inputs else ())
 
 
-def _adapted(n: Numbers, v: _Values, rows: int, places: int) -> Call:
+def _adapted(n: Numbers, v: _Values) -> Call:
     """A product of rows with a place each."""
+    rows, places = n.between(1, 8), n.between(1, 5)
     sources = tuple(16 * n.between(1, 9) for _ in range(n.between(1, 4)))
     blocks, columns = sum(sources) // LANES, GROUP * n.one_of(1, 3, 70)
     form = n.one_of(*STORED)
@@ -295,7 +293,7 @@ def _adapted(n: Numbers, v: _Values, rows: int, places: int) -> Call:
 
 MAKERS = (
     _quantized, _two_parts, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
-    _layer, _experts,
+    _layer, _experts, _adapted,
 )  # fmt: skip
 
 
