@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Bytes = NDArray[np.uint8]
 
-_ONE = np.array([1], np.float16).view(np.uint8)
+_UNIT = np.array([1], np.float16).view(np.uint8)
 
 
 def _entries(type_name: str, blocks: Bytes) -> NDArray[np.float32]:
@@ -65,7 +65,7 @@ def _scales_in_words(
     def decode(rows: Bytes, columns: int) -> IntegerBlock:
         blocks = rows.reshape(len(rows), columns // 256, -1).copy()
         d = blocks[..., :2].copy()
-        blocks[..., :2] = _ONE
+        blocks[..., :2] = _UNIT
         signs = words(blocks)
         scales = signs >> 28
         signs &= np.uint32((1 << 28) - 1)
@@ -82,7 +82,7 @@ def _scales_in_nibbles(
     def decode(rows: Bytes, columns: int) -> IntegerBlock:
         blocks = rows.reshape(len(rows), columns // 256, -1).copy()
         d, scales = blocks[..., :2].copy(), _nibbles(blocks[..., -count:])
-        blocks[..., :2], blocks[..., -count:] = _ONE, 0
+        blocks[..., :2], blocks[..., -count:] = _UNIT, 0
         return _block(type_name, matrix_format, blocks, d, scales)
 
     return decode
@@ -92,7 +92,7 @@ def _iq1_s(rows: Bytes, columns: int) -> IntegerBlock:
     """Bits 12 to 14 of each of eight words of 16 bits are a scale."""
     blocks = rows.reshape(len(rows), columns // 256, -1).copy()
     d = blocks[..., :2].copy()
-    blocks[..., :2] = _ONE
+    blocks[..., :2] = _UNIT
     words = blocks[..., 34:].view(np.uint16)
     scales = words >> 12 & 7
     words &= np.uint16(0x8FFF)
@@ -106,7 +106,7 @@ def _iq1_m(rows: Bytes, columns: int) -> IntegerBlock:
     nibbles = words >> 12 << np.array([0, 4, 8, 12], np.uint16)
     d = np.bitwise_or.reduce(nibbles, axis=-1, keepdims=True).view(np.uint8)
     scales = words[..., np.newaxis] >> np.array([0, 3, 6, 9], np.uint16) & 7
-    words[...] = _ONE.view(np.uint16) >> np.array([0, 4, 8, 12], np.uint16) << 12
+    words[...] = _UNIT.view(np.uint16) >> np.array([0, 4, 8, 12], np.uint16) << 12
     return _block("IQ1_M", IQ1_SUPER, blocks, d, scales)
 
 
@@ -116,7 +116,7 @@ def _ternary(type_name: str) -> Callable[[Bytes, int], IntegerBlock]:
     def decode(rows: Bytes, columns: int) -> IntegerBlock:
         blocks = rows.reshape(len(rows), columns // 256, -1).copy()
         d = np.ascontiguousarray(blocks[..., -2:]).view(np.float16)
-        blocks[..., -2:] = _ONE
+        blocks[..., -2:] = _UNIT
         return IntegerBlock(
             integers=(_entries(type_name, blocks) + 1).astype(np.uint8),
             scale=d.astype(np.float32)[..., 0],
