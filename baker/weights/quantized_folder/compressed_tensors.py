@@ -5,6 +5,8 @@ matrix says by its tensors how it is stored: a folder can hold several formats.
 
     pack-quantized  `weight_packed` i32: integers of 1 to 8 bits, plus half of their range
     int-quantized   `weight` i8
+    float-quantized `weight` f8
+    nvfp4-pack-quantized, mxfp4-pack-quantized  `weight_packed` u8
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hearthd.baker.weights.quantized_folder.fp4 import float4
+from hearthd.baker.weights.quantized_folder.fp8 import block_of, float8
 from hearthd.baker.weights.quantized_folder.quantized_matrix import (
     Method,
     QuantizedMatrix,
@@ -39,7 +43,10 @@ _SCALE, _ZERO, _GROUPS = "weight_scale", "weight_zero_point", "weight_g_idx"
 
 def _matrix(parts: StoredParts, config: ConfigJson) -> QuantizedMatrix:
     if parts.has("weight_packed"):
-        return _packed(parts, config)
+        is_fp4 = parts.type("weight_packed") == "U8"
+        return float4(parts) if is_fp4 else _packed(parts, config)
+    if parts.has("weight") and parts.type("weight") == "F8_E4M3":
+        return float8(parts, _SCALE, _block(parts, config), f"{parts.method} FP8")
     return _integers(parts)
 
 
@@ -105,8 +112,7 @@ def _integers(parts: StoredParts) -> QuantizedMatrix:
 
 def _bits_and_columns(parts: StoredParts, words: int, config: ConfigJson) -> tuple[int, int]:
     """The bits of an integer, by the scheme that fits the stored shape; and K."""
-    schemes = [group.section("weights") for group in config.sections("config_groups")]
-    bits = [scheme.size("num_bits", limit=8) for scheme in schemes]
+    bits = [scheme.size("num_bits", limit=8) for scheme in _schemes(config)]
     parts.require("weight_shape", (2,), "I64", "I32")
     columns = int(parts.read("weight_shape")[1])
     if not columns and bits:  # a copy of the headers, which has no values
@@ -117,6 +123,20 @@ def _bits_and_columns(parts: StoredParts, words: int, config: ConfigJson) -> tup
             "weight_packed", f"has {words} words of a row, {columns} columns of {bits} bits do not"
         )
     return fitting[0], columns
+
+
+def _schemes(config: ConfigJson) -> list[ConfigJson]:
+    """How the weights of each group of modules are quantized."""
+    return [group.section("weights") for group in config.sections("config_groups")]
+
+
+def _block(parts: StoredParts, config: ConfigJson) -> tuple[int, int] | None:
+    """The rows and columns of a block, if scales have blocks and not rows."""
+    shape = parts.shape(_SCALE, *FLOAT_TYPES)
+    if shape and shape[0] == parts.shape("weight", "F8_E4M3", axes=2)[0]:
+        return None
+    blocks = (block_of(scheme, "block_structure") for scheme in _schemes(config))
+    return next(filter(None, blocks), None)
 
 
 def _scales_of_a_row(parts: StoredParts, rows: int, columns: int) -> int:
@@ -144,8 +164,9 @@ def _storage(bits: int, asymmetric: bool, group: int) -> str | None:
 COMPRESSED_TENSORS = Method(
     marks=("weight_packed", _SCALE),
     parts=(
-        "weight", "weight_packed", "weight_shape", _SCALE, _ZERO, _GROUPS, "input_scale",
-        "input_zero_point", "input_global_scale", "output_scale", "output_zero_point",
+        "weight", "weight_packed", "weight_shape", "weight_global_scale", _SCALE, _ZERO, _GROUPS,
+        "input_scale", "input_zero_point", "input_global_scale", "output_scale",
+        "output_zero_point",
     ),
     matrix=_matrix,
     unused=(".k_scale", ".v_scale", ".k_zero_point", ".v_zero_point"),

@@ -38,12 +38,7 @@ _FORMATS = {"gptq": 1, "gptq_v2": 0}
 
 
 def _matrix(parts: StoredParts, config: ConfigJson) -> QuantizedMatrix:
-    layout = config.text("checkpoint_format", default="gptq").lower()
-    if layout not in _FORMATS:
-        raise ConfigError(
-            f"config.json: quantization_config: checkpoint_format: got {layout!r:.80} of GPTQ, "
-            f"expected {' or '.join(_FORMATS)}; use the unquantized folder or a GGUF file"
-        )
+    first_zero = _first_zero(config)
     words, outputs = parts.shape("qweight", "I32", axes=2)
     bits = config.size("bits")
     if parts.has("g_idx"):  # some modules can have more bits than others
@@ -60,7 +55,6 @@ def _matrix(parts: StoredParts, config: ConfigJson) -> QuantizedMatrix:
     scattered = groups > 1 and config.flag("desc_act", default=False)
     if scattered:
         parts.require("g_idx", (inputs,), "I32")
-    first_zero = _FORMATS[layout]
 
     def open_rows() -> ReadRows:
         qweight, scales = parts.read("qweight"), parts.read("scales").astype(np.float32)
@@ -89,6 +83,17 @@ def _matrix(parts: StoredParts, config: ConfigJson) -> QuantizedMatrix:
         storage=None if scattered else integer_storage(low, high, group),
         open=open_rows,
     )
+
+
+def _first_zero(config: ConfigJson) -> int:
+    """What is added to the stored zeros; raises ConfigError for an unknown format."""
+    layout = config.text("checkpoint_format", default="gptq").lower()
+    if layout not in _FORMATS:
+        raise ConfigError(
+            f"config.json: quantization_config: checkpoint_format: got {layout!r:.80} of GPTQ, "
+            f"expected {' or '.join(_FORMATS)}; use the unquantized folder or a GGUF file"
+        )
+    return _FORMATS[layout]
 
 
 GPTQ = Method(marks=("qweight",), parts=("qweight", "qzeros", "scales", "g_idx"), matrix=_matrix)

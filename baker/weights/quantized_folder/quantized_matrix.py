@@ -72,7 +72,7 @@ class StoredParts:
             )
         shape, type_ = self.source.shape(name), self.source.dtype(name)
         if axes not in (None, len(shape)) or type_ not in types:
-            count = "" if axes is None else f"{axes} axes of "
+            count = "" if axes is None else f"{axes} {'axis' if axes == 1 else 'axes'} of "
             raise self.refused(part, f"is {type_} {shape}, expected {count}{' or '.join(types)}")
         return shape
 

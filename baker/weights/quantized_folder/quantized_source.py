@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import override
 
 from hearthd.baker.weights.quantized_folder.awq import AWQ
+from hearthd.baker.weights.quantized_folder.bitsandbytes import BITSANDBYTES
 from hearthd.baker.weights.quantized_folder.compressed_tensors import COMPRESSED_TENSORS
+from hearthd.baker.weights.quantized_folder.fp8 import FP8
 from hearthd.baker.weights.quantized_folder.gptq import GPTQ
 from hearthd.baker.weights.quantized_folder.quantized_matrix import StoredParts
 from hearthd.baker.weights.source import UnsupportedType, WeightSource
@@ -25,7 +27,13 @@ if TYPE_CHECKING:
     from hearthd.baker.weights.source import IntegerBlock
 
 # By `quant_method` of `quantization_config`.
-METHODS: Mapping[str, Method] = {"awq": AWQ, "gptq": GPTQ, "compressed-tensors": COMPRESSED_TENSORS}
+METHODS: Mapping[str, Method] = {
+    "awq": AWQ,
+    "gptq": GPTQ,
+    "compressed-tensors": COMPRESSED_TENSORS,
+    "fp8": FP8,
+    "bitsandbytes": BITSANDBYTES,
+}
 _WEIGHT = "weight"
 
 

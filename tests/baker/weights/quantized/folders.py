@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from hearthd.models.catalog import ARCHITECTURES
 
@@ -38,10 +38,11 @@ def config() -> ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Folders:
-    """The two folders, and the values of all tensors by their names in the plain one."""
+    """The two folders, the tensors of the quantized one, and those of the plain one."""
 
     quantized: Path
     plain: Path
+    stored: dict[str, Array]
     values: dict[str, Array]
 
 
@@ -66,13 +67,14 @@ def write_folders(case: Case, folder: Path) -> Folders:
     quantized = folder / "quantized"
     write(quantized, stored, CONFIG | {"quantization_config": case.settings})
     write(folder / "plain", values, CONFIG)
-    return Folders(quantized=quantized, plain=folder / "plain", values=values)
+    return Folders(quantized=quantized, plain=folder / "plain", stored=stored, values=values)
 
 
-def change_tensors(folder: Path, changes: Mapping[str, Array | None]) -> None:
-    """Add, replace or, for None, remove tensors of a folder."""
-    tensors = load_file(folder / TENSORS) | changes
-    save_file({name: x for name, x in tensors.items() if x is not None}, folder / TENSORS)
+def change_tensors(folders: Folders, changes: Mapping[str, Array | None]) -> None:
+    """Add, replace or, for None, remove tensors of the quantized folder."""
+    tensors = folders.stored | changes
+    stored = {name: array for name, array in tensors.items() if array is not None}
+    save_file(stored, folders.quantized / TENSORS)
 
 
 def change_settings(folder: Path, changes: Mapping[str, Any]) -> None:

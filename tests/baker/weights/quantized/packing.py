@@ -6,6 +6,7 @@ code of Hearth. `K` inputs are columns, `N` outputs are rows.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 GROUP = 32
+BLOCK = 24, 48  # divides no extent of the matrices
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
@@ -181,6 +183,101 @@ def int_quantized(
     return pack
 
 
+def float_8(
+    scale_name: str, *, rows_of_a_scale: int | None = 1, columns_of_a_scale: int | None = None
+) -> Callable[[np.random.Generator, int, int], Packed]:
+    """`None` stands for all rows or columns."""
+
+    def pack(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+        weight = rng.normal(size=(rows, columns), scale=30).astype(ml_dtypes.float8_e4m3fn)
+        height, width = rows_of_a_scale or rows, columns_of_a_scale or columns
+        blocks = -(-rows // height), -(-columns // width)
+        scale = rng.uniform(0.002, 0.006, blocks).astype(ml_dtypes.bfloat16)
+        factor = np.repeat(np.repeat(scale.astype(np.float32), height, 0), width, 1)
+        stored = scale.reshape(1) if rows_of_a_scale is None else scale
+        return Packed(
+            tensors={"weight": weight, scale_name: stored},
+            values=weight.astype(np.float32) * factor[:rows, :columns],
+        )
+
+    return pack
+
+
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def float_4(group: int) -> Callable[[np.random.Generator, int, int], Packed]:
+    """NVFP4 has groups of 16, MXFP4 of 32."""
+
+    def pack(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+        codes = rng.integers(0, 16, (rows, columns)).astype(np.uint8)
+        numbers = np.where(codes & 8, -1.0, 1.0) * np.array(E2M1)[codes & 7]
+        shape = rows, columns // group
+        tensors: dict[str, Array] = {"weight_packed": codes[:, ::2] | codes[:, 1::2] << 4}
+        if group == 32:
+            exponent = rng.integers(119, 125, shape).astype(np.uint8)
+            tensors["weight_scale"], scale = exponent, 2.0 ** (exponent.astype(np.int64) - 127)
+        else:
+            # A power of two, so that products with scales of four bits are exact in f16.
+            tensors["weight_global_scale"] = np.array([4096.0], np.float32)
+            stored = rng.uniform(50, 400, shape).astype(ml_dtypes.float8_e4m3fn)
+            tensors["weight_scale"], scale = stored, stored.astype(np.float64) / 4096
+        values = numbers * np.repeat(scale, group, axis=1)
+        return Packed(tensors=tensors, values=values.astype(np.float32))
+
+    return pack
+
+
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+
+
+def nf4(
+    *, double: bool = False, block: int = 64
+) -> Callable[[np.random.Generator, int, int], Packed]:
+    def pack(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+        codes = rng.integers(0, 16, rows * columns).astype(np.uint8)
+        count, state = -(-len(codes) // block), {"quant_type": "nf4", "dtype": "bfloat16"}
+        absmax = rng.uniform(0.1, 0.4, count).astype(np.float32)
+        tensors = {
+            "weight": (codes[::2] << 4 | codes[1::2]).reshape(-1, 1),
+            "weight.quant_map": np.array(NF4, np.float32),
+            "weight.absmax": absmax,
+        }
+        described: dict[str, Any] = state | {"blocksize": block, "shape": [rows, columns]}
+        if double:
+            quantized = rng.integers(0, 256, count).astype(np.uint8)
+            inner = np.sort(rng.uniform(-1, 1, 256)).astype(np.float32)
+            outer = rng.uniform(0.05, 0.1, -(-count // 256)).astype(np.float32)
+            described |= {"nested_blocksize": 256, "nested_dtype": "float32"}
+            described |= {"nested_offset": 0.25}
+            tensors |= {
+                "weight.absmax": quantized,
+                "weight.nested_absmax": outer,
+                "weight.nested_quant_map": inner,
+            }
+            absmax = inner[quantized] * np.repeat(outer, 256)[:count] + np.float32(0.25)
+        text = np.frombuffer(json.dumps(described).encode(), np.uint8)
+        tensors["weight.quant_state.bitsandbytes__nf4"] = text
+        values = np.array(NF4, np.float32)[codes] * np.repeat(absmax, block)[: len(codes)]
+        return Packed(tensors=tensors, values=values.reshape(rows, columns))
+
+    return pack
+
+
+def llm_int8(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+    weight = rng.integers(-127, 128, (rows, columns)).astype(np.int8)
+    scb = (127 * scales(rng, 8, rows).astype(np.float32)).astype(np.float32)
+    return Packed(
+        tensors={"weight": weight, "SCB": scb, "weight_format": np.array(0, np.uint8)},
+        values=weight.astype(np.float32) * (scb / np.float32(127))[:, np.newaxis],
+    )
+
+
 def _gptq_case(bits: int, storage: str | None, *, symmetric: bool, **options: Any) -> Case:
     scattered = options.get("scattered", False)
     settings = {"quant_method": "gptq", "bits": bits, "group_size": GROUP, "sym": symmetric}
@@ -198,13 +295,16 @@ def _gptq_case(bits: int, storage: str | None, *, symmetric: bool, **options: An
 def compressed(
     form: str, bits: int, storage: str | None, pack: Callable[..., Packed], type_: str = ""
 ) -> Case:
-    weights = {"num_bits": bits, "type": "int"}
+    weights: dict[str, Any] = {"num_bits": bits}
+    if form == "float-quantized-blocks":
+        weights["block_structure"] = list(BLOCK)
     groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
     settings = {"quant_method": "compressed-tensors", "format": form, "config_groups": groups}
     name = f"compressed-tensors {type_ or f'int{bits}'}"
     return Case(settings=settings, type=name, storage=storage, pack=pack)
 
 
+_NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
 _PACK = "pack-quantized"
 _AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm"}
 CASES: Mapping[str, Case] = {
@@ -231,4 +331,40 @@ CASES: Mapping[str, Case] = {
     "int_rows": compressed("int-quantized", 8, "int8-g32", int_quantized()),
     "int_tensor": compressed("int-quantized", 8, "int8-g32", int_quantized(per_tensor=True)),
     "int_asymmetric": compressed("int-quantized", 8, None, int_quantized(symmetric=False)),
+    "float_rows": compressed("float-quantized", 8, None, float_8("weight_scale"), "FP8"),
+    "float_tensor": compressed(
+        "float-quantized", 8, None, float_8("weight_scale", rows_of_a_scale=None), "FP8"
+    ),
+    "float_blocks": compressed(
+        "float-quantized-blocks",
+        8,
+        None,
+        float_8("weight_scale", rows_of_a_scale=24, columns_of_a_scale=48),
+        "FP8",
+    ),
+    "nvfp4": compressed("nvfp4-pack-quantized", 4, "int6-g16", float_4(16), "NVFP4"),
+    "mxfp4": compressed("mxfp4-pack-quantized", 4, "int5-g32", float_4(32), "MXFP4"),
+    "fp8_blocks": Case(
+        settings={"quant_method": "fp8", "weight_block_size": [16, 32]},
+        type="FP8",
+        storage=None,
+        pack=float_8("weight_scale_inv", rows_of_a_scale=16, columns_of_a_scale=32),
+    ),
+    "fp8_tensor": Case(
+        settings={"quant_method": "fp8", "weight_block_size": None},
+        type="FP8",
+        storage=None,
+        pack=float_8("weight_scale_inv", rows_of_a_scale=None),
+    ),
+    "nf4": Case(settings=_NF4, type="bitsandbytes nf4", storage=None, pack=nf4()),
+    "nf4_double": Case(settings=_NF4, type="bitsandbytes nf4", storage=None, pack=nf4(double=True)),
+    "nf4_blocks_across_rows": Case(
+        settings={"load_in_4bit": True}, type="bitsandbytes nf4", storage=None, pack=nf4(block=256)
+    ),
+    "llm_int8": Case(
+        settings={"quant_method": "bitsandbytes", "load_in_8bit": True},
+        type="bitsandbytes int8",
+        storage="int8-g32",
+        pack=llm_int8,
+    ),
 }

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
+STATE = "weight.quant_state.bitsandbytes__nf4"
 MODULE = "model.layers.1.mlp.down_proj"  # (64, 128)
+
+
+def _text(text: str) -> Array:
+    return np.frombuffer(text.encode(), np.uint8)
 
 
 @pytest.mark.parametrize("settings", [{"quant_method": "hqq"}, {"quant_method": None}])
@@ -42,6 +47,12 @@ def test_an_unknown_method_is_refused(settings: dict[str, Any], tmp_path: Path) 
         ("awq", {"version": "gemv"}, "version: got 'gemv' of AWQ, expected 'gemm'; use"),
         ("awq", {"bits": 8}, "bits: got 8 of AWQ, expected 4; use the unquantized folder"),
         ("gptq_4", {"checkpoint_format": "marlin"}, "checkpoint_format: got 'marlin' of GPTQ"),
+        (
+            "fp8_blocks",
+            {"weight_block_size": [16, 0]},
+            r"weight_block_size: got \[16, 0\], e",
+        ),
+        ("fp8_blocks", {"weight_block_size": [16]}, r"weight_block_size: got \[16\], expected the"),
         ("gptq_4", {"desc_act": 1}, "desc_act: expected a value of type bool, got 1"),
     ],
 )
@@ -83,16 +94,52 @@ def test_other_settings_are_refused(
         ("packed_4", "weight_scale", None, f"no tensor {MODULE}.weight_scale; download the folder"),
         ("packed_4", "weight_zero_point", np.zeros((8, 3), np.int32), r"expected \(8, 4\)"),
         ("int_rows", "weight", np.zeros((64, 128), np.float32), "is f32 .*, expected 2 axes of I8"),
+        (
+            "nvfp4",
+            "weight_scale",
+            np.zeros((64, 8), np.uint8),
+            "is U8 .* expected 2 axes of F8_E4M3",
+        ),
+        (
+            "nvfp4",
+            "weight_global_scale",
+            np.zeros(2, np.float32),
+            r"expected \(1,\)",
+        ),
+        ("mxfp4", "weight_scale", np.zeros((64, 8), np.uint8), r"has shape .*, expected \(64, 4\)"),
+        ("fp8_blocks", "weight_scale_inv", np.ones((4, 3), np.float32), r"expected \(4, 4\)"),
+        (
+            "fp8_blocks",
+            "weight",
+            np.ones((64, 128), np.int8),
+            "is I8 .*, expected 2 axes of F8",
+        ),
+        ("nf4", "weight.quant_map", None, f"no tensor {MODULE}.weight.quant_map; download"),
+        ("nf4", STATE, _text("{"), "bitsandbytes does not describe a matrix; download it again"),
+        (
+            "nf4",
+            STATE,
+            _text('{"shape": [64, 128], "blocksize": 0}'),
+            "sizes that are not int",
+        ),
+        ("nf4", STATE, _text('{"shape": [64, 64], "blocksize": 64}'), r"expected \(2048, 1\)"),
+        (
+            "nf4_double",
+            "weight.absmax",
+            np.ones(128, np.float32),
+            "expected 1 axis of U8",
+        ),
+        ("llm_int8", "SCB", np.ones(63, np.float32), r"has shape \(63,\), expected \(64,\)"),
         ("gptq_4_desc_act", "g_idx", None, f"no tensor {MODULE}.g_idx; download the folder again"),
     ],
 )
 def test_a_damaged_tensor_is_refused(
     case: str, part: str, array: Array | None, message: str, tmp_path: Path
 ) -> None:
-    folder = write_folders(CASES[case], tmp_path).quantized
-    change_tensors(folder, {f"{MODULE}.{part}": array})
-    with pytest.raises(BadFile, match=f"^{folder}.*{message}"):
-        open_weights(folder)
+    folders = write_folders(CASES[case], tmp_path)
+    change_tensors(folders, {f"{MODULE}.{part}": array})
+    with pytest.raises(BadFile, match=f"^{folders.quantized}.*{message}"):
+        open_weights(folders.quantized)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +164,7 @@ def test_integers_that_are_not_as_the_settings_say_are_refused(
 
 
 def test_a_group_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    folder = write_folders(CASES["gptq_4_desc_act"], tmp_path).quantized
-    change_tensors(folder, {f"{MODULE}.g_idx": np.full(128, 4, np.int32)})
+    folders = write_folders(CASES["gptq_4_desc_act"], tmp_path)
+    change_tensors(folders, {f"{MODULE}.g_idx": np.full(128, 4, np.int32)})
     with pytest.raises(BadFile, match="g_idx of gptq has groups that are not 0 to 3; download it"):
-        list(open_weights(folder).blocks(f"{MODULE}.weight"))
+        list(open_weights(folders.quantized).blocks(f"{MODULE}.weight"))

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from hearthd.baker.parameters import native
-from hearthd.baker.parameters.parameter_writer import locate, requantized
+from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.parameters.quantization import encoded_integers
+from hearthd.baker.pipeline.shared_stages import Workspace, write_weights
 from hearthd.baker.weights import source as weights_source
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import BadFile, UnsupportedType
@@ -18,6 +20,7 @@ from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.program import ProgramOptions
 from tests.baker.weights.quantized.folders import LLAMA, change_tensors, config, write_folders
 from tests.baker.weights.quantized.packing import CASES
+from tests.conftest import Silent
 from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
@@ -95,11 +98,25 @@ def test_the_default_precision_keeps_the_integers(case: Case, source: WeightSour
         ),
     ],
 )
-def test_a_sentence_says_what_is_quantized_again(
+def test_one_note_says_what_is_quantized_again(
     name: str, expected: str | None, tmp_path: Path
 ) -> None:
     source = open_weights(write_folders(CASES[name], tmp_path).quantized)
-    assert requantized(source, located(source)) == expected
+    progress = Notes()
+    workspace = Workspace(folder=tmp_path, targets=(), programs=None, progress=progress)
+    write_weights(workspace, source, located(source))
+    assert progress.notes == ([] if expected is None else [expected])
+
+
+class Notes(Silent):
+    """Keeps the notes of a bake."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    @override
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def located(source: WeightSource) -> tuple[Located, ...]:
@@ -115,12 +132,12 @@ def located(source: WeightSource) -> tuple[Located, ...]:
 
 
 def test_a_bias_of_zeros_is_left_out(tmp_path: Path) -> None:
-    folder = write_folders(CASES["gptq_4"], tmp_path).quantized
+    folders = write_folders(CASES["gptq_4"], tmp_path)
     name = "model.layers.0.mlp.up_proj.bias"
     for value in (0.0, 0.5):
-        change_tensors(folder, {name: np.full(128, value, np.float16)})
+        change_tensors(folders, {name: np.full(128, value, np.float16)})
         if value:
             with pytest.raises(BadFile, match=f"does not use: .*{name}"):
-                located(open_weights(folder))
+                located(open_weights(folders.quantized))
         else:
-            located(open_weights(folder))
+            located(open_weights(folders.quantized))
