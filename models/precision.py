@@ -24,7 +24,7 @@ class Precision:
 
     name           as `--precision` has it
     storage        how matrices are stored
-    native         whether a matrix of a GGUF file that has integers keeps them instead
+    native         whether a matrix of quantized weights that has integers keeps them instead
     layers         how the matrices of layers are stored, if in another way: they are rounded with
                    error compensation (baker/calibration)
     assigned       whether `--precision auto` assigns a storage to each matrix of a layer. Users
@@ -147,7 +147,7 @@ PRECISIONS: Mapping[str, Precision] = {
             tolerance=2e-2,
             speed=4,
             speed_without=3,
-            help="the integers of a quantized GGUF file as they are, other weights as int8-g32",
+            help="the integers of quantized weights as they are, other weights as int8-g32",
             rounding="int8",
             native=True,
         ),

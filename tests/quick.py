@@ -32,6 +32,7 @@ SLOW_PATHS = (
     ROOT / "tests/benchmarks/test_figures.py",
     ROOT / "tests/baker/pipeline/test_auto_precision.py",  # computes models in NumPy
     ROOT / "tests/baker/pipeline/test_native.py",  # quantizes and computes models
+    ROOT / "tests/baker/weights/quantized/test_quantized_logits.py",  # computes models in NumPy
     ROOT / "tests/cluster",  # starts Ray
     ROOT / "tests/e2e",  # runs the real models
     ROOT / "tests/docs",  # imports every command

@@ -83,6 +83,11 @@ class MergedWeights(WeightSource):
             yield (block + rows @ a).astype(np.float32)
 
     @override
+    def integer_storage(self, name: str) -> str | None:
+        """The storage that holds the integers of a tensor without a low-rank term."""
+        return None if name in self._factors else self._base.integer_storage(name)
+
+    @override
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
         """The stored integers of a tensor; one with a low-rank term has none."""
         if name in self._factors:

@@ -12,6 +12,7 @@ from hearthd.baker.pipeline.bake_options import BakeOptions
 from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.baker.pipeline.memory_plan import footprint, program_memory
 from hearthd.baker.pipeline.recipe import size_of
+from hearthd.baker.weights.source import FLOAT_TYPES
 from hearthd.bundle import encoder_memory, megabytes
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from hearthd.baker.weights.source import WeightSource
     from hearthd.bundle import Memory
     from hearthd.models.config import ModelConfig
     from hearthd.models.program import Program
@@ -32,7 +34,7 @@ _EXPERTS = ".experts."
 class Verdict:
     """What a bake with its defaults makes of a model.
 
-    model      family and size, such as "gemma3 270m"
+    model      family and size, such as "gemma3 270m"; of a quantized folder also its types
     precision  how matrices are stored
     memory     that serving takes
     slots      sequences at once
@@ -81,7 +83,9 @@ def _of_language_model(plan: LanguagePlan) -> Verdict:
     memory = program_memory(program, plan.program.context)
     partial = sum(weight.partial_bytes for weight in program.weights)
     return Verdict(
-        model=" ".join(filter(None, (model, size_of(model, config)))),
+        model=" ".join(
+            filter(None, (model, size_of(model, config), _folder_types(plan.model.source)))
+        ),
         precision=plan.program.precision,
         memory=memory,
         slots=plan.slots,
@@ -94,12 +98,20 @@ def _of_encoder(plan: EncoderPlan) -> Verdict:
     program = plan.architecture.program(plan.config, options)
     weights = footprint(program.graphs, program.parameters)
     return Verdict(
-        model=plan.record.model,
+        model=" ".join(filter(None, (plan.record.model, _folder_types(plan.source)))),
         precision=plan.precision,
         memory=encoder_memory(weights, plan.config.vocab_size, plan.lengths[-1]),
         slots=1,
         per_token=None,
     )
+
+
+def _folder_types(source: WeightSource) -> str | None:
+    """The quantized types of a folder; None for a GGUF file, whose name has its type."""
+    if source.format == "gguf":
+        return None
+    types = sorted({source.dtype(name) for name in source.names()} - set(FLOAT_TYPES))
+    return f"({', '.join(types)})" if types else None
 
 
 def _unrouted(program: Program, config: ModelConfig) -> int:

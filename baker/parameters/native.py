@@ -1,4 +1,4 @@
-"""`--precision native`: which tensors of a GGUF file keep their integers, and how."""
+"""`--precision native`: which tensors of quantized weights keep their integers, and how."""
 
 from __future__ import annotations
 
@@ -41,22 +41,29 @@ NATIVE: Mapping[str, str] = {
 }
 
 
+def integer_storage(source: WeightSource, tensor: str) -> str | None:
+    """The storage that holds the integers of a tensor, a name of STORAGES; None if none does."""
+    return source.integer_storage(tensor) or NATIVE.get(source.dtype(tensor))
+
+
 def storages(
     precision: str, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
 ) -> dict[str, str]:
     """The parameters that are stored in another way than the precision's: see ProgramOptions.
 
-    Raises a WeightsError for a tensor that is missing.
+    A parameter whose tensors need different storages is stored as the precision says. Raises a
+    WeightsError for a tensor that is missing.
     """
     chosen = PRECISIONS[precision]
-    if not chosen.native or source.format != "gguf":
+    if not chosen.native:
         return {}
-    names = source.names()
+    names, gguf = source.names(), source.format == "gguf"
     result = {}
     for parameter in architecture.model(config).parameters():
-        tensor = architecture.tensors.find(config, parameter, names, gguf=True)
-        storage = NATIVE.get(source.dtype(tensor.name), chosen.storage.name)
-        if storage != chosen.storage.name:
+        tensors = architecture.tensors.parts(config, parameter, names, gguf=gguf)
+        found = {integer_storage(source, tensor.name) for tensor in tensors}
+        storage = found.pop()
+        if not found and storage not in (None, chosen.storage.name):
             result[parameter] = storage
     return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 
 from hearthd.baker.parameters.irpa import ArchiveWriter
-from hearthd.baker.parameters.native import NATIVE
+from hearthd.baker.parameters.native import integer_storage
 from hearthd.baker.parameters.quantization import NotFiniteError, encoded, encoded_integers
-from hearthd.baker.weights.source import BadFile, IntegerBlock
+from hearthd.baker.weights.source import FLOAT_TYPES, BadFile, IntegerBlock
 from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.dsl.storage import STORAGES
 
@@ -76,13 +77,22 @@ def locate(
     )
     used = {tensor.name for entry in located for parts in entry.tensors for tensor in parts}
     unused = [
-        name for name in names if name not in used and not architecture.tensors.is_other_part(name)
+        name
+        for name in names
+        if name not in used
+        and not architecture.tensors.is_other_part(name)
+        and not _adds_nothing(source, name)
     ]
     if unused:
         raise BadFile(
             f"the weights hold tensors that {architecture.name} does not use: {unused[:5]}"
         )
     return located
+
+
+def _adds_nothing(source: WeightSource, name: str) -> bool:
+    """Whether a tensor is a bias of zeros: old tools for GPTQ add one to every matrix."""
+    return name.endswith(".bias") and not source.read(name).any()
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -130,8 +140,31 @@ def write_parameters(
 
 def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage) -> bool:
     """Whether a storage holds the integers that a file has of a tensor."""
-    native = STORAGES.get(NATIVE.get(source.dtype(tensor.name), ""))
+    native = STORAGES.get(integer_storage(source, tensor.name) or "")
     return native is not None and storage in (native, native.table)
+
+
+def requantized(source: WeightSource, located: Sequence[Located]) -> str | None:
+    """A sentence on quantized tensors whose integers no storage holds; None if there are none."""
+    types: Counter[str] = Counter()
+    storages = set()
+    for entry in located:
+        for tensor in itertools.chain.from_iterable(entry.tensors):
+            type_ = source.dtype(tensor.name)
+            if (
+                entry.weight.storage.format is not None
+                and type_ not in FLOAT_TYPES
+                and integer_storage(source, tensor.name) is None
+            ):
+                types[type_] += 1
+                storages.add(entry.weight.storage.format.name)
+    if not types:
+        return None
+    counts = ", ".join(f"{count} tensors in {type_}" for type_, count in types.items())
+    return (
+        f"no matrix format holds these weights exactly: {counts}; they are dequantized, and "
+        f"quantized again as {', '.join(sorted(storages))}"
+    )
 
 
 def _encoded_blocks(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.baker.atomic_folder import BakeError, folder_beside
 from hearthd.baker.compiler.program_cache import ProgramCache, ProgramSource, compiling
 from hearthd.baker.compiler.targets import check_program, find_targets
-from hearthd.baker.parameters.parameter_writer import write_parameters
+from hearthd.baker.parameters.parameter_writer import requantized, write_parameters
 from hearthd.baker.pipeline.origin import hearth, source_records, tools
 from hearthd.bundle import (
     PARAMETER_SCOPE,
@@ -176,6 +176,8 @@ def write_weights(
     `rounded` has the arrays of parameters that are already rounded.
     """
     size = weights_bytes(entry.weight for entry in located)
+    if (text := requantized(source, located)) is not None:
+        workspace.progress.note(text)
     with workspace.progress.stage("write the weights", size) as advance:
         write_parameters(source, located, workspace.folder / PARAMETERS, advance, rounded)
     source.require_unchanged()

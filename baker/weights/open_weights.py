@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.quantized_folder.quantized_source import (
+    QuantizedFolder,
+    quantization_settings,
+)
 from hearthd.baker.weights.safetensors import CONFIG, SafetensorsSource
 from hearthd.baker.weights.source import BadFile, NoWeights
 from hearthd.bundle import MANIFEST
@@ -37,14 +41,17 @@ class PackagedWeights:
 def open_weights(path: Path | PackagedWeights) -> WeightSource:
     """Open a GGUF file, a Hugging Face folder, or the weights in a package.
 
-    Raises NoWeights if there are no weights, BadFile if they cannot be read.
+    Raises NoWeights if there are no weights, BadFile if they cannot be read; of a quantized folder
+    also UnsupportedType and ConfigError.
     """
     if isinstance(path, PackagedWeights):
         return GgufSource(packaged_file(path))
     if path.is_dir():
         if not (path / CONFIG).exists():
             raise NoWeights(f"{path} has no {CONFIG}; {_instead_of_weights(path)}")
-        return SafetensorsSource(path)
+        source = SafetensorsSource(path)
+        settings = quantization_settings(source.metadata())
+        return source if settings is None else QuantizedFolder(source, settings)
     if not path.exists():
         raise NoWeights(f"{path} does not exist; specify a GGUF file or a Hugging Face folder")
     return GgufSource(path)

@@ -54,6 +54,11 @@ _NUMPY_TYPES = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
 }
 _MODE = "pooling_mode_"
 _DENSE = "*_Dense"
@@ -104,18 +109,31 @@ class _Safetensors(WeightSource):
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         """The values of the tensor, which must be f32, f16 or bf16."""
         tensor = self._tensor(name)
-        if tensor.stored not in _TYPES:
-            raise UnsupportedType(
-                f"{tensor.file}: tensor {name} is {tensor.stored}, "
-                f"expected one of {', '.join(_TYPES)}"
-            )
-        dtype = _NUMPY_TYPES[tensor.stored]
+        dtype = _numpy_type(name, tensor, _TYPES)
         with tensor.file.open("rb", buffering=0) as file:
             file.seek(tensor.offset)
             for shape in block_shapes(tensor.shape):
                 count = math.prod(shape) * dtype.itemsize
                 raw = read_array(file, tensor.file, count, f"tensor {name}")
                 yield raw.view(dtype).reshape(shape).astype(np.float32, copy=False)
+
+    def stored(self, name: str) -> NDArray[Any]:
+        """The whole tensor as it is stored; raises UnsupportedType for a type without a dtype."""
+        tensor = self._tensor(name)
+        dtype = _numpy_type(name, tensor, _NUMPY_TYPES)
+        count = math.prod(tensor.shape) * dtype.itemsize
+        with tensor.file.open("rb", buffering=0) as file:
+            file.seek(tensor.offset)
+            raw = read_array(file, tensor.file, count, f"tensor {name}")
+        return raw.view(dtype).reshape(tensor.shape)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor with this name."""
+        return name in self._tensors
+
+    def file(self, name: str) -> Path:
+        """The file that has a tensor."""
+        return self._tensor(name).file
 
     @override
     def require_unchanged(self) -> None:
@@ -154,6 +172,16 @@ class _Safetensors(WeightSource):
         except (SafetensorError, ValueError, KeyError) as error:
             reason = _other_format(path) or f"{error}; download or copy it again"
             raise BadFile(f"{path} is not a complete safetensors file: {reason}") from error
+
+
+def _numpy_type(name: str, tensor: _Tensor, expected: Mapping[str, object]) -> np.dtype[Any]:
+    """The dtype of a tensor; raises UnsupportedType for a type that is not expected."""
+    if tensor.stored not in expected:
+        raise UnsupportedType(
+            f"{tensor.file}: tensor {name} is {tensor.stored}, expected one of "
+            f"{', '.join(expected)}"
+        )
+    return _NUMPY_TYPES[tensor.stored]
 
 
 def _other_format(path: Path) -> str | None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+# The types of tensors, as `WeightSource.dtype` names them, that are not quantized.
+FLOAT_TYPES = ("f32", "f16", "bf16")
 # Maximum size of a block in f32 bytes, unless a single row is larger.
 BLOCK_BYTES = 16 << 20
 # Every block except the last has a multiple of this many rows, which may be stored together.
@@ -105,10 +107,17 @@ class WeightSource(Protocol):
         A tensor with less than two axes is one block. Only one block is in memory at a time.
         """
 
+    def integer_storage(self, name: str) -> str | None:  # noqa: ARG002  (for overriding)
+        """The storage (models/dsl/storage.py) that holds the integers of a tensor, if one does.
+
+        None for GGUF files: baker/parameters/native.py has the storage of each of their types.
+        """
+        return None
+
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
         """The blocks of a quantized tensor as they are stored; raises UnsupportedType for others.
 
-        The types are those of baker/weights/gguf_integers.py.
+        The types are those of baker/weights/gguf_integers.py and of quantized_folder.
         """
         raise UnsupportedType(f"tensor {name} is {self.dtype(name)}, which has no integers")
 

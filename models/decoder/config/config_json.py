@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 _NAME = "config.json"
 # Not of config.json: what the folder's 1_Pooling/config.json says.
 POOLING = "1_Pooling/config.json"
+# What the tools that quantize folders write. The weights are read by it: see
+# baker/weights/quantized_folder.
+QUANTIZED = ("quantization_config", "compression_config")
 # Keys that change nothing in inference, or that other files are the source of.
-_IGNORED = frozenset(
+_IGNORED = frozenset(QUANTIZED) | frozenset(
     "_attn_implementation_autoset _name_or_path architectures attention_dropout auto_map "
     "bos_token_id cache_implementation dtype embd_pdrop eos_token_id initializer_range "
     "is_llama_config model_type pad_token_id pretraining_tp resid_pdrop torch_dtype "
@@ -31,8 +34,6 @@ _TOWERS = frozenset(
     "eoa_token_index eoi_token_id eoi_token_index image_token_id image_token_index "
     "mm_tokens_per_image video_token_id vision_config vision_soft_tokens_per_image".split()
 )
-# Set by the tools that quantize a folder; what it then means is up to the tool.
-_QUANTIZED = ("quantization_config", "compression_config")
 
 
 class ConfigJson(TypedKeys):
@@ -43,17 +44,10 @@ class ConfigJson(TypedKeys):
     """
 
     def __init__(self, data: Mapping[str, Any], where: str = _NAME) -> None:
-        for key in _QUANTIZED:
-            if data.get(key) is not None:
-                raise ConfigError(
-                    f"{where}: {key}: quantized folders are not supported, got "
-                    f"{_method(data[key])!r:.80}; use the unquantized folder or a GGUF file"
-                )
         super().__init__(data, prefix=f"{where}: ")
         self._where = where
         self._defaults: dict[str, Any] = {}
         self._sections: dict[str, ConfigJson] = {}
-        self.ignore(*_QUANTIZED)
 
     def assume(self, **defaults: Any) -> None:
         """Say what missing keys mean, instead of the usual defaults."""
@@ -78,11 +72,15 @@ class ConfigJson(TypedKeys):
 
     def size_in_each(self, key: str, name: str) -> int:
         """An integer from 1 that every object in an object has, and that is the same."""
-        objects = self.section(key)
-        sizes = {objects.section(number).size(name) for number in objects._data}
+        sizes = {section.size(name) for section in self.sections(key)}
         if len(sizes) != 1:
             raise ConfigError(f"{self._prefix}{key}: {name}: got {sorted(sizes)}, supported is one")
         return sizes.pop()
+
+    def sections(self, key: str) -> list[ConfigJson]:
+        """The objects in an object."""
+        objects = self.section(key)
+        return [objects.section(name) for name in objects._data]
 
     def section(self, key: str) -> ConfigJson:
         """An object in this one."""
@@ -145,7 +143,3 @@ class ConfigJson(TypedKeys):
         if key in self._defaults:
             options = {"default": self._defaults[key]}
         return super()._value(key, expected_type, options)
-
-
-def _method(value: object) -> object:
-    return value.get("quant_method") if isinstance(value, dict) else value

@@ -1,0 +1,1 @@
+"""Hugging Face folders that a tool has quantized: `quantization_config` in config.json."""

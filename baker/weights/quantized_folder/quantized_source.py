@@ -1,0 +1,157 @@
+"""A Hugging Face folder with quantized matrices, as a `WeightSource` of whole tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from typing_extensions import override
+
+from hearthd.baker.weights.quantized_folder.awq import AWQ
+from hearthd.baker.weights.quantized_folder.bitsandbytes import BITSANDBYTES
+from hearthd.baker.weights.quantized_folder.compressed_tensors import COMPRESSED_TENSORS
+from hearthd.baker.weights.quantized_folder.fp8 import FP8
+from hearthd.baker.weights.quantized_folder.gptq import GPTQ
+from hearthd.baker.weights.quantized_folder.quantized_matrix import StoredParts
+from hearthd.baker.weights.source import UnsupportedType, WeightSource
+from hearthd.models.decoder.config.config_json import QUANTIZED, ConfigJson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hearthd.baker.weights.quantized_folder.quantized_matrix import Method, QuantizedMatrix
+    from hearthd.baker.weights.safetensors import SafetensorsSource
+    from hearthd.baker.weights.source import IntegerBlock
+
+# By `quant_method` of `quantization_config`.
+METHODS: Mapping[str, Method] = {
+    "awq": AWQ,
+    "gptq": GPTQ,
+    "compressed-tensors": COMPRESSED_TENSORS,
+    "fp8": FP8,
+    "bitsandbytes": BITSANDBYTES,
+}
+_WEIGHT = "weight"
+
+
+class QuantizedFolder(WeightSource):
+    """The tensors of a folder; the parts of a quantized matrix are one tensor, NAME.weight.
+
+    Raises UnsupportedType for an unknown method, BadFile or ConfigError for tensors or settings
+    that are not as the method has them.
+    """
+
+    def __init__(self, base: SafetensorsSource, settings: Mapping[str, Any]) -> None:
+        """`settings` are the `quantization_config`."""
+        self._base = base
+        name = _method_name(settings)
+        if name not in METHODS:
+            raise UnsupportedType(
+                f"{base.folder / 'config.json'}: quantization_config: quant_method: got "
+                f"{name!r:.80}, expected one of {', '.join(METHODS)}; use the unquantized folder "
+                "or a GGUF file"
+            )
+        method, config = METHODS[name], ConfigJson(settings, "config.json: quantization_config")
+        stored = base.names()
+        modules = {
+            tensor.removesuffix(f".{mark}")
+            for tensor in stored
+            for mark in method.marks
+            if tensor.endswith(f".{mark}")
+        }
+        self._matrices: dict[str, QuantizedMatrix] = {
+            f"{module}.{_WEIGHT}": method.matrix(StoredParts(base, module, name), config)
+            for module in sorted(modules)
+        }
+        hidden = {f"{module}.{part}" for module in modules for part in method.parts}
+        plain = (
+            tensor
+            for tensor in stored
+            if tensor not in hidden and not tensor.endswith(method.unused)
+        )
+        self._names = tuple(sorted({*plain, *self._matrices}))
+
+    @property
+    @override
+    def format(self) -> Literal["safetensors"]:
+        """Always "safetensors"."""
+        return "safetensors"
+
+    @property
+    @override
+    def folder(self) -> Path:
+        """The folder."""
+        return self._base.folder
+
+    @override
+    def names(self) -> tuple[str, ...]:
+        """The names of the tensors, in alphabetical order."""
+        return self._names
+
+    @override
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The tensor's shape."""
+        matrix = self._matrices.get(name)
+        return self._base.shape(name) if matrix is None else matrix.shape
+
+    @override
+    def dtype(self, name: str) -> str:
+        """The type of a plain tensor; the method and the bits of a quantized one."""
+        matrix = self._matrices.get(name)
+        return self._base.dtype(name) if matrix is None else matrix.type
+
+    @override
+    def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
+        """The values of the tensor."""
+        matrix = self._matrices.get(name)
+        return self._base.blocks(name) if matrix is None else matrix.blocks()
+
+    @override
+    def integer_storage(self, name: str) -> str | None:
+        """The storage that holds the integers of the tensor, if one does."""
+        matrix = self._matrices.get(name)
+        return None if matrix is None else matrix.storage
+
+    @override
+    def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
+        """The integers of a tensor that has an `integer_storage`."""
+        if self.integer_storage(name) is None:
+            return super().integer_blocks(name)
+        return self._matrices[name].integer_blocks()
+
+    @override
+    def files(self) -> tuple[Path, ...]:
+        """The files of the folder."""
+        return self._base.files()
+
+    @override
+    def require_unchanged(self) -> None:
+        """Raise BadFile if a file has changed since it was opened."""
+        self._base.require_unchanged()
+
+    @override
+    def metadata(self) -> Mapping[str, object]:
+        """The parsed config.json, and what the folder adds to it."""
+        return self._base.metadata()
+
+
+def quantization_settings(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The settings of the tool that quantized a folder, by its config.json; None if there are none.
+
+    Models that also read images can have them in `text_config`.
+    """
+    for section in (metadata, metadata.get("text_config")):
+        for key in QUANTIZED:
+            if isinstance(section, dict) and isinstance(settings := section.get(key), dict):
+                return settings
+    return None
+
+
+def _method_name(settings: Mapping[str, Any]) -> str:
+    """The name of the method; old versions of transformers did not write that of bitsandbytes."""
+    if "quant_method" not in settings and any(key.startswith("load_in_") for key in settings):
+        return "bitsandbytes"
+    return str(settings.get("quant_method"))

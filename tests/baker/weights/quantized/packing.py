@@ -1,0 +1,370 @@
+"""Random matrices as tools for quantization store them, and their values by the formulas.
+
+Written from the published formats (AutoAWQ, AutoGPTQ, compressed-tensors, bitsandbytes), with no
+code of Hearth. `K` inputs are columns, `N` outputs are rows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+GROUP = 32
+BLOCK = 24, 48  # divides no extent of the matrices
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """The stored tensors of a matrix, by the last parts of their names, and its values."""
+
+    tensors: dict[str, Array]
+    values: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A way to store matrices.
+
+    settings  the quantization_config
+    type      as Hearth names it
+    storage   that holds the integers, if one does
+    pack      a random matrix (N, K)
+    """
+
+    settings: dict[str, Any]
+    type: str
+    storage: str | None
+    pack: Callable[[np.random.Generator, int, int], Packed]
+
+
+def scales(rng: np.random.Generator, bits: int, *shape: int) -> Array:
+    """Scales with which weights of `bits` bits are about as large as those of a model."""
+    return (rng.uniform(0.2, 0.4, shape) / (1 << bits)).astype(np.float16)
+
+
+def scaled(integers: Array, zeros: Array | int, scale: Array, group: int = GROUP) -> Array:
+    """(q - z) s, f32: integers (N, K), zeros and scales (N, K / group)."""
+    if not isinstance(zeros, int):
+        zeros = np.repeat(zeros, group, axis=1)
+    factor = np.repeat(scale.astype(np.float32), group, axis=1)
+    return (integers - zeros).astype(np.float32) * factor
+
+
+def into_words(integers: Array, bits: int) -> Array:
+    """(R, C) into i32 (R, C bits / 32): the first integer in the lowest bits."""
+    count = 32 // bits
+    words = np.zeros((len(integers), integers.shape[1] // count), np.uint32)
+    for i in range(integers.shape[1]):
+        words[:, i // count] |= integers[:, i].astype(np.uint32) << np.uint32(bits * (i % count))
+    return words.view(np.int32)
+
+
+def three_bits_into_words(integers: Array) -> Array:
+    """(R, C) into i32 (R, 3 C / 32), as AutoGPTQ packs 32 integers into three words."""
+    words = np.zeros((len(integers), integers.shape[1] * 3 // 32), np.uint32)
+    of_32 = integers.astype(np.uint32).reshape(len(integers), -1, 32)
+    for block in range(of_32.shape[1]):
+        q, word = of_32[:, block], 3 * block
+        for i in range(10):
+            words[:, word] |= q[:, i] << np.uint32(3 * i)
+            words[:, word + 1] |= q[:, 11 + i] << np.uint32(3 * i + 1)
+            words[:, word + 2] |= q[:, 22 + i] << np.uint32(3 * i + 2)
+        words[:, word] |= q[:, 10] << np.uint32(30)
+        words[:, word + 1] |= q[:, 10] >> np.uint32(2) & np.uint32(1)
+        words[:, word + 1] |= q[:, 21] << np.uint32(31)
+        words[:, word + 2] |= q[:, 21] >> np.uint32(1) & np.uint32(3)
+    return words.view(np.int32)
+
+
+def awq(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+    groups = columns // GROUP
+    q, z = rng.integers(0, 16, (rows, columns)), rng.integers(0, 16, (rows, groups))
+    q[0, 0], z[0, 0], q[1, 0], z[1, 0] = 0, 15, 15, 0  # the ends of q - z
+    scale = scales(rng, 4, rows, groups)
+    order = np.arange(rows).reshape(-1, 8)[:, AWQ_ORDER].reshape(-1)
+    return Packed(
+        tensors={
+            "qweight": into_words(q.T[:, order], 4),
+            "qzeros": into_words(z.T[:, order], 4),
+            "scales": np.ascontiguousarray(scale.T),
+        },
+        values=scaled(q, z, scale),
+    )
+
+
+def gptq(
+    bits: int, *, symmetric: bool, scattered: bool = False, stored_less: int = 1
+) -> Callable[[np.random.Generator, int, int], Packed]:
+    """`stored_less` is what the stored zeros are smaller by: 1, in gptq_v2 0."""
+    words = three_bits_into_words if bits == 3 else lambda integers: into_words(integers, bits)
+
+    def pack(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+        groups, top = columns // GROUP, 1 << bits
+        q = rng.integers(0, top, (rows, columns))
+        z = rng.integers(stored_less, top + stored_less, (rows, groups))
+        q[0, 0], z[0, 0] = 0, top - 1 + stored_less
+        q[1, 0], z[1, 0] = top - 1, stored_less
+        if symmetric:
+            z[:] = top // 2
+        scale, group_of = scales(rng, bits, rows, groups), np.arange(columns) // GROUP
+        if scattered:
+            group_of = rng.permutation(group_of)
+        factor = scale.astype(np.float32)[:, group_of]
+        return Packed(
+            tensors={
+                "qweight": np.ascontiguousarray(words(q).T),
+                "qzeros": words(z.T - stored_less),
+                "scales": np.ascontiguousarray(scale.T),
+                "g_idx": group_of.astype(np.int32),
+            },
+            values=(q - z[:, group_of]).astype(np.float32) * factor,
+        )
+
+    return pack
+
+
+def pack_quantized(
+    bits: int, *, symmetric: bool, scattered: bool = False, group: int = GROUP
+) -> Callable[[np.random.Generator, int, int], Packed]:
+    def pack(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+        each = min(group, columns)
+        groups, half = columns // each, 1 << bits - 1
+        q = rng.integers(-half, half, (rows, columns))
+        z = (
+            np.zeros((rows, groups), np.int64)
+            if symmetric
+            else rng.integers(-half, half, (rows, groups))
+        )
+        q[0, 0] = -half
+        scale, group_of = scales(rng, bits, rows, groups), np.arange(columns) // each
+        scale = scale.astype(ml_dtypes.bfloat16)
+        if scattered:
+            group_of = rng.permutation(group_of)
+        tensors: dict[str, Array] = {
+            "weight_packed": into_words(q + half, bits),
+            "weight_scale": scale,
+            "weight_shape": np.array([rows, columns]),
+        }
+        if not symmetric:
+            tensors["weight_zero_point"] = np.ascontiguousarray(into_words(z.T + half, bits).T)
+        if scattered:
+            tensors["weight_g_idx"] = group_of.astype(np.int32)
+        factor = scale.astype(np.float32)[:, group_of]
+        return Packed(tensors=tensors, values=(q - z[:, group_of]).astype(np.float32) * factor)
+
+    return pack
+
+
+def int_quantized(
+    *, symmetric: bool = True, per_tensor: bool = False
+) -> Callable[[np.random.Generator, int, int], Packed]:
+    def pack(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+        q = rng.integers(-128, 128, (rows, columns))
+        z = np.zeros((rows, 1), np.int64) if symmetric else rng.integers(-128, 128, (rows, 1))
+        scale = scales(rng, 8, 1) if per_tensor else scales(rng, 8, rows, 1)
+        tensors = {"weight": q.astype(np.int8), "weight_scale": scale}
+        if not symmetric:
+            tensors["weight_zero_point"] = z.astype(np.int8)
+        values = (q - z).astype(np.float32) * scale.astype(np.float32)
+        return Packed(tensors=tensors, values=values)
+
+    return pack
+
+
+def float_8(
+    scale_name: str, *, rows_of_a_scale: int | None = 1, columns_of_a_scale: int | None = None
+) -> Callable[[np.random.Generator, int, int], Packed]:
+    """`None` stands for all rows or columns."""
+
+    def pack(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+        weight = rng.normal(size=(rows, columns), scale=30).astype(ml_dtypes.float8_e4m3fn)
+        height, width = rows_of_a_scale or rows, columns_of_a_scale or columns
+        blocks = -(-rows // height), -(-columns // width)
+        scale = rng.uniform(0.002, 0.006, blocks).astype(ml_dtypes.bfloat16)
+        factor = np.repeat(np.repeat(scale.astype(np.float32), height, 0), width, 1)
+        stored = scale.reshape(1) if rows_of_a_scale is None else scale
+        return Packed(
+            tensors={"weight": weight, scale_name: stored},
+            values=weight.astype(np.float32) * factor[:rows, :columns],
+        )
+
+    return pack
+
+
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def float_4(group: int) -> Callable[[np.random.Generator, int, int], Packed]:
+    """NVFP4 has groups of 16, MXFP4 of 32."""
+
+    def pack(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+        codes = rng.integers(0, 16, (rows, columns)).astype(np.uint8)
+        numbers = np.where(codes & 8, -1.0, 1.0) * np.array(E2M1)[codes & 7]
+        shape = rows, columns // group
+        tensors: dict[str, Array] = {"weight_packed": codes[:, ::2] | codes[:, 1::2] << 4}
+        if group == 32:
+            exponent = rng.integers(119, 125, shape).astype(np.uint8)
+            tensors["weight_scale"], scale = exponent, 2.0 ** (exponent.astype(np.int64) - 127)
+        else:
+            # A power of two, so that products with scales of four bits are exact in f16.
+            tensors["weight_global_scale"] = np.array([4096.0], np.float32)
+            stored = rng.uniform(50, 400, shape).astype(ml_dtypes.float8_e4m3fn)
+            tensors["weight_scale"], scale = stored, stored.astype(np.float64) / 4096
+        values = numbers * np.repeat(scale, group, axis=1)
+        return Packed(tensors=tensors, values=values.astype(np.float32))
+
+    return pack
+
+
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+
+
+def nf4(
+    *, double: bool = False, block: int = 64
+) -> Callable[[np.random.Generator, int, int], Packed]:
+    def pack(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+        codes = rng.integers(0, 16, rows * columns).astype(np.uint8)
+        count, state = -(-len(codes) // block), {"quant_type": "nf4", "dtype": "bfloat16"}
+        absmax = rng.uniform(0.1, 0.4, count).astype(np.float32)
+        tensors = {
+            "weight": (codes[::2] << 4 | codes[1::2]).reshape(-1, 1),
+            "weight.quant_map": np.array(NF4, np.float32),
+            "weight.absmax": absmax,
+        }
+        described: dict[str, Any] = state | {"blocksize": block, "shape": [rows, columns]}
+        if double:
+            quantized = rng.integers(0, 256, count).astype(np.uint8)
+            inner = np.sort(rng.uniform(-1, 1, 256)).astype(np.float32)
+            outer = rng.uniform(0.05, 0.1, -(-count // 256)).astype(np.float32)
+            described |= {"nested_blocksize": 256, "nested_dtype": "float32"}
+            described |= {"nested_offset": 0.25}
+            tensors |= {
+                "weight.absmax": quantized,
+                "weight.nested_absmax": outer,
+                "weight.nested_quant_map": inner,
+            }
+            absmax = inner[quantized] * np.repeat(outer, 256)[:count] + np.float32(0.25)
+        text = np.frombuffer(json.dumps(described).encode(), np.uint8)
+        tensors["weight.quant_state.bitsandbytes__nf4"] = text
+        values = np.array(NF4, np.float32)[codes] * np.repeat(absmax, block)[: len(codes)]
+        return Packed(tensors=tensors, values=values.reshape(rows, columns))
+
+    return pack
+
+
+def llm_int8(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+    weight = rng.integers(-127, 128, (rows, columns)).astype(np.int8)
+    scb = (127 * scales(rng, 8, rows).astype(np.float32)).astype(np.float32)
+    return Packed(
+        tensors={"weight": weight, "SCB": scb, "weight_format": np.array(0, np.uint8)},
+        values=weight.astype(np.float32) * (scb / np.float32(127))[:, np.newaxis],
+    )
+
+
+def _gptq_case(bits: int, storage: str | None, *, symmetric: bool, **options: Any) -> Case:
+    scattered = options.get("scattered", False)
+    settings = {"quant_method": "gptq", "bits": bits, "group_size": GROUP, "sym": symmetric}
+    settings["desc_act"] = scattered
+    if options.get("stored_less") == 0:
+        settings["checkpoint_format"] = "gptq_v2"
+    return Case(
+        settings=settings,
+        type=f"GPTQ int{bits}" + " desc_act" * scattered,
+        storage=storage,
+        pack=gptq(bits, symmetric=symmetric, **options),
+    )
+
+
+def compressed(
+    form: str, bits: int, storage: str | None, pack: Callable[..., Packed], type_: str = ""
+) -> Case:
+    weights: dict[str, Any] = {"num_bits": bits}
+    if form == "float-quantized-blocks":
+        weights["block_structure"] = list(BLOCK)
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+    settings = {"quant_method": "compressed-tensors", "format": form, "config_groups": groups}
+    name = f"compressed-tensors {type_ or f'int{bits}'}"
+    return Case(settings=settings, type=name, storage=storage, pack=pack)
+
+
+_NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+_PACK = "pack-quantized"
+_AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm"}
+CASES: Mapping[str, Case] = {
+    "awq": Case(settings=_AWQ, type="AWQ int4", storage="int5-g32", pack=awq),
+    "gptq_4_symmetric": _gptq_case(4, "int4-g32", symmetric=True),
+    "gptq_4": _gptq_case(4, "int5-g32", symmetric=False),
+    "gptq_4_v2": _gptq_case(4, "int5-g32", symmetric=False, stored_less=0),
+    "gptq_4_desc_act": _gptq_case(4, None, symmetric=True, scattered=True),
+    "gptq_2": _gptq_case(2, "int4-g32", symmetric=False),
+    "gptq_3": _gptq_case(3, "int4-g32", symmetric=False),
+    "gptq_8_symmetric": _gptq_case(8, "int8-g32", symmetric=True),
+    "gptq_8": _gptq_case(8, None, symmetric=False),
+    "packed_4_symmetric": compressed(_PACK, 4, "int4-g32", pack_quantized(4, symmetric=True)),
+    "packed_4": compressed(_PACK, 4, "int5-g32", pack_quantized(4, symmetric=False)),
+    "packed_4_rows": compressed(
+        _PACK, 4, "int4-g32", pack_quantized(4, symmetric=True, group=1 << 20)
+    ),
+    "packed_4_g16": compressed(_PACK, 4, "int6-g16", pack_quantized(4, symmetric=True, group=16)),
+    "packed_8_symmetric": compressed(_PACK, 8, "int8-g32", pack_quantized(8, symmetric=True)),
+    "packed_8": compressed(_PACK, 8, None, pack_quantized(8, symmetric=False)),
+    "packed_4_actorder": compressed(
+        _PACK, 4, None, pack_quantized(4, symmetric=True, scattered=True), "int4 actorder"
+    ),
+    "int_rows": compressed("int-quantized", 8, "int8-g32", int_quantized()),
+    "int_tensor": compressed("int-quantized", 8, "int8-g32", int_quantized(per_tensor=True)),
+    "int_asymmetric": compressed("int-quantized", 8, None, int_quantized(symmetric=False)),
+    "float_rows": compressed("float-quantized", 8, None, float_8("weight_scale"), "FP8"),
+    "float_tensor": compressed(
+        "float-quantized", 8, None, float_8("weight_scale", rows_of_a_scale=None), "FP8"
+    ),
+    "float_blocks": compressed(
+        "float-quantized-blocks",
+        8,
+        None,
+        float_8("weight_scale", rows_of_a_scale=24, columns_of_a_scale=48),
+        "FP8",
+    ),
+    "nvfp4": compressed("nvfp4-pack-quantized", 4, "int6-g16", float_4(16), "NVFP4"),
+    "mxfp4": compressed("mxfp4-pack-quantized", 4, "int5-g32", float_4(32), "MXFP4"),
+    "fp8_blocks": Case(
+        settings={"quant_method": "fp8", "weight_block_size": [16, 32]},
+        type="FP8",
+        storage=None,
+        pack=float_8("weight_scale_inv", rows_of_a_scale=16, columns_of_a_scale=32),
+    ),
+    "fp8_tensor": Case(
+        settings={"quant_method": "fp8", "weight_block_size": None},
+        type="FP8",
+        storage=None,
+        pack=float_8("weight_scale_inv", rows_of_a_scale=None),
+    ),
+    "nf4": Case(settings=_NF4, type="bitsandbytes nf4", storage=None, pack=nf4()),
+    "nf4_double": Case(settings=_NF4, type="bitsandbytes nf4", storage=None, pack=nf4(double=True)),
+    "nf4_blocks_across_rows": Case(
+        settings={"load_in_4bit": True}, type="bitsandbytes nf4", storage=None, pack=nf4(block=256)
+    ),
+    "llm_int8": Case(
+        settings={"quant_method": "bitsandbytes", "load_in_8bit": True},
+        type="bitsandbytes int8",
+        storage="int8-g32",
+        pack=llm_int8,
+    ),
+}

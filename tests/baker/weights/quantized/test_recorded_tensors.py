@@ -1,0 +1,36 @@
+"""Matrices that compressed-tensors and bitsandbytes stored have the values that they compute.
+
+tests/golden/record_quantized_tensors.py recorded them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from hearthd.baker.weights.open_weights import open_weights
+
+RECORDED = sorted((Path(__file__).parents[3] / "golden/quantized").glob("*.safetensors"))
+
+
+def test_every_format_is_recorded() -> None:
+    assert len(RECORDED) == 12
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_values_are_those_of_the_library(path: Path, tmp_path: Path) -> None:
+    with safe_open(path, framework="numpy") as file:
+        settings = json.loads(file.metadata()["settings"])
+    shutil.copy(path, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": settings}))
+    source = open_weights(tmp_path)
+    assert source.names() == ("expected", "layer.weight")
+    # compressed-tensors computes those of NVFP4 in bf16.
+    tolerance = 2.0**-8 if path.stem.startswith("nvfp4") else 1e-6
+    actual, expected = source.read("layer.weight"), source.read("expected")
+    np.testing.assert_allclose(actual, expected, rtol=tolerance)
