@@ -92,7 +92,8 @@ class TensorNames:
             return StoredTensor(gguf_name(parameter, self.gguf), interleaved=width)
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
         if parameter == HEAD:
-            return StoredTensor(parameter)
+            inner = f"language_model.{HEAD}"
+            return StoredTensor(inner if inner in names else HEAD)
         path_in_folder = self._in_folder(parameter)
         present = [
             name for name in (prefix + path_in_folder for prefix in self.prefixes) if name in names
@@ -130,8 +131,4 @@ class TensorNames:
         optional = tuple(
             f".{name}.weight" for module in self.optional for name in (module, self.gguf[module])
         )
-        return (
-            tensor == HEAD
-            or tensor.endswith((*_NOT_WEIGHTS, *optional))
-            or tensor.startswith(others)
-        )
+        return tensor.endswith((HEAD, *_NOT_WEIGHTS, *optional)) or tensor.startswith(others)

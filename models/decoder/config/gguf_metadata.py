@@ -113,9 +113,11 @@ class GgufMetadata(TypedKeys):
                 "linear and yarn"
             )
         if scaling == "yarn":
+            every_dim = self.number("rope.scaling.yarn_log_multiplier", default=None)
+            divided_by = yarn_magnitude(factor, every_dim) if every_dim else 1.0
             return Rope(
                 base=base,
-                magnitude=magnitude * yarn_magnitude(factor),
+                magnitude=magnitude * yarn_magnitude(factor) / divided_by,
                 divisors=yarn_divisors(
                     base,
                     width,

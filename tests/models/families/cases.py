@@ -59,6 +59,11 @@ _YARN = {
     "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0,
     "original_max_position_embeddings": 128,
 }  # fmt: skip
+# As in Ministral 3, whose queries grow beyond each 64 positions here.
+MINISTRAL_ROPE = _YARN | {
+    "original_max_position_embeddings": 64, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": 0.1,
+}  # fmt: skip
 _LONGROPE = {
     "rope_type": "longrope", "rope_theta": 10_000.0, "partial_rotary_factor": 1.0,
     "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
@@ -177,6 +182,12 @@ CASES: Mapping[str, Case] = {
                 "block_multiple_of": 8, "norm_eps": 1e-5,
             },
             taps={"full_attn_idxs": [1], "conv_L_cache": 5, "block_auto_adjust_ff_dim": False},
+        ),
+        *_cases(
+            "mistral3",
+            "Ministral3Config",
+            mistral3={"rope_parameters": MINISTRAL_ROPE, "tie_word_embeddings": True},
+            window={"rope_parameters": MINISTRAL_ROPE | {"factor": 2.0}, "sliding_window": 70},
         ),
         *_cases("olmo2", "Olmo2Config", olmo2={}, linear={"rope_parameters": _LINEAR}),
         *_cases("gemma", "GemmaConfig", gemma={}, one_group={"num_key_value_heads": 1}),

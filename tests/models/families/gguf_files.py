@@ -16,6 +16,7 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.families.gemma4 import Config as Gemma4Config
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.phi3 import Config as Phi3Config
+from tests.models.families.cases import MINISTRAL_ROPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
-_ROTATES_NEIGHBORS = ("llama", "smollm3", "granite")
+_ROTATES_NEIGHBORS = ("llama", "smollm3", "granite", "mistral3")
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 
@@ -51,7 +52,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
         if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
             values = values + np.float32(1)
         writer.add_tensor(stored, values)
-    tables = {"rope_freqs": config.rope_divisors}
+    tables = {"rope_freqs": () if architecture in SCALED else config.rope_divisors}
     if isinstance(config, Phi3Config):
         tables = {"factors_short": config.rope_divisors, "factors_long": config.long_divisors}
         tables = {f"rope_{name}": divisors for name, divisors in tables.items()}
@@ -179,6 +180,18 @@ def _qwen3moe(config: Any) -> dict[str, Any]:
     }
 
 
+def _mistral3(config: Any) -> dict[str, Any]:
+    return {
+        "attention.temperature_scale": config.query_growth,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": MINISTRAL_ROPE["factor"],
+        "rope.scaling.original_context_length": config.original_context,
+        "rope.scaling.yarn_log_multiplier": MINISTRAL_ROPE["mscale_all_dim"],
+    }
+
+
+# Those whose keys say how positions are scaled, in place of a table.
+SCALED = ("mistral3",)
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
     "gemma-embedding": _gemma_embedding,
@@ -187,6 +200,7 @@ EXTRA_KEYS = {
     "gemma4": _gemma4,
     "granite": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
+    "mistral3": _mistral3,
     "phi3": _phi3,
     "qwen3moe": _qwen3moe,
 }

@@ -94,6 +94,11 @@ SIZES: Mapping[str, Size] = {
     ),
     # meta-llama/Llama-3.2-1B
     "llama3": _decoder(2048, 8192, 32, 8, 64, 128256, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
+    # mistralai/Ministral-3-3B-Instruct-2512
+    "ministral3": _decoder(
+        3072, 9216, 32, 8, 128, 131072,
+        rope_divisors=(1.0,) * 32 + (16.0,) * 32, query_growth=0.1, original_context=16384,
+    ),
     # mistralai/Mistral-7B-v0.1
     "mistral": _decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
     # allenai/OLMo-2-0425-1B

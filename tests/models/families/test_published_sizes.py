@@ -26,6 +26,7 @@ COVERED = (
     ("granite3", "native", "prefill_128"),
     ("lfm2", "f32", "prefill_16"),
     ("smollm2", "bf16", "prefill_128"),
+    ("ministral3", "native", "prefill_16"),
     ("olmo2", "native", "prefill_16"),
     ("phi3", "f32", "prefill_128"),
     ("qwen2.5", "bf16", "prefill_16"),
