@@ -74,7 +74,7 @@ FILES = {
     "granite": File(templates=("granite",)),
     "lfm2": File(templates=("lfm 2",)),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
-    "mistral3": File(templates=("mistral",)),
+    "mistral3": File(templates=("ministral 3",)),
     "olmo2": File(templates=("olmo 2",)),
     "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
     "qwen2": File(varies="llama", templates=("chatml",)),
