@@ -154,6 +154,17 @@ CASES: Mapping[str, Case] = {
             bias={"attention_bias": True, "mlp_bias": True, "rope_parameters": _YARN},
         ),
         *_cases(
+            "granite",
+            "GraniteMoeHybridConfig",
+            granite4={
+                "embedding_multiplier": 12.0, "attention_multiplier": 0.2,
+                "residual_multiplier": 0.22, "logits_scaling": 10.0, "tie_word_embeddings": True,
+                "num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 40,
+                "layer_types": ["full_attention"] * 3, "position_embedding_type": "rope",
+                "mamba_n_heads": 8,
+            },
+        ),
+        *_cases(
             "phi3",
             "Phi3Config",
             phi3={"original_max_position_embeddings": 512},

@@ -41,7 +41,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     add_config(writer, architecture, config)
     numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(numbers[architecture], config.layers)
-    for name, values in _tensors(SafetensorsSource(folder)):
+    for name, values in _split(_tensors(SafetensorsSource(folder))):
         name = f"{name}.weight" if name.endswith("layer_scalar") else name
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
@@ -77,6 +77,17 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
             yield name, source.read(name)
     for name, matrices in experts.items():
         yield name, np.stack(matrices)
+
+
+def _split(tensors: Iterator[tuple[str, Array]]) -> Iterator[tuple[str, Array]]:
+    """The tensors, where those of Granite 4 have the names and rows that `granite` has."""
+    for name, values in tensors:
+        if "shared_mlp.input_linear" in name:
+            gate, up = np.split(values, 2)
+            yield name.replace("shared_mlp.input_linear", "mlp.gate_proj"), gate
+            yield name.replace("shared_mlp.input_linear", "mlp.up_proj"), up
+        else:
+            yield name.replace("shared_mlp.output_linear", "mlp.down_proj"), values
 
 
 def neighbors(rows: Array, width: int) -> Array:

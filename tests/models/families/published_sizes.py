@@ -88,6 +88,11 @@ SIZES: Mapping[str, Size] = {
         2048, 8192, 32, 8, 64, 49159,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=8.0,
     ),
+    # ibm-granite/granite-4.0-micro
+    "granite4": _decoder(
+        2560, 8192, 40, 8, 64, 100352,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=10.0,
+    ),
     # LiquidAI/LFM2-350M
     "lfm2": _decoder(
         1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)
