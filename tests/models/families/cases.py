@@ -104,6 +104,7 @@ CASES: Mapping[str, Case] = {
             yarn={"rope_parameters": _YARN},
             linear={"rope_parameters": _LINEAR},
         ),
+            falcon3={"head_dim": 20, **_rope(1000042.0)},
         *_cases(
             "llama",
             "MistralConfig",

@@ -66,6 +66,10 @@ def _decoder(*shape: int, **fields: Any) -> Size:
 
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
+    # tiiuae/Falcon3-1B-Instruct
+    "falcon3": _decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
+    # LGAI-EXAONE/EXAONE-4.0-1.2B
+    "exaone4": _decoder(2048, 4096, 32, 8, 64, 102400, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
     # google/gemma-2b
     "gemma": _decoder(2048, 16384, 8, 1, 256, 256000),
     # google/gemma-2-2b
