@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.models.families import (
     bert,
     embeddinggemma,
+    exaone4,
     gemma,
     gemma2,
     gemma3,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
     for family in (
+        exaone4,
         gemma,
         gemma2,
         gemma3,

@@ -117,6 +117,7 @@ class Counts:
 
 GELU = ("gated_gelu_tanh", 1)
 COUNTS = {
+    "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "gemma": Counts(gate=GELU),
     "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
     "gemma3": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),

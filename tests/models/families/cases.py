@@ -51,6 +51,7 @@ SMALL: Mapping[str, Any] = {
     "eos_token_id": 2,
 }  # fmt: skip
 _LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
+_DEFAULT = {"rope_type": "default", "rope_theta": 5000.0}
 _LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
@@ -103,8 +104,8 @@ CASES: Mapping[str, Case] = {
             llama3={"rope_parameters": _LLAMA3, "tie_word_embeddings": True},
             yarn={"rope_parameters": _YARN},
             linear={"rope_parameters": _LINEAR},
-        ),
             falcon3={"head_dim": 20, **_rope(1000042.0)},
+        ),
         *_cases(
             "llama",
             "MistralConfig",
@@ -202,6 +203,31 @@ CASES: Mapping[str, Case] = {
             window={"rope_parameters": MINISTRAL_ROPE | {"factor": 2.0}, "sliding_window": 70},
         ),
         *_cases("olmo2", "Olmo2Config", olmo2={}, linear={"rope_parameters": _LINEAR}),
+        *_cases(
+            "olmo2",
+            "Olmo3Config",
+            olmo3={
+                "num_hidden_layers": 5, "sliding_window": 40,
+                "rope_parameters": {"full_attention": _LINEAR, "sliding_attention": _DEFAULT},
+            },
+            olmo3_yarn={
+                "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+                "rope_parameters": {
+                    "full_attention": _YARN | {"attention_factor": 1.2},
+                    "sliding_attention": _DEFAULT | {"rope_theta": 3000.0},
+                },
+                "sliding_window": 60, "attention_bias": True,
+            },
+        ),
+        *_cases(
+            "exaone4",
+            "Exaone4Config",
+            exaone4={"num_hidden_layers": 5, "sliding_window": 45},
+            full={
+                "sliding_window": None, "tie_word_embeddings": True, "rope_parameters": _LLAMA3,
+                "layer_types": ["full_attention"] * 3,
+            },
+        ),
         *_cases("gemma", "GemmaConfig", gemma={}, one_group={"num_key_value_heads": 1}),
         *_cases(
             "gemma2",

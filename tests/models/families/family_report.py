@@ -67,6 +67,7 @@ class File:
 FILES = {
     "bert": File(tokenizer=("bert",)),
     "embeddinggemma": File(tokenizer=("llama",)),
+    "exaone4": File(templates=("exaone 4",)),
     "gemma": File(varies="llama", templates=("gemma",), tokenizer=("llama",)),
     "gemma2": File(varies="gemma3", templates=("gemma",), tokenizer=("llama",)),
     "gemma3": File(templates=("gemma", "function gemma"), tokenizer=("llama",)),
@@ -75,7 +76,7 @@ FILES = {
     "lfm2": File(templates=("lfm 2",)),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
     "mistral3": File(templates=("ministral 3",)),
-    "olmo2": File(templates=("olmo 2",)),
+    "olmo2": File(templates=("olmo 2", "chatml")),
     "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
     "qwen2": File(varies="llama", templates=("chatml",)),
     "qwen3": File(varies="llama", templates=("qwen 3",)),

@@ -122,6 +122,15 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
         writer.add_rope_scaling_factor(config.rope_factor)
 
 
+def _windows(config: Any) -> dict[str, Any]:
+    if not config.windows:
+        return {}
+    return {
+        "attention.sliding_window": next(window for window in config.windows if window),
+        "attention.sliding_window_pattern": [window is not None for window in config.windows],
+    }
+
+
 def _gemma2(config: Any) -> dict[str, Any]:
     return {
         "attention.sliding_window": next(window for window in config.windows if window),
@@ -141,9 +150,8 @@ def _gemma3(config: Any) -> dict[str, Any]:
 def _gemma4(config: Any) -> dict[str, Any]:
     return {
         "attention.key_length_swa": config.local_head_dim,
+        **_windows(config),
         "attention.shared_kv_layers": config.layers - config.caching_layers,
-        "attention.sliding_window": next(window for window in config.windows if window),
-        "attention.sliding_window_pattern": [window is not None for window in config.windows],
         "attention.value_length_swa": config.local_head_dim,
         "embedding_length_per_layer_input": config.layer_embedding,
         "rope.dimension_count": config.head_dim,
@@ -205,6 +213,7 @@ def _mistral3(config: Any) -> dict[str, Any]:
 SCALED = ("mistral3",)
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
+    "exaone4": _windows,
     "gemma-embedding": _gemma_embedding,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
@@ -212,6 +221,7 @@ EXTRA_KEYS = {
     "granite": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "mistral3": _mistral3,
+    "olmo2": _windows,
     "phi3": _phi3,
     "qwen3moe": _qwen3moe,
 }

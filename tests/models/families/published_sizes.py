@@ -112,6 +112,12 @@ SIZES: Mapping[str, Size] = {
     "mistral": _decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
     # allenai/OLMo-2-0425-1B
     "olmo2": _decoder(2048, 8192, 16, 16, 128, 100352, tied=False),
+    # allenai/Olmo-3-7B-Instruct
+    "olmo3": _decoder(
+        4096, 11008, 32, 32, 128, 100278,
+        tied=False, windows=(4096, None), local_rope_base=5e5,
+        rope_divisors=(1.0,) * 32 + (8.0,) * 32,
+    ),
     # microsoft/Phi-3-mini-4k-instruct
     "phi3": _decoder(
         3072, 8192, 32, 32, 96, 32064,

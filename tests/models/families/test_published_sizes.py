@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Without the barriers of models/dsl/mlir/barriers.py, those of gemma2 and gemma4 do not compile.
 COVERED = (
+    ("exaone4", "bf16", "prefill_16"),
     ("gemma", "native", "prefill_16"),
     ("gemma2", "f32", "prefill_16"),
     ("gemma3", "bf16", "prefill_16"),
