@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.models.families import (
     bert,
     embeddinggemma,
+    exaone4,
     gemma,
     gemma2,
     gemma3,
@@ -14,6 +15,7 @@ from hearthd.models.families import (
     granite,
     lfm2,
     llama,
+    mistral3,
     olmo2,
     phi3,
     qwen2,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
     for family in (
+        exaone4,
         gemma,
         gemma2,
         gemma3,
@@ -39,6 +42,7 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
         granite,
         lfm2,
         llama,
+        mistral3,
         olmo2,
         phi3,
         qwen2,

@@ -235,11 +235,18 @@ class StoredTensor:
     offset       added to each value
     interleaved  the rows of a head, or 0: a file then has row i of a head's first half and row i of
                  its second half side by side; a parameter has half after half
+    share        (i, n): the rows are part i of n equal parts of the tensor's rows
     """
 
     name: str
     offset: float = 0.0
     interleaved: int = 0
+    share: tuple[int, int] = (0, 1)
+
+    def rows(self, extent: int) -> slice:
+        """The rows of a tensor of an extent that are those of the parameter."""
+        part, parts = self.share
+        return slice(extent * part // parts, extent * (part + 1) // parts)
 
 
 def gguf_name(parameter: str, names: Mapping[str, str]) -> str:

@@ -40,7 +40,13 @@ class MergedWeights(WeightSource):
             rows = term.b.astype(np.float64) * term.scale
             if stored.interleaved:
                 rows = _side_by_side(rows, stored.interleaved)
-            self._factors[stored.name] = (rows, term.a.astype(np.float64))
+            b = np.zeros((base.shape(stored.name)[0], rows.shape[1]))
+            b[stored.rows(len(b))] = rows
+            a = term.a.astype(np.float64)
+            if stored.name in self._factors:  # several parameters are in one tensor
+                other_b, other_a = self._factors[stored.name]
+                b, a = np.concatenate([other_b, b], axis=1), np.concatenate([other_a, a])
+            self._factors[stored.name] = (b, a)
 
     @property
     @override

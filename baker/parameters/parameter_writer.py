@@ -62,7 +62,7 @@ def locate(
 
     def find(name: str, shape: tuple[int, ...]) -> tuple[StoredTensor, ...]:
         tensors = architecture.tensors.parts(config, name, names, gguf=gguf)
-        shapes = [source.shape(tensor.name) for tensor in tensors]
+        shapes = [_shape(source, tensor) for tensor in tensors]
         rows = sum(_rows(actual)[0] for actual in shapes)
         if {(rows, _rows(actual)[1]) for actual in shapes} != {_rows(shape)}:
             many = f"{len(tensors)} tensors as " if len(tensors) > 1 else "tensor "
@@ -93,6 +93,12 @@ def locate(
 def _adds_nothing(source: WeightSource, name: str) -> bool:
     """Whether a tensor is a bias of zeros: old tools for GPTQ add one to every matrix."""
     return name.endswith(".bias") and not source.read(name).any()
+
+
+def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
+    """The shape of a parameter's share of a tensor."""
+    rows, *others = source.shape(tensor.name)
+    return (len(range(rows)[tensor.rows(rows)]), *others)
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -184,8 +190,8 @@ def _encoded_blocks(
 
 def parameter_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
     """The blocks of a parameter's values; raises a WeightsError."""
-    if tensor.interleaved:
-        blocks = iter((half_after_half(source.read(tensor.name), tensor.interleaved),))
+    if _is_reordered(tensor):
+        blocks = iter((_ordered(source.read(tensor.name), tensor),))
     else:
         blocks = source.blocks(tensor.name)
     for block in blocks:
@@ -195,13 +201,24 @@ def parameter_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDA
 
 def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[IntegerBlock]:
     blocks = source.integer_blocks(tensor.name)
-    if not tensor.interleaved:
+    if not _is_reordered(tensor):
         yield from blocks
         return
     parts = list(blocks)
 
     def ordered(name: str) -> Any:
         rows = [values for part in parts if (values := getattr(part, name)) is not None]
-        return half_after_half(np.concatenate(rows), tensor.interleaved) if rows else None
+        return _ordered(np.concatenate(rows), tensor) if rows else None
 
     yield IntegerBlock(**{field.name: ordered(field.name) for field in fields(IntegerBlock)})
+
+
+def _is_reordered(tensor: StoredTensor) -> bool:
+    """Whether a parameter has the rows of a tensor in another order, or not all of them."""
+    return bool(tensor.interleaved) or tensor.share != (0, 1)
+
+
+def _ordered(rows: NDArray[S], tensor: StoredTensor) -> NDArray[S]:
+    """The rows of a parameter, from those of its tensor."""
+    rows = rows[tensor.rows(len(rows))]
+    return half_after_half(rows, tensor.interleaved) if tensor.interleaved else rows

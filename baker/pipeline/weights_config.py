@@ -187,11 +187,15 @@ def _with_head(
 
     A head that is equal is a copy, and not read again.
     """
-    if not isinstance(config, DecoderConfig) or not config.tied or HEAD not in source.names():
+    names = source.names()
+    head, table = (
+        architecture.tensors.find(config, parameter, names, gguf=False).name
+        for parameter in (HEAD, EMBEDDING)
+    )
+    if not isinstance(config, DecoderConfig) or not config.tied or head not in names:
         return config
-    table = architecture.tensors.find(config, EMBEDDING, source.names(), gguf=False).name
-    if source.shape(HEAD) == source.shape(table):
-        pairs = zip(source.blocks(HEAD), source.blocks(table), strict=True)
+    if source.shape(head) == source.shape(table):
+        pairs = zip(source.blocks(head), source.blocks(table), strict=True)
         if all(np.array_equal(head, rows) for head, rows in pairs):
             return config
     return dataclasses.replace(config, tied=False)

@@ -61,6 +61,7 @@ _THREE_DIGITS = _words(_llama3(r"\p{N}{1,3}"))
 
 WORD_RULES: Mapping[str, WordRule] = {
     "dbrx": WordRule(parts=_THREE_DIGITS),
+    "falcon3": WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True),
     "gpt-2": WordRule(parts=(_GPT2,)),
     "gpt-4o": WordRule(parts=_words(_gpt4o(r"\p{N}{1,3}", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"))),
     "lfm2": WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True),

@@ -6,7 +6,7 @@ heads, `D` the width of a head, `V` the vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from typing_extensions import override
 
@@ -21,8 +21,17 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.kv_cache import LayerCache
     from hearthd.models.dsl.graph import Tensor
 
-    # Cosine and sine of the angles at every position, each f32 (N, D / 2).
-    RopeTable: TypeAlias = tuple[Tensor, Tensor]
+
+class RopeTable(NamedTuple):
+    """Rotary positions.
+
+    cosine, sine  of the angles at every position, each f32 (N, D / 2)
+    query_scale   multiplies the queries at every position, f32 (N,); None: they are not scaled
+    """
+
+    cosine: Tensor
+    sine: Tensor
+    query_scale: Tensor | None = None
 
 
 class Layer(Protocol):
@@ -71,6 +80,8 @@ class Attention(nn.Module):
         """(N, E) -> (N, E); without a table, heads have no positions."""
         query, key, value = self.heads(x)
         query, key = rotated(query, rope), rotated(key, rope)
+        if rope is not None and rope.query_scale is not None:
+            query = query * ops.broadcast(rope.query_scale, shape=query.shape, axes=(0,))
         return self.o_proj(cache.attend(query, key, value, scale=self.scale, cap=self.cap))
 
 
@@ -200,16 +211,16 @@ def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = Non
         factor=config.rope_divisors or config.rope_factor,
     )
     if config.rope_magnitude == 1.0:
-        return cosine, sine
-    return cosine * config.rope_magnitude, sine * config.rope_magnitude
+        return RopeTable(cosine, sine)
+    return RopeTable(cosine * config.rope_magnitude, sine * config.rope_magnitude)
 
 
 def rotated(x: Tensor, rope: RopeTable | None) -> Tensor:
     """Rotate the first columns of heads (N, H, D), as many as the table is for."""
     if rope is None:
         return x
-    width, turning = x.shape[2], 2 * rope[0].shape[1]
+    width, turning = x.shape[2], 2 * rope.cosine.shape[1]
     if turning == width:
-        return f.rope(x, *rope)
-    turned = f.rope(f.narrow(x, 2, 0, turning), *rope)
+        return f.rope(x, rope.cosine, rope.sine)
+    turned = f.rope(f.narrow(x, 2, 0, turning), rope.cosine, rope.sine)
     return ops.concatenate(turned, f.narrow(x, 2, turning, width), axis=2)

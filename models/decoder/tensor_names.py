@@ -71,6 +71,9 @@ class TensorNames:
     others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
                  vision tower
     optional     parts of a layer that files also hold of layers without them
+    joined       names in Hugging Face folders of tensors that hold the rows of some parts of a
+                 layer, as many of each, one part after the other; used where the part has no tensor
+                 of its own
     """
 
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
@@ -81,6 +84,7 @@ class TensorNames:
     norm_offset: float = 0.0
     others: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def find(
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
@@ -92,12 +96,26 @@ class TensorNames:
             return StoredTensor(gguf_name(parameter, self.gguf), interleaved=width)
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
         if parameter == HEAD:
-            return StoredTensor(parameter)
+            inner = f"language_model.{HEAD}"
+            return StoredTensor(inner if inner in names else HEAD)
         path_in_folder = self._in_folder(parameter)
         present = [
             name for name in (prefix + path_in_folder for prefix in self.prefixes) if name in names
         ]
+        if not present and (tensor := self._in_joined(parameter, names)):
+            return tensor
         return StoredTensor(present[0] if present else self.prefixes[0] + path_in_folder, offset)
+
+    def _in_joined(self, parameter: str, names: tuple[str, ...]) -> StoredTensor | None:
+        """The tensor that holds the rows of a parameter among those of others, if there is one."""
+        for joined, modules in self.joined.items():
+            for number, module in enumerate(modules):
+                if f".{module}." in parameter:
+                    inner = self._in_folder(parameter.replace(module, joined))
+                    for name in (prefix + inner for prefix in self.prefixes):
+                        if name in names:
+                            return StoredTensor(name, share=(number, len(modules)))
+        return None
 
     def parts(
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
@@ -130,8 +148,4 @@ class TensorNames:
         optional = tuple(
             f".{name}.weight" for module in self.optional for name in (module, self.gguf[module])
         )
-        return (
-            tensor == HEAD
-            or tensor.endswith((*_NOT_WEIGHTS, *optional))
-            or tensor.startswith(others)
-        )
+        return tensor.endswith((HEAD, *_NOT_WEIGHTS, *optional)) or tensor.startswith(others)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from hearthd.models.decoder.architecture import Architecture
-from hearthd.models.decoder.config.decoder_config import FULL, DecoderConfig
-from hearthd.models.decoder.config.gemma_config import config_fields, gguf_fields, local_rope_base
+from hearthd.models.decoder.config.decoder_config import FULL, DecoderConfig, local_rope_base
+from hearthd.models.decoder.config.gemma_config import config_fields, gguf_fields
 from hearthd.models.decoder.config.rope_scaling import Rope
 from hearthd.models.decoder.layers import MLP, DecoderModel, NormedAttention
 from hearthd.models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames

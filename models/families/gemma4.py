@@ -17,10 +17,11 @@ from hearthd.models.decoder.config.decoder_config import (
     FULL,
     from_config_json,
     from_gguf_metadata,
+    local_rope_base,
     not_every_nth,
     windows_by_type,
 )
-from hearthd.models.decoder.config.gemma_config import gemma_keys, local_rope_base
+from hearthd.models.decoder.config.gemma_config import gemma_keys
 from hearthd.models.decoder.config.rope_scaling import Rope
 from hearthd.models.decoder.layers import NormedAttention, Scale
 from hearthd.models.decoder.shared_cache import SharedAttention, SharedCacheConfig
@@ -180,7 +181,7 @@ def from_gguf(data: GgufMetadata) -> Config:
     data.fixed("rope.dimension_count_swa", local_head_dim)
     return Config(
         **fields,
-        windows=data.windows_by_layer(),
+        windows=data.windows_by_layer(layers),
         local_head_dim=local_head_dim,
         local_rope_base=data.number("rope.freq_base_swa", default=10_000.0),
         layer_embedding=data.size("embedding_length_per_layer_input"),

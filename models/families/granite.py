@@ -1,4 +1,7 @@
-"""Granite 3: Llama with four multipliers ("Granite 3.0 Language Models", 2024)."""
+"""Granite 3, and those of Granite 4 without Mamba layers and experts: Llama with four multipliers.
+
+Source: "Granite 3.0 Language Models" (2024), and `granitemoehybrid` of transformers (2025).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import (
+    FULL,
     DecoderConfig,
     from_config_json,
     from_gguf_metadata,
@@ -22,6 +27,12 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.kv_cache import LayerCache
     from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
+
+_GRANITE_4 = "granitemoehybrid"
+_OF_MAMBA = (
+    "mamba_chunk_size", "mamba_conv_bias", "mamba_d_conv", "mamba_d_head", "mamba_d_state",
+    "mamba_expand", "mamba_n_groups", "mamba_n_heads", "mamba_proj_bias",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +88,34 @@ class Granite(DecoderModel):
 
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json."""
+    fields = from_config_json(data)
+    if data.text("model_type", default="") == _GRANITE_4:
+        _require_dense(data)
+        fields["ffn"] = data.size("shared_intermediate_size")
     return Config(
-        **from_config_json(data),
+        **fields,
         embedding_scale=data.number("embedding_multiplier", default=1.0),
         attention_scale=data.number("attention_multiplier", default=1.0),
         residual_scale=data.number("residual_multiplier", default=1.0),
         logit_scale=data.number("logits_scaling", default=1.0),
     )
+
+
+def _require_dense(data: ConfigJson) -> None:
+    """Read what Granite 4 has beside, where it says what is computed here; raises ConfigError."""
+    data.fixed(num_local_experts=0, normalization_function="rmsnorm")
+    data.ignore("init_method", "num_experts_per_tok", "output_router_logits", "time_step_limit")
+    data.ignore("router_aux_loss_coef", *_OF_MAMBA)
+    mixers = set(data.texts("layer_types", default=["mamba"])) - {"attention", FULL}
+    if mixers:
+        raise ConfigError(
+            f"config.json: layer_types: got {sorted(mixers)[0]!r:.80}, supported: attention"
+        )
+    positions = data.text("position_embedding_type", default="nope")
+    if positions != "rope":
+        raise ConfigError(
+            f"config.json: position_embedding_type: got {positions!r:.80}, supported: rope"
+        )
 
 
 def from_gguf(data: GgufMetadata) -> Config:
@@ -101,9 +133,15 @@ def from_gguf(data: GgufMetadata) -> Config:
 ARCHITECTURE = Architecture(
     name="granite",
     config=Config,
-    model_types=("granite",),
+    model_types=("granite", _GRANITE_4),
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
     model=Granite,
-    tensors=TensorNames(interleaved=QUERIES_AND_KEYS),
+    tensors=TensorNames(
+        interleaved=QUERIES_AND_KEYS,
+        joined={
+            "shared_mlp.input_linear": ("mlp.gate_proj", "mlp.up_proj"),
+            "shared_mlp.output_linear": ("mlp.down_proj",),
+        },
+    ),
 )

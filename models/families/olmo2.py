@@ -1,29 +1,55 @@
-"""OLMo 2: Llama with norms after attention and MLP, and of all queries and keys together.
+"""OLMo 2 and 3: Llama with norms after attention and MLP, and of all queries and keys together.
 
-Source: "2 OLMo 2 Furious" (2024).
+Source: "2 OLMo 2 Furious" (2024), "Olmo 3" (2025).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import (
+    FULL,
     DecoderConfig,
     from_config_json,
     from_gguf_metadata,
+    local_rope_base,
+    not_every_nth,
+    windows_by_type,
 )
+from hearthd.models.decoder.config.rope_scaling import Rope
 from hearthd.models.decoder.layers import MLP, Attention, DecoderModel
 from hearthd.models.decoder.tensor_names import GGUF_NAMES_WITH_NORMS_AFTER, TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.kv_cache import LayerCache
-    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.decoder.layers import Layer, RopeTable
     from hearthd.models.dsl.graph import Tensor
+
+_OLMO_3 = "olmo3"
+_PERIOD = 4  # every fourth layer of OLMo 3 attends to the whole context
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
+    """The shape of a model: `local_rope_base` is that of layers with a window, None without any."""
+
+    local_rope_base: float | None = None
+
+    @property
+    @override
+    def local(self) -> DecoderConfig:
+        """The shape of the layers with a window, whose rotary positions are not scaled."""
+        if self.local_rope_base is None:
+            return self
+        return replace(self, **Rope(base=self.local_rope_base).fields)
 
 
 class Olmo2Attention(Attention):
@@ -46,8 +72,8 @@ class Olmo2Attention(Attention):
 class Olmo2Block(nn.Module):
     """One layer: attention and MLP, each normalized after."""
 
-    def __init__(self, config: DecoderConfig) -> None:
-        self.self_attn = Olmo2Attention(config)
+    def __init__(self, config: DecoderConfig, self_attn: Layer) -> None:
+        self.self_attn = self_attn
         self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
         self.mlp = MLP(config)
         self.post_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
@@ -61,16 +87,39 @@ class Olmo2Block(nn.Module):
 class Olmo2(DecoderModel):
     """Blocks with norms after."""
 
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__(config, [Olmo2Block(config) for _ in range(config.layers)])
+    def __init__(self, config: Config) -> None:
+        attention = (Olmo2Attention(config) for _ in range(config.layers))
+        super().__init__(config, [Olmo2Block(config, layer) for layer in attention])
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json."""
+    if data.text("model_type", default="") != _OLMO_3:
+        return Config(**from_config_json(data))
+    data.assume(rope_theta=500_000.0, sliding_window=4096)
+    fields = from_config_json(data, lambda data, *shape: data.rope(*shape, FULL))
+    shape = fields["head_dim"], fields["max_context"]
+    return Config(
+        **fields,
+        windows=windows_by_type(data, not_every_nth(_PERIOD, fields["layers"])),
+        local_rope_base=local_rope_base(data, *shape, default=fields["rope_base"]),
+    )
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata, which have a window if the model is OLMo 3."""
+    fields = from_gguf_metadata(data)
+    windows = data.windows_by_layer(fields["layers"], _PERIOD)
+    base = data.number("rope.freq_base_swa", default=fields["rope_base"]) if windows else None
+    return Config(**fields, windows=windows, local_rope_base=base)
 
 
 ARCHITECTURE = Architecture(
     name="olmo2",
-    config=DecoderConfig,
-    model_types=("olmo2",),
-    read_config_json=lambda data: DecoderConfig(**from_config_json(data)),
-    read_gguf=lambda data: DecoderConfig(**from_gguf_metadata(data)),
+    config=Config,
+    model_types=("olmo2", _OLMO_3),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
     model=Olmo2,
     tensors=TensorNames(gguf=GGUF_NAMES_WITH_NORMS_AFTER),
 )

@@ -60,6 +60,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "embedding_scale": 12.0, "attention_scale": 0.1, "residual_scale": 0.2, "logit_scale": 4.0,
     },
     "lfm2": {"taps": 3, "attends": (False, True, True)},
+    "mistral3": {"query_growth": 0.1, "original_context": 8},
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "qwen2": {"attention_bias": True},
     "qwen3moe": {
@@ -116,6 +117,7 @@ class Counts:
 
 GELU = ("gated_gelu_tanh", 1)
 COUNTS = {
+    "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "gemma": Counts(gate=GELU),
     "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
     "gemma3": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.server import templates
+from tests.text.later_templates import LATER
 
 # Llama 3: a date, tools in the first question, JSON with an indent, one call at a time.
 LLAMA_3 = r"""{{- bos_token }}
@@ -394,4 +395,5 @@ FAMILIES = {
     "gemma 4": GEMMA_4,
     "lfm 2": LFM2,
     "olmo 2": OLMO_2,
+    **LATER,
 }

@@ -32,7 +32,8 @@ _IGNORED = frozenset(QUANTIZED) | frozenset(
 _TOWERS = frozenset(
     "audio_config audio_token_id boa_token_id boi_token_id boi_token_index eoa_token_id "
     "eoa_token_index eoi_token_id eoi_token_index image_token_id image_token_index "
-    "mm_tokens_per_image video_token_id vision_config vision_soft_tokens_per_image".split()
+    "mm_tokens_per_image multimodal_projector_bias projector_hidden_act spatial_merge_size "
+    "video_token_id vision_config vision_feature_layer vision_soft_tokens_per_image".split()
 )
 
 
@@ -87,13 +88,21 @@ class ConfigJson(TypedKeys):
         value = self._value(key, dict, {})
         return self._sections.setdefault(key, ConfigJson(value, where=f"{self._prefix}{key}"))
 
-    def text_section(self) -> ConfigJson:
-        """The part for the text model: one level down if there is a tower for images or sound."""
+    def text_section(self, *, tied: bool | None = True) -> ConfigJson:
+        """The part for the text model: one level down if there is a tower for images or sound.
+
+        tied  the only supported `tie_word_embeddings` of the whole model; None: it is that of a
+              text model that has no such key
+        """
         if not self.has("text_config"):
             return self
         self.ignore(*_TOWERS)
-        self.fixed(tie_word_embeddings=True)
-        return self.section("text_config")
+        section = self.section("text_config")
+        if tied is None:
+            section.assume(tie_word_embeddings=self.flag("tie_word_embeddings", default=True))
+        else:
+            self.fixed(tie_word_embeddings=tied)
+        return section
 
     def fixed(self, **supported: Any) -> None:
         """Raise ConfigError where a key is there and has another than the only supported value."""

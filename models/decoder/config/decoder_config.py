@@ -9,12 +9,12 @@ from typing_extensions import override
 
 from hearthd.models.config import MAX_LAYERS, ConfigError, ModelConfig
 from hearthd.models.decoder.config.config_json import POOLING, ConfigJson
+from hearthd.models.decoder.config.rope_scaling import Rope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
-    from hearthd.models.decoder.config.rope_scaling import Rope
 
 SLIDING, FULL = "sliding_attention", "full_attention"  # values in `layer_types`
 
@@ -182,3 +182,19 @@ def windows_by_type(data: ConfigJson, usual: Sequence[bool]) -> tuple[int | None
             f"config.json: layer_types: got {len(layer_types)}, expected {len(usual)}"
         )
     return tuple(window if layer_type == SLIDING else None for layer_type in layer_types)
+
+
+def local_rope_base(
+    data: ConfigJson, width: int, max_context: int, *, default: float = 10_000.0
+) -> float:
+    """The base of the rotary positions of layers with a window, which are not scaled.
+
+    `default` is what it means that a file does not have it. Raises ConfigError.
+    """
+    base = data.number("rope_local_base_freq", default=default)  # the key of older files
+    if not data.has("rope_parameters"):
+        return base
+    rope = data.rope(width, max_context, layer_type=SLIDING)
+    if rope != Rope(base=rope.base):
+        raise ConfigError(f"rope_parameters: {SLIDING}: rope_type: supported is default")
+    return rope.base

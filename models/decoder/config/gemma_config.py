@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.config_json import ConfigJson
 from hearthd.models.decoder.config.decoder_config import (
-    SLIDING,
     every_nth_layer_sees_all,
     from_config_json,
     from_gguf_metadata,
     not_every_nth,
     windows_by_type,
 )
-from hearthd.models.decoder.config.rope_scaling import Rope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.config.rope_scaling import Rope
     from hearthd.models.decoder.config.typed_keys import TypedKeys
 
 
@@ -47,17 +45,6 @@ def config_fields(
         "windows": windows_by_type(data, not_every_nth(period, fields["layers"])),
         "query_scale": data.number("query_pre_attn_scalar") ** -0.5,
     }
-
-
-def local_rope_base(data: ConfigJson, width: int, max_context: int) -> float:
-    """The base of the rotary positions of layers with a window; raises ConfigError."""
-    base = data.number("rope_local_base_freq", default=10_000.0)  # the key of older files
-    if not data.has("rope_parameters"):
-        return base
-    rope = data.rope(width, max_context, layer_type=SLIDING)
-    if rope != Rope(base=rope.base):
-        raise ConfigError(f"rope_parameters: {SLIDING}: rope_type: supported is default")
-    return rope.base
 
 
 def gguf_fields(

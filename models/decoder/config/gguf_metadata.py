@@ -68,10 +68,20 @@ class GgufMetadata(TypedKeys):
             raise ConfigError(f"the file has no tensor {name}")
         return self._tensors[name][0]
 
-    def windows_by_layer(self) -> tuple[int | None, ...]:
-        """For each layer, the keys that a token sees, itself included; None: all of them."""
-        window = self.size("attention.sliding_window")
-        slides = self._list("attention.sliding_window_pattern", bool)
+    def windows_by_layer(self, layers: int, period: int | None = None) -> tuple[int | None, ...]:
+        """For each layer, the keys that a token sees, itself included; None: all of them.
+
+        period  the last one of so many layers sees all of them, where the file does not say the
+                layers, and a file without a window has none: empty. None: the file has both
+        """
+        key, pattern = "attention.sliding_window", "attention.sliding_window_pattern"
+        if period is None:
+            window, slides = self.size(key), self._list(pattern, bool)
+        elif (optional := self.size(key, default=None)) is None:
+            return ()
+        else:
+            usual = [(layer + 1) % period != 0 for layer in range(layers)]
+            window, slides = optional, self._list(pattern, bool, default=usual)
         return tuple(window if slide else None for slide in slides)
 
     def by_layer(self, key: str, layers: int) -> list[int]:
@@ -113,9 +123,11 @@ class GgufMetadata(TypedKeys):
                 "linear and yarn"
             )
         if scaling == "yarn":
+            every_dim = self.number("rope.scaling.yarn_log_multiplier", default=None)
+            divided_by = yarn_magnitude(factor, every_dim) if every_dim else 1.0
             return Rope(
                 base=base,
-                magnitude=magnitude * yarn_magnitude(factor),
+                magnitude=magnitude * yarn_magnitude(factor) / divided_by,
                 divisors=yarn_divisors(
                     base,
                     width,

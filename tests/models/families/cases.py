@@ -51,6 +51,7 @@ SMALL: Mapping[str, Any] = {
     "eos_token_id": 2,
 }  # fmt: skip
 _LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
+_DEFAULT = {"rope_type": "default", "rope_theta": 5000.0}
 _LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
@@ -58,6 +59,11 @@ _LLAMA3 = {
 _YARN = {
     "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0,
     "original_max_position_embeddings": 128,
+}  # fmt: skip
+# As in Ministral 3, whose queries grow beyond each 64 positions here.
+MINISTRAL_ROPE = _YARN | {
+    "original_max_position_embeddings": 64, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": 0.1,
 }  # fmt: skip
 _LONGROPE = {
     "rope_type": "longrope", "rope_theta": 10_000.0, "partial_rotary_factor": 1.0,
@@ -98,6 +104,7 @@ CASES: Mapping[str, Case] = {
             llama3={"rope_parameters": _LLAMA3, "tie_word_embeddings": True},
             yarn={"rope_parameters": _YARN},
             linear={"rope_parameters": _LINEAR},
+            falcon3={"head_dim": 20, **_rope(1000042.0)},
         ),
         *_cases(
             "llama",
@@ -149,6 +156,17 @@ CASES: Mapping[str, Case] = {
             bias={"attention_bias": True, "mlp_bias": True, "rope_parameters": _YARN},
         ),
         *_cases(
+            "granite",
+            "GraniteMoeHybridConfig",
+            granite4={
+                "embedding_multiplier": 12.0, "attention_multiplier": 0.2,
+                "residual_multiplier": 0.22, "logits_scaling": 10.0, "tie_word_embeddings": True,
+                "num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 40,
+                "layer_types": ["full_attention"] * 3, "position_embedding_type": "rope",
+                "mamba_n_heads": 8,
+            },
+        ),
+        *_cases(
             "phi3",
             "Phi3Config",
             phi3={"original_max_position_embeddings": 512},
@@ -178,7 +196,38 @@ CASES: Mapping[str, Case] = {
             },
             taps={"full_attn_idxs": [1], "conv_L_cache": 5, "block_auto_adjust_ff_dim": False},
         ),
+        *_cases(
+            "mistral3",
+            "Ministral3Config",
+            mistral3={"rope_parameters": MINISTRAL_ROPE, "tie_word_embeddings": True},
+            window={"rope_parameters": MINISTRAL_ROPE | {"factor": 2.0}, "sliding_window": 70},
+        ),
         *_cases("olmo2", "Olmo2Config", olmo2={}, linear={"rope_parameters": _LINEAR}),
+        *_cases(
+            "olmo2",
+            "Olmo3Config",
+            olmo3={
+                "num_hidden_layers": 5, "sliding_window": 40,
+                "rope_parameters": {"full_attention": _LINEAR, "sliding_attention": _DEFAULT},
+            },
+            olmo3_yarn={
+                "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+                "rope_parameters": {
+                    "full_attention": _YARN | {"attention_factor": 1.2},
+                    "sliding_attention": _DEFAULT | {"rope_theta": 3000.0},
+                },
+                "sliding_window": 60, "attention_bias": True,
+            },
+        ),
+        *_cases(
+            "exaone4",
+            "Exaone4Config",
+            exaone4={"num_hidden_layers": 5, "sliding_window": 45},
+            full={
+                "sliding_window": None, "tie_word_embeddings": True, "rope_parameters": _LLAMA3,
+                "layer_types": ["full_attention"] * 3,
+            },
+        ),
         *_cases("gemma", "GemmaConfig", gemma={}, one_group={"num_key_value_heads": 1}),
         *_cases(
             "gemma2",

@@ -57,6 +57,11 @@ def _file() -> Mapping[str, NDArray[Any]]:
         return dict(file)
 
 
+def recorded_names() -> list[str]:
+    """The cases that have a recording."""
+    return [name.removesuffix(".folder") for name in _file() if name.endswith(".folder")]
+
+
 def recorded(name: str) -> Recording:
     """The recording of a case."""
     folder = json.loads(str(_file()[f"{name}.folder"]))

@@ -1,10 +1,15 @@
-"""Write the table of docs/supported-models.md: python -m tests.models.families.family_report
+"""Write the table of docs/supported-models.md.
 
-Hearth computes in NumPy; what transformers computed is recorded in tests/golden.
+    python -m tests.models.families.family_report
+    python -m tests.models.families.family_report olmo2
+
+Computes every row, or those of the named files and keeps the others. Hearth computes in NumPy; what
+transformers computed is recorded in tests/golden.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import tempfile
 from dataclasses import dataclass
@@ -62,6 +67,7 @@ class File:
 FILES = {
     "bert": File(tokenizer=("bert",)),
     "embeddinggemma": File(tokenizer=("llama",)),
+    "exaone4": File(templates=("exaone 4",)),
     "gemma": File(varies="llama", templates=("gemma",), tokenizer=("llama",)),
     "gemma2": File(varies="gemma3", templates=("gemma",), tokenizer=("llama",)),
     "gemma3": File(templates=("gemma", "function gemma"), tokenizer=("llama",)),
@@ -69,7 +75,8 @@ FILES = {
     "granite": File(templates=("granite",)),
     "lfm2": File(templates=("lfm 2",)),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
-    "olmo2": File(templates=("olmo 2",)),
+    "mistral3": File(templates=("ministral 3",)),
+    "olmo2": File(templates=("olmo 2", "chatml")),
     "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
     "qwen2": File(varies="llama", templates=("chatml",)),
     "qwen3": File(varies="llama", templates=("qwen 3",)),
@@ -163,9 +170,14 @@ HEADER = [
 
 def main() -> None:
     """Write the table into the page."""
-    rows = [HEADER, ["---"] * len(HEADER), *map(row, FILES)]
-    table = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
-    page, count = TABLE.subn(table, PAGE.read_text(encoding="utf-8"))
+    parser = argparse.ArgumentParser(prog="python -m tests.models.families.family_report")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="by default all of them")
+    files = parser.parse_args().files or [*FILES]
+    text = PAGE.read_text(encoding="utf-8")
+    lines = {line.split("`")[1]: line for line in re.findall(r"^\| `.*\| yes \|.*\n", text, re.M)}
+    lines |= {file: f"| {' | '.join(row(file))} |\n" for file in files}
+    head = "".join(f"| {' | '.join(cells)} |\n" for cells in (HEADER, ["---"] * len(HEADER)))
+    page, count = TABLE.subn(head + "".join(lines[file] for file in FILES), text)
     assert count == 1, f"{PAGE} has {count} tables of families"
     PAGE.write_text(page, encoding="utf-8")
 

@@ -16,6 +16,7 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.families.gemma4 import Config as Gemma4Config
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.phi3 import Config as Phi3Config
+from tests.models.families.cases import MINISTRAL_ROPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
-_ROTATES_NEIGHBORS = ("llama", "smollm3", "granite")
+_ROTATES_NEIGHBORS = ("llama", "smollm3", "granite", "mistral3")
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 
@@ -40,7 +41,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     add_config(writer, architecture, config)
     numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(numbers[architecture], config.layers)
-    for name, values in _tensors(SafetensorsSource(folder)):
+    for name, values in _split(_tensors(SafetensorsSource(folder))):
         name = f"{name}.weight" if name.endswith("layer_scalar") else name
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
@@ -51,7 +52,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
         if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
             values = values + np.float32(1)
         writer.add_tensor(stored, values)
-    tables = {"rope_freqs": config.rope_divisors}
+    tables = {"rope_freqs": () if architecture in SCALED else config.rope_divisors}
     if isinstance(config, Phi3Config):
         tables = {"factors_short": config.rope_divisors, "factors_long": config.long_divisors}
         tables = {f"rope_{name}": divisors for name, divisors in tables.items()}
@@ -76,6 +77,17 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
             yield name, source.read(name)
     for name, matrices in experts.items():
         yield name, np.stack(matrices)
+
+
+def _split(tensors: Iterator[tuple[str, Array]]) -> Iterator[tuple[str, Array]]:
+    """The tensors, where those of Granite 4 have the names and rows that `granite` has."""
+    for name, values in tensors:
+        if "shared_mlp.input_linear" in name:
+            gate, up = np.split(values, 2)
+            yield name.replace("shared_mlp.input_linear", "mlp.gate_proj"), gate
+            yield name.replace("shared_mlp.input_linear", "mlp.up_proj"), up
+        else:
+            yield name.replace("shared_mlp.output_linear", "mlp.down_proj"), values
 
 
 def neighbors(rows: Array, width: int) -> Array:
@@ -110,6 +122,15 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
         writer.add_rope_scaling_factor(config.rope_factor)
 
 
+def _windows(config: Any) -> dict[str, Any]:
+    if not config.windows:
+        return {}
+    return {
+        "attention.sliding_window": next(window for window in config.windows if window),
+        "attention.sliding_window_pattern": [window is not None for window in config.windows],
+    }
+
+
 def _gemma2(config: Any) -> dict[str, Any]:
     return {
         "attention.sliding_window": next(window for window in config.windows if window),
@@ -129,9 +150,8 @@ def _gemma3(config: Any) -> dict[str, Any]:
 def _gemma4(config: Any) -> dict[str, Any]:
     return {
         "attention.key_length_swa": config.local_head_dim,
+        **_windows(config),
         "attention.shared_kv_layers": config.layers - config.caching_layers,
-        "attention.sliding_window": next(window for window in config.windows if window),
-        "attention.sliding_window_pattern": [window is not None for window in config.windows],
         "attention.value_length_swa": config.local_head_dim,
         "embedding_length_per_layer_input": config.layer_embedding,
         "rope.dimension_count": config.head_dim,
@@ -179,14 +199,29 @@ def _qwen3moe(config: Any) -> dict[str, Any]:
     }
 
 
+def _mistral3(config: Any) -> dict[str, Any]:
+    return {
+        "attention.temperature_scale": config.query_growth,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": MINISTRAL_ROPE["factor"],
+        "rope.scaling.original_context_length": config.original_context,
+        "rope.scaling.yarn_log_multiplier": MINISTRAL_ROPE["mscale_all_dim"],
+    }
+
+
+# Those whose keys say how positions are scaled, in place of a table.
+SCALED = ("mistral3",)
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
+    "exaone4": _windows,
     "gemma-embedding": _gemma_embedding,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
     "gemma4": _gemma4,
     "granite": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
+    "mistral3": _mistral3,
+    "olmo2": _windows,
     "phi3": _phi3,
     "qwen3moe": _qwen3moe,
 }

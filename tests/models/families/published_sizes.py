@@ -66,6 +66,10 @@ def _decoder(*shape: int, **fields: Any) -> Size:
 
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
+    # tiiuae/Falcon3-1B-Instruct
+    "falcon3": _decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
+    # LGAI-EXAONE/EXAONE-4.0-1.2B
+    "exaone4": _decoder(2048, 4096, 32, 8, 64, 102400, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
     # google/gemma-2b
     "gemma": _decoder(2048, 16384, 8, 1, 256, 256000),
     # google/gemma-2-2b
@@ -88,16 +92,32 @@ SIZES: Mapping[str, Size] = {
         2048, 8192, 32, 8, 64, 49159,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=8.0,
     ),
+    # ibm-granite/granite-4.0-micro
+    "granite4": _decoder(
+        2560, 8192, 40, 8, 64, 100352,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=10.0,
+    ),
     # LiquidAI/LFM2-350M
     "lfm2": _decoder(
         1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)
     ),
     # meta-llama/Llama-3.2-1B
     "llama3": _decoder(2048, 8192, 32, 8, 64, 128256, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
+    # mistralai/Ministral-3-3B-Instruct-2512
+    "ministral3": _decoder(
+        3072, 9216, 32, 8, 128, 131072,
+        rope_divisors=(1.0,) * 32 + (16.0,) * 32, query_growth=0.1, original_context=16384,
+    ),
     # mistralai/Mistral-7B-v0.1
     "mistral": _decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
     # allenai/OLMo-2-0425-1B
     "olmo2": _decoder(2048, 8192, 16, 16, 128, 100352, tied=False),
+    # allenai/Olmo-3-7B-Instruct
+    "olmo3": _decoder(
+        4096, 11008, 32, 32, 128, 100278,
+        tied=False, windows=(4096, None), local_rope_base=5e5,
+        rope_divisors=(1.0,) * 32 + (8.0,) * 32,
+    ),
     # microsoft/Phi-3-mini-4k-instruct
     "phi3": _decoder(
         3072, 8192, 32, 32, 96, 32064,

@@ -1,7 +1,14 @@
-"""Record what transformers computes: python -m tests.models.families.record_families"""
+"""Record what transformers computes.
+
+    python -m tests.models.families.record_families
+    python -m tests.models.families.record_families olmo2-olmo2 olmo2-linear
+
+Records every case, encoders too; or the named cases of decoders, beside those that are recorded.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 from pathlib import Path
@@ -13,7 +20,14 @@ from tests.models.families import oracle
 from tests.models.families.cases import CASES, TOKENS, Case
 from tests.models.families.encoders import encoder_oracle
 from tests.models.families.encoders.encoder_cases import ENCODER_CASES, write_recordings
-from tests.models.families.family_recording import EXACT, ROWS, Recording, write
+from tests.models.families.family_recording import (
+    EXACT,
+    ROWS,
+    Recording,
+    recorded,
+    recorded_names,
+    write,
+)
 
 
 def record(name: str, case: Case, folder: Path) -> Recording:
@@ -31,20 +45,31 @@ def record(name: str, case: Case, folder: Path) -> Recording:
 
 
 def main() -> None:
-    """Record every case."""
+    """Record the cases that are named, or every case."""
+    parser = argparse.ArgumentParser(prog="python -m tests.models.families.record_families")
+    parser.add_argument("names", nargs="*", metavar="CASE", help="by default all, encoders too")
+    names = parser.parse_args().names
+    kept = {name: recorded(name) for name in recorded_names()} if names else {}
     with tempfile.TemporaryDirectory() as folder:
         recordings = {}
-        for name, case in CASES.items():
+        for name in names or CASES:
             path = Path(folder, name)
             path.mkdir()
-            recordings[name] = record(name, case, path)
-        write(recordings)
-        encoders = {}
-        for name, encoder in ENCODER_CASES.items():
-            path = Path(folder, name)
-            path.mkdir()
-            encoders[name] = encoder_oracle.record(encoder, path)
-        write_recordings(encoders)
+            recordings[name] = record(name, CASES[name], path)
+        every = kept | recordings
+        write({name: every[name] for name in CASES})
+        if not names:
+            record_encoders(Path(folder))
+
+
+def record_encoders(folder: Path) -> None:
+    """Record every case of an encoder."""
+    encoders = {}
+    for name, encoder in ENCODER_CASES.items():
+        path = folder / name
+        path.mkdir()
+        encoders[name] = encoder_oracle.record(encoder, path)
+    write_recordings(encoders)
 
 
 if __name__ == "__main__":

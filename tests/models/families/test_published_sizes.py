@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Without the barriers of models/dsl/mlir/barriers.py, those of gemma2 and gemma4 do not compile.
 COVERED = (
+    ("exaone4", "bf16", "prefill_16"),
     ("gemma", "native", "prefill_16"),
     ("gemma2", "f32", "prefill_16"),
     ("gemma3", "bf16", "prefill_16"),
@@ -26,6 +27,7 @@ COVERED = (
     ("granite3", "native", "prefill_128"),
     ("lfm2", "f32", "prefill_16"),
     ("smollm2", "bf16", "prefill_128"),
+    ("ministral3", "native", "prefill_16"),
     ("olmo2", "native", "prefill_16"),
     ("phi3", "f32", "prefill_128"),
     ("qwen2.5", "bf16", "prefill_16"),

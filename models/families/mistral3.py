@@ -1,0 +1,102 @@
+"""Ministral 3: Mistral whose queries grow with their positions, as those of Llama 4 do.
+
+Source: the models `mistral3` and `ministral3` of transformers (2025).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+)
+from hearthd.models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.types import DType
+from hearthd.models.families.llama import Llama
+
+if TYPE_CHECKING:
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.dsl.graph import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DecoderConfig):
+    """The shape of a model.
+
+    query_growth      g: a query at position p is multiplied by
+                      1 + g log(1 + floor(p / original_context)); None: by 1
+    original_context  in tokens
+    """
+
+    query_growth: float | None
+    original_context: int
+
+
+class Ministral3(Llama):
+    """Llama whose rotary tables scale queries too."""
+
+    config: Config
+
+    @override
+    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
+        """For each layer, the rotary table of positions i32 (N,)."""
+        tables, growth = super().rope_tables(positions), self.config.query_growth
+        if growth is None:
+            return tables
+        place = ops.convert(positions, dtype=DType.F32)
+        contexts = ops.floor(place / ops.full_like(place, float(self.config.original_context)))
+        scale = ops.log_plus_one(contexts) * growth + 1.0
+        return [table and table._replace(query_scale=scale) for table in tables]
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json. A window holds for every layer."""
+    data = data.text_section(tied=None)
+    fields = from_config_json(data)
+    rope, _ = data.rope_section()
+    rope.ignore("max_position_embeddings", "type")
+    window = data.size("sliding_window", default=None)
+    return Config(
+        **fields,
+        windows=(window,) * fields["layers"] if window else (),
+        query_growth=rope.number("llama_4_scaling_beta", default=None),
+        original_context=rope.size(
+            "original_max_position_embeddings", default=fields["max_context"]
+        ),
+    )
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata."""
+    fields = from_gguf_metadata(data)
+    return Config(
+        **fields,
+        query_growth=data.number("attention.temperature_scale", default=None),
+        original_context=data.size(
+            "rope.scaling.original_context_length", default=fields["max_context"]
+        ),
+    )
+
+
+ARCHITECTURE = Architecture(
+    name="mistral3",
+    config=Config,
+    model_types=("mistral3", "ministral3"),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=Ministral3,
+    tensors=TensorNames(
+        interleaved=QUERIES_AND_KEYS,
+        prefixes=("model.", "", "model.language_model.", "language_model.model."),
+        others=("vision_tower.", "multi_modal_projector."),
+    ),
+)

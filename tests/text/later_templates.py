@@ -1,0 +1,167 @@
+"""Chat templates with the features that families of 2025 and later use, written for these tests."""
+
+from __future__ import annotations
+
+# EXAONE 4: tools as lines of JSON, an empty thought in the prompt, results by turn.
+EXAONE_4 = r"""{%- set thinks = enable_thinking | default(false) -%}
+{%- if messages[0].role == "system" or tools -%}
+    {{- "[|system|]\n" -}}
+    {%- if messages[0].role == "system" -%}{{- messages[0].content -}}{%- endif -%}
+    {%- if tools -%}
+        {{- "\n\n# Tools\n" -}}
+        {%- for tool in tools -%}
+            {{- "<tool>" + (tool.function | tojson(ensure_ascii=False)) + "</tool>\n" -}}
+        {%- endfor -%}
+    {%- endif -%}
+    {{- "[|endofturn|]\n" -}}
+{%- endif -%}
+{%- for message in messages if message.role != "system" -%}
+    {{- "[|" + message.role + "|]\n" -}}
+    {%- if message.role == "tool" -%}
+        {{- "<tool_result>" + message.content + "</tool_result>" -}}
+    {%- else -%}
+        {{- message.content -}}
+        {%- for call in message.tool_calls or [] -%}
+            {{- "<tool_call>" + (call.function | tojson(ensure_ascii=False)) + "</tool_call>" -}}
+        {%- endfor -%}
+    {%- endif -%}
+    {{- "[|endofturn|]\n" -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- "[|assistant|]\n" + ("<think>\n" if thinks else "<think>\n\n</think>\n\n") -}}
+{%- endif -%}
+"""
+
+# Ministral 3: a default system message, tools in one list, calls with their arguments apart.
+MINISTRAL_3 = r"""{%- set default_system = "You are Ministral." -%}
+{{- bos_token -}}
+{%- if messages[0]["role"] == "system" -%}
+    {%- set system, rest = messages[0]["content"], messages[1:] -%}
+{%- else -%}
+    {%- set system, rest = default_system, messages -%}
+{%- endif -%}
+{{- "[SYSTEM_PROMPT]" + system + "[/SYSTEM_PROMPT]" -}}
+{%- if tools -%}{{- "[AVAILABLE_TOOLS]" + (tools | tojson) + "[/AVAILABLE_TOOLS]" -}}{%- endif -%}
+{%- for message in rest -%}
+    {%- if message["role"] == "user" -%}
+        {{- "[INST]" + message["content"] + "[/INST]" -}}
+    {%- elif message["role"] == "assistant" -%}
+        {{- message["content"] -}}
+        {%- for call in message["tool_calls"] or [] -%}
+            {%- set arguments = call["function"]["arguments"] -%}
+            {%- if arguments is not string -%}
+                {%- set arguments = arguments | tojson | string -%}
+            {%- endif -%}
+            {{- "[TOOL_CALLS]" + call["function"]["name"] + "[ARGS]" + arguments -}}
+        {%- endfor -%}
+        {{- eos_token -}}
+    {%- elif message["role"] == "tool" -%}
+        {{- "[TOOL_RESULTS]" + (message["content"] | string) + "[/TOOL_RESULTS]" -}}
+    {%- else -%}
+        {{- raise_exception("Only user, assistant and tool, got " + message["role"]) -}}
+    {%- endif -%}
+{%- endfor -%}
+"""
+
+# Hunyuan: a word of the question that turns thinking off, a marker behind each part.
+HUNYUAN = r"""{%- if messages[0]["role"] == "system" -%}
+    {{- bos_token + messages[0]["content"] + "<|hy_place_holder_3|>" -}}
+    {%- set messages = messages[1:] -%}
+{%- else -%}
+    {{- bos_token -}}
+{%- endif -%}
+{%- set ns = namespace(last=-1) -%}
+{%- for message in messages -%}
+    {%- if message["role"] == "user" -%}{%- set ns.last = loop.index0 -%}{%- endif -%}
+{%- endfor -%}
+{%- for message in messages -%}
+    {%- if message["role"] == "user" -%}
+        {%- set thinks = enable_thinking | default(true) -%}
+        {%- set off = not thinks and loop.index0 == ns.last -%}
+        {{- "<|hy_User|>" + ("/no_think" if off else "") + message["content"] -}}
+    {%- elif message["role"] == "assistant" -%}
+        {{- "<|hy_Assistant|>" + message["content"].split("</think>")[-1].strip() -}}
+        {{- "<|hy_place_holder_2|>" -}}
+    {%- else -%}
+        {{- "<tool_responses>" + message["content"] + "</tool_responses>" -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- "<|hy_Assistant|>" -}}{%- endif -%}
+"""
+
+# ERNIE 4.5: roles as words, an end only behind answers.
+ERNIE_4_5 = r"""{%- if not add_generation_prompt is defined -%}
+    {%- set add_generation_prompt = true -%}
+{%- endif -%}
+{{- "<|begin_of_sentence|>" -}}
+{%- for message in messages -%}
+    {%- if message["role"] == "user" -%}
+        {{- "User: " + message["content"] + "\n" -}}
+    {%- elif message["role"] == "assistant" -%}
+        {{- "Assistant: " -}}
+        {% generation %}{{- message["content"] + "<|end_of_sentence|>" -}}{% endgeneration %}
+    {%- elif message["role"] == "system" -%}
+        {{- message["content"] + "\n" -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- "Assistant: " -}}{%- endif -%}
+"""
+
+# Apertus: a developer message that says what may be done, types of arguments, calls in a list.
+APERTUS = r"""{%- macro type_of(schema) -%}
+    {%- if schema.type == "object" -%}
+        {{- "{" -}}
+        {%- for name, inner in schema.properties.items() -%}
+            {{- name + ("" if name in (schema.required or []) else "?") + ": " -}}
+            {{- type_of(inner) + (", " if not loop.last else "") -}}
+        {%- endfor -%}
+        {{- "}" -}}
+    {%- else -%}
+        {{- schema.type -}}
+    {%- endif -%}
+{%- endmacro -%}
+{{- bos_token -}}
+{%- if messages[0].role == "system" -%}
+    {{- "<|system_start|>" + messages[0].content + "<|system_end|>" -}}
+    {%- set messages = messages[1:] -%}
+{%- else -%}
+    {{- "<|system_start|>You are Apertus. Date: " + date_string + "<|system_end|>" -}}
+{%- endif -%}
+{{- "<|developer_start|>Deliberation: " -}}
+{{- "enabled\n" if enable_thinking is defined and enable_thinking else "disabled\n" -}}
+{{- "Tool Capabilities:" -}}
+{%- for tool in tools or [] -%}
+    {{- "\n// " + tool.function.description + "\ntype " + tool.function.name -}}
+    {{- " = (_: " + type_of(tool.function.parameters) + ") => any;" -}}
+{%- else -%}
+    {{- " disabled" -}}
+{%- endfor -%}
+{{- "<|developer_end|>" -}}
+{%- for message in messages -%}
+    {%- if message.role == "assistant" -%}
+        {{- "<|assistant_start|>" + message.content -}}
+        {%- if message.tool_calls -%}
+            {{- "<|tools_prefix|>[" -}}
+            {%- for call in message.tool_calls -%}
+                {{- {call.function.name: call.function.arguments} | tojson -}}
+                {{- ", " if not loop.last -}}
+            {%- endfor -%}
+            {{- "]<|tools_suffix|>" -}}
+        {%- endif -%}
+        {{- "<|assistant_end|>" -}}
+    {%- elif message.role == "tool" -%}
+        {{- "[" + message.content + "]" -}}
+    {%- else -%}
+        {{- "<|" + message.role + "_start|>" + message.content + "<|" + message.role + "_end|>" -}}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- "<|assistant_start|>" -}}{%- endif -%}
+"""
+
+LATER = {
+    "exaone 4": EXAONE_4,
+    "ministral 3": MINISTRAL_3,
+    "hunyuan": HUNYUAN,
+    "ernie 4.5": ERNIE_4_5,
+    "apertus": APERTUS,
+}
