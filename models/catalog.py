@@ -14,6 +14,7 @@ from hearthd.models.families import (
     granite,
     lfm2,
     llama,
+    modernbert,
     olmo2,
     phi3,
     qwen2,
@@ -49,5 +50,6 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
 }
 
 ENCODERS: Mapping[str, EncoderArchitecture[Any]] = {
-    family.ARCHITECTURE.name: family.ARCHITECTURE for family in (bert, embeddinggemma, xlm_roberta)
+    family.ARCHITECTURE.name: family.ARCHITECTURE
+    for family in (bert, embeddinggemma, modernbert, xlm_roberta)
 }

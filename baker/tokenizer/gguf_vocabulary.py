@@ -75,13 +75,17 @@ def convert(metadata: Mapping[str, object], *, whole_texts: bool = False) -> Tok
     tokenizer = _MAKE[model](metadata)
     bos_id = gguf_specials(metadata).bos
     if bos_id is not None:
-        bos = str(tokenizer.id_to_token(bos_id))
+        bos = between = str(tokenizer.id_to_token(bos_id))
         special, end = [(bos, bos_id)], ""
         if adds_eos:
             eos_id = gguf_specials(metadata).eos[0]
             special.append((str(tokenizer.id_to_token(eos_id)), eos_id))
             end = f" {special[-1][0]}"
-        _surround(tokenizer, f"{bos} $A{end}", f"{bos} $A {bos}:1 $B:1{end}", special)
+        if metadata.get("tokenizer.ggml.add_sep_token", False):
+            id_ = _id(metadata, "seperator", tokenizer.get_vocab_size())  # GGUF spells it so
+            between = str(tokenizer.id_to_token(id_))
+            special.append((between, id_))
+        _surround(tokenizer, f"{bos} $A{end}", f"{bos} $A {between}:1 $B:1{end}", special)
     return tokenizer
 
 

@@ -49,9 +49,14 @@ def config_fields(
     }
 
 
-def local_rope_base(data: ConfigJson, width: int, max_context: int) -> float:
-    """The base of the rotary positions of layers with a window; raises ConfigError."""
-    base = data.number("rope_local_base_freq", default=10_000.0)  # the key of older files
+def local_rope_base(
+    data: ConfigJson, width: int, max_context: int, older: str = "rope_local_base_freq"
+) -> float:
+    """The base of the rotary positions of layers with a window; raises ConfigError.
+
+    `older` is the key of older files.
+    """
+    base = data.number(older, default=10_000.0)
     if not data.has("rope_parameters"):
         return base
     rope = data.rope(width, max_context, layer_type=SLIDING)

@@ -123,6 +123,18 @@ def test_embeddinggemma_s_texts_end_with_a_token() -> None:
     assert tokenizer.encode("a").tokens == ["<|im_start|>", "a", "<|im_end|>"]
 
 
+def test_a_separator_is_between_the_texts_of_a_pair() -> None:
+    """As in ModernBERT's files, whose separator is also the token that ends a text."""
+    says = {f"tokenizer.ggml.add_{name}_token": True for name in ("bos", "eos", "sep")}
+    says |= {"tokenizer.ggml.seperator_token_id": METADATA["tokenizer.ggml.eos_token_id"]}
+    says |= {"tokenizer.ggml.pre": "modern-bert"}
+    tokenizer = convert({**METADATA, **says}, whole_texts=True)
+    assert tokenizer.encode("a").tokens == ["<|im_start|>", "a", "<|im_end|>"]
+    pair = ["<|im_start|>", "a", "<|im_end|>", "b", "<|im_end|>"]
+    assert tokenizer.encode("a", "b").tokens == pair
+    assert tokenizer.encode("e\u0301").ids == tokenizer.encode("\u00e9").ids
+
+
 def test_tokens_that_fill_up_a_vocabulary_change_no_text(tmp_path: Path) -> None:
     """An unknown character costs more than the least likely token, of which they are none."""
     likely, unlikely = ("\u2581", "a", "cde"), ("axc", "c", "d", "e")

@@ -69,6 +69,7 @@ FILES = {
     "granite": File(templates=("granite",)),
     "lfm2": File(templates=("lfm 2",)),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
+    "modernbert": File(),
     "olmo2": File(templates=("olmo 2",)),
     "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
     "qwen2": File(varies="llama", templates=("chatml",)),
@@ -78,7 +79,11 @@ FILES = {
     "xlm_roberta": File(varies="bert", tokenizer=("t5",)),
 }
 # Files whose names are not those of their architectures.
-_RENAMED = {"gemma-embedding": "embeddinggemma", "xlm-roberta": "xlm_roberta"}
+_RENAMED = {
+    "gemma-embedding": "embeddinggemma",
+    "modern-bert": "modernbert",
+    "xlm-roberta": "xlm_roberta",
+}
 
 
 def cases_of(file: str) -> list[str]:

@@ -130,6 +130,11 @@ SIZES: Mapping[str, Size] = {
         768, 1152, 3, 1, 256, 262144,
         query_scale=256**-0.5, windows=(257, None), dense=(3072, 768),
     ),
+    # answerdotai/ModernBERT-base
+    "modernbert": _decoder(
+        768, 1152, 12, 12, 64, 50368,
+        rope_base=16e4, local_rope_base=1e4, windows=(None, 65),
+    ),
     # intfloat/multilingual-e5-small
     "xlm-roberta": Size(
         384, 1536, 12, 12, 32, 250037, {"token_types": 1, "skipped": 1, "max_context": 512}

@@ -69,6 +69,11 @@ _ROBERTA = {
     "layer_norm_eps": 1e-5,
 }  # fmt: skip
 _GEMMA = {**SMALL, "use_bidirectional_attention": True, "query_pre_attn_scalar": 12}
+_ROPES = {
+    name: {"rope_type": "default", "rope_theta": base}
+    for name, base in (("full_attention", 5e4), ("sliding_attention", 3e3))
+}
+_MODERN = {**_BERT, "num_hidden_layers": 5, "local_attention": 48}
 
 ENCODER_CASES: Mapping[str, EncoderCase] = {
     "embeddinggemma": EncoderCase(
@@ -98,6 +103,19 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
     ),
     "bert-rank": EncoderCase(
         architecture="bert", config="BertConfig", arguments={**_BERT, "num_labels": 1}, ranks=True
+    ),
+    "modernbert": EncoderCase(
+        architecture="modern-bert", config="ModernBertConfig", arguments=_MODERN,
+        modules=_pooling("cls"),
+    ),
+    "modernbert-rank": EncoderCase(
+        architecture="modern-bert",
+        config="ModernBertConfig",
+        arguments={
+            **_MODERN, "local_attention": 31, "global_attn_every_n_layers": 2,
+            "rope_parameters": _ROPES, "classifier_pooling": "mean", "num_labels": 1,
+        },
+        ranks=True,
     ),
     "xlm-roberta": EncoderCase(
         architecture="xlm-roberta", config="XLMRobertaConfig", arguments=_ROBERTA

@@ -113,7 +113,7 @@ def test_a_gguf_file_holds_the_same_encoder(name: str, tmp_path: Path) -> None:
     folder.mkdir()
     recording.write(folder)
     config: Any = opened(folder, case.architecture).config
-    stored_as = "gemma-embedding" if case.architecture == "gemma-embedding" else "bert"
+    stored_as = "bert" if case.architecture == "xlm-roberta" else case.architecture
     path = write_encoder(SafetensorsSource(folder), tmp_path / "model.gguf", stored_as, config)
     model = opened(path, stored_as)
     same = asdict(model.config) | {"skipped": None}
@@ -133,6 +133,10 @@ BERT: dict[str, Any] = {**SHAPE, "token_types": 2}
 COMPILED: Mapping[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", BERT),
     "ranks": ("bert", {**BERT, "pooling": "rank"}),
+    "modernbert": (
+        "modern-bert",
+        {**SHAPE, "rope_base": 1e4, "local_rope_base": 1e3, "windows": (None, 4)},
+    ),
     "embeddinggemma": (
         "gemma-embedding",
         {**SHAPE, "rope_base": 1e4, "query_scale": 0.2, "windows": (4, None), "dense": (96, 32)},
@@ -200,6 +204,8 @@ def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
         ("bert-rank", {"id2label": {"0": "a", "1": "b"}}, "id2label: got 2 labels, supported is 1"),
         ("bert-rank", {"id2label": None}, "id2label: got 2 labels, supported is 1"),
         ("bert-cls", {"1_Pooling/config.json": "max"}, "pooling: got 'max', supported: mean, "),
+        ("modernbert", {"hidden_activation": "relu"}, "hidden_activation = 'relu', supported is "),
+        ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling: got 'max', supported: "),
         ("embeddinggemma", {"use_bidirectional_attention": False}, "supported is True"),
         ("embeddinggemma", {"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0"),
         ("embeddinggemma", {"4_Dense/config.json": {}}, "unknown key 4_Dense/config.json"),
@@ -216,6 +222,18 @@ def test_what_is_rejected(name: str, changes: dict[str, Any], message: str) -> N
     config = files.pop("config.json") | files | {"1_Pooling/config.json": "mean"} | changes
     with pytest.raises(ConfigError, match=message):
         ENCODERS[ENCODER_CASES[name].architecture].from_hugging_face(config)
+
+
+def test_older_keys_of_modernbert_mean_the_same() -> None:
+    config = recorded_encoder("modernbert").files["config.json"]
+    older = {key: config[key] for key in config if key not in ("layer_types", "rope_parameters")}
+    keys = {"global_rope_theta": 160_000.0, "local_rope_theta": 1e4}
+    older |= keys | {"global_attn_every_n_layers": 3, "position_embedding_type": "absolute"}
+    read = ENCODERS["modern-bert"].from_hugging_face
+    assert read(older) == read(config)
+    assert read(older).windows == (None, 25, 25, None, 25)
+    changed = read(older | {"local_rope_theta": 5e3, "global_attn_every_n_layers": 2})
+    assert (changed.local.rope_base, changed.windows[2]) == (5e3, None)
 
 
 def test_a_decoder_rejects_what_only_encoders_compute() -> None:
