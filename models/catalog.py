@@ -15,6 +15,7 @@ from hearthd.models.families import (
     lfm2,
     llama,
     modernbert,
+    nomic_bert,
     olmo2,
     phi3,
     qwen2,
@@ -51,5 +52,5 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
 
 ENCODERS: Mapping[str, EncoderArchitecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
-    for family in (bert, embeddinggemma, modernbert, xlm_roberta)
+    for family in (bert, embeddinggemma, modernbert, nomic_bert, xlm_roberta)
 }

@@ -59,6 +59,12 @@ class ConfigJson(TypedKeys):
         """Say what missing keys mean, instead of the usual defaults."""
         self._defaults |= defaults
 
+    def rename(self, **later: str) -> None:
+        """Read keys of older files under their later names."""
+        older = {new: self._data[old] for old, new in later.items() if old in self._data}
+        self._data = {**older, **self._data}
+        self.ignore(*later)
+
     def has(self, key: str) -> bool:
         """Whether the file has a key, and it is not null."""
         return self._data.get(key) is not None

@@ -70,6 +70,7 @@ FILES = {
     "lfm2": File(templates=("lfm 2",)),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
     "modernbert": File(),
+    "nomic_bert": File(tokenizer=("bert",)),
     "olmo2": File(templates=("olmo 2",)),
     "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
     "qwen2": File(varies="llama", templates=("chatml",)),
@@ -82,6 +83,7 @@ FILES = {
 _RENAMED = {
     "gemma-embedding": "embeddinggemma",
     "modern-bert": "modernbert",
+    "nomic-bert": "nomic_bert",
     "xlm-roberta": "xlm_roberta",
 }
 

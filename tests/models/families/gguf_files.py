@@ -204,6 +204,10 @@ EXTRA_KEYS = {
     "granite": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "modern-bert": _modern_bert,
+    "nomic-bert": lambda config: {
+        "rope.freq_base": config.rope_base,
+        "rope.scaling.factor": config.rope_factor,
+    },
     "phi3": _phi3,
     "qwen3moe": _qwen3moe,
 }

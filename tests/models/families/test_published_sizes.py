@@ -35,6 +35,7 @@ COVERED = (
     ("bert", "int8-g32", "encode_8x16"),
     ("embeddinggemma", "f32", "encode_1x128"),
     ("modernbert", "int8-g32", "encode_1x128"),
+    ("nomic-bert", "f32", "encode_8x16"),
     ("xlm-roberta", "bf16", "encode_1x128"),
 )
 # The weights of a file, and experts; the others at night.

@@ -117,6 +117,16 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
         },
         ranks=True,
     ),
+    "nomic-bert": EncoderCase(architecture="nomic-bert", config="NomicBertConfig", arguments=_BERT),
+    "nomic-bert-cls": EncoderCase(
+        architecture="nomic-bert",
+        config="NomicBertConfig",
+        arguments={
+            **_BERT, "num_attention_heads": 3, "layer_norm_eps": 1e-6, "type_vocab_size": 3,
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e3},
+        },
+        modules=_pooling("cls"),
+    ),
     "xlm-roberta": EncoderCase(
         architecture="xlm-roberta", config="XLMRobertaConfig", arguments=_ROBERTA
     ),
@@ -138,9 +148,13 @@ COUNTS = (1, 37, 300)
 TEXTS = [np.random.default_rng(count).integers(3, 96, count).tolist() for count in COUNTS]
 
 
+# The architectures with token types.
+HAVE_TYPES = ("bert", "nomic-bert")
+
+
 def token_types(case: EncoderCase, count: int) -> list[int]:
     """The types of a pair's tokens, of which the first one has a third; 0 where all are alike."""
-    first = count // 3 if case.architecture == "bert" else count
+    first = count // 3 if case.architecture in HAVE_TYPES else count
     return [0] * first + [1] * (count - first)
 
 
