@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hearthd.models.encoder.texts import Texts
 
 _DENSE = ("2_Dense", "3_Dense")
-_MEAN = 1  # llama.cpp's LLAMA_POOLING_TYPE_MEAN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +74,6 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
-    data.fixed("pooling_type", _MEAN)
     data.require_both_directions()
     fields = fields_from_gguf(data)
     dense = [name for name in ("dense_2", "dense_3") if data.has_tensor(f"{name}.weight")]

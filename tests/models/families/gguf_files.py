@@ -104,6 +104,8 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     writer.add_layer_norm_rms_eps(config.norm_eps)
     writer.add_rope_freq_base(config.rope_base)
     writer.add_vocab_size(config.vocab_size)
+    if config.pooling != "mean":
+        writer.add_pooling_type(gguf.PoolingType[config.pooling.upper()])
     if config.rope_factor != 1.0:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(config.rope_factor)
