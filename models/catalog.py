@@ -16,6 +16,8 @@ from hearthd.models.families import (
     lfm2,
     llama,
     mistral3,
+    modernbert,
+    nomic_bert,
     olmo2,
     phi3,
     qwen2,
@@ -53,5 +55,6 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
 }
 
 ENCODERS: Mapping[str, EncoderArchitecture[Any]] = {
-    family.ARCHITECTURE.name: family.ARCHITECTURE for family in (bert, embeddinggemma, xlm_roberta)
+    family.ARCHITECTURE.name: family.ARCHITECTURE
+    for family in (bert, embeddinggemma, modernbert, nomic_bert, xlm_roberta)
 }

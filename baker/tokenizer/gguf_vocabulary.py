@@ -36,6 +36,7 @@ _MAX_CHARACTERS = 1024
 
 
 # The ids that llama.cpp assumes where a file does not have them.
+_POOLING_LAST = 3  # llama.cpp's LLAMA_POOLING_TYPE_LAST
 _DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
     "llama": {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0},
     "bert": {
@@ -69,20 +70,37 @@ def convert(metadata: Mapping[str, object], *, whole_texts: bool = False) -> Tok
             f"tokenizer.ggml.model {model!r} is not supported, only "
             f"{', '.join(map(repr, supported))}; use the Hugging Face folder of the model"
         )
-    adds_eos = bool(metadata.get("tokenizer.ggml.add_eos_token", False))
-    if adds_eos and not whole_texts:
+    if _adds(metadata, "eos") and not (whole_texts or _embeds_last_token(metadata)):
         raise TokenizerError("tokenizer.ggml.add_eos_token = true is not supported")
     tokenizer = _MAKE[model](metadata)
-    bos_id = gguf_specials(metadata).bos
-    if bos_id is not None:
-        bos = str(tokenizer.id_to_token(bos_id))
-        special, end = [(bos, bos_id)], ""
-        if adds_eos:
-            eos_id = gguf_specials(metadata).eos[0]
-            special.append((str(tokenizer.id_to_token(eos_id)), eos_id))
-            end = f" {special[-1][0]}"
-        _surround(tokenizer, f"{bos} $A{end}", f"{bos} $A {bos}:1 $B:1{end}", special)
+    _add_special_tokens(tokenizer, metadata)
     return tokenizer
+
+
+def _adds(metadata: Mapping[str, object], name: str) -> bool:
+    return bool(metadata.get(f"tokenizer.ggml.add_{name}_token", False))
+
+
+def _embeds_last_token(metadata: Mapping[str, object]) -> bool:
+    """Whether the vector of a text is the state of the token behind it, as in Qwen3-Embedding."""
+    return metadata.get(f"{metadata.get('general.architecture')}.pooling_type") == _POOLING_LAST
+
+
+def _add_special_tokens(tokenizer: Tokenizer, metadata: Mapping[str, object]) -> None:
+    """Put the tokens that a file says around texts, and between those of a pair."""
+    size = tokenizer.get_vocab_size()
+    bos_id = gguf_specials(metadata).bos
+    before = [] if bos_id is None else [bos_id]
+    behind = [_id(metadata, "eos", size)] if _adds(metadata, "eos") else []
+    between = [_id(metadata, "seperator", size)] if _adds(metadata, "sep") else before
+    special = {id_: str(tokenizer.id_to_token(id_)) for id_ in (*before, *between, *behind)}
+    if special:
+        start, end = ([special[id_] for id_ in ids] for ids in (before, behind))
+        middle = [f"{special[id_]}:1" for id_ in between]
+        single, pair = (
+            " ".join([*start, *texts, *end]) for texts in (["$A"], ["$A", *middle, "$B:1"])
+        )
+        _surround(tokenizer, single, pair, [(name, id_) for id_, name in special.items()])
 
 
 def _surround(

@@ -66,6 +66,7 @@ WORD_RULES: Mapping[str, WordRule] = {
     "gpt-4o": WordRule(parts=_words(_gpt4o(r"\p{N}{1,3}", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"))),
     "lfm2": WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True),
     "llama-bpe": WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True),
+    "modern-bert": WordRule(parts=(_GPT2,), composed=True),
     "qwen2": WordRule(parts=_words(_llama3(r"\p{N}")), composed=True),
     "refact": WordRule(parts=_SINGLE_DIGITS),
     "smaug-bpe": WordRule(parts=_THREE_DIGITS),

@@ -153,7 +153,7 @@ class DecoderModel(nn.Module):
         self.config = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden)
         self.layers: Sequence[Layer] = list(blocks)
-        self.norm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.norm: Callable[[Tensor], Tensor] = nn.RMSNorm(config.hidden, config.norm_eps)
         self.lm_head = None if config.tied else nn.Linear(config.hidden, config.vocab_size)
 
     def embed(self, tokens: Tensor) -> Tensor:

@@ -70,6 +70,11 @@ class Texts:
         )
 
 
+def both_sides(windows: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """`Texts.layer`'s windows for those of which half lies before a token and half behind it."""
+    return tuple(window and window // 2 + 1 for window in windows)
+
+
 class _BothDirections(WholeSequences):
     """A layer whose tokens see those of their text, but no padding."""
 

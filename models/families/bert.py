@@ -9,17 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hearthd.models.config import ConfigError, ModelConfig
-from hearthd.models.decoder.config.config_json import POOLING
+from hearthd.models.config import ModelConfig
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.dsl import nn, ops
 from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
+from hearthd.models.encoder.encoder_config import encoder_fields, encoder_fields_from_gguf
 from hearthd.models.encoder.encoder_layers import EncoderBlock, ScoreHead
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
-    from hearthd.models.decoder.config.typed_keys import TypedKeys
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.encoder.texts import Texts
 
@@ -65,66 +64,23 @@ class Bert(nn.Module):
         return self.classifier(ops.tanh(self.pooler(texts.pooled(h, "cls"))))
 
 
-def _shape(data: TypedKeys, *keys: str) -> dict[str, Any]:
-    layers, hidden, ffn, heads, context = map(data.size, keys)
-    return {
-        "layers": layers,
-        "hidden": hidden,
-        "ffn": ffn,
-        "heads": heads,
-        "kv_heads": heads,
-        "head_dim": max(1, hidden // heads),
-        "max_context": context,
-    }
-
-
 def config_fields(data: ConfigJson) -> dict[str, Any]:
     """The fields of `Config`, from config.json; raises ConfigError."""
     data.fixed(hidden_act="gelu", position_embedding_type="absolute", is_decoder=False)
     data.fixed(add_cross_attention=False)
     data.ignore(
         "attention_probs_dropout_prob", "classifier_dropout", "gradient_checkpointing",
-        "hidden_dropout_prob", "label2id", "output_past", "sbert_ce_default_activation_function",
-        "sentence_transformers", "tie_word_embeddings",
+        "hidden_dropout_prob", "output_past", "tie_word_embeddings",
     )  # fmt: skip
-    models = data.texts("architectures", default=())
-    labels = data.entries("id2label", default=2)
-    ranks = any(name.endswith("ForSequenceClassification") for name in models)
-    if ranks and labels != 1:
-        raise ConfigError(f"config.json: id2label: got {labels} labels, supported is 1, the score")
-    shape = _shape(
-        data, "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
-        "max_position_embeddings",
-    )  # fmt: skip
-    return shape | {
-        "vocab_size": data.size("vocab_size"),
+    return encoder_fields(data) | {
         "norm_eps": data.number("layer_norm_eps", default=1e-12),
         "token_types": data.size("type_vocab_size", default=2),
-        "pooling": "rank" if ranks else data.text(POOLING, default="mean"),
     }
-
-
-_POOLINGS = {1: "mean", 2: "cls", 3: "last", 4: "rank"}  # as llama.cpp numbers them
 
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata. XLM-RoBERTa is stored as BERT, without the rows of positions it skips."""
-    pooling = data.size("pooling_type", default=1)
-    if pooling not in _POOLINGS:
-        raise ConfigError(f"bert.pooling_type: got {pooling}, supported: {[*_POOLINGS]}")
-    if data.flag("attention.causal", default=False):
-        raise ConfigError("bert.attention.causal is True, supported is False")
-    shape = _shape(
-        data, "block_count", "embedding_length", "feed_forward_length", "attention.head_count",
-        "context_length",
-    )  # fmt: skip
-    return Config(
-        **shape,
-        vocab_size=data.vocabulary_rows,
-        norm_eps=data.number("attention.layer_norm_epsilon"),
-        token_types=data.rows("token_types.weight"),
-        pooling=_POOLINGS[pooling],
-    )
+    return Config(**encoder_fields_from_gguf(data), token_types=data.rows("token_types.weight"))
 
 
 NAMES = TensorNames(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl import nn
 from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
+from hearthd.models.encoder.texts import both_sides
 from hearthd.models.families.gemma3 import GEMMA_NAMES, Gemma3, fields_from_gguf, text_fields
 from hearthd.models.families.gemma3 import Config as Gemma3Config
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from hearthd.models.encoder.texts import Texts
 
 _DENSE = ("2_Dense", "3_Dense")
-_MEAN = 1  # llama.cpp's LLAMA_POOLING_TYPE_MEAN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +55,6 @@ class EmbeddingGemma(Gemma3):
         return x
 
 
-def _near(windows: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """Half of a window lies before a token, half behind it."""
-    return tuple(window and window // 2 + 1 for window in windows)
-
-
 def _dense_width(module: ConfigJson) -> int:
     module.fixed(bias=False, activation_function="torch.nn.modules.linear.Identity")
     module.fixed(module_input_name="sentence_embedding", module_output_name="sentence_embedding")
@@ -74,20 +69,18 @@ def from_hugging_face(data: ConfigJson) -> Config:
     fields = text_fields(data, bidirectional=True)
     modules = [data.section(key) for name in _DENSE if data.has(key := f"{name}/config.json")]
     dense = tuple(_dense_width(module) for module in modules)
-    return Config(**fields | {"windows": _near(fields["windows"]), "dense": dense})
+    return Config(**fields | {"windows": both_sides(fields["windows"]), "dense": dense})
 
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
-    data.fixed("pooling_type", _MEAN)
-    if data.flag("attention.causal", default=False):
-        raise ConfigError("gemma-embedding.attention.causal is True, supported is False")
+    data.require_both_directions()
     fields = fields_from_gguf(data)
     dense = [name for name in ("dense_2", "dense_3") if data.has_tensor(f"{name}.weight")]
     for name in dense:
         data.size(f"{name}_feat_in")
     widths = tuple(data.size(f"{name}_feat_out") for name in dense)
-    return Config(**fields | {"windows": _near(fields["windows"]), "dense": widths})
+    return Config(**fields | {"windows": both_sides(fields["windows"]), "dense": widths})
 
 
 ARCHITECTURE = EncoderArchitecture(

@@ -25,6 +25,8 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.config.rope_scaling import Rope
@@ -73,7 +75,7 @@ class Config(DecoderConfig):
 class FusedAttention(Attention):
     """Attention with one projection to queries, keys and values."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: DecoderConfig) -> None:
         width = config.head_dim
         self.scale, self.cap = width**-0.5, None
         self.counts = (config.heads, config.kv_heads)
@@ -94,9 +96,12 @@ class FusedAttention(Attention):
 
 
 class FusedMLP(nn.Module):
-    """down(silu(gate) * up), where one projection gives gate and up."""
+    """down(activation(gate) * up), where one projection gives gate and up."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(
+        self, config: DecoderConfig, activation: Callable[[Tensor], Tensor] = f.silu
+    ) -> None:
+        self.activation = activation
         self.gate_up_proj = nn.Linear(config.hidden, 2 * config.ffn)
         self.down_proj = nn.Linear(config.ffn, config.hidden)
 
@@ -105,7 +110,7 @@ class FusedMLP(nn.Module):
         y = self.gate_up_proj(x)
         width = y.shape[1] // 2
         gate, up = f.narrow(y, 1, 0, width), f.narrow(y, 1, width, 2 * width)
-        return self.down_proj(f.silu(gate) * up)
+        return self.down_proj(self.activation(gate) * up)
 
 
 class Phi3(DecoderModel):

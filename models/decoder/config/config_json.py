@@ -54,6 +54,12 @@ class ConfigJson(TypedKeys):
         """Say what missing keys mean, instead of the usual defaults."""
         self._defaults |= defaults
 
+    def rename(self, **later: str) -> None:
+        """Read keys of older files under their later names."""
+        older = {new: self._data[old] for old, new in later.items() if old in self._data}
+        self._data = {**older, **self._data}
+        self.ignore(*later)
+
     def has(self, key: str) -> bool:
         """Whether the file has a key, and it is not null."""
         return self._data.get(key) is not None
@@ -115,6 +121,20 @@ class ConfigJson(TypedKeys):
     def ignore(self, *keys: str) -> None:
         """Accept any value of keys that do not matter here."""
         self._read.update(keys)
+
+    def encoder_pooling(self) -> str:
+        """The vector of a text, or `rank`: of a model with a head for one label, the score.
+
+        Raises ConfigError for another number of labels.
+        """
+        models = self.texts("architectures", default=())
+        labels = self.entries("id2label", default=2)
+        self.ignore("label2id", "sbert_ce_default_activation_function", "sentence_transformers")
+        if not any(name.endswith("ForSequenceClassification") for name in models):
+            return self.text(POOLING, default="mean")
+        if labels != 1:
+            raise ConfigError(f"{_NAME}: id2label: got {labels} labels, supported is 1, the score")
+        return "rank"
 
     def rope(self, width: int, max_context: int, layer_type: str | None = None) -> Rope:
         """The rotary positions of heads of which `width` columns turn.

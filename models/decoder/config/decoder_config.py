@@ -145,6 +145,7 @@ def from_gguf_metadata(
         "attention_bias": data.has_tensor("blk.0.attn_q.bias"),
         "output_bias": data.has_tensor("blk.0.attn_output.bias"),
         "mlp_bias": data.has_tensor("blk.0.ffn_up.bias"),
+        "pooling": data.pooling(),
         **data.rope(rope_width or head_dim, max_context, rope_base).fields,
     }
 

@@ -19,6 +19,7 @@ LONG_DIVISORS, SHORT_DIVISORS = "rope_factors_long.weight", "rope_factors_short.
 ROPE_TABLES = (ROPE_DIVISORS, LONG_DIVISORS, SHORT_DIVISORS)
 # Starts of keys about towers for images and sound, beside the text model.
 _TOWERS = ("audio.", "mm.", "vision.")
+_POOLINGS = {1: "mean", 2: "cls", 3: "last", 4: "rank"}  # as llama.cpp numbers them
 # Keys that change nothing in inference.
 _IGNORED = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
 
@@ -95,6 +96,18 @@ class GgufMetadata(TypedKeys):
         got = self.size(key, default=supported)
         if got != supported:
             raise ConfigError(f"{self._prefix}{key} is {got}, supported is {supported}")
+
+    def pooling(self, key: str = "pooling_type") -> str:
+        """The vector of a text, or `rank`: the score of a pair of texts."""
+        number = self.size(key, default=1)
+        if number not in _POOLINGS:
+            raise ConfigError(f"{self._prefix}{key}: got {number}, supported: {[*_POOLINGS]}")
+        return _POOLINGS[number]
+
+    def require_both_directions(self) -> None:
+        """Raise ConfigError for a model whose tokens see only those before them."""
+        if self.flag("attention.causal", default=False):
+            raise ConfigError(f"{self._prefix}attention.causal is True, supported is False")
 
     def divisors(self, name: str, width: int) -> tuple[float, ...]:
         """A table of rotary divisors, one for each of `width` / 2 frequencies."""

@@ -27,11 +27,13 @@ class RMSNorm(Module):
 
 
 class LayerNorm(Module):
-    """Mean 0 and variance 1 along the last axis, times a learned factor and plus another."""
+    """Mean 0 and variance 1 along the last axis, times a learned factor and plus a bias."""
 
-    def __init__(self, width: int, eps: float, *, dtype: DType = DType.F32) -> None:
+    def __init__(
+        self, width: int, eps: float, *, bias: bool = True, dtype: DType = DType.F32
+    ) -> None:
         self.weight = parameter(width, dtype=dtype)
-        self.bias = parameter(width, dtype=dtype)
+        self.bias = parameter(width, dtype=dtype) if bias else None
         self.eps = eps
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -123,6 +123,29 @@ def test_embeddinggemma_s_texts_end_with_a_token() -> None:
     assert tokenizer.encode("a").tokens == ["<|im_start|>", "a", "<|im_end|>"]
 
 
+def test_a_token_is_behind_a_text_whose_last_state_is_its_vector() -> None:
+    """As in Qwen3-Embedding's files, which have no token in front of a text."""
+    says = {"tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_eos_token": True}
+    metadata = {**METADATA, **says, "general.architecture": "qwen3"}
+    tokenizer = convert({**metadata, "qwen3.pooling_type": 3})
+    assert tokenizer.encode("a").tokens == ["a", "<|im_end|>"]
+    assert tokenizer.encode("a", add_special_tokens=False).tokens == ["a"]
+    with pytest.raises(TokenizerError, match="add_eos_token = true"):
+        convert({**metadata, "qwen3.pooling_type": 1})
+
+
+def test_a_separator_is_between_the_texts_of_a_pair() -> None:
+    """As in ModernBERT's files, whose separator is also the token that ends a text."""
+    says = {f"tokenizer.ggml.add_{name}_token": True for name in ("bos", "eos", "sep")}
+    says |= {"tokenizer.ggml.seperator_token_id": METADATA["tokenizer.ggml.eos_token_id"]}
+    says |= {"tokenizer.ggml.pre": "modern-bert"}
+    tokenizer = convert({**METADATA, **says}, whole_texts=True)
+    assert tokenizer.encode("a").tokens == ["<|im_start|>", "a", "<|im_end|>"]
+    pair = ["<|im_start|>", "a", "<|im_end|>", "b", "<|im_end|>"]
+    assert tokenizer.encode("a", "b").tokens == pair
+    assert tokenizer.encode("e\u0301").ids == tokenizer.encode("\u00e9").ids
+
+
 def test_tokens_that_fill_up_a_vocabulary_change_no_text(tmp_path: Path) -> None:
     """An unknown character costs more than the least likely token, of which they are none."""
     likely, unlikely = ("\u2581", "a", "cde"), ("axc", "c", "d", "e")

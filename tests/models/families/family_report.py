@@ -76,6 +76,8 @@ FILES = {
     "lfm2": File(templates=("lfm 2",)),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
     "mistral3": File(templates=("ministral 3",)),
+    "modernbert": File(),
+    "nomic_bert": File(tokenizer=("bert",)),
     "olmo2": File(templates=("olmo 2", "chatml")),
     "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
     "qwen2": File(varies="llama", templates=("chatml",)),
@@ -85,7 +87,12 @@ FILES = {
     "xlm_roberta": File(varies="bert", tokenizer=("t5",)),
 }
 # Files whose names are not those of their architectures.
-_RENAMED = {"gemma-embedding": "embeddinggemma", "xlm-roberta": "xlm_roberta"}
+_RENAMED = {
+    "gemma-embedding": "embeddinggemma",
+    "modern-bert": "modernbert",
+    "nomic-bert": "nomic_bert",
+    "xlm-roberta": "xlm_roberta",
+}
 
 
 def cases_of(file: str) -> list[str]:

@@ -99,8 +99,7 @@ def neighbors(rows: Array, width: int) -> Array:
 
 def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     """Write the metadata of a configuration."""
-    for name, value in EXTRA_KEYS.get(architecture, lambda _: {})(config).items():
-        writer.add_key_value(f"{architecture}.{name}", value, gguf.GGUFValueType.get_type(value))
+    _add_extra_keys(writer, architecture, config)
     writer.add_block_count(config.layers)
     writer.add_context_length(config.max_context)
     writer.add_embedding_length(config.hidden)
@@ -117,6 +116,8 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     writer.add_layer_norm_rms_eps(config.norm_eps)
     writer.add_rope_freq_base(config.rope_base)
     writer.add_vocab_size(config.vocab_size)
+    if config.pooling != "mean":
+        writer.add_pooling_type(gguf.PoolingType[config.pooling.upper()])
     if config.rope_factor != 1.0:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(config.rope_factor)
@@ -129,6 +130,11 @@ def _windows(config: Any) -> dict[str, Any]:
         "attention.sliding_window": next(window for window in config.windows if window),
         "attention.sliding_window_pattern": [window is not None for window in config.windows],
     }
+
+
+def _add_extra_keys(writer: Any, architecture: str, config: Any) -> None:
+    for name, value in EXTRA_KEYS.get(architecture, lambda _: {})(config).items():
+        writer.add_key_value(f"{architecture}.{name}", value, gguf.GGUFValueType.get_type(value))
 
 
 def _gemma2(config: Any) -> dict[str, Any]:
@@ -182,6 +188,18 @@ def _granite(config: Any) -> dict[str, Any]:
     }
 
 
+def _modern_bert(config: Any) -> dict[str, Any]:
+    return {
+        "attention.sliding_window": 2 * (min(window for window in config.windows if window) - 1),
+        "attention.sliding_window_pattern": config.windows.index(None, 1),
+        "classifier.pooling_type": int(gguf.PoolingType[config.head_pooling.upper()]),
+        "hidden_activation": "gelu",
+        "rope.freq_base": config.rope_base,
+        "rope.freq_base_swa": config.local_rope_base,
+        "rope.scaling.type": "none",
+    }
+
+
 def _phi3(config: Any) -> dict[str, Any]:
     return {
         "rope.dimension_count": config.rotary_width,
@@ -221,6 +239,11 @@ EXTRA_KEYS = {
     "granite": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "mistral3": _mistral3,
+    "modern-bert": _modern_bert,
+    "nomic-bert": lambda config: {
+        "rope.freq_base": config.rope_base,
+        "rope.scaling.factor": config.rope_factor,
+    },
     "olmo2": _windows,
     "phi3": _phi3,
     "qwen3moe": _qwen3moe,
@@ -231,17 +254,18 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
     """Write an encoder's file; returns its path."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_causal_attention(False)
-    if architecture == "bert":
-        _add_bert(writer, config)
-    else:
+    if architecture == "gemma-embedding":
         add_config(writer, architecture, config)
+    else:
+        _add_encoder(writer, architecture, config)
     numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(numbers[architecture], config.layers)
     for name in source.names():
         values = source.read(name)
         name = re.sub(
-            r"^(?:bert|roberta)\.", "", re.sub(r"(\d)_Dense\.linear", r"dense_\1_out", name)
+            r"^(?:bert|model|roberta)\.", "", re.sub(r"(\d)_Dense\.linear", r"dense_\1_out", name)
         )
+        name = re.sub(r"^classifier\.(weight|bias)$", r"classifier.out_proj.\1", name)
         if name.startswith("pooler."):
             continue
         if "position_embeddings" in name:
@@ -258,7 +282,8 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
     return path
 
 
-def _add_bert(writer: Any, config: Any) -> None:
+def _add_encoder(writer: Any, architecture: str, config: Any) -> None:
+    _add_extra_keys(writer, architecture, config)
     writer.add_block_count(config.layers)
     writer.add_context_length(config.max_context)
     writer.add_embedding_length(config.hidden)

@@ -150,6 +150,15 @@ SIZES: Mapping[str, Size] = {
         768, 1152, 3, 1, 256, 262144,
         query_scale=256**-0.5, windows=(257, None), dense=(3072, 768),
     ),
+    # answerdotai/ModernBERT-base
+    "modernbert": _decoder(
+        768, 1152, 12, 12, 64, 50368,
+        rope_base=16e4, local_rope_base=1e4, windows=(None, 65),
+    ),
+    # nomic-ai/nomic-embed-text-v1.5
+    "nomic-bert": _decoder(
+        768, 3072, 12, 12, 64, 30528, rope_base=1e3, token_types=2, max_context=2048
+    ),
     # intfloat/multilingual-e5-small
     "xlm-roberta": Size(
         384, 1536, 12, 12, 32, 250037, {"token_types": 1, "skipped": 1, "max_context": 512}

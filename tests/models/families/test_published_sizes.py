@@ -36,6 +36,8 @@ COVERED = (
     ("smollm3", "bf16", "prefill_128"),
     ("bert", "int8-g32", "encode_8x16"),
     ("embeddinggemma", "f32", "encode_1x128"),
+    ("modernbert", "int8-g32", "encode_1x128"),
+    ("nomic-bert", "f32", "encode_8x16"),
     ("xlm-roberta", "bf16", "encode_1x128"),
 )
 # The weights of a file, and experts; the others at night.

@@ -69,6 +69,11 @@ _ROBERTA = {
     "layer_norm_eps": 1e-5,
 }  # fmt: skip
 _GEMMA = {**SMALL, "use_bidirectional_attention": True, "query_pre_attn_scalar": 12}
+_ROPES = {
+    name: {"rope_type": "default", "rope_theta": base}
+    for name, base in (("full_attention", 5e4), ("sliding_attention", 3e3))
+}
+_MODERN = {**_BERT, "num_hidden_layers": 5, "local_attention": 48}
 
 ENCODER_CASES: Mapping[str, EncoderCase] = {
     "embeddinggemma": EncoderCase(
@@ -99,6 +104,29 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
     "bert-rank": EncoderCase(
         architecture="bert", config="BertConfig", arguments={**_BERT, "num_labels": 1}, ranks=True
     ),
+    "modernbert": EncoderCase(
+        architecture="modern-bert", config="ModernBertConfig", arguments=_MODERN,
+        modules=_pooling("cls"),
+    ),
+    "modernbert-rank": EncoderCase(
+        architecture="modern-bert",
+        config="ModernBertConfig",
+        arguments={
+            **_MODERN, "local_attention": 31, "global_attn_every_n_layers": 2,
+            "rope_parameters": _ROPES, "classifier_pooling": "mean", "num_labels": 1,
+        },
+        ranks=True,
+    ),
+    "nomic-bert": EncoderCase(architecture="nomic-bert", config="NomicBertConfig", arguments=_BERT),
+    "nomic-bert-cls": EncoderCase(
+        architecture="nomic-bert",
+        config="NomicBertConfig",
+        arguments={
+            **_BERT, "num_attention_heads": 3, "layer_norm_eps": 1e-6, "type_vocab_size": 3,
+            "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e3},
+        },
+        modules=_pooling("cls"),
+    ),
     "xlm-roberta": EncoderCase(
         architecture="xlm-roberta", config="XLMRobertaConfig", arguments=_ROBERTA
     ),
@@ -120,9 +148,13 @@ COUNTS = (1, 37, 300)
 TEXTS = [np.random.default_rng(count).integers(3, 96, count).tolist() for count in COUNTS]
 
 
+# The architectures with token types.
+HAVE_TYPES = ("bert", "nomic-bert")
+
+
 def token_types(case: EncoderCase, count: int) -> list[int]:
     """The types of a pair's tokens, of which the first one has a third; 0 where all are alike."""
-    first = count // 3 if case.architecture == "bert" else count
+    first = count // 3 if case.architecture in HAVE_TYPES else count
     return [0] * first + [1] * (count - first)
 
 

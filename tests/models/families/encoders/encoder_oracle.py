@@ -10,6 +10,7 @@ import transformers
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from tests.models.families.encoders.encoder_cases import (
+    HAVE_TYPES,
     TEXTS,
     EncoderRecording,
     token_types,
@@ -49,7 +50,7 @@ def _vectors(case: EncoderCase, folder: Path) -> NDArray[np.float32]:
     rows = []
     for text in TEXTS:
         inputs = {"input_ids": torch.tensor([text])}
-        if case.architecture == "bert":
+        if case.architecture in HAVE_TYPES:
             inputs["token_type_ids"] = torch.tensor([token_types(case, len(text))])
         with torch.no_grad():
             out: Any = model.eval()(**inputs)

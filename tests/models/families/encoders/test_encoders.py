@@ -113,7 +113,7 @@ def test_a_gguf_file_holds_the_same_encoder(name: str, tmp_path: Path) -> None:
     folder.mkdir()
     recording.write(folder)
     config: Any = opened(folder, case.architecture).config
-    stored_as = "gemma-embedding" if case.architecture == "gemma-embedding" else "bert"
+    stored_as = "bert" if case.architecture == "xlm-roberta" else case.architecture
     path = write_encoder(SafetensorsSource(folder), tmp_path / "model.gguf", stored_as, config)
     model = opened(path, stored_as)
     same = asdict(model.config) | {"skipped": None}
@@ -133,6 +133,11 @@ BERT: dict[str, Any] = {**SHAPE, "token_types": 2}
 COMPILED: Mapping[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", BERT),
     "ranks": ("bert", {**BERT, "pooling": "rank"}),
+    "nomic-bert": ("nomic-bert", {**BERT, "rope_base": 1e3}),
+    "modernbert": (
+        "modern-bert",
+        {**SHAPE, "rope_base": 1e4, "local_rope_base": 1e3, "windows": (None, 4)},
+    ),
     "embeddinggemma": (
         "gemma-embedding",
         {**SHAPE, "rope_base": 1e4, "query_scale": 0.2, "windows": (4, None), "dense": (96, 32)},
@@ -200,6 +205,11 @@ def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
         ("bert-rank", {"id2label": {"0": "a", "1": "b"}}, "id2label: got 2 labels, supported is 1"),
         ("bert-rank", {"id2label": None}, "id2label: got 2 labels, supported is 1"),
         ("bert-cls", {"1_Pooling/config.json": "max"}, "pooling: got 'max', supported: mean, "),
+        ("modernbert", {"hidden_activation": "relu"}, "hidden_activation = 'relu', supported is "),
+        ("modernbert", {"classifier_pooling": "max"}, "classifier_pooling: got 'max', supported: "),
+        ("nomic-bert", {"moe_every_n_layers": 2}, "unknown key moe_every_n_layers"),
+        ("nomic-bert", {"head_dim": 16}, "head_dim = 16, supported is 12"),
+        ("nomic-bert", {"qkv_proj_bias": True}, "qkv_proj_bias = True, supported is False"),
         ("embeddinggemma", {"use_bidirectional_attention": False}, "supported is True"),
         ("embeddinggemma", {"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0"),
         ("embeddinggemma", {"4_Dense/config.json": {}}, "unknown key 4_Dense/config.json"),
@@ -216,6 +226,35 @@ def test_what_is_rejected(name: str, changes: dict[str, Any], message: str) -> N
     config = files.pop("config.json") | files | {"1_Pooling/config.json": "mean"} | changes
     with pytest.raises(ConfigError, match=message):
         ENCODERS[ENCODER_CASES[name].architecture].from_hugging_face(config)
+
+
+def test_older_keys_of_modernbert_mean_the_same() -> None:
+    config = recorded_encoder("modernbert").files["config.json"]
+    older = {key: config[key] for key in config if key not in ("layer_types", "rope_parameters")}
+    keys = {"global_rope_theta": 160_000.0, "local_rope_theta": 1e4}
+    older |= keys | {"global_attn_every_n_layers": 3, "position_embedding_type": "absolute"}
+    read = ENCODERS["modern-bert"].from_hugging_face
+    assert read(older) == read(config)
+    assert read(older).windows == (None, 25, 25, None, 25)
+    changed = read(older | {"local_rope_theta": 5e3, "global_attn_every_n_layers": 2})
+    assert (changed.local.rope_base, changed.windows[2]) == (5e3, None)
+
+
+def test_older_keys_of_nomic_bert_mean_the_same() -> None:
+    """As nomic-embed-text-v1.5 has them."""
+    config = recorded_encoder("nomic-bert").files["config.json"]
+    later = {
+        "n_layer": "num_hidden_layers", "n_embd": "hidden_size", "n_inner": "intermediate_size",
+        "n_head": "num_attention_heads", "n_positions": "max_position_embeddings",
+        "layer_norm_epsilon": "layer_norm_eps",
+    }  # fmt: skip
+    older = {key: config[key] for key in config if key not in (*later.values(), "rope_parameters")}
+    older |= {old: config[new] for old, new in later.items()}
+    older |= {"activation_function": "swiglu", "causal": False, "rotary_emb_scale_base": None}
+    read = ENCODERS["nomic-bert"].from_hugging_face
+    assert read(older | {"rotary_emb_base": 1000}) == read(config)
+    trained = read(older | {"rotary_emb_base": 5000, "max_trained_positions": 64})
+    assert (trained.rope_base, trained.max_context) == (5000.0, 64)
 
 
 def test_a_decoder_rejects_what_only_encoders_compute() -> None:

@@ -16,7 +16,8 @@ from hearthd.models.config import ConfigError
 from hearthd.models.dsl.evaluate import evaluate
 from tests.models.families import ours
 from tests.models.families.cases import TOKENS, random_tensors
-from tests.models.families.family_recording import ROWS, recorded
+from tests.models.families.family_recording import ROWS, recorded, write_folder
+from tests.models.families.gguf_files import write_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 CASE = "qwen3-qwen3"
+
+
+@pytest.fixture
+def gguf_file(tmp_path: Path) -> Path:
+    """As llama.cpp's converter writes Qwen3-Embedding."""
+    write_folder(recorded(CASE), tmp_path)
+    config: Any = ours.config_of(open_weights(tmp_path), "qwen3")
+    return write_gguf(tmp_path, "qwen3", replace(config, pooling="last"))
 
 
 @pytest.fixture
@@ -61,11 +70,14 @@ def embedded(program: Program, parameters: Mapping[str, Array], count: int) -> l
     return vectors
 
 
-def test_the_last_hidden_state_gives_the_logits_of_transformers(folder: Path) -> None:
-    source = open_weights(folder)
+@pytest.mark.parametrize("weights", ["folder", "gguf_file"])
+def test_the_last_hidden_state_gives_the_logits_of_transformers(
+    weights: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    source = open_weights(request.getfixturevalue(weights))
     config: Any = ours.config_of(source, "qwen3")
     assert config.pooling == "last"
-    program, parameters = ours.parameters_of(source, "qwen3", config, folder)
+    program, parameters = ours.parameters_of(source, "qwen3", config, tmp_path)
     expected = recorded(CASE).logits
     for row in (0, 59, 180):
         logits = embedded(program, parameters, row + 1)[-1] @ parameters["embed_tokens.weight"].T
