@@ -48,7 +48,7 @@ def _eight_bits(parts: StoredParts) -> QuantizedMatrix:
 
     def open_rows() -> ReadRows:
         weight = parts.read("weight")
-        scale = (parts.read(_ROW_SCALE) / np.float32(_ROW_STEPS)).reshape(rows, 1)
+        scale: Floats = (parts.read(_ROW_SCALE) / np.float32(_ROW_STEPS)).reshape(rows, 1)
         return lambda some: ScaledRows(numbers=weight[some].astype(np.int16), scale=scale[some])
 
     return QuantizedMatrix(
