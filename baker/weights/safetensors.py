@@ -50,7 +50,7 @@ CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _TYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
-_NUMPY_TYPES = {
+_NUMPY_TYPES: Mapping[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),

@@ -48,7 +48,8 @@ def _eight_bits(parts: StoredParts) -> QuantizedMatrix:
 
     def open_rows() -> ReadRows:
         weight = parts.read("weight")
-        scale = (parts.read(_ROW_SCALE) / np.float32(_ROW_STEPS)).reshape(rows, 1)
+        row_scale: Floats = parts.read(_ROW_SCALE)
+        scale = row_scale.reshape(rows, 1) / np.float32(_ROW_STEPS)
         return lambda some: ScaledRows(numbers=weight[some].astype(np.int16), scale=scale[some])
 
     return QuantizedMatrix(

@@ -137,9 +137,9 @@ class QuantizedMatrix:
                     f"{low} to {high}; correct it, or use the unquantized folder or a GGUF file"
                 )
             groups = self.shape[1] // form.columns
-            dtype = np.int8 if form.signed else np.uint8
+            integers: Array = (numbers + form.zero).astype(np.int8 if form.signed else np.uint8)
             yield IntegerBlock(
-                integers=(numbers + form.zero).astype(dtype),
+                integers=integers,
                 scale=np.repeat(rows.scale, groups // rows.scale.shape[1], axis=1),
                 minimum=None,
             )

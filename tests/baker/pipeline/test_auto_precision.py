@@ -139,6 +139,9 @@ class RandomWeights:
     def names(self) -> tuple[str, ...]:
         return tuple(self._tensors)
 
+    def integer_storage(self, name: str) -> str | None:  # noqa: ARG002  (of the protocol)
+        return None
+
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
         raise UnsupportedType(name)
 

@@ -33,7 +33,8 @@ CONFIG = {
 
 
 def config() -> ModelConfig:
-    return LLAMA.from_hugging_face(CONFIG)
+    result: ModelConfig = LLAMA.from_hugging_face(CONFIG)
+    return result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ def write_folders(case: Case, folder: Path) -> Folders:
 
 def change_tensors(folders: Folders, changes: Mapping[str, Array | None]) -> None:
     """Add, replace or, for None, remove tensors of the quantized folder."""
-    tensors = folders.stored | changes
+    tensors = {**folders.stored, **changes}
     stored = {name: array for name, array in tensors.items() if array is not None}
     save_file(stored, folders.quantized / TENSORS)
 
