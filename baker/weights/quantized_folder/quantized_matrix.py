@@ -27,7 +27,8 @@ _PLAIN = sorted(
     (
         form
         for form in STORED
-        if not form.minimum and not form.multiplier_bits and not form.values and form.steps == 1
+        if not (form.minimum or form.super_block or form.exponents or form.values)
+        and form.steps == 1
     ),
     key=lambda form: form.bits + 16 / form.columns,
 )
