@@ -96,7 +96,7 @@ class FusedAttention(Attention):
 class FusedMLP(nn.Module):
     """down(silu(gate) * up), where one projection gives gate and up."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: DecoderConfig) -> None:
         self.gate_up_proj = nn.Linear(config.hidden, 2 * config.ffn)
         self.down_proj = nn.Linear(config.ffn, config.hidden)
 

@@ -77,10 +77,14 @@ class ConfigJson(TypedKeys):
         value = self._value(key, dict, {"default": None})
         return default if value is None else len(value)
 
-    def size_in_each(self, key: str, name: str) -> int:
+    def size_in_each(self, key: str, name: str, *, default: int | None = None) -> int:
         """An integer from 1 that every object in an object has, and that is the same."""
         objects = self.section(key)
-        sizes = {objects.section(number).size(name) for number in objects._data}
+        sections = [objects.section(number) for number in objects._data]
+        sizes = {
+            section.size(name) if default is None else section.size(name, default=default)
+            for section in sections
+        }
         if len(sizes) != 1:
             raise ConfigError(f"{self._prefix}{key}: {name}: got {sorted(sizes)}, supported is one")
         return sizes.pop()
@@ -113,10 +117,6 @@ class ConfigJson(TypedKeys):
             got = self._data.get(key)
             if got is not None and (got != value or type(got) is not type(value)):
                 raise ConfigError(f"{self._prefix}{key} = {got!r:.80}, supported is {value!r}")
-
-    def ignore(self, *keys: str) -> None:
-        """Accept any value of keys that do not matter here."""
-        self._read.update(keys)
 
     def rope(self, width: int, max_context: int, layer_type: str | None = None) -> Rope:
         """The rotary positions of heads of which `width` columns turn.
