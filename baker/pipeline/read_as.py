@@ -32,10 +32,10 @@ class ReadAs(SourceInFront):
         super().__init__(base)
         metadata = dict(base.metadata())
         if base.format == "gguf":
-            own = f"{metadata.get(_GGUF_ARCHITECTURE)}."
+            prefix = f"{metadata.get(_GGUF_ARCHITECTURE)}."
             metadata = {
-                f"{architecture.name}.{key.removeprefix(own)}"
-                if key.startswith(own)
+                f"{architecture.name}.{key.removeprefix(prefix)}"
+                if key.startswith(prefix)
                 else key: value
                 for key, value in metadata.items()
             }
@@ -53,31 +53,44 @@ class ReadAs(SourceInFront):
 def with_layers_of(source: WeightSource) -> list[str]:
     """The plainest architectures whose tensors are exactly those of weights, by name.
 
-    A key of the metadata that an architecture does not know excludes none: a bake as this
-    architecture rejects it by name.
+    Those that know every key of the metadata go first. A bake as another one rejects the key.
     """
-    plainest: dict[tuple[int, bool, bool], list[str]] = {}
+    plainest: dict[tuple[bool, int, bool, bool], list[str]] = {}
     for name, architecture in ARCHITECTURES.items():
         with suppress(ConfigError, WeightsError):
-            _require_tensors_of(architecture, ReadAs(source, architecture))
+            knows_keys = _knows_keys_of(ReadAs(source, architecture), architecture)
             names, fields = architecture.tensors, dataclasses.fields(architecture.config)
-            order = (len(fields), names.norm_offset != 0.0, names.folder_interleaved)
+            order = (
+                not knows_keys,
+                len(fields),
+                names.norm_offset != 0.0,
+                names.folder_interleaved,
+            )
             plainest.setdefault(order, []).append(name)
     return plainest[min(plainest)] if plainest else []
 
 
-def _require_tensors_of(architecture: Architecture[Any], source: WeightSource) -> None:
-    """Raise ConfigError or a WeightsError unless weights have the tensors of an architecture."""
-    names, gguf = source.names(), source.format == "gguf"
+def _knows_keys_of(source: WeightSource, architecture: Architecture[Any]) -> bool:
+    """Whether an architecture knows every key of the metadata of weights with its tensors.
+
+    Raises ConfigError or a WeightsError for weights with other tensors.
+    """
+    names, metadata = source.names(), source.metadata()
     shapes = {name: source.shape(name) for name in names}
-    metadata, read = source.metadata(), source.read
-    config = (
-        architecture.read_gguf(GgufMetadata(metadata, shapes, read, architecture.name))
-        if gguf
-        else architecture.read_config_json(ConfigJson(metadata))
-    )
+    reader: GgufMetadata | ConfigJson
+    if source.format == "gguf":
+        reader = GgufMetadata(metadata, shapes, source.read, architecture.name)
+        config = architecture.read_gguf(reader)
+    else:
+        reader = ConfigJson(metadata)
+        config = architecture.read_config_json(reader)
     if config.layers > len(names):
         raise BadFile(f"{config.layers} layers, but {len(names)} tensors")
     parameters = architecture.model(config).parameters()
     sizes = {name: tensor.shape for name, tensor in parameters.items()}
     tensors_of(source, architecture, config, sizes)
+    try:
+        reader.finish()
+    except ConfigError:
+        return False
+    return True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.models.decoder.architecture import Architecture
-from hearthd.models.decoder.config.gemma4_config import (
+from hearthd.models.decoder.gemma4_config import (
     Gemma4Config,
     from_gguf,
     from_hugging_face,

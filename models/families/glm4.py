@@ -37,7 +37,9 @@ class Glm4(DecoderModel):
 
     def __init__(self, config: DecoderConfig) -> None:
         attention = (Attention(config) for _ in range(config.layers))
-        super().__init__(config, [GemmaBlock(config, one, FusedMLP(config)) for one in attention])
+        super().__init__(
+            config, [GemmaBlock(config, layer, FusedMLP(config)) for layer in attention]
+        )
 
 
 def from_hugging_face(data: ConfigJson) -> DecoderConfig:

@@ -161,7 +161,10 @@ def test_bos_is_added_only_if_the_file_says_so() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pre": "bloom"}, "pre 'bloom' is not supported, only dbrx, gpt-2, .*, tekken; use the"),
+        (
+            {"pre": "bloom"},
+            "pre 'bloom' is not supported, only dbrx, .*, gpt-2, .*, tekken; use the",
+        ),
         ({"pre": None}, "pre is None, expected .* str"),
         ({"merges": None}, "merges is None, expected .* list"),
         ({"merges": ["ab"]}, "merges has 'ab', expected two parts"),

@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
-from hearthd.models.decoder.config.gemma4_config import Gemma4Config
+from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.cases import MINISTRAL_ROPE

@@ -9,7 +9,7 @@ import pytest
 
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
-from hearthd.models.decoder.config.gemma4_config import Gemma4Config, _heads_by_kind
+from hearthd.models.decoder.gemma4_config import Gemma4Config, _heads_by_kind
 from hearthd.models.decoder.next_token_loss import loss_graph
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.program import ProgramOptions
