@@ -58,6 +58,7 @@ class ModelMatrix:
     module       the module's name in Hugging Face's models
     gguf         the tensor's name in GGUF files; empty in bundles of older versions
     interleaved  the rows of a head, if GGUF files have the rows of both halves in turn; else 0
+    folder_interleaved  whether Hugging Face's models have them so too
     """
 
     module: str
@@ -65,6 +66,7 @@ class ModelMatrix:
     columns: int
     gguf: str = field(default="", metadata=OMITTED)
     interleaved: int = field(default=0, metadata=OMITTED)
+    folder_interleaved: bool = field(default=False, metadata=OMITTED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,5 +2,5 @@
 
 
 def flag(name: str) -> str:
-    """The flag of a field."""
-    return f"--{name.replace('_', '-')}"
+    """The flag of a field. A name that is a keyword of Python has an underscore behind it."""
+    return f"--{name.rstrip('_').replace('_', '-')}"

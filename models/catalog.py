@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hearthd.models.families import (
+    apertus,
     bert,
     embeddinggemma,
+    ernie4_5,
     exaone4,
     gemma,
     gemma2,
     gemma3,
     gemma4,
+    glm4,
     granite,
+    hunyuan,
     lfm2,
     llama,
     mistral3,
@@ -36,12 +40,16 @@ if TYPE_CHECKING:
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
     for family in (
+        apertus,
+        ernie4_5,
         exaone4,
         gemma,
         gemma2,
         gemma3,
         gemma4,
+        glm4,
         granite,
+        hunyuan,
         lfm2,
         llama,
         mistral3,

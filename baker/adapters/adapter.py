@@ -11,6 +11,7 @@ from hearthd.baker.weights.source import BadFile, NoWeights
 from hearthd.bundle.lora import read_adapter as lora
 from hearthd.bundle.lora.adapter_folder import PREFIX, TENSORS, WEIGHT
 from hearthd.bundle.lora.adapter_settings import CONFIG, BadAdapter
+from hearthd.bundle.parsing.head_rows import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,8 +42,10 @@ def write_adapter(
     tensors = {}
     for name, matrix in matrices.items():
         module, factor = name.removesuffix(WEIGHT).rsplit(".", 1)
-        stored = architecture.module_in_folder(config, module)
-        tensors[f"{PREFIX}{stored}.{factor}{WEIGHT}"] = matrix
+        stored = architecture.tensors.find(config, module + WEIGHT, (), gguf=False)
+        if factor == "lora_B" and stored.interleaved:
+            matrix = side_by_side(matrix, stored.interleaved)
+        tensors[f"{PREFIX}{stored.name.removesuffix(WEIGHT)}.{factor}{WEIGHT}"] = matrix
     data = save(tensors, metadata={"format": "pt"})
     write_atomically(folder, {TENSORS: data, CONFIG: settings.to_json()})
 

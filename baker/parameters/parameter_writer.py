@@ -58,24 +58,43 @@ def locate(
 
     Raises a WeightsError when a tensor is missing, of another shape, or not used by the model.
     """
+    tensors = tensors_of(
+        source,
+        architecture,
+        config,
+        {name: shape for weight in program.weights for name, shape in weight.sources.items()},
+    )
+    return tuple(
+        Located(weight, tuple(tensors[name] for name in weight.sources))
+        for weight in program.weights
+    )
+
+
+def tensors_of(
+    source: WeightSource,
+    architecture: ArchitectureFiles[Any],
+    config: ModelConfig,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> dict[str, tuple[StoredTensor, ...]]:
+    """The tensors that the rows of each parameter come from, by the shapes of all parameters.
+
+    Raises a WeightsError when a tensor is missing, of another shape, or not used by the model.
+    """
     names, gguf = source.names(), source.format == "gguf"
 
     def find(name: str, shape: tuple[int, ...]) -> tuple[StoredTensor, ...]:
         tensors = architecture.tensors.parts(config, name, names, gguf=gguf)
-        shapes = [_shape(source, tensor) for tensor in tensors]
-        rows = sum(_rows(actual)[0] for actual in shapes)
-        if {(rows, _rows(actual)[1]) for actual in shapes} != {_rows(shape)}:
+        stored = [_shape(source, tensor) for tensor in tensors]
+        rows = sum(_rows(actual)[0] for actual in stored)
+        if {(rows, _rows(actual)[1]) for actual in stored} != {_rows(shape)}:
             many = f"{len(tensors)} tensors as " if len(tensors) > 1 else "tensor "
             raise BadFile(
-                f"{many}{tensors[0].name} has shape {shapes[0]}, the configuration says {shape}"
+                f"{many}{tensors[0].name} has shape {stored[0]}, the configuration says {shape}"
             )
         return tensors
 
-    located = tuple(
-        Located(weight, tuple(find(name, shape) for name, shape in weight.sources.items()))
-        for weight in program.weights
-    )
-    used = {tensor.name for entry in located for parts in entry.tensors for tensor in parts}
+    found = {name: find(name, shape) for name, shape in shapes.items()}
+    used = {tensor.name for parts in found.values() for tensor in parts}
     unused = [
         name
         for name in names
@@ -87,7 +106,7 @@ def locate(
         raise BadFile(
             f"the weights hold tensors that {architecture.name} does not use: {unused[:5]}"
         )
-    return located
+    return found
 
 
 def _adds_nothing(source: WeightSource, name: str) -> bool:
@@ -97,7 +116,10 @@ def _adds_nothing(source: WeightSource, name: str) -> bool:
 
 def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
     """The shape of a parameter's share of a tensor."""
-    rows, *others = source.shape(tensor.name)
+    shape = source.shape(tensor.name)
+    if not shape:
+        return shape
+    rows, *others = shape
     return (len(range(rows)[tensor.rows(rows)]), *others)
 
 

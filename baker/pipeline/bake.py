@@ -11,7 +11,7 @@ from hearthd.baker.pipeline.bake_language_model import bake_language_model
 from hearthd.baker.pipeline.bake_options import BadOption
 from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
 from hearthd.baker.pipeline.recipe import packaged_weights
-from hearthd.baker.pipeline.weights_config import families, identify
+from hearthd.baker.pipeline.weights_config import families, identify, opened_as
 from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def resolve(options: BakeOptions) -> Plan:
     if options.model == GRU:
         return gru_plan(options)
     weights = options.weights or _packaged(options)
-    source = open_weights(weights)
+    source = opened_as(open_weights(weights), options.as_)
     family = identify(source, options.model)
     if family.is_encoder:
         return encoder_plan(options, source, family)

@@ -26,6 +26,7 @@ from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.bundle import CALIBRATION, Activations
 from hearthd.bundle.parsing.validation import expected
 from hearthd.flag_names import flag
+from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.families.gru import FORMS
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS, KvCache
 
@@ -46,6 +47,12 @@ def _require_precision(name: str) -> str:
     if name not in (AUTO, *NAMED_PRECISIONS):
         renamed = "; int8 was renamed to int8-g32" if name == "int8" else ""
         raise ValueError(f"{', '.join((*NAMED_PRECISIONS, AUTO))}{renamed}")
+    return name
+
+
+def _require_architecture(name: str) -> str:
+    if name not in ARCHITECTURES:
+        raise ValueError(", ".join(ARCHITECTURES))
     return name
 
 
@@ -98,6 +105,13 @@ class BakeOptions(BaseModel):
         "Hearth's extra `demo` installs.",
         kinds=_ALL,
         recorded=False,
+    )
+    as_: Annotated[str, AfterValidator(_require_architecture)] | None = _option(
+        "Model",
+        "Read weights of an architecture that Hearth does not know as those of FAMILY, such as "
+        "llama: a name of general.architecture in GGUF files. Keys that FAMILY does not know are "
+        "rejected. Default: an unknown architecture is rejected.",
+        metavar="FAMILY",
     )
     size: str | None = _option(
         "Model",

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
+from hearthd.baker.pipeline.read_as import ReadAs, with_layers_of
 from hearthd.baker.pipeline.recipe import RecipeError, recipes, size_of
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import CONFIG
 from hearthd.baker.weights.source import BadFile, WeightsError
 from hearthd.bundle import NotABundle
-from hearthd.models.catalog import ENCODERS
+from hearthd.models.catalog import ARCHITECTURES, ENCODERS
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
@@ -92,6 +93,19 @@ def opened(path: Path) -> tuple[WeightSource, Family]:
         raise NotABundle(str(error)) from error
 
 
+def opened_as(source: WeightSource, name: str | None) -> WeightSource:
+    """Weights as those of an architecture of this name, if one is given, in place of an unknown.
+
+    Raises RecipeError if the architecture of the weights is known.
+    """
+    if name is None:
+        return source
+    where, written_for = _named_in(source)
+    if written_for in _families_by_written_name(source):
+        raise RecipeError(f"--as: got {name}, but {where} is {written_for!r}; omit the option")
+    return ReadAs(source, ARCHITECTURES[name])
+
+
 def _read_as(
     architectures: Mapping[str, ArchitectureFiles[Any]], source: WeightSource
 ) -> tuple[ArchitectureFiles[Any], Any]:
@@ -122,19 +136,25 @@ def check_architecture(model: str, source: WeightSource) -> None:
 
 def _families_of(source: WeightSource) -> list[str]:
     """The families with the architecture of weights; raises ConfigError for an unknown one."""
-    names_of = defaultdict(list)
-    for name, architecture in families().items():
-        in_gguf = source.format == "gguf"
-        for written_name in (architecture.name,) if in_gguf else architecture.model_types:
-            names_of[written_name].append(name)
+    names_of = _families_by_written_name(source)
     where, written_for = _named_in(source)
     if written_for not in names_of:
         names = source.metadata().get("architectures", []) if written_for is None else written_for
         raise ConfigError(
             f"{where}: got {written_for!r:.80}, expected one of {', '.join(sorted(names_of))}"
-            f"{_nearest(names, names_of)}"
+            f"{_same_layers(source) or _nearest(names, names_of)}"
         )
     return names_of[str(written_for)]
+
+
+def _families_by_written_name(source: WeightSource) -> Mapping[str, list[str]]:
+    """The families of each architecture, by its names in files of the format of weights."""
+    names_of = defaultdict(list)
+    for name, architecture in families().items():
+        in_gguf = source.format == "gguf"
+        for written_name in (architecture.name,) if in_gguf else architecture.model_types:
+            names_of[written_name].append(name)
+    return names_of
 
 
 def _named_in(source: WeightSource) -> tuple[str, object]:
@@ -146,6 +166,17 @@ def _named_in(source: WeightSource) -> tuple[str, object]:
 def _config_file(source: WeightSource) -> Path:
     """The file that names the architecture of weights."""
     return source.files()[0] if source.folder is None else source.folder / CONFIG
+
+
+def _same_layers(source: WeightSource) -> str:
+    """The end of a message: the architectures whose tensors weights have, if any."""
+    names = with_layers_of(source)
+    if not names:
+        return ""
+    layers = "; its layers are those of " + " or ".join(f"`{name}`" for name in names)
+    if len(names) == 1:
+        return f"{layers}; bake it with `--as {names[0]}`"
+    return f"{layers}; bake it with `--as` and the name that its definition says"
 
 
 def _nearest(written_for: object, models_of: Mapping[str, Sequence[str]]) -> str:

@@ -30,9 +30,10 @@ class WordRule:
     composed: bool = False
 
 
-def _words(pattern: str) -> tuple[Any, ...]:
+def _words(*patterns: str) -> tuple[Any, ...]:
+    """Splits by patterns, one after the other."""
     return (
-        pre_tokenizers.Split(Regex(pattern), "isolated"),
+        *(pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     )
 
@@ -55,17 +56,28 @@ def _gpt4o(digits: str, ending: str) -> str:
     )
 
 
+# Han characters and kana.
+_CHINESE_AND_JAPANESE = r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+_HUNYUAN = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
+    r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
+_THREE = r"\p{N}{1,3}"
 _SINGLE_DIGITS = (pre_tokenizers.Digits(individual_digits=True), _GPT2)
-_THREE_DIGITS = _words(_llama3(r"\p{N}{1,3}"))
+_THREE_DIGITS = _words(_llama3(_THREE))
 
 WORD_RULES: Mapping[str, WordRule] = {
     "dbrx": WordRule(parts=_THREE_DIGITS),
+    "exaone4": WordRule(parts=(_GPT2,)),
     "falcon3": WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True),
+    "glm4": WordRule(parts=_THREE_DIGITS, whole_words=True),
     "gpt-2": WordRule(parts=(_GPT2,)),
-    "gpt-4o": WordRule(parts=_words(_gpt4o(r"\p{N}{1,3}", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"))),
+    "gpt-4o": WordRule(parts=_words(_gpt4o(_THREE, r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"))),
+    "hunyuan-dense": WordRule(parts=_words(_THREE, _CHINESE_AND_JAPANESE, _HUNYUAN)),
     "lfm2": WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True),
     "llama-bpe": WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True),
+    "minicpm5": WordRule(parts=_words(_THREE, _llama3(r"\p{N}+")), whole_words=True),
     "modern-bert": WordRule(parts=(_GPT2,), composed=True),
     "qwen2": WordRule(parts=_words(_llama3(r"\p{N}")), composed=True),
     "refact": WordRule(parts=_SINGLE_DIGITS),

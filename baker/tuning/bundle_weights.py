@@ -13,6 +13,7 @@ from typing_extensions import override
 from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
 from hearthd.baker.weights.source import BLOCK_BYTES, ROW_GROUP, BadFile, WeightSource, stamp
 from hearthd.bundle import MANIFEST, PARAMETERS, LanguageManifest, read_manifest_of
+from hearthd.bundle.parsing.head_rows import side_by_side
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.fused.quantized_products import dequantized
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.dsl.storage import Storage
     from hearthd.models.dsl.stored_weights import Weight
+    from hearthd.models.program import StoredTensor
 
     Array = NDArray[Any]
 
@@ -48,11 +50,11 @@ class BundleWeights(WeightSource):
         self.architecture: Architecture[Any] = ARCHITECTURES[self.manifest.architecture]
         self.config: ModelConfig = self.architecture.from_manifest(self.manifest.config)
         tensors = self.architecture.tensors
-        self._weights: dict[str, tuple[Weight, str, float]] = {}
+        self._weights: dict[str, tuple[Weight, str, StoredTensor]] = {}
         for weight in program.weights:
             for parameter in weight.sources:
                 stored = tensors.parts(self.config, parameter, (), gguf=False)[0]
-                self._weights[stored.name] = (weight, parameter, stored.offset)
+                self._weights[stored.name] = (weight, parameter, stored)
 
     @property
     @override
@@ -82,13 +84,20 @@ class BundleWeights(WeightSource):
 
     @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
-        weight, parameter, offset = self._weights[name]
+        if width := self._weights[name][2].interleaved:
+            yield side_by_side(np.concatenate([*self._blocks(name)]), width)
+        else:
+            yield from self._blocks(name)
+
+    def _blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
+        """The blocks of a tensor, with the rows in the order of the parameter."""
+        weight, parameter, tensor = self._weights[name]
         stored, rows = (
             [self._arrays[array_name] for array_name in weight.parameters],
             weight.rows()[parameter],
         )
         if stored[0].ndim < 2:
-            yield stored[0] - np.float32(offset)
+            yield stored[0] - np.float32(tensor.offset)
             return
         # Arrays of integers have sixteen rows in a block.
         group = 1 if stored[0].ndim == 2 else ROW_GROUP
@@ -98,7 +107,7 @@ class BundleWeights(WeightSource):
             stop = min(start + step, rows.stop)
             first, last = start // group, -(-stop // group)
             values = _dequantized(weight.storage, [array[first:last] for array in stored])
-            yield values[start - first * group : stop - first * group] - np.float32(offset)
+            yield values[start - first * group : stop - first * group] - np.float32(tensor.offset)
 
     @override
     def files(self) -> tuple[Path, ...]:

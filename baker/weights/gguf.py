@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import gguf
+import numpy as np
 from typing_extensions import override
 
 from hearthd.baker.weights import gguf_integers
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from hearthd.baker.weights.source import IntegerBlock
@@ -96,17 +96,24 @@ class GgufSource(WeightSource):
     @override
     def shape(self, name: str) -> tuple[int, ...]:
         """The tensor's shape, row-major."""
+        if (numbers := self._numbers(name)) is not None:
+            return numbers.shape
         return self._tensor(name).shape
 
     @override
     def dtype(self, name: str) -> str:
         """The type by its GGUF name, except "f32", "f16" and "bf16" in lower case."""
+        if self._numbers(name) is not None:
+            return "f32"
         type_name = self._tensor(name).type.name
         return _PLAIN_NAMES.get(type_name, type_name)
 
     @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         """The dequantized values of the tensor."""
+        if (numbers := self._numbers(name)) is not None:
+            yield numbers
+            return
         for shape, raw in self._raw_blocks(name):
             yield self._dequantize(name, raw).reshape(shape)
 
@@ -143,6 +150,13 @@ class GgufSource(WeightSource):
     def metadata(self) -> Mapping[str, object]:
         """Keys and values: str, int, float, bool, or a list of one of them; of the first shard."""
         return self._metadata
+
+    def _numbers(self, name: str) -> NDArray[np.float32] | None:
+        """The numbers that the metadata have under a key, in the place of a tensor."""
+        values = self._metadata.get(name)
+        if not isinstance(values, list) or not all(type(value) is float for value in values):
+            return None
+        return np.array(values, np.float32)
 
     def _tensor(self, name: str) -> _Tensor:
         if name not in self._tensors:

@@ -18,6 +18,7 @@ import numpy as np
 from hearthd.bundle.lora.adapter_settings import CONFIG, BadAdapter, parse_settings
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
+from hearthd.bundle.parsing.head_rows import half_after_half
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -74,6 +75,7 @@ def read_peft_adapter(folder: Path, matrices: Collection[ModelMatrix]) -> LoraAd
     settings = parse_settings(text, config)
     require_rank(settings.rank, matrices, f"{config}: r")
     shapes = {matrix.module: (matrix.rows, matrix.columns) for matrix in matrices}
+    heads = {matrix.module: matrix.interleaved for matrix in matrices if matrix.folder_interleaved}
     floats = settings.rank * sum(rows + columns for rows, columns in shapes.values())
     data = _read(tensors, 4 * floats + _HEADER_BYTES * (2 * len(shapes) + 64))
     file = _Tensors(data, tensors)
@@ -82,6 +84,8 @@ def read_peft_adapter(folder: Path, matrices: Collection[ModelMatrix]) -> LoraAd
         rows, columns = shapes[module]
         a = file.matrix(f"{PREFIX}{module}.lora_A{WEIGHT}", (settings.rank, columns))
         b = file.matrix(f"{PREFIX}{module}.lora_B{WEIGHT}", (rows, settings.rank))
+        if module in heads:
+            b = half_after_half(b, heads[module])
         terms[module] = LowRank(a=a, b=b, scale=settings.scale)
     if not terms:
         raise BadAdapter(f"{tensors} has no tensors")

@@ -119,6 +119,7 @@ class Architecture(ArchitectureFiles[C]):
             columns=shape[1],
             gguf=stored.name,
             interleaved=stored.interleaved,
+            folder_interleaved=bool(stored.interleaved) and self.tensors.folder_interleaved,
         )
 
     def _named(self, config: C, matrix: AdapterMatrix) -> AdapterMatrix:

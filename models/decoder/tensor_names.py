@@ -50,6 +50,7 @@ QUERIES_AND_KEYS = ("self_attn.q_proj", "self_attn.k_proj")
 # Not weights: tables of rotary frequencies. GgufMetadata checks that those of GGUF files are used.
 _NOT_WEIGHTS = ("rotary_emb.inv_freq", *ROPE_TABLES)
 EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
+_HEADS = (HEAD, f"language_model.{HEAD}")  # the second is that of a model with towers
 _NUMBER = "*"
 
 
@@ -61,6 +62,7 @@ class TensorNames:
     interleaved  the parts of a layer whose rows GGUF files have in llama.cpp's order: it rotates
                  the pairs (2i, 2i + 1), and its converter puts them side by side. Here, as in
                  Hugging Face's files, a pair is (i, i + D / 2)
+    folder_interleaved  whether Hugging Face folders have the rows of these parts in that order too
     folder       names in Hugging Face folders of the parts of a layer, and of what is beside the
                  layers, where they differ from the model's own; or of one tensor. `*` stands for 0,
                  1, ...: the rows of the tensors that are numbered so follow each other
@@ -74,10 +76,13 @@ class TensorNames:
     joined       names in Hugging Face folders of tensors that hold the rows of some parts of a
                  layer, as many of each, one part after the other; used where the part has no tensor
                  of its own
+    arrays       parameters of a layer, each a number, that GGUF files have by layer in the arrays
+                 of these keys of their metadata
     """
 
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
     interleaved: tuple[str, ...] = ()
+    folder_interleaved: bool = False
     folder: Mapping[str, str] = field(default_factory=dict)
     layers: str = "layers"
     prefixes: tuple[str, ...] = ("model.", "")
@@ -85,26 +90,30 @@ class TensorNames:
     others: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    arrays: Mapping[str, str] = field(default_factory=dict)
 
     def find(
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
     ) -> StoredTensor:
         """Where a parameter is in a file with these tensor names."""
+        in_turn = parameter.rpartition(".")[0].endswith(self.interleaved)
+        width = config.head_dim if in_turn and (gguf or self.folder_interleaved) else 0
+        if gguf and parameter.split(".", 2)[-1] in self.arrays:
+            _, number, inner = parameter.split(".", 2)
+            return StoredTensor(self.arrays[inner], share=(int(number), config.layers))
         if gguf:
-            path = parameter.rpartition(".")[0]
-            width = config.head_dim if path.endswith(self.interleaved) else 0
             return StoredTensor(gguf_name(parameter, self.gguf), interleaved=width)
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
         if parameter == HEAD:
-            inner = f"language_model.{HEAD}"
-            return StoredTensor(inner if inner in names else HEAD)
+            return StoredTensor(next((head for head in _HEADS if head in names), HEAD))
         path_in_folder = self._in_folder(parameter)
         present = [
             name for name in (prefix + path_in_folder for prefix in self.prefixes) if name in names
         ]
         if not present and (tensor := self._in_joined(parameter, names)):
             return tensor
-        return StoredTensor(present[0] if present else self.prefixes[0] + path_in_folder, offset)
+        name = present[0] if present else self.prefixes[0] + path_in_folder
+        return StoredTensor(name, offset, width)
 
     def _in_joined(self, parameter: str, names: tuple[str, ...]) -> StoredTensor | None:
         """The tensor that holds the rows of a parameter among those of others, if there is one."""
@@ -148,4 +157,8 @@ class TensorNames:
         optional = tuple(
             f".{name}.weight" for module in self.optional for name in (module, self.gguf[module])
         )
-        return tensor.endswith((HEAD, *_NOT_WEIGHTS, *optional)) or tensor.startswith(others)
+        return (
+            tensor in _HEADS
+            or tensor.endswith((*_NOT_WEIGHTS, *optional))
+            or tensor.startswith(others)
+        )

@@ -51,9 +51,11 @@ def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json."""
     fields = from_config_json(data)
     layers, window = fields["layers"], data.size("sliding_window", default=None)
+    period = 1
     if data.has("layer_types"):
         data.ignore("sliding_window_pattern")
-    period = 1 if window is None else data.size("sliding_window_pattern", default=_PERIOD)
+    elif window:
+        period = data.size("sliding_window_pattern", default=_PERIOD)
     windows = windows_by_type(data, not_every_nth(period, layers))
     return Config(**fields, windows=windows or ((None,) * layers if window else ()))
 

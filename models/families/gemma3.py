@@ -21,7 +21,7 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
@@ -58,12 +58,18 @@ class Config(DecoderConfig):
 class GemmaBlock(nn.Module):
     """One layer: attention and MLP, each normalized before and after."""
 
-    def __init__(self, config: DecoderConfig, self_attn: Layer) -> None:
+    def __init__(
+        self,
+        config: DecoderConfig,
+        self_attn: Layer,
+        mlp: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """`mlp` is one with GeGLU unless given."""
         self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
         self.self_attn = self_attn
         self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
         self.pre_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.mlp = MLP(config, f.gelu_tanh)
+        self.mlp = mlp or MLP(config, f.gelu_tanh)
         self.post_feedforward_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
 
     def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:

@@ -73,7 +73,8 @@ EXAMPLE = LanguageManifest(
         ),
         matrices=(
             AdapterMatrix(
-                module="m", rows=34, columns=8, gguf="g", interleaved=2, down=0, first_term=0,
+                module="m", rows=34, columns=8, gguf="g", interleaved=2, folder_interleaved=True,
+                down=0, first_term=0,
                 up=1, first_block=0,
             ),
         ),

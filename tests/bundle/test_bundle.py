@@ -162,9 +162,9 @@ def test_a_written_manifest_leaves_no_other_file(tmp_path: Path) -> None:
 
 
 FREE = ("calls", "config", "options", "statistics", "tools")
-FLAGS = ("modified", "adapters")
+FLAGS = ("modified", "adapters", "folder_interleaved")
 # Without them, the text differs from what is written.
-DEFAULTS = ("adapters", "serving", "gguf", "gguf_architecture", "interleaved")
+DEFAULTS = ("adapters", "serving", "gguf", "gguf_architecture", "interleaved", "folder_interleaved")
 
 
 def objects(value: Any, where: str = MANIFEST) -> Iterator[tuple[str, dict[str, Any]]]:

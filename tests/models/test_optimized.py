@@ -117,6 +117,7 @@ class Counts:
 
 GELU = ("gated_gelu_tanh", 1)
 COUNTS = {
+    "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
     "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "gemma": Counts(gate=GELU),
     "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
@@ -129,6 +130,7 @@ COUNTS = {
         beside=(2, 1),
         gate=("gated_gelu_tanh", 2),
     ),
+    "glm4": Counts(norms=("residual_norm", 2), products=4),
     "lfm2": Counts(rotations="norm_rope"),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),

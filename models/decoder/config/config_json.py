@@ -77,9 +77,12 @@ class ConfigJson(TypedKeys):
         value = self._value(key, dict, {"default": None})
         return default if value is None else len(value)
 
-    def size_in_each(self, key: str, name: str) -> int:
+    def size_in_each(self, key: str, name: str, *, default: int | None = None) -> int:
         """An integer from 1 that every object in an object has, and that is the same."""
-        sizes = {section.size(name) for section in self.sections(key)}
+        sizes = {
+            section.size(name) if default is None else section.size(name, default=default)
+            for section in self.sections(key)
+        }
         if len(sizes) != 1:
             raise ConfigError(f"{self._prefix}{key}: {name}: got {sorted(sizes)}, supported is one")
         return sizes.pop()
@@ -117,10 +120,6 @@ class ConfigJson(TypedKeys):
             got = self._data.get(key)
             if got is not None and (got != value or type(got) is not type(value)):
                 raise ConfigError(f"{self._prefix}{key} = {got!r:.80}, supported is {value!r}")
-
-    def ignore(self, *keys: str) -> None:
-        """Accept any value of keys that do not matter here."""
-        self._read.update(keys)
 
     def encoder_pooling(self) -> str:
         """The vector of a text, or `rank`: of a model with a head for one label, the score.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.typed_keys import TypedKeys
 
 
-def gemma_keys(data: ConfigJson, *, bidirectional: bool = False) -> None:
+def gemma_keys(data: ConfigJson, *, bidirectional: bool | str = False) -> None:
     """Read the keys that all Gemma models have, where they say what is computed here."""
     data.fixed(hidden_activation="gelu_pytorch_tanh", use_bidirectional_attention=bidirectional)
     data.assume(tie_word_embeddings=True, rms_norm_eps=1e-6)

@@ -78,6 +78,14 @@ def _proportional(data: ConfigJson, base: float, width: int, _: int) -> Rope:
     return Rope(base=base, divisors=(factor,) * turning + (_STILL,) * (width // 2 - turning))
 
 
+def first_columns(base: float, turning: int, width: int) -> Rope:
+    """The first `turning` of `width` columns turn, pairs of neighbors, which then are columns i and
+    i + `width` / 2: of that pair, the frequency is base^(-2i / turning)."""
+    wide, narrow = _frequencies(base, width), _frequencies(base, turning)
+    still = (_STILL,) * ((width - turning) // 2)
+    return Rope(base=base, divisors=(*(wide[: turning // 2] / narrow).tolist(), *still))
+
+
 def _frequencies(base: float, width: int) -> NDArray[np.float64]:
     return np.asarray(base ** -(np.arange(0, width, 2) / width))
 

@@ -46,6 +46,10 @@ class TypedKeys:
         value = self._value(key, float, options)
         return None if value is None else float(value)
 
+    def ignore(self, *keys: str) -> None:
+        """Accept any value of keys that do not matter here."""
+        self._read.update(keys)
+
     def text(self, key: str, *, default: str) -> str:
         """A string."""
         value: str = self._value(key, str, {"default": default})

@@ -112,6 +112,31 @@ def test_rows_in_the_order_of_llama_cpp_are_merged_in_this_order() -> None:
     )
 
 
+def test_rows_that_folders_have_in_turn_are_so_in_adapters(tmp_path: Path) -> None:
+    """As in GGUF files: a head's first row is beside the first row of its second half."""
+    ernie, rank = ARCHITECTURES["ernie4_5"], settings().rank
+    config: Any = ernie.config(
+        layers=1, hidden=6, ffn=6, heads=3, kv_heads=1, head_dim=8, vocab_size=6, max_context=8,
+        norm_eps=1e-6, rope_base=1e4, tied=True,
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    base, b, a = (rng.normal(size=n).astype("f4") for n in ((24, 6), (24, rank), (rank, 6)))
+    module = "layers.0.self_attn.q_proj"
+    factors = {f"{module}.lora_A.weight": a, f"{module}.lora_B.weight": b}
+    write_adapter(tmp_path, settings(), factors, ernie, config)
+    written = load_file(tmp_path / TENSORS)
+    name = f"base_model.model.model.{module}.lora_B.weight"
+    np.testing.assert_array_equal(half_after_half(written[name], 8), b)
+    terms = read_adapter(tmp_path, ernie, config)
+    np.testing.assert_array_equal(terms[f"{module}.weight"].b, b)
+    tensor = f"model.{module}.weight"
+    merged = MergedWeights(Arrays("safetensors", {tensor: base}), terms, ernie, config)
+    scale = terms[f"{module}.weight"].scale
+    np.testing.assert_allclose(
+        half_after_half(merged.read(tensor), 8), half_after_half(base, 8) + scale * b @ a, atol=1e-6
+    )
+
+
 def test_ours_has_the_tensors_and_the_options_of_peft(tmp_path: Path) -> None:
     write_adapter(tmp_path, settings(), CASE.initial(), ARCHITECTURE, CASE.config)
     ours, theirs = (load_file(folder / TENSORS) for folder in (tmp_path, FOLDER))

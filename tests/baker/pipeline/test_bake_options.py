@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # A value of every option that is recorded, by the kind of models that takes it, and its record.
 VALUES: dict[Kind, dict[str, tuple[Any, Any]]] = {
     "language model": {
+        "as_": ("llama", "llama"),
         "adapter": (Path("orders/adapter"), "adapter"),
         "precision": ("int8-g32", "int8-g32"),
         "max_kl": (0.5, 0.5),
@@ -97,6 +98,7 @@ def test_resolved_values_replace_those_that_are_not_given() -> None:
         ({"precision": "mixed"}, "--precision: got 'mixed', expected f32, .*, auto$"),
         ({"kv_cache": "q8"}, "--kv-cache: got 'q8', expected 'f16', 'f32' or 'int8'$"),
         ({"activations": "q8"}, "--activations: got 'q8', expected 'int16' or 'int8'$"),
+        ({"as_": "llamas"}, "^--as: got 'llamas', expected .*, llama, "),
         ({"slots": 0}, "--slots: got 0, expected greater than or equal to 1"),
         ({"slots": "many"}, "--slots: got 'many', expected a valid integer"),
         ({"max_memory": "much"}, "--max-memory: got 'much', expected a number of bytes, or"),

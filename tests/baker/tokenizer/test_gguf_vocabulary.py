@@ -91,6 +91,21 @@ def test_words_are_split_as_the_file_s_rule_says(pre: str, words: list[str]) -> 
     assert [text[start:end] for _, (start, end) in splits][: len(words)] == words
 
 
+@pytest.mark.parametrize(
+    ("pre", "words"),
+    [
+        ("exaone4", ["ab", "1234", "\u4e2d\u306ec", " -", "d"]),
+        ("falcon3", ["ab", "123", "4", "\u4e2d\u306ec", " -", "d"]),
+        ("minicpm5", ["ab", "123", "4", "\u4e2d\u306ec", " -", "d"]),
+        ("hunyuan-dense", ["ab", "123", "4", "\u4e2d\u306e", "c", " -", "d"]),
+    ],
+)
+def test_rules_of_newer_families_split_numbers_and_characters(pre: str, words: list[str]) -> None:
+    text = "ab1234\u4e2d\u306ec -d"
+    splits = convert({**METADATA, "tokenizer.ggml.pre": pre}).pre_tokenizer.pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in splits] == words
+
+
 def test_a_word_that_is_a_token_is_kept_whole_by_llama_s_rule() -> None:
     tokens = [*TOKENS[:-1], "hehe", "<user>"]
     types = [*TYPES[:-1], 1, 4]
@@ -146,7 +161,10 @@ def test_bos_is_added_only_if_the_file_says_so() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pre": "bloom"}, "pre 'bloom' is not supported, only dbrx, gpt-2, .*, tekken; use the"),
+        (
+            {"pre": "bloom"},
+            "pre 'bloom' is not supported, only dbrx, .*, gpt-2, .*, tekken; use the",
+        ),
         ({"pre": None}, "pre is None, expected .* str"),
         ({"merges": None}, "merges is None, expected .* list"),
         ({"merges": ["ab"]}, "merges has 'ab', expected two parts"),

@@ -10,9 +10,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hearthd.baker.tuning.bundle_weights import _dequantized
+from hearthd.baker.tuning.bundle_weights import BundleWeights, _dequantized
+from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.dsl import storage
 from hearthd.models.dsl.fused.quantized_products import sample_matrix
+from hearthd.models.program import StoredTensor
 from tests.models.unpacked import real_weights
 
 if TYPE_CHECKING:
@@ -47,3 +49,12 @@ def test_stored_matrices_have_their_real_weights(one: storage.Storage) -> None:
     values = _dequantized(one, arrays)
     assert values.shape == (ROWS, COLUMNS)
     np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_rows_have_the_order_of_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Hugging Face folders have the rows of both halves of a head in turn."""
+    rows = np.arange(48, dtype=np.float32).reshape(16, 3)
+    weights: Any = object.__new__(BundleWeights)
+    weights._weights = {"q": (None, "q", StoredTensor("q", interleaved=8))}
+    monkeypatch.setattr(weights, "_blocks", lambda _: iter((rows[:5], rows[5:])))
+    np.testing.assert_array_equal(half_after_half(np.concatenate([*weights.blocks("q")]), 8), rows)

@@ -38,8 +38,8 @@ def random_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[n
         if "norm" in name.lower():
             values = rng.uniform(0.5, 1.5, size=shape)
         else:
-            values = rng.normal(size=shape) * (0.5 if len(shape) == 1 else 1.5 * shape[-1] ** -0.5)
-        tensors[name] = values.astype(np.float32)
+            values = rng.normal(size=shape) * (0.5 if len(shape) < 2 else 1.5 * shape[-1] ** -0.5)
+        tensors[name] = np.asarray(values, np.float32)
     return tensors
 
 
@@ -197,6 +197,29 @@ CASES: Mapping[str, Case] = {
             taps={"full_attn_idxs": [1], "conv_L_cache": 5, "block_auto_adjust_ff_dim": False},
         ),
         *_cases(
+            "glm4",
+            "Glm4Config",
+            glm4={"head_dim": 16},
+            share={
+                "tie_word_embeddings": True, "attention_bias": False,
+                "rope_parameters": _DEFAULT | {"partial_rotary_factor": 2 / 3},
+            },
+        ),
+        *_cases(
+            "ernie4_5", "Ernie4_5Config", ernie4_5={}, biases={"use_bias": True, **_rope(1e4)}
+        ),
+        *_cases(
+            "hunyuan-dense",
+            "HunYuanDenseV1Config",
+            hunyuan={"tie_word_embeddings": True},
+            alpha={
+                "attention_bias": True,
+                "rope_parameters": {
+                    "rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0,
+                },
+            },
+        ),
+        *_cases(
             "mistral3",
             "Ministral3Config",
             mistral3={"rope_parameters": MINISTRAL_ROPE, "tie_word_embeddings": True},
@@ -227,6 +250,12 @@ CASES: Mapping[str, Case] = {
                 "sliding_window": None, "tie_word_embeddings": True, "rope_parameters": _LLAMA3,
                 "layer_types": ["full_attention"] * 3,
             },
+        ),
+        *_cases(
+            "apertus",
+            "ApertusConfig",
+            apertus={"rope_parameters": _LLAMA3},
+            bias={"attention_bias": True, "tie_word_embeddings": True, **_rope(1e5)},
         ),
         *_cases("gemma", "GemmaConfig", gemma={}, one_group={"num_key_value_heads": 1}),
         *_cases(
@@ -259,6 +288,16 @@ CASES: Mapping[str, Case] = {
                     },
                     "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
                 },
+            },
+        ),
+        *_cases(
+            "gemma4",
+            "Gemma4UnifiedTextConfig",
+            equal={
+                "sliding_window": 48, "global_head_dim": 8, "head_dim": 6, "num_hidden_layers": 5,
+                "num_key_value_heads": 4, "num_global_key_value_heads": 1,
+                "attention_k_eq_v": True, "final_logit_softcapping": 30.0,
+                "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
             },
         ),
         *_cases(

@@ -65,14 +65,18 @@ class File:
 
 
 FILES = {
+    "apertus": File(templates=("apertus",)),
     "bert": File(tokenizer=("bert",)),
     "embeddinggemma": File(tokenizer=("llama",)),
+    "ernie4_5": File(varies="llama", templates=("ernie 4.5",), tokenizer=("llama",)),
     "exaone4": File(templates=("exaone 4",)),
     "gemma": File(varies="llama", templates=("gemma",), tokenizer=("llama",)),
     "gemma2": File(varies="gemma3", templates=("gemma",), tokenizer=("llama",)),
     "gemma3": File(templates=("gemma", "function gemma"), tokenizer=("llama",)),
     "gemma4": File(templates=("gemma 4",), tokenizer=("gemma4",)),
+    "glm4": File(templates=("glm",)),
     "granite": File(templates=("granite",)),
+    "hunyuan": File(templates=("hunyuan",)),
     "lfm2": File(templates=("lfm 2",)),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
     "mistral3": File(templates=("ministral 3",)),
@@ -89,6 +93,7 @@ FILES = {
 # Files whose names are not those of their architectures.
 _RENAMED = {
     "gemma-embedding": "embeddinggemma",
+    "hunyuan-dense": "hunyuan",
     "modern-bert": "modernbert",
     "nomic-bert": "nomic_bert",
     "xlm-roberta": "xlm_roberta",

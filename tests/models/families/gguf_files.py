@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
-from hearthd.models.families.gemma4 import Config as Gemma4Config
+from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.cases import MINISTRAL_ROPE
@@ -39,9 +39,13 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     path = folder / "model.gguf"
     writer = gguf.GGUFWriter(path, architecture)
     add_config(writer, architecture, config)
-    numbers = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
-    names = gguf.get_tensor_name_map(numbers[architecture], config.layers)
+    architectures = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(architectures[architecture], config.layers)
+    numbers: dict[str, list[float]] = {}
     for name, values in _split(_tensors(SafetensorsSource(folder))):
+        if ".act_fn." in name:
+            numbers.setdefault(name.rpartition(".")[2], []).append(values.item())
+            continue
         name = f"{name}.weight" if name.endswith("layer_scalar") else name
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
@@ -59,6 +63,8 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     for table, divisors in tables.items():
         if divisors:
             writer.add_tensor(f"{table}.weight", np.array(divisors, np.float32))
+    for key, by_layer in numbers.items():
+        writer.add_array(f"{architecture}.xielu.{key}", by_layer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -106,11 +112,12 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     ffns = list(config.ffns) if isinstance(config, Gemma4Config) else config.ffn
     writer.add_feed_forward_length(ffns)
     writer.add_head_count(config.heads)
-    writer.add_head_count_kv(
-        [config.kv_heads * attends for attends in config.attends]
-        if isinstance(config, Lfm2Config)
-        else config.kv_heads
-    )
+    kv_heads: int | list[int] = config.kv_heads
+    if isinstance(config, Lfm2Config):
+        kv_heads = [config.kv_heads * attends for attends in config.attends]
+    elif isinstance(config, Gemma4Config):
+        kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
+    writer.add_head_count_kv(kv_heads)
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.norm_eps)
@@ -159,7 +166,7 @@ def _gemma4(config: Any) -> dict[str, Any]:
         **_windows(config),
         "attention.shared_kv_layers": config.layers - config.caching_layers,
         "attention.value_length_swa": config.local_head_dim,
-        "embedding_length_per_layer_input": config.layer_embedding,
+        "embedding_length_per_layer_input": config.layer_embedding or 0,
         "rope.dimension_count": config.head_dim,
         "rope.dimension_count_swa": config.local_head_dim,
         "rope.freq_base_swa": config.local_rope_base,
@@ -228,7 +235,7 @@ def _mistral3(config: Any) -> dict[str, Any]:
 
 
 # Those whose keys say how positions are scaled, in place of a table.
-SCALED = ("mistral3",)
+SCALED = ("glm4", "mistral3")
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
     "exaone4": _windows,
@@ -236,6 +243,9 @@ EXTRA_KEYS = {
     "gemma2": _gemma2,
     "gemma3": _gemma3,
     "gemma4": _gemma4,
+    "glm4": lambda config: {
+        "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)
+    },
     "granite": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "mistral3": _mistral3,

@@ -68,6 +68,13 @@ def _decoder(*shape: int, **fields: Any) -> Size:
 SIZES: Mapping[str, Size] = {
     # tiiuae/Falcon3-1B-Instruct
     "falcon3": _decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
+    # swiss-ai/Apertus-8B-Instruct-2509
+    "apertus": _decoder(
+        4096, 21504, 32, 8, 128, 131072,
+        tied=False, rope_base=1.2e7, rope_divisors=(1.0,) * 32 + (8.0,) * 32,
+    ),
+    # baidu/ERNIE-4.5-0.3B-PT
+    "ernie4_5": _decoder(1024, 3072, 16, 2, 128, 103424),
     # LGAI-EXAONE/EXAONE-4.0-1.2B
     "exaone4": _decoder(2048, 4096, 32, 8, 64, 102400, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
     # google/gemma-2b
@@ -87,6 +94,11 @@ SIZES: Mapping[str, Size] = {
         layers=3, windows=(512, None, 512), local_head_dim=256, local_rope_base=1e4,
         layer_embedding=256, caching_layers=2, ffns=(6144, 6144, 12288), logit_cap=30.0,
     ),
+    # THUDM/GLM-4-9B-0414
+    "glm4": _decoder(
+        4096, 13696, 32, 2, 128, 151552,
+        tied=False, attention_bias=True, rope_divisors=(1.0,) * 32 + (1e30,) * 32,
+    ),
     # ibm-granite/granite-3.3-2b-base
     "granite3": _decoder(
         2048, 8192, 32, 8, 64, 49159,
@@ -97,6 +109,8 @@ SIZES: Mapping[str, Size] = {
         2560, 8192, 40, 8, 64, 100352,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=10.0,
     ),
+    # tencent/Hunyuan-0.5B-Instruct
+    "hunyuan": _decoder(1024, 3584, 8, 4, 128, 120818),
     # LiquidAI/LFM2-350M
     "lfm2": _decoder(
         1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)

@@ -9,15 +9,15 @@ import pytest
 
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
+from hearthd.models.decoder.gemma4_config import Gemma4Config, _heads_by_kind
 from hearthd.models.decoder.next_token_loss import loss_graph
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.families.gemma4 import Config
 from hearthd.models.program import ProgramOptions
 from tests.models.families.family_recording import recorded
 from tests.models.numpy_device import Device
 
 ARCHITECTURE = ARCHITECTURES["gemma4"]
-CONFIG = Config(
+CONFIG = Gemma4Config(
     layers=5, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, max_context=64, vocab_size=61,
     norm_eps=1e-3, rope_base=1000.0, rope_divisors=(1.0, 1e30, 1e30, 1e30), tied=True,
     windows=(6, None, 6, None, 6), local_head_dim=4, local_rope_base=100.0, layer_embedding=8,
@@ -127,7 +127,7 @@ E2B: dict[str, Any] = {
 
 def test_the_published_config_is_read() -> None:
     config = ARCHITECTURE.from_hugging_face(E2B)
-    assert config == Config(
+    assert config == Gemma4Config(
         layers=35, hidden=1536, ffn=6144, heads=8, kv_heads=1, head_dim=512, max_context=131072,
         vocab_size=262144, norm_eps=1e-6, rope_base=1e6,
         rope_divisors=(1.0,) * 64 + (1e30,) * 192, tied=True, windows=(*[512] * 4, None) * 7,
@@ -142,8 +142,7 @@ def test_the_published_config_is_read() -> None:
     ("changes", "message"),
     [
         ({"enable_moe_block": True}, "enable_moe_block = True, supported is False"),
-        ({"attention_k_eq_v": True}, "attention_k_eq_v = True, supported is False"),
-        ({"hidden_size_per_layer_input": 0}, "hidden_size_per_layer_input: expected an integer"),
+        ({"num_global_key_value_heads": 2}, "num_global_key_value_heads = 2, supported is None"),
         ({"num_kv_shared_layers": 33}, "num_kv_shared_layers: expected a layer of each kind"),
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention = 'all'"),
         ({"vocab_size_per_layer_input": 1}, "vocab_size_per_layer_input = 1, supported is 262144"),
@@ -156,12 +155,38 @@ def test_what_is_rejected(changes: dict[str, Any], message: str) -> None:
         ARCHITECTURE.from_hugging_face(E2B | {"text_config": E2B["text_config"] | changes})
 
 
+def test_the_configuration_of_31b_is_read() -> None:
+    """Its keys are its values in layers without a window, which have fewer of them."""
+    text = {
+        **E2B["text_config"], "attention_k_eq_v": True, "hidden_size": 5376,
+        "hidden_size_per_layer_input": 0, "intermediate_size": 21504, "num_attention_heads": 32,
+        "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 10,
+        "num_global_key_value_heads": 4, "num_hidden_layers": 60, "num_key_value_heads": 16,
+        "num_kv_shared_layers": 0, "sliding_window": 1024, "use_bidirectional_attention": "vision",
+        "use_double_wide_mlp": False,
+    }  # fmt: skip
+    config = ARCHITECTURE.from_hugging_face(E2B | {"text_config": text})
+    assert config.layer_embedding is None
+    assert [config.has_values(layer) for layer in (0, 5)] == [True, False]
+    shapes = [config.layer(layer) for layer in (0, 5)]
+    assert [(shape.kv_heads, shape.head_dim) for shape in shapes] == [(16, 256), (4, 512)]
+    assert ARCHITECTURE.from_manifest(ARCHITECTURE.to_manifest(config)) == config
+
+
 def test_heads_of_several_widths_are_rejected() -> None:
     """Layers without a window, as transformers saves them."""
     config = dict(recorded("gemma4-gemma4").config)
     config["per_layer_config"] = {"2": {"head_dim": 8}, "5": {"head_dim": 16}}
     with pytest.raises(ConfigError, match=r"per_layer_config: head_dim: got \[8, 16\]"):
         ARCHITECTURE.from_hugging_face(config)
+
+
+def test_a_gguf_file_has_one_number_of_heads_for_each_kind_of_layer() -> None:
+    assert _heads_by_kind([4, 4, 1], [48, 48, None]) == (4, 1)
+    assert _heads_by_kind([2, 2], [48, 48]) == (2, 2)
+    for heads in ([4, 2, 1], [4, 4], [4, 1, 1]):
+        with pytest.raises(ConfigError, match=r"head_count_kv: got"):
+            _heads_by_kind(heads, [48, 48, None])
 
 
 def test_keys_and_values_of_sharing_layers_may_be_in_files() -> None:

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 # Without the barriers of models/dsl/mlir/barriers.py, those of gemma2 and gemma4 do not compile.
 COVERED = (
+    ("apertus", "native", "prefill_16"),
+    ("ernie4_5", "native", "prefill_16"),
     ("exaone4", "bf16", "prefill_16"),
     ("gemma", "native", "prefill_16"),
     ("gemma2", "f32", "prefill_16"),
     ("gemma3", "bf16", "prefill_16"),
     ("gemma4", "bf16", "prefill_128"),
+    ("glm4", "bf16", "prefill_16"),
     ("granite3", "native", "prefill_128"),
+    ("hunyuan", "f32", "prefill_16"),
     ("lfm2", "f32", "prefill_16"),
     ("smollm2", "bf16", "prefill_128"),
     ("ministral3", "native", "prefill_16"),

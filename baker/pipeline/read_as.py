@@ -1,0 +1,96 @@
+"""Weights of an unknown architecture whose layers are those of a known one."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from hearthd.baker.parameters.parameter_writer import tensors_of
+from hearthd.baker.weights.source import BadFile, WeightsError
+from hearthd.baker.weights.source_in_front import SourceInFront
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.config_json import ConfigJson
+from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hearthd.baker.weights.source import WeightSource
+    from hearthd.models.decoder.architecture import Architecture
+
+_GGUF_ARCHITECTURE = "general.architecture"
+
+
+class ReadAs(SourceInFront):
+    """Weights whose metadata name a known architecture in place of their own."""
+
+    def __init__(self, base: WeightSource, architecture: Architecture[Any]) -> None:
+        super().__init__(base)
+        metadata = dict(base.metadata())
+        if base.format == "gguf":
+            prefix = f"{metadata.get(_GGUF_ARCHITECTURE)}."
+            metadata = {
+                f"{architecture.name}.{key.removeprefix(prefix)}"
+                if key.startswith(prefix)
+                else key: value
+                for key, value in metadata.items()
+            }
+            metadata[_GGUF_ARCHITECTURE] = architecture.name
+        else:
+            metadata["model_type"] = architecture.model_types[0]
+        self._metadata = metadata
+
+    @override
+    def metadata(self) -> Mapping[str, object]:
+        """The metadata under the names of the known architecture."""
+        return self._metadata
+
+
+def with_layers_of(source: WeightSource) -> list[str]:
+    """The plainest architectures whose tensors are exactly those of weights, by name.
+
+    Those that know every key of the metadata go first. A bake as another one rejects the key.
+    """
+    plainest: dict[tuple[bool, int, bool, bool], list[str]] = {}
+    for name, architecture in ARCHITECTURES.items():
+        with suppress(ConfigError, WeightsError):
+            knows_keys = _knows_keys_of(ReadAs(source, architecture), architecture)
+            names, fields = architecture.tensors, dataclasses.fields(architecture.config)
+            order = (
+                not knows_keys,
+                len(fields),
+                names.norm_offset != 0.0,
+                names.folder_interleaved,
+            )
+            plainest.setdefault(order, []).append(name)
+    return plainest[min(plainest)] if plainest else []
+
+
+def _knows_keys_of(source: WeightSource, architecture: Architecture[Any]) -> bool:
+    """Whether an architecture knows every key of the metadata of weights with its tensors.
+
+    Raises ConfigError or a WeightsError for weights with other tensors.
+    """
+    names, metadata = source.names(), source.metadata()
+    shapes = {name: source.shape(name) for name in names}
+    reader: GgufMetadata | ConfigJson
+    if source.format == "gguf":
+        reader = GgufMetadata(metadata, shapes, source.read, architecture.name)
+        config = architecture.read_gguf(reader)
+    else:
+        reader = ConfigJson(metadata)
+        config = architecture.read_config_json(reader)
+    if config.layers > len(names):
+        raise BadFile(f"{config.layers} layers, but {len(names)} tensors")
+    parameters = architecture.model(config).parameters()
+    sizes = {name: tensor.shape for name, tensor in parameters.items()}
+    tensors_of(source, architecture, config, sizes)
+    try:
+        reader.finish()
+    except ConfigError:
+        return False
+    return True
