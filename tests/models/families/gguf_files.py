@@ -265,7 +265,9 @@ def _write_reranker(source: SafetensorsSource, path: Path, config: Any) -> Path:
         elif is_head and config.labels is None:
             writer.add_tensor("cls.output.weight", values[[config.yes, config.no]])
         if name not in ("score.weight", "lm_head.weight"):
-            writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), values)
+            stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            assert stored is not None, name
+            writer.add_tensor(stored, values)
     return _written(writer, path)
 
 
