@@ -11,7 +11,7 @@ second text of a pair, otherwise 0. Of a model that scores pairs, W is 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from typing_extensions import override
@@ -20,8 +20,9 @@ from hearthd.bundle.array_manifest import ArraysManifest, FunctionSpec
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.memory_sum import Footprint, Memory
+from hearthd.bundle.provenance import OMITTED
 
-__all__ = ["ENCODER_INPUTS", "ENCODER_OUTPUT", "EncoderManifest", "encoder_memory"]
+__all__ = ["ENCODER_INPUTS", "ENCODER_OUTPUT", "EncoderManifest", "PairPrompt", "encoder_memory"]
 
 ENCODER_INPUTS = ("tokens", "types", "counts")
 ENCODER_OUTPUT = "vectors"
@@ -29,15 +30,37 @@ _RANK = "rank"
 
 
 @dataclass(frozen=True, kw_only=True)
+class PairPrompt:
+    """The prompt that a decoder reads for a query and a document.
+
+    before    text in front of the pair, with special tokens
+    query     text in front of the query
+    document  text between the query and the document
+    behind    text behind the pair, with special tokens
+    """
+
+    before: str
+    query: str
+    document: str
+    behind: str
+
+    def pair(self, query: str, document: str) -> str:
+        """The text between `before` and `behind`, in which no name is a special token."""
+        return f"{self.query}{query}{self.document}{document}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class EncoderManifest(ArraysManifest):
     """The manifest of an encoder.
 
-    `config["pooling"]` is `rank` for a model that scores pairs of texts.
+    `config["pooling"]` is `rank` for a model that scores pairs of texts, which a `pair_prompt`
+    joins, or else the tokenizer.
     """
 
     kind: Literal["encoder"] = "encoder"
     vocab_size: int
     footprint: Footprint
+    pair_prompt: PairPrompt | None = field(default=None, metadata=OMITTED)
 
     @override
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ from hearthd.models.families import (
     phi3,
     qwen2,
     qwen3,
+    qwen3_reranker,
     qwen3moe,
     smollm3,
     xlm_roberta,
@@ -64,5 +65,5 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
 
 ENCODERS: Mapping[str, EncoderArchitecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
-    for family in (bert, embeddinggemma, modernbert, nomic_bert, xlm_roberta)
+    for family in (bert, embeddinggemma, modernbert, nomic_bert, qwen3_reranker, xlm_roberta)
 }

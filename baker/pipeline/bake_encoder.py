@@ -95,6 +95,7 @@ class EncoderModel(ArraysToBake):
             tolerance=PRECISIONS[self.precision].tolerance,
             vocab_size=self.vocab_size,
             footprint=footprint(self.program.graphs, self.program.parameters),
+            pair_prompt=ENCODERS[self.architecture].pair_prompt,
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections import defaultdict
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -110,11 +109,15 @@ def _read_as(
     architectures: Mapping[str, ArchitectureFiles[Any]], source: WeightSource
 ) -> tuple[ArchitectureFiles[Any], Any]:
     """The first architecture that accepts the weights' metadata, and their configuration."""
-    *others, last = architectures.values()
-    for architecture in others:
-        with suppress(ConfigError):
+    reasons: dict[str, str] = {}
+    for name, architecture in architectures.items():
+        try:
             return architecture, _config_of(source, architecture)
-    return last, _config_of(source, last)
+        except ConfigError as error:
+            reasons.setdefault(str(error), name)
+    if len(reasons) == 1:
+        raise ConfigError(*reasons)
+    raise ConfigError("; ".join(f"as {name}: {reason}" for reason, name in reasons.items()))
 
 
 def _config_of(source: WeightSource, architecture: ArchitectureFiles[Any]) -> Any:
@@ -152,7 +155,7 @@ def _families_by_written_name(source: WeightSource) -> Mapping[str, list[str]]:
     names_of = defaultdict(list)
     for name, architecture in families().items():
         in_gguf = source.format == "gguf"
-        for written_name in (architecture.name,) if in_gguf else architecture.model_types:
+        for written_name in (architecture.name_in_gguf,) if in_gguf else architecture.model_types:
             names_of[written_name].append(name)
     return names_of
 

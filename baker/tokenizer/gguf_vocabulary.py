@@ -96,10 +96,8 @@ def _add_special_tokens(tokenizer: Tokenizer, metadata: Mapping[str, object]) ->
     special = {id_: str(tokenizer.id_to_token(id_)) for id_ in (*before, *between, *behind)}
     if special:
         start, end = ([special[id_] for id_ in ids] for ids in (before, behind))
-        middle = [f"{special[id_]}:1" for id_ in between]
-        single, pair = (
-            " ".join([*start, *texts, *end]) for texts in (["$A"], ["$A", *middle, "$B:1"])
-        )
+        both = ["$A", *(f"{special[id_]}:1" for id_ in between), "$B:1"]
+        single, pair = (" ".join([*start, *texts, *end]) for texts in (["$A"], both))
         _surround(tokenizer, single, pair, [(name, id_) for id_, name in special.items()])
 
 

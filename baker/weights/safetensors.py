@@ -34,7 +34,7 @@ from hearthd.baker.weights.source import (
 )
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
-from hearthd.models.decoder.config.config_json import POOLING
+from hearthd.models.decoder.config.config_json import LOGIT_SCORE, POOLING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -236,6 +236,10 @@ class SafetensorsSource(_Safetensors):
         if self._pooling.exists():
             self._stamps[self._pooling] = stamp(self._pooling)
             self._config[POOLING] = _pooling(self._pooling)
+        self._score = folder / LOGIT_SCORE
+        if self._score.exists():
+            self._stamps[self._score] = stamp(self._score)
+            self._config[LOGIT_SCORE] = read_json(self._score)
         if (folder / INDEX).exists():
             self._add_indexed()
         elif (folder / SINGLE).exists():
@@ -260,7 +264,7 @@ class SafetensorsSource(_Safetensors):
         index = self.folder / INDEX
         shards = sorted({tensor.file for tensor in self._tensors.values()})
         modules = (dense / CONFIG for dense in self._dense)
-        others = (path for path in (self._pooling, *modules, index) if path.exists())
+        others = (path for path in (self._pooling, self._score, *modules, index) if path.exists())
         return (self.folder / CONFIG, *others, *shards)
 
     @override

@@ -30,12 +30,13 @@ _WEIGHT = ".weight"
 class ArchitectureFiles(Generic[C]):
     """How an architecture is read from files; C is its configuration.
 
-    name              as manifests and GGUF files have it
+    name              as manifests have it
     config            the class of its configurations
     model_types       values of `model_type` in config.json
     read_config_json  configuration from config.json
     read_gguf         configuration from GGUF metadata
     tensors           names of its tensors in files
+    gguf_name         as GGUF files have it; empty: the same name
     """
 
     name: str
@@ -44,6 +45,12 @@ class ArchitectureFiles(Generic[C]):
     read_config_json: Callable[[ConfigJson], C]
     read_gguf: Callable[[GgufMetadata], C]
     tensors: TensorNames
+    gguf_name: str = ""
+
+    @property
+    def name_in_gguf(self) -> str:
+        """The value of `general.architecture`."""
+        return self.gguf_name or self.name
 
     def from_hugging_face(self, data: Mapping[str, Any]) -> C:
         """The configuration in a config.json.
@@ -72,7 +79,7 @@ class ArchitectureFiles(Generic[C]):
 
         Raises ConfigError, naming the key that is missing, unknown or unsupported.
         """
-        reader = GgufMetadata(metadata, tensors, read, self.name)
+        reader = GgufMetadata(metadata, tensors, read, self.name_in_gguf)
         config = self.read_gguf(reader)
         reader.finish()
         return config

@@ -68,6 +68,11 @@ class ScoreHead(nn.Module):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(B, inputs) -> (B, 1)."""
-        products = x * f.along_last(f.flatten(self.weight), x)
-        score = f.unsqueeze(ops.reduce_sum(products, axes=(1,)), axis=1)
-        return score + f.along_last(self.bias, score)
+        y = score(x, self.weight)
+        return y + f.along_last(self.bias, y)
+
+
+def score(x: Tensor, weight: Tensor) -> Tensor:
+    """The products of rows (B, E) with the row of a weight (1, E): (B, 1)."""
+    products = x * f.along_last(f.flatten(weight), x)
+    return f.unsqueeze(ops.reduce_sum(products, axes=(1,)), axis=1)

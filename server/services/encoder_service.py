@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.bundle import FunctionSpec, ProgramFile, PublicKey
+    from hearthd.bundle import FunctionSpec, PairPrompt, ProgramFile, PublicKey
     from hearthd.runtime.self_test import Level, Verdict
     from hearthd.server.services.array_service import CallsBackend
 
@@ -120,7 +121,12 @@ class EncoderService(ArrayService):
         return self._checked(field, text, (0,) * len(text))
 
     async def _pair_ids(self, field: str, query: str, document: str) -> TokenIds:
-        encode = self.tokenizer.pair_ids
+        prompt = self.manifest.pair_prompt
+        encode = (
+            self.tokenizer.pair_ids
+            if prompt is None
+            else functools.partial(_prompt_ids, self.tokenizer, prompt)
+        )
         return self._checked(field, *await asyncio.to_thread(encode, query, document))
 
     def _checked(self, field: str, ids: tuple[int, ...], types: tuple[int, ...]) -> TokenIds:
@@ -147,6 +153,18 @@ class EncoderService(ArrayService):
             for first in range(0, len(fitting), batch):
                 yield function, fitting[first : first + batch]
             shorter = length
+
+
+def _prompt_ids(
+    tokenizer: Tokenizer, prompt: PairPrompt, query: str, document: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids of a prompt, and the types of its tokens: all of one text."""
+    ids = (
+        *tokenizer.read(prompt.before),
+        *tokenizer.read(prompt.pair(query, document), special=False, position="inside"),
+        *tokenizer.read(prompt.behind, position="inside"),
+    )
+    return ids, (0,) * len(ids)
 
 
 def _arrays(function: FunctionSpec, texts: Sequence[TokenIds]) -> dict[str, NDArray[np.int32]]:

@@ -21,6 +21,7 @@ from hearthd.bundle import (
     FunctionSpec,
     InputSpec,
     OutputSpec,
+    PairPrompt,
     Target,
 )
 from hearthd.runtime.array_functions import Functions
@@ -47,6 +48,7 @@ def word_tokenizer() -> tokenizers.Tokenizer:
     tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", SEP), ("[CLS]", CLS))
+    tokenizer.add_special_tokens(["[CLS]", "[SEP]"])
     return tokenizer
 
 
@@ -64,10 +66,15 @@ def _function(batch: int, length: int, width: int) -> FunctionSpec:
 
 @dataclass(kw_only=True)
 class FakeEncoder(Functions):
-    """Computes the vectors or scores. `calls` has the function and the counts of each call."""
+    """Computes the vectors or scores.
+
+    calls  the function and the counts of each call
+    texts  the tokens of each text
+    """
 
     scores: bool
     calls: list[tuple[str, list[int]]] = field(default_factory=list)
+    texts: list[list[int]] = field(default_factory=list)
 
     @override
     def run(self, function: str, inputs: Arrays) -> Arrays:
@@ -82,6 +89,7 @@ class FakeEncoder(Functions):
             (row[:count], kinds[:count])
             for row, kinds, count in zip(tokens, types, counts, strict=True)
         ]
+        self.texts += [ids.tolist() for ids, _ in texts]
         rows = [self._row(*text) for text in texts]
         return {"vectors": np.array(rows, np.float32)}
 
@@ -92,7 +100,9 @@ class FakeEncoder(Functions):
         return np.array([len(first & set(second)) - len(second)], np.int32)
 
 
-def service(*, scores: bool, runtime: FakeEncoder | None = None) -> EncoderService:
+def service(
+    *, scores: bool, runtime: FakeEncoder | None = None, pair_prompt: PairPrompt | None = None
+) -> EncoderService:
     """A service whose golden values are those of a right runtime."""
     width = 1 if scores else len(WORDS)
     functions = tuple(_function(*shape, width) for shape in reversed(SHAPES))
@@ -115,6 +125,7 @@ def service(*, scores: bool, runtime: FakeEncoder | None = None) -> EncoderServi
         functions=functions,
         vocab_size=len(WORDS),
         footprint=Footprint(laid_out=0, read=0, looked_up=0, calls={"encode_3x4": 0}),
+        pair_prompt=pair_prompt,
     )
     examples = [GoldenExample(function="encode_3x4", inputs=inputs, outputs=outputs)]
     return EncoderService(

@@ -11,7 +11,7 @@ from hearthd.models.decoder.config import rope_scaling
 from hearthd.models.decoder.config.typed_keys import TypedKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from hearthd.models.decoder.config.rope_scaling import Rope
 
@@ -21,6 +21,8 @@ POOLING = "1_Pooling/config.json"
 # What the tools that quantize folders write. The weights are read by it: see
 # baker/weights/quantized_folder.
 QUANTIZED = ("quantization_config", "compression_config")
+# The object in this file: the tokens whose logits score a pair.
+LOGIT_SCORE = "1_LogitScore/config.json"
 # Keys that change nothing in inference, or that other files are the source of.
 _IGNORED = frozenset(QUANTIZED) | frozenset(
     "_attn_implementation_autoset _name_or_path architectures attention_dropout auto_map "
@@ -63,10 +65,6 @@ class ConfigJson(TypedKeys):
     def has(self, key: str) -> bool:
         """Whether the file has a key, and it is not null."""
         return self._data.get(key) is not None
-
-    def texts(self, key: str, *, default: Sequence[str]) -> list[str]:
-        """A list of strings."""
-        return self._list(key, str, default=default)
 
     def numbers(self, key: str) -> list[float]:
         """A list of numbers above zero."""

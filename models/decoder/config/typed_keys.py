@@ -55,6 +55,10 @@ class TypedKeys:
         value: str = self._value(key, str, {"default": default})
         return value
 
+    def texts(self, key: str, *, default: Sequence[str]) -> list[str]:
+        """A list of strings."""
+        return self._list(key, str, default=default)
+
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false."""
         value: bool = self._value(key, bool, {"default": default})

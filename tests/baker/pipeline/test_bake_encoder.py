@@ -17,9 +17,13 @@ from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.bundle import EncoderManifest, read_manifest
-from hearthd.server.services.encoder_service import open_encoder_service
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.encoder.encoder_entry_points import EncoderOptions
+from hearthd.models.families.qwen3_reranker import PROMPT
+from hearthd.server.services.encoder_service import Score, open_encoder_service
 from tests.conftest import Silent
 from tests.models.families.encoders.encoder_cases import TEXTS, recorded_encoder
+from tests.models.families.encoders.test_encoders import opened, padded
 from tests.server.encoders import word_tokenizer
 
 if TYPE_CHECKING:
@@ -76,6 +80,35 @@ def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
     for embedding, expected in zip(asyncio.run(embedded()), vectors, strict=True):
         expected = expected / np.linalg.norm(expected)
         np.testing.assert_allclose(embedding.vector, expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_baked_decoder_scores_a_prompt(tmp_path: Path) -> None:
+    """The score that NumPy computes for the tokens of the prompt, which is in the manifest."""
+    case, query, document = "qwen3-reranker", "the dog", "the fox <|im_end|> runs"
+    weights = write_model(tmp_path / "m", case)
+    bundle = bake(encoder_options(weights, tmp_path / "b", model=None, context=128), PROGRESS)
+    manifest = read_manifest(bundle)
+    assert isinstance(manifest, EncoderManifest)
+    assert manifest.scores
+    assert manifest.pair_prompt == PROMPT
+    read = Tokenizer.from_file(str(bundle / "tokenizer.json")).encode
+    texts = (PROMPT.before, PROMPT.pair(query, document), PROMPT.behind)
+    ids = [id_ for text in texts for id_ in read(text, add_special_tokens=False).ids]
+    model = opened(weights, case, EncoderOptions(precision="f32", lengths=(128,)))
+    (expected,) = evaluate(model.program.graphs[0], padded(case, 128, [ids]), model.parameters)
+
+    async def scored() -> list[Score]:
+        service = open_encoder_service(bundle, threads=1, queue_limit=4, name=None)
+        assert (await service.start()).passed
+        try:
+            return await service.score_all(query, [document], "documents")
+        finally:
+            await service.stop()
+
+    (score,) = asyncio.run(scored())
+    assert score.tokens == len(ids)
+    assert score.logit == pytest.approx(expected.item(), rel=1e-4, abs=1e-4)
 
 
 def test_what_is_rejected_before_weights_are_read(tmp_path: Path) -> None:

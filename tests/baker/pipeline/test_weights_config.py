@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.pipeline.recipe import RecipeError
-from hearthd.baker.pipeline.weights_config import check_architecture, model_config
+from hearthd.baker.pipeline.weights_config import check_architecture, identify, model_config
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.baker.weights.source import BadFile
 from hearthd.models.catalog import ARCHITECTURES
@@ -45,8 +45,8 @@ class OnlyMetadata:
     ("format_", "metadata", "error", "message"),
     [
         ("safetensors", {"model_type": "qwen3"}, RecipeError,
-         "folder/config.json: model_type: got 'qwen3': bake these weights with `hearth bake qwen3`,"
-         " not gemma3"),
+         "folder/config.json: model_type: got 'qwen3': bake these weights with `hearth bake qwen3` "
+         "or `hearth bake qwen3-reranker`, not gemma3"),
         ("gguf", {"general.architecture": "llama"}, RecipeError,
          "model.gguf: general.architecture: got 'llama': bake these weights with `hearth bake "
          "llama3` or `hearth bake mistral` or `hearth bake smollm2`, not gemma3"),
@@ -67,6 +67,15 @@ def test_weights_of_another_architecture_are_named(
     source: Any = OnlyMetadata(format_, metadata)
     with pytest.raises(error, match=message):
         check_architecture("gemma3", source)
+
+
+def test_each_architecture_of_a_name_says_why_it_rejects_weights(tmp_path: Path) -> None:
+    write_folder(recorded("qwen3-qwen3"), tmp_path)
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    message = "as qwen3: pooling: got 'cls', .*; as qwen3-reranker: 1_Pooling/config.json: got a "
+    with pytest.raises(ConfigError, match=message):
+        identify(SafetensorsSource(tmp_path), None)
 
 
 def config_of(folder: Path, architecture: str) -> ModelConfig:

@@ -136,7 +136,9 @@ def test_a_token_is_behind_a_text_whose_last_state_is_its_vector() -> None:
 
 def test_a_separator_is_between_the_texts_of_a_pair() -> None:
     """As in ModernBERT's files, whose separator is also the token that ends a text."""
-    says = {f"tokenizer.ggml.add_{name}_token": True for name in ("bos", "eos", "sep")}
+    says: dict[str, object] = {
+        f"tokenizer.ggml.add_{name}_token": True for name in ("bos", "eos", "sep")
+    }
     says |= {"tokenizer.ggml.seperator_token_id": METADATA["tokenizer.ggml.eos_token_id"]}
     says |= {"tokenizer.ggml.pre": "modern-bert"}
     tokenizer = convert({**METADATA, **says}, whole_texts=True)

@@ -86,6 +86,7 @@ FILES = {
     "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
     "qwen2": File(varies="llama", templates=("chatml",)),
     "qwen3": File(varies="llama", templates=("qwen 3",)),
+    "qwen3_reranker": File(),
     "qwen3moe": File(varies="qwen3", templates=("qwen 3",)),
     "smollm3": File(varies="llama", templates=("smollm 3",)),
     "xlm_roberta": File(varies="bert", tokenizer=("t5",)),
@@ -96,6 +97,7 @@ _RENAMED = {
     "hunyuan-dense": "hunyuan",
     "modern-bert": "modernbert",
     "nomic-bert": "nomic_bert",
+    "qwen3-reranker": "qwen3_reranker",
     "xlm-roberta": "xlm_roberta",
 }
 

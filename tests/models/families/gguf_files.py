@@ -65,11 +65,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
             writer.add_tensor(f"{table}.weight", np.array(divisors, np.float32))
     for key, by_layer in numbers.items():
         writer.add_array(f"{architecture}.xielu.{key}", by_layer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return _written(writer, path)
 
 
 def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
@@ -262,6 +258,8 @@ EXTRA_KEYS = {
 
 def write_encoder(source: SafetensorsSource, path: Path, architecture: str, config: Any) -> Path:
     """Write an encoder's file; returns its path."""
+    if architecture == "qwen3-reranker":
+        return _write_reranker(source, path, config)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_causal_attention(False)
     if architecture == "gemma-embedding":
@@ -285,11 +283,7 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         writer.add_tensor(stored, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return _written(writer, path)
 
 
 def _add_encoder(writer: Any, architecture: str, config: Any) -> None:
@@ -301,3 +295,30 @@ def _add_encoder(writer: Any, architecture: str, config: Any) -> None:
     writer.add_head_count(config.heads)
     writer.add_layer_norm_eps(config.norm_eps)
     writer.add_pooling_type(gguf.PoolingType[config.pooling.upper()])
+
+
+def _write_reranker(source: SafetensorsSource, path: Path, config: Any) -> Path:
+    """As the converter writes a reranker: in place of a head, the rows of yes and no."""
+    writer = gguf.GGUFWriter(path, "qwen3")
+    add_config(writer, "qwen3", config)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, config.layers)
+    for name in source.names():
+        values = source.read(name)
+        is_head = name == ("model.embed_tokens.weight" if config.tied else "lm_head.weight")
+        if name == "score.weight":
+            writer.add_tensor("cls.output.weight", values)
+        elif is_head and config.labels is None:
+            writer.add_tensor("cls.output.weight", values[[config.yes, config.no]])
+        if name not in ("score.weight", "lm_head.weight"):
+            stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            assert stored is not None, name
+            writer.add_tensor(stored, values)
+    return _written(writer, path)
+
+
+def _written(writer: gguf.GGUFWriter, path: Path) -> Path:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

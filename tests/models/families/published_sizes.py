@@ -173,6 +173,8 @@ SIZES: Mapping[str, Size] = {
     "nomic-bert": _decoder(
         768, 3072, 12, 12, 64, 30528, rope_base=1e3, token_types=2, max_context=2048
     ),
+    # Qwen/Qwen3-Reranker-0.6B
+    "qwen3-reranker": _decoder(1024, 3072, 16, 8, 128, 151669, pooling="rank"),
     # intfloat/multilingual-e5-small
     "xlm-roberta": Size(
         384, 1536, 12, 12, 32, 250037, {"token_types": 1, "skipped": 1, "max_context": 512}

@@ -42,6 +42,7 @@ COVERED = (
     ("embeddinggemma", "f32", "encode_1x128"),
     ("modernbert", "int8-g32", "encode_1x128"),
     ("nomic-bert", "f32", "encode_8x16"),
+    ("qwen3-reranker", "int8-g32", "encode_1x128"),
     ("xlm-roberta", "bf16", "encode_1x128"),
 )
 # The weights of a file, and experts; the others at night.

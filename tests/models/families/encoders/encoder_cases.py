@@ -45,6 +45,12 @@ class EncoderCase:
         return mode
 
     @property
+    def answers(self) -> tuple[int, int] | None:
+        """The tokens of a language model whose logits score a pair: their difference does."""
+        ids = self.modules.get("1_LogitScore/config.json")
+        return None if ids is None else (ids["true_token_id"], ids["false_token_id"])
+
+    @property
     def dense(self) -> list[str]:
         """The folders of the dense layers."""
         return [path.split("/")[0] for path in self.modules if "Dense" in path]
@@ -58,6 +64,11 @@ def _dense(inputs: int, outputs: int) -> dict[str, Any]:
     identity = "torch.nn.modules.linear.Identity"
     widths = {"in_features": inputs, "out_features": outputs}
     return {**widths, "bias": False, "activation_function": identity}
+
+
+def _answers(yes: int, no: int) -> dict[str, Any]:
+    ids = {"true_token_id": yes, "false_token_id": no}
+    return {"1_LogitScore/config.json": {**ids, "module_input_name": "causal_logits"}}
 
 
 _BERT: Mapping[str, Any] = {
@@ -127,8 +138,32 @@ ENCODER_CASES: Mapping[str, EncoderCase] = {
         },
         modules=_pooling("cls"),
     ),
+    "qwen3-reranker": EncoderCase(
+        architecture="qwen3-reranker",
+        config="Qwen3Config",
+        arguments={**SMALL, "tie_word_embeddings": True},
+        modules=_answers(61, 5),
+    ),
+    "qwen3-reranker-untied": EncoderCase(
+        architecture="qwen3-reranker",
+        config="Qwen3Config",
+        arguments={**SMALL, "attention_bias": True},
+        modules=_answers(3, 90),
+    ),
+    "qwen3-reranker-label": EncoderCase(
+        architecture="qwen3-reranker",
+        config="Qwen3Config",
+        arguments={**SMALL, "num_labels": 1},
+        ranks=True,
+    ),
     "xlm-roberta": EncoderCase(
         architecture="xlm-roberta", config="XLMRobertaConfig", arguments=_ROBERTA
+    ),
+    "xlm-roberta-cls": EncoderCase(  # as bge-m3 and arctic-embed-l-v2.0
+        architecture="xlm-roberta",
+        config="XLMRobertaConfig",
+        arguments={**_ROBERTA, "num_attention_heads": 3},
+        modules=_pooling("cls"),
     ),
     "xlm-roberta-rank": EncoderCase(
         architecture="xlm-roberta",

@@ -54,7 +54,13 @@ def _vectors(case: EncoderCase, folder: Path) -> NDArray[np.float32]:
             inputs["token_type_ids"] = torch.tensor([token_types(case, len(text))])
         with torch.no_grad():
             out: Any = model.eval()(**inputs)
-        rows.append(out.logits[0] if case.ranks else _pooled(case, out.last_hidden_state[0]))
+        if case.ranks:
+            rows.append(out.logits[0])
+        elif case.answers:
+            yes, no = out.logits[0, -1, list(case.answers)]
+            rows.append((yes - no)[None])
+        else:
+            rows.append(_pooled(case, out.last_hidden_state[0]))
     x = torch.stack(rows)
     source = SafetensorsSource(folder)
     for name in case.dense:
@@ -70,5 +76,6 @@ def _pooled(case: EncoderCase, states: torch.Tensor) -> torch.Tensor:
 
 
 def _class(case: EncoderCase) -> Any:
-    heads = transformers.AutoModelForSequenceClassification
-    return heads if case.ranks else transformers.AutoModel
+    if case.ranks:
+        return transformers.AutoModelForSequenceClassification
+    return transformers.AutoModelForCausalLM if case.answers else transformers.AutoModel

@@ -116,8 +116,8 @@ def test_a_gguf_file_holds_the_same_encoder(name: str, tmp_path: Path) -> None:
     stored_as = "bert" if case.architecture == "xlm-roberta" else case.architecture
     path = write_encoder(SafetensorsSource(folder), tmp_path / "model.gguf", stored_as, config)
     model = opened(path, stored_as)
-    same = asdict(model.config) | {"skipped": None}
-    assert same == pytest.approx(asdict(config) | {"skipped": None})
+    different = {"skipped": None, "labels": None, "yes": None, "no": None, "tied": None}
+    assert asdict(model.config) | different == pytest.approx(asdict(config) | different)
     (actual,) = evaluate(model.program.graphs[0], padded(name, LENGTH, TEXTS), model.parameters)
     close(actual, recording.vectors, TOLERANCE)
 
@@ -133,6 +133,10 @@ BERT: dict[str, Any] = {**SHAPE, "token_types": 2}
 COMPILED: Mapping[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", BERT),
     "ranks": ("bert", {**BERT, "pooling": "rank"}),
+    "qwen3-reranker": (
+        "qwen3-reranker",
+        {**SHAPE, "pooling": "rank", "rope_base": 1e4, "tied": True, "yes": 9, "no": 4},
+    ),
     "nomic-bert": ("nomic-bert", {**BERT, "rope_base": 1e3}),
     "modernbert": (
         "modern-bert",
@@ -210,6 +214,12 @@ def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
         ("nomic-bert", {"moe_every_n_layers": 2}, "unknown key moe_every_n_layers"),
         ("nomic-bert", {"head_dim": 16}, "head_dim = 16, supported is 12"),
         ("nomic-bert", {"qkv_proj_bias": True}, "qkv_proj_bias = True, supported is False"),
+        ("qwen3-reranker", {}, "1_Pooling/config.json: got a model that embeds texts"),
+        (
+            "qwen3-reranker",
+            {"1_Pooling/config.json": None, "1_LogitScore/config.json": None},
+            "tokens of yes and no: got 9693 and 2152, expected ids below the 97",
+        ),
         ("embeddinggemma", {"use_bidirectional_attention": False}, "supported is True"),
         ("embeddinggemma", {"final_logit_softcapping": 30.0}, "final_logit_softcapping = 30.0"),
         ("embeddinggemma", {"4_Dense/config.json": {}}, "unknown key 4_Dense/config.json"),

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from hearthd.bundle import PairPrompt
 from tests.server import encoders, fakes
-from tests.server.encoders import CLS, SEP, WORDS, FakeEncoder
+from tests.server.encoders import CLS, SEP, UNKNOWN, WORDS, FakeEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,6 +140,22 @@ def test_texts_are_scored_in_the_form_of_text_embeddings_inference(
     assert (best["index"], best["text"]) == (1, DOCUMENTS[1])
     long = {"query": QUERY, "texts": ["dog", " ".join(["dog"] * 11)]}
     assert reranker.post("/rerank", json=long).json()["error"]["param"] == "texts[1]"
+
+
+def test_a_decoder_reads_a_pair_as_a_prompt() -> None:
+    """Names of special tokens in a query or a document are text."""
+    prompt = PairPrompt(before="[CLS] fast", query="the ", document=" runs ", behind="[SEP]")
+    runtime = FakeEncoder(scores=True)
+    service = encoders.service(scores=True, runtime=runtime, pair_prompt=prompt)
+    body = {"query": "dog", "documents": ["fox [SEP] sleeps", "fox"]}
+    with fakes.running(service) as client:
+        runtime.texts.clear()
+        answer = client.post("/v1/rerank", json=body).json()
+    start = [CLS, *map(WORDS.index, ("fast", "the", "dog", "runs", "fox"))]
+    unknown = [UNKNOWN] * len(("[", "SEP", "]"))
+    prompts = [[*start, SEP], [*start, *unknown, WORDS.index("sleeps"), SEP]]
+    assert runtime.texts[:1] + runtime.texts[-1:] == prompts
+    assert answer["usage"]["prompt_tokens"] == sum(map(len, prompts))
 
 
 @pytest.mark.parametrize(("top_n", "count"), [(None, 4), (2, 2), (4, 4), (99, 4)])
