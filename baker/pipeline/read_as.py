@@ -34,12 +34,12 @@ class ReadAs(SourceInFront):
         if base.format == "gguf":
             prefix = f"{metadata.get(_GGUF_ARCHITECTURE)}."
             metadata = {
-                f"{architecture.name}.{key.removeprefix(prefix)}"
+                f"{architecture.name_in_gguf}.{key.removeprefix(prefix)}"
                 if key.startswith(prefix)
                 else key: value
                 for key, value in metadata.items()
             }
-            metadata[_GGUF_ARCHITECTURE] = architecture.name
+            metadata[_GGUF_ARCHITECTURE] = architecture.name_in_gguf
         else:
             metadata["model_type"] = architecture.model_types[0]
         self._metadata = metadata
@@ -79,7 +79,7 @@ def _knows_keys_of(source: WeightSource, architecture: Architecture[Any]) -> boo
     shapes = {name: source.shape(name) for name in names}
     reader: GgufMetadata | ConfigJson
     if source.format == "gguf":
-        reader = GgufMetadata(metadata, shapes, source.read, architecture.name)
+        reader = GgufMetadata(metadata, shapes, source.read, architecture.name_in_gguf)
         config = architecture.read_gguf(reader)
     else:
         reader = ConfigJson(metadata)
