@@ -38,7 +38,8 @@ def folder(case: str, path: Path, **changes: Any) -> WeightSource:
 def gguf_file(path: Path) -> WeightSource:
     """A GGUF file of a Llama whose architecture has another name."""
     write_folder(recorded("llama-llama"), path)
-    file = write_gguf(path, "llama", ours.config_of(open_weights(path), "llama"))
+    config: Any = ours.config_of(open_weights(path), "llama")
+    file = write_gguf(path, "llama", config)
     data = file.read_bytes()
     file.write_bytes(data.replace(b"llama", UNKNOWN.encode()))
     return open_weights(file)
