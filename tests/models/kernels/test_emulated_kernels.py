@@ -103,7 +103,7 @@ def check(arm: Kernels, here: Kernels, call: Call) -> None:
     if actual.dtype.kind == "f":
         numbers = ~np.isnan(expected)
         assert np.array_equal(numbers, ~np.isnan(actual)), call.op
-        actual, expected = (x[numbers].view(np.int32) for x in (actual, expected))
+        actual, expected = (x[numbers].view(f"i{x.itemsize}") for x in (actual, expected))
     assert np.array_equal(actual, expected), call.op
 
 
