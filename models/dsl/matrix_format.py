@@ -258,6 +258,7 @@ INT4_SUPER_MIN = MatrixFormat(
 )
 INT5 = MatrixFormat(name="int5-g32", planes=(_LOW, Plane("high", 4, 1)), zero=16)
 INT5_MIN = MatrixFormat(name="int5-g32-min", planes=INT5.planes, minimum=True)
+INT5_HALVES = MatrixFormat(name="int5-g16", planes=INT5.planes, columns=16, zero=16)
 INT5_SUPER_MIN = MatrixFormat(
     name="int5-g32-s256-min", planes=INT5.planes, super_block=256, minimum=True, multiplier_bits=8
 )
@@ -352,9 +353,9 @@ INT2 = MatrixFormat(name="int2-g256", planes=(_LOW_2,), super_block=256, zero=1)
 
 # The formats of matrices.
 STORED = (
-    INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT4_SUPER_MIN, INT5, INT5_MIN, INT5_SUPER_MIN,
-    INT6_SUPER, INT8, INT12, IQ4, IQ4_SUPER, IQ3_SUPER, IQ3_ODD_SUPER, IQ2_SUPER, IQ1_SUPER, MXFP4,
-    INT1, INT2,
+    INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT4_SUPER_MIN, INT5, INT5_MIN, INT5_HALVES,
+    INT5_SUPER_MIN, INT6_SUPER, INT8, INT12, IQ4, IQ4_SUPER, IQ3_SUPER, IQ3_ODD_SUPER, IQ2_SUPER,
+    IQ1_SUPER, MXFP4, INT1, INT2,
 )  # fmt: skip
 _TABLES = tuple(stored.table or stored for stored in STORED)
 _PARTS = [

@@ -27,7 +27,7 @@ TIED = ("llama-tied", "gemma3-gemma3", "gemma4-unshared", "granite-granite", "lf
 
 
 class OnlyMetadata:
-    """Weights of which nothing but the metadata may be read."""
+    """Weights of which nothing but the metadata may be read, without tensors."""
 
     def __init__(self, format_: str, metadata: dict[str, object]) -> None:
         self.format = format_
@@ -36,6 +36,9 @@ class OnlyMetadata:
 
     def metadata(self) -> dict[str, object]:
         return self._metadata
+
+    def names(self) -> tuple[str, ...]:
+        return ()
 
     def files(self) -> tuple[Path, ...]:
         return (Path("model.gguf"),)
@@ -49,10 +52,11 @@ class OnlyMetadata:
          "or `hearth bake qwen3-reranker`, not gemma3"),
         ("gguf", {"general.architecture": "llama"}, RecipeError,
          "model.gguf: general.architecture: got 'llama': bake these weights with `hearth bake "
-         "llama3` or `hearth bake mistral` or `hearth bake smollm2`, not gemma3"),
+         "falcon3` or `hearth bake llama3` or `hearth bake mistral` or `hearth bake smollm2`, "
+         "not gemma3"),
         ("safetensors", {"model_type": "bert"}, RecipeError, "with `hearth bake bert`, not gemma3"),
         ("gguf", {"general.architecture": "qwen3vl"}, ConfigError,
-         "model.gguf: general.architecture: got 'qwen3vl', expected one of bert, gemma, .*; the "
+         "model.gguf: general.architecture: got 'qwen3vl', expected one of apertus, bert, .*; the "
          "nearest is qwen3$"),
         ("safetensors", {"model_type": "mamba"}, ConfigError,
          "folder/config.json: model_type: got 'mamba', expected one of .*, xlm-roberta$"),

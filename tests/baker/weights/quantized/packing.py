@@ -322,7 +322,7 @@ CASES: Mapping[str, Case] = {
     "packed_4_rows": compressed(
         _PACK, 4, "int4-g32", pack_quantized(4, symmetric=True, group=1 << 20)
     ),
-    "packed_4_g16": compressed(_PACK, 4, "int6-g16", pack_quantized(4, symmetric=True, group=16)),
+    "packed_4_g16": compressed(_PACK, 4, "int5-g16", pack_quantized(4, symmetric=True, group=16)),
     "packed_8_symmetric": compressed(_PACK, 8, "int8-g32", pack_quantized(8, symmetric=True)),
     "packed_8": compressed(_PACK, 8, None, pack_quantized(8, symmetric=False)),
     "packed_4_actorder": compressed(
@@ -342,7 +342,7 @@ CASES: Mapping[str, Case] = {
         float_8("weight_scale", rows_of_a_scale=24, columns_of_a_scale=48),
         "FP8",
     ),
-    "nvfp4": compressed("nvfp4-pack-quantized", 4, "int6-g16", float_4(16), "NVFP4"),
+    "nvfp4": compressed("nvfp4-pack-quantized", 4, "int5-g16", float_4(16), "NVFP4"),
     "mxfp4": compressed("mxfp4-pack-quantized", 4, "int5-g32", float_4(32), "MXFP4"),
     "fp8_blocks": Case(
         settings={"quant_method": "fp8", "weight_block_size": [16, 32]},
