@@ -58,6 +58,8 @@ def storages(
     if not chosen.native:
         return {}
     names, gguf = source.names(), source.format == "gguf"
+    if not any(integer_storage(source, name) for name in names):
+        return {}
     result = {}
     for parameter in architecture.model(config).parameters():
         tensors = architecture.tensors.parts(config, parameter, names, gguf=gguf)
