@@ -24,8 +24,7 @@ int NAME(const int32_t *ids, size_t ids_at, MATRIX_ARRAYS, float *out, size_t ou
             size_t half = j * scales / GROUP, at = lane * QUAD + j % QUAD;
             int quad = quads[j / QUAD][at];
             float value = (float)(quad - matrix.zero);
-            if (integers.bits > 8)
-                value = (float)(quad * 16 + lower[j / QUAD][at] - matrix.zero);
+            if (integers.bits > 8) value = (float)(quad * 16 + lower[j / QUAD][at] - matrix.zero);
             *out = value * factors[half].scale[lane];
             if (matrix.minimum) *out += factors[half].minimum[lane];
             out++;

@@ -126,8 +126,8 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
 // every half of a group (`halves`), divided by `steps`, plus a minimum for each scale if there are
 // minimums. A scale is an f16, or one byte, the exponent of a power of two (`has_exponents`). If
 // `super_groups` is not 0, so many groups, a super-block, share the scale and the minimum. If
-// `multiplier_bits` is not 0, a group or a half has integers that multiply them: of 8 bits, those of
-// sixteen rows for the scales, then for the minimums, or of 4 bits, in the low and high nibbles.
+// `multiplier_bits` is not 0, a group or a half has integers that multiply them: of 8 bits, those
+// of sixteen rows for the scales, then for the minimums, or of 4 bits, in the low and high nibbles.
 typedef struct {
     Integers integers;
     const void *scale;
@@ -196,8 +196,7 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
         fetch_group(matrix->multiplier, halves * multiplier_bytes(matrix), at, last);
     if (matrix->super_groups) return;
     fetch_group(matrix->scale, halves * scale_bytes(matrix), at, last);
-    if (matrix->minimum)
-        fetch_group(matrix->minimum, halves * ROWS * sizeof(_Float16), at, last);
+    if (matrix->minimum) fetch_group(matrix->minimum, halves * ROWS * sizeof(_Float16), at, last);
 }
 
 // A variant of a kernel for a format of matrices defines, as models/dsl/kernel_sources.py does:
@@ -224,9 +223,9 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
 #define MULTIPLIER_ARRAY_0
 #define MULTIPLIER_ARRAY_4 , ARRAY(int8_t, multiplier)
 #define MULTIPLIER_ARRAY_8 MULTIPLIER_ARRAY_4
-#define MATRIX_ARRAYS                                                                 \
-    JOIN(PLANE_ARRAYS_, PLANES), ARRAY(SCALE, scale) JOIN(MINIMUM_ARRAY_, MINIMUM) \
-                                     JOIN(MULTIPLIER_ARRAY_, MULTIPLIER_BITS)
+#define MATRIX_ARRAYS            \
+    JOIN(PLANE_ARRAYS_, PLANES), \
+        ARRAY(SCALE, scale) JOIN(MINIMUM_ARRAY_, MINIMUM) JOIN(MULTIPLIER_ARRAY_, MULTIPLIER_BITS)
 #define PLANES_OF_1                    \
     {                                  \
         {                              \
