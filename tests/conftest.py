@@ -130,6 +130,8 @@ class Bundles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        # A test beside the bake can have changed it when the bake starts.
+        self._environment = dict(os.environ)
         self._baked: dict[str, Future[Path]] = {}
         self._pool = ThreadPoolExecutor(1, "bake")
         self._running: subprocess.Popen[str] | None = None
@@ -160,7 +162,11 @@ class Bundles:
             if out.exists() or self._closed:
                 return out
             self._running = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=self._environment,
             )
             with self._running as process:
                 _, said = process.communicate()
@@ -170,7 +176,7 @@ class Bundles:
 
 
 @pytest.fixture(scope="session")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bundles]:
+def bundles(tmp_path_factory: pytest.TempPathFactory, _hearth_home: None) -> Iterator[Bundles]:
     """Bundles of real models: see SHARED."""
     folder = session_folder(tmp_path_factory) / "bundles"
     folder.mkdir(exist_ok=True)
