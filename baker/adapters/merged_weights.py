@@ -70,7 +70,7 @@ class MergedWeights(SourceInFront):
     @override
     def integer_storage(self, name: str) -> str | None:
         """The storage that holds the integers of a tensor without a low-rank term."""
-        return None if name in self._factors else self._base.integer_storage(name)
+        return None if name in self._factors else super().integer_storage(name)
 
     @override
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:

@@ -35,8 +35,8 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _MAX_CHARACTERS = 1024
 
 
-# The ids that llama.cpp assumes where a file does not have them.
 _POOLING_LAST = 3  # llama.cpp's LLAMA_POOLING_TYPE_LAST
+# The ids that llama.cpp assumes where a file does not have them.
 _DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
     "llama": {"bos_token_id": 1, "eos_token_id": 2, "unknown_token_id": 0},
     "bert": {

@@ -1,4 +1,4 @@
-"""A source of weights that passes on what another one has, but for what a subclass replaces."""
+"""A source of weights in front of another one, of which a subclass replaces some methods."""
 
 from __future__ import annotations
 
@@ -49,6 +49,10 @@ class SourceInFront(WeightSource):
     @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
         return self._base.blocks(name)
+
+    @override
+    def integer_storage(self, name: str) -> str | None:
+        return self._base.integer_storage(name)
 
     @override
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:

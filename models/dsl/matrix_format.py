@@ -47,7 +47,7 @@ QUAD_BYTES = ROWS * QUAD
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 # The values of the grids of ggml-common.h, with both signs: of iq3xxs; of iq3s; of iq2xxs, iq2xs
 # and iq2s; of iq1s, times 8, with its delta of 1 added or subtracted. The last two have six.
-_IQ3_VALUES = tuple(sign * (8 * i + 4 + 2 * (i == 7)) for sign in (-1, 1) for i in range(8))
+_IQ3_VALUES = (-62, -52, -44, -36, -28, -20, -12, -4, 4, 12, 20, 28, 36, 44, 52, 62)
 _IQ3_ODD_VALUES = tuple(range(-15, 16, 2))
 _IQ2_VALUES = (-43, -25, -8, 8, 25, 43) + (0,) * 10
 _IQ1_VALUES = (-9, -7, -1, 1, 7, 9) + (0,) * 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -13,11 +13,11 @@ from hearthd.baker.weights.quantized_folder.fp8 import FP8
 from hearthd.baker.weights.quantized_folder.gptq import GPTQ
 from hearthd.baker.weights.quantized_folder.quantized_matrix import StoredParts
 from hearthd.baker.weights.source import UnsupportedType, WeightSource
+from hearthd.baker.weights.source_in_front import SourceInFront
 from hearthd.models.decoder.config.config_json import QUANTIZED, ConfigJson
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ METHODS: Mapping[str, Method] = {
 _WEIGHT = "weight"
 
 
-class QuantizedFolder(WeightSource):
+class QuantizedFolder(SourceInFront):
     """The tensors of a folder; the parts of a quantized matrix are one tensor, NAME.weight.
 
     Raises UnsupportedType for an unknown method, BadFile or ConfigError for tensors or settings
@@ -46,7 +46,7 @@ class QuantizedFolder(WeightSource):
 
     def __init__(self, base: SafetensorsSource, settings: Mapping[str, Any]) -> None:
         """`settings` are the `quantization_config`."""
-        self._base = base
+        super().__init__(base)
         name = _method_name(settings)
         if name not in METHODS:
             raise UnsupportedType(
@@ -73,18 +73,6 @@ class QuantizedFolder(WeightSource):
             if tensor not in hidden and not tensor.endswith(method.unused)
         )
         self._names = tuple(sorted({*plain, *self._matrices}))
-
-    @property
-    @override
-    def format(self) -> Literal["safetensors"]:
-        """Always "safetensors"."""
-        return "safetensors"
-
-    @property
-    @override
-    def folder(self) -> Path:
-        """The folder."""
-        return self._base.folder
 
     @override
     def names(self) -> tuple[str, ...]:
@@ -119,23 +107,8 @@ class QuantizedFolder(WeightSource):
     def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
         """The integers of a tensor that has an `integer_storage`."""
         if self.integer_storage(name) is None:
-            return super().integer_blocks(name)
+            return WeightSource.integer_blocks(self, name)
         return self._matrices[name].integer_blocks()
-
-    @override
-    def files(self) -> tuple[Path, ...]:
-        """The files of the folder."""
-        return self._base.files()
-
-    @override
-    def require_unchanged(self) -> None:
-        """Raise BadFile if a file has changed since it was opened."""
-        self._base.require_unchanged()
-
-    @override
-    def metadata(self) -> Mapping[str, object]:
-        """The parsed config.json, and what the folder adds to it."""
-        return self._base.metadata()
 
 
 def quantization_settings(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -11,6 +11,7 @@ from typing_extensions import override
 from hearthd.baker.parameters import native
 from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.parameters.quantization import encoded_integers
+from hearthd.baker.pipeline.read_as import ReadAs
 from hearthd.baker.pipeline.shared_stages import Workspace, write_weights
 from hearthd.baker.weights import source as weights_source
 from hearthd.baker.weights.open_weights import open_weights
@@ -61,6 +62,12 @@ def test_tensors_are_those_of_the_unquantized_folder(
         assert source.shape(name) == expected.shape
         assert source.dtype(name) == (case.type if "_proj" in name else "f32")
         np.testing.assert_array_equal(source.read(name), expected, strict=True)
+
+
+def test_weights_read_as_another_architecture_keep_their_integers(source: WeightSource) -> None:
+    renamed = ReadAs(source, LLAMA)
+    for name in source.names():
+        assert renamed.integer_storage(name) == source.integer_storage(name)
 
 
 def test_integers_are_stored_exactly(case: Case, folders: Folders, source: WeightSource) -> None:
