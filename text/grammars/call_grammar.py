@@ -38,6 +38,9 @@ class CallGrammars:
         Raises InvalidRequest for a strict tool whose schema cannot be enforced.
         """
         start, parts = "start: calls", []
+        has_response = use.format.response is not None and not use.required and answer is None
+        if has_response:
+            start += " | response"
         if answer is not None and not use.required:
             self._grammars.rules(answer)  # reports errors at the field of the answer
             start += f" | {JSON_VALUE}? @answer" if answer.json else " | @answer"
@@ -45,7 +48,7 @@ class CallGrammars:
         lark = f"{start}\n{self._calls(use)}"
         parts.insert(0, json.dumps({"name": "calls", "lark_grammar": lark}))
         grammar = Grammar("calls", f'{{"grammars": [{", ".join(parts)}]}}', field="tools")
-        if use.required or answer is not None:
+        if use.required or answer is not None or has_response:
             return AnswerRules(grammar=grammar)
         return AnswerRules(
             grammar=grammar,
