@@ -1,6 +1,6 @@
 """The events of /v1/responses, and the response that they build up."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -109,8 +109,14 @@ class Incomplete(BaseModel):
     )
 
 
+class ConversationId(BaseModel):
+    """A stored conversation."""
+
+    id: str = Field(description="Its id.")
+
+
 class Response(BaseModel):
-    """An answer, and the settings of its request. The server does not store it."""
+    """An answer, and the settings of its request."""
 
     id: str = Field(description="A unique id of the answer.")
     object: Literal["response"] = "response"
@@ -131,8 +137,9 @@ class Response(BaseModel):
     )
     parallel_tool_calls: bool = Field(description="As in the request.")
     reasoning: dict[str, Any] = Field(description="As in the request.")
-    previous_response_id: None = Field(default=None, description="Always null.")
-    store: Literal[False] = Field(default=False, description="Always false.")
+    previous_response_id: str | None = Field(description="As in the request.")
+    conversation: ConversationId | None = Field(description="As in the request.")
+    store: bool = Field(description="As in the request.")
     system_fingerprint: str = Field(
         description="Identifies the bundle by the start of its digest, and one of several programs."
     )
@@ -160,7 +167,7 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
     """Writes the events of the only choice; the last event holds the complete response.
 
     `tools` are those of the request by the names that the model sees. With `summarized` the
-    reasoning is a summary.
+    reasoning is a summary. `on_end` gets the complete response before clients know it.
     """
 
     def __init__(
@@ -170,11 +177,13 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
         *,
         tools: Mapping[str, OfferedTool],
         summarized: bool,
+        on_end: Callable[[Response], None],
     ) -> None:
         super().__init__(choices)
         self._response = response
         self._tools = tools
         self._summarized = summarized
+        self._on_end = on_end
         self._number = -1
         self._item: OutputMessage | OutputReasoning | None = None  # the open one
         self._open_call: OpenCall | None = None
@@ -353,6 +362,7 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
                 "timings": summary.timings,
             }
         )
+        self._on_end(self._response)
         end = self._event(status, response=self._response, timings=summary.timings)
         return [*events, end]
 

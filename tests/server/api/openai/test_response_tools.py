@@ -220,8 +220,6 @@ def test_items_of_hosted_tools_are_left_out(client: openai.OpenAI) -> None:
     ignored = ", ".join(f"input[{place}]" for place in range(1, 5))
     assert raw.headers["warning"] == f'299 hearth "ignored: {ignored}"'
     assert prompt_tokens(client, input=items) == prompt_tokens(client)
-    with pytest.raises(openai.BadRequestError, match="stores no items"):
-        prompt_tokens(client, input=[USER, {"type": "item_reference", "id": "x"}])
 
 
 @pytest.mark.parametrize(
