@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.answer_constraint import AnswerRules, Trigger
 from hearthd.text.grammars.grammar import Grammar, side_grammar
+from hearthd.text.grammars.json_text import UnsupportedText
+from hearthd.text.grammars.lark_regex import lark_regex
 from hearthd.text.tool_calls.call_format import Signature, UnsupportedSchema
 from hearthd.text.value_marks import JSON_VALUE
 
@@ -57,7 +59,12 @@ class CallGrammars:
 
     def _calls(self, use: ToolUse) -> str:
         signatures = [
-            Signature(name=tool.name, schema=self._schema(tool), strict=tool.strict)
+            Signature(
+                name=tool.name,
+                schema=self._schema(tool),
+                input=self._input(tool.input, in_json=use.format.json_texts),
+                strict=tool.strict,
+            )
             for tool in use.tools
         ]
         try:
@@ -90,6 +97,25 @@ class CallGrammars:
                 break
         text: str = json.dumps(json.loads(side_grammar(attempt, "arguments"))["json_schema"])
         return text
+
+    def _input(self, grammar: Grammar | None, *, in_json: bool) -> str | None:
+        """The regular expression of a text in a call, between slashes; raises InvalidRequest."""
+        if grammar is None:
+            return None
+        self._grammars.rules(grammar)  # reports errors at its field
+        lark = grammar.value
+        if grammar.type == "regex":
+            # The whole input matches, with or without anchors.
+            pattern = lark.removeprefix("^").removesuffix("$").replace("/", r"\/")
+            lark = f"start: /{pattern}/"
+        try:
+            return lark_regex(lark, in_json=in_json).replace("/", r"\/")
+        except UnsupportedText as error:
+            raise InvalidRequest(
+                field=grammar.field,
+                got=grammar.type,
+                expected=f"a grammar without {error}, which cannot be enforced in a call",
+            ) from error
 
     def _quote(self, text: str) -> str:
         token = self._tokenizer.special_id(text)

@@ -41,11 +41,14 @@ class Signature:
     """A tool that a call may name.
 
     schema  the JSON Schema of its arguments, as text that llguidance can compile
+    input   a regular expression of the text that is the only argument, `input`, as the format
+            writes texts; None if the schema says everything
     strict  whether a keyword that cannot be enforced is an error
     """
 
     name: str
     schema: str
+    input: str | None = None
     strict: bool = False
 
 
@@ -83,6 +86,7 @@ class CallFormat:
     special     names of special tokens that are part of a call and must appear in the text
     stop        strings that end the answer: the model waits for the tool's result
     id_length   number of letters and digits of a call's id, if the chat template requires one
+    json_texts  whether texts in arguments are JSON strings
     """
 
     marker: str
@@ -99,6 +103,7 @@ class CallFormat:
     special: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     id_length: int | None = None
+    json_texts: bool = True
 
     @property
     def starts(self) -> tuple[str, ...]:
@@ -129,7 +134,13 @@ class CallFormat:
         self, name: str, tool: Signature, _quote: Callable[[str], str]
     ) -> Sequence[str]:
         """The rules of a tool's arguments, first the rule `name`; raises UnsupportedSchema."""
-        return [f"{name}: {marked_schema(tool.schema)}"]
+        if tool.input is None:
+            return [f"{name}: {marked_schema(tool.schema)}"]
+        text = name.upper()
+        return [
+            rf'{name}: "{{" SPACE? "\"input\"" SPACE? ":" SPACE? {text} SPACE? "}}"',
+            f'{text}: /"{tool.input}"/',
+        ]
 
     def lark(
         self, tools: Sequence[Signature], quote: Callable[[str], str], *, parallel: bool

@@ -43,6 +43,12 @@ class FunctionGemmaCalls(CallFormat):
     def argument_rules(
         self, name: str, tool: Signature, quote: Callable[[str], str]
     ) -> Sequence[str]:
+        if tool.input is not None:
+            text, escape = name.upper(), quote(ESCAPE)
+            return [
+                f'{name}: "{{input:" {escape} {text} {escape} "}}"',
+                f"{text}: /{tool.input}/",
+            ]
         values = _Values(tool, name.replace("arguments", "value"), quote)
         return [f"{name}: {values.start}", *values.rules]
 
@@ -61,6 +67,7 @@ FUNCTION_GEMMA = FunctionGemmaCalls(
     closing=(_END,),
     special=(_START, _END, ESCAPE, _RESPONSE),
     stop=(_RESPONSE,),
+    json_texts=False,
 )
 
 

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, field_serializer
 
 from hearthd.server.api.answer_writer import new_id
-from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
+from hearthd.server.api.fields import Fields, Text, ToolName
 from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.openai.tool_fields import FlatTool
+from hearthd.text.grammars.grammar import Grammar
 from hearthd.text.tool_calls.arguments import JsonString, decoded
 from hearthd.text.tool_calls.call_format import SPACE, IncompleteText, match
 from hearthd.text.tool_calls.tools import Tool
@@ -30,27 +31,48 @@ _INPUT_SCHEMA = json.dumps(
 )
 
 
+class CustomText(Fields):
+    """Any text."""
+
+    type: Literal["text"]
+
+
+class CustomGrammar(Fields):
+    """A text that a grammar describes."""
+
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"] = Field(
+        description="lark: a Lark grammar, in which no rule refers to itself. regex: a regular "
+        "expression of the whole input."
+    )
+    definition: Text = Field(description="The grammar.")
+
+
 class CustomTool(Fields):
     """A tool whose input is a text. The model sees a function with the argument `input`."""
 
     type: Literal["custom"]
     name: ToolName = Field(description="Name of the tool: up to 64 letters, digits and `_.-`.")
     description: Text = Field(default="", description="What the tool does, for the model.")
-    format: JsonObject | None = Field(
+    format: Annotated[CustomText | CustomGrammar, Field(discriminator="type")] | None = Field(
         default=None,
-        description="The format of the input. A grammar is added to the description for the model, "
-        "and is not enforced.",
+        description="The format of the input; any text by default. A grammar is enforced, and "
+        "added to the description for the model.",
     )
 
     def tool(self, field: str) -> Tool:
         """The tool; `field` is its path in the request."""
         texts = [self.description] if self.description else []
-        if self.format and (grammar := self.format.get("definition")):
-            texts.append(f"The input matches this {self.format.get('syntax')} grammar:\n{grammar}")
+        grammar = None
+        if isinstance(self.format, CustomGrammar):
+            syntax, definition = self.format.syntax, self.format.definition
+            texts.append(f"The input matches this {syntax} grammar:\n{definition}")
+            grammar = Grammar(syntax, definition, f"{field}.format.definition")
         return Tool(
             name=self.name,
             description="\n\n".join(texts) or None,
             parameters=_INPUT_SCHEMA,
+            input=grammar,
             strict=False,
             field=field,
         )
