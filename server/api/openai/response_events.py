@@ -148,7 +148,7 @@ class Response(BaseModel):
     tool_choice: str | dict[str, Any] = Field(description="As in the request.")
     tools: list[dict[str, Any]] = Field(description="As in the request.")
     top_p: float = Field(description="As in the request.")
-    truncation: Literal["disabled"] = Field(default="disabled", description="Always disabled.")
+    truncation: Literal["auto", "disabled"] = Field(description="As in the request.")
     usage: ResponseUsage | None = Field(default=None, description="null until the end.")
     timings: Timings | None = Field(
         default=None, description="null until the end. A field of llama-server."

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import override
 
 from hearthd.server.api.answer_writer import new_id
+from hearthd.server.api.conversations.truncation import truncated
 from hearthd.server.api.conversations.turn import begin, rendered
 from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.current_service import language_service
@@ -159,6 +160,11 @@ class ResponsesRequest(TurnFields):
         "0 by default.",
     )
     metadata: Metadata = Field(default_factory=dict, description="Returned with the answer.")
+    truncation: Literal["auto", "disabled"] = Field(
+        "disabled",
+        description="auto: drop the oldest turns of a conversation that does not fit in the "
+        "context. The header Warning says how many messages were dropped.",
+    )
 
     @property
     @override
@@ -246,11 +252,17 @@ async def responses(
         )
     conversation = body.after(earlier_items(body, state), state)
     inputs = _inputs(await request.json(), state)
+    if body.truncation == "auto":
+        conversation, prompt, request.state.dropped_messages = await truncated(
+            service, body, conversation, body.max_output_tokens
+        )
+    else:
+        prompt = await rendered(service, body, conversation)
     choices = await begin(
         service,
         body,
         conversation,
-        await rendered(service, body, conversation),
+        prompt,
         max_tokens=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if with_logprobs else None,
     )
@@ -313,4 +325,5 @@ def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
         else body.tool_choice.model_dump(),
         tools=tools,
         top_p=body.top_p,
+        truncation=body.truncation,
     )

@@ -181,7 +181,7 @@ def test_few_fields_have_both_a_row_and_a_meaning() -> None:
     # Anthropic's route has the last three, /v1/responses those before them.
     assert honored & set(FIELDS) == {
         "annotations", "lora", "metadata", "prompt", "conversation", "previous_response_id",
-        "store", "format", "output_config", "output_format",
+        "store", "truncation", "format", "output_config", "output_format",
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 from hearthd.server.app import Guards
 from tests.patience import PATIENCE
 from tests.server import fakes
-from tests.server.openai_servers import client_of, scripted
+from tests.server.openai_servers import chatty, client_of, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,3 +213,34 @@ def test_a_get_cannot_stream(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="complete"):
         client.responses.retrieve(answer.id, stream=True)
     assert json.loads(client.responses.with_raw_response.retrieve(answer.id).text)["store"] is True
+
+
+def test_truncation_drops_the_oldest_turns() -> None:
+    with client_of(chatty(context=160)) as client:
+        turns = [
+            turn
+            for number in range(12)
+            for turn in (message("user", f"the dog {number}"), message("assistant", "the fox"))
+        ]
+        items = [message("system", "Be brief."), *turns, message("user", "the last")]
+        with pytest.raises(openai.BadRequestError, match="too long"):
+            ask(client, items, max_output_tokens=4)
+        raw = client.responses.with_raw_response.create(
+            model="any", input=items, max_output_tokens=4, truncation="auto"
+        )
+        dropped = int(raw.headers["warning"].split("oldest ")[1].split()[0])
+        answer = raw.parse()
+        assert answer.truncation == "auto"
+        assert answer.usage is not None
+        kept = [items[0], *items[1 + dropped :]]
+        assert kept[1]["role"] == "user"
+        assert answer.usage.input_tokens == tokens(client, kept) <= 156
+        assert tokens(client, [items[0], *items[dropped - 1 :]]) > 156
+        # The stored input is whole.
+        assert len(list(client.responses.input_items.list(answer.id))) == len(items)
+        short = client.responses.with_raw_response.create(
+            model="any", input="the dog", max_output_tokens=4, truncation="auto"
+        )
+        assert "warning" not in short.headers
+        with pytest.raises(openai.BadRequestError, match="too long"):
+            ask(client, "the dog " * 99, max_output_tokens=4, truncation="auto")
