@@ -143,7 +143,7 @@ def test_every_route_with_a_body_rejects_duplicate_keys(client: httpx.Client) ->
         (
             "/v1/responses",
             {"input": "x", "previous_response_id": "y"},
-            'previous_response_id: got "y", expected null',
+            'previous_response_id: got "y", expected the id of a stored response',
         ),
         (
             "/generate",
