@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from hearthd.baker.weights.source import WeightSource
 
 # Instruct models end a turn with one of these, even if the file does not list it as eos.
-_TURN_ENDS = ("<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|end|>")
+_TURN_ENDS = (
+    "<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_utterance>",
+    "<|eom_id|>", "<|tool_response>",
+)  # fmt: skip
 # Ends a document and therefore an answer, as in llama.cpp.
 _TEXT_END = "<|endoftext|>"
 
