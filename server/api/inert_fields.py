@@ -95,9 +95,6 @@ FIELDS: dict[str, Inert] = {
     "lora": Inert(_one_of([]), "the model `name:adapter`"),
     "prompt": Inert(_none, "messages or input"),
     # Other ways to choose tokens.
-    "mirostat": Inert(_one_of(0), "0"),
-    "mirostat_tau": Inert(_any),
-    "mirostat_eta": Inert(_any),
     "use_beam_search": Inert(_one_of(False), "false"),
     "repetition_penalty": Inert(_one_of(1, 1.0), "repeat_penalty"),
     "bad_words": Inert(_one_of([]), "logit_bias"),
