@@ -76,10 +76,9 @@ class Mirostat1(_Mirostat):
         # epsilon / (1 - vocabulary ** -epsilon), which has a limit at 0.
         ratio = epsilon / -math.expm1(-epsilon * log_vocabulary) if epsilon else 1 / log_vocabulary
         log_power = math.log(ratio) + self.max_surprise * math.log(2)
-        limit = math.log(candidates.size)
-        if not exponent:  # all are equally likely
-            return candidates.size if log_power > 0 else 1
-        return max(1, int(math.exp(max(0.0, min(log_power / exponent, limit)))))
+        if log_power >= exponent * math.log(candidates.size):
+            return candidates.size
+        return max(1, int(math.exp(log_power / exponent))) if log_power > 0 else 1
 
 
 class Mirostat2(_Mirostat):
