@@ -1,6 +1,6 @@
 """The content of a message: a text, or a list of parts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, InstanceOf, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
@@ -33,7 +33,8 @@ class TextPart(Fields):
 
 
 class _AnyText(Protocol):
-    text: str
+    @property
+    def text(self) -> str: ...
 
 
 class MediaPart:
@@ -46,8 +47,10 @@ class MediaPart:
 Unlisted = SkipJsonSchema[InstanceOf[MediaPart]]  # not in the OpenAPI document
 
 
-def or_media(form: Any) -> WrapValidator:
-    """Validate a part as `form`, unless it is an image, sound or a file.
+def or_media(
+    form: Any, is_text: Callable[[dict[str, Any]], bool] = lambda _: False
+) -> WrapValidator:
+    """Validate a part as `form`, unless it is an image, sound or a file that is not `is_text`.
 
     The text layer refuses those, with one message for all surfaces.
     """
@@ -55,7 +58,7 @@ def or_media(form: Any) -> WrapValidator:
 
     def validate(part: Any, _: ValidatorFunctionWrapHandler) -> Any:
         kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind in _KINDS:
+        if isinstance(kind, str) and kind in _KINDS and not is_text(part):
             return MediaPart(_KINDS[kind])
         return adapter.validate_python(part)
 
