@@ -38,6 +38,8 @@ from hearthd.server.api.openai import (
 )
 from hearthd.server.api.openai.response_events import ResponseEvent
 from hearthd.server.api.operator import props, reload, status
+from hearthd.server.api.stored.store import Store
+from hearthd.server.api.stored_routes import conversations, stored_responses
 from hearthd.server.fault_isolation import contained
 from hearthd.server.version import version
 
@@ -54,6 +56,8 @@ _LANGUAGE = (
     chat,
     responses,
     input_tokens,
+    stored_responses,
+    conversations,
     messages,
     completion_route,
     tokens,
@@ -100,12 +104,13 @@ def create_app(
     on_start: Callable[[], object] = lambda: None,
     guards: Guards = Guards(),
     webui: bool = True,
+    store: Store | None = None,
 ) -> FastAPI:
     """Create the ASGI application that serves a pool of models.
 
     Its lifespan starts and stops the pool. While the self-test of a model runs, its requests get
     status 503. `on_start` is called when the pool is started. `webui` says whether the chat page
-    is served.
+    is served. `store` keeps responses and conversations; None keeps them in memory.
     """
 
     app = FastAPI(
@@ -121,6 +126,7 @@ def create_app(
         lifespan=lambda _: _lifespan(pool, on_start),
     )
     app.state.pool = pool
+    app.state.store = store or Store()
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields
     app.state.shows_slots = guards.slots
@@ -178,7 +184,7 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
             allow_origin_regex=_LOCAL_ORIGIN if "localhost" in guards.cors_origins else None,
             # Any page could use what a proxy knows a browser by, such as its cookies.
             allow_credentials="*" not in guards.cors_origins,
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )

@@ -20,6 +20,7 @@ from hearthd.flag_names import flag
 from hearthd.later_verification import LaterVerification
 from hearthd.runtime.free_memory import bound_free_memory
 from hearthd.server import logs
+from hearthd.server.api.stored.store import CannotOpenState, Store
 from hearthd.server.engine.prefix_store import CannotStore
 from hearthd.server.open_service import open_pool
 from hearthd.server.process.draining_server import DrainingServer
@@ -42,6 +43,7 @@ ERRORS: dict[type[Exception], int] = {
     BundleError: 1,
     CannotListen: 1,
     CannotStore: 1,
+    CannotOpenState: 1,
 }
 
 _Bundles = Annotated[
@@ -133,6 +135,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
     # What is loaded here lives until the end. The garbage collector would search it for nothing,
     # and would later stop every thread, and thus every stream, for 55 ms.
     gc.disable()
+    store = Store(settings.state_dir, limit=settings.state_size)
     pool = open_pool(loaded)
     for deployment in pool:
         if deployment.folder is not None:
@@ -151,7 +154,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
         slots=settings.slots,
     )
     server = DrainingServer(
-        create_app(pool, on_start=announce, guards=guards, webui=settings.webui),
+        create_app(pool, on_start=announce, guards=guards, webui=settings.webui, store=store),
         pool,
         shutdown_timeout=settings.shutdown_timeout,
         client_timeout=settings.client_timeout,
@@ -161,6 +164,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
     gc.enable()
     server.serve_on(*sockets)
     gc.unfreeze()
+    store.close()
 
 
 def with_bundles(loaded: LoadedSettings, bake: Mapping[str, str]) -> LoadedSettings:

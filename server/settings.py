@@ -42,6 +42,8 @@ _LANGUAGE_ONLY = (
     "cache_ram",
     "cache_dir",
     "cache_disk",
+    "state_dir",
+    "state_size",
     "chat_template",
     "chat_template_file",
     "lora",
@@ -238,6 +240,19 @@ class Settings(BaseSettings):
         "Model", None, "Folder that keeps the prefix cache across restarts."
     )
     cache_disk: Size = _setting("Model", ByteSize(2**30), "Maximum size of --cache-dir.")
+
+    state_dir: Path | None = _setting(
+        "Stored responses",
+        None,
+        "Folder that keeps responses and conversations across restarts, in one file. Default: they "
+        "are kept in memory.",
+    )
+    state_size: Size = _setting(
+        "Stored responses",
+        ByteSize(16 * 2**20),
+        "Maximum size of stored responses and conversations. Those that were used least recently "
+        "are dropped first.",
+    )
 
     pin: Words = _setting(
         "Several models",

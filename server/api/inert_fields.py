@@ -76,10 +76,10 @@ FIELDS: dict[str, Inert] = {
     "id_slot": Inert(_any),  # every slot finds every cached prefix
     "slot_id": Inert(_any),
     "best_of": Inert(_one_of(1), "n, for several answers", same_as="n"),
-    # The server stores nothing.
+    # Only /v1/responses stores answers.
     "store": Inert(_one_of(False)),
-    "previous_response_id": Inert(_none, "null, and the whole conversation in input"),
-    "conversation": Inert(_none, "null, and the whole conversation in input"),
+    "previous_response_id": Inert(_none, "null, and the whole conversation"),
+    "conversation": Inert(_none, "null, and the whole conversation"),
     "background": Inert(_one_of(False), "false"),
     "truncation": Inert(_one_of("disabled")),
     # Advice to models that vary their verbosity.

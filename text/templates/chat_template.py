@@ -26,6 +26,7 @@ from hearthd.text.templates import argument_form
 from hearthd.text.templates import special_token_guard as guard
 from hearthd.text.templates.template_sandbox import LimitedEnvironment
 from hearthd.text.tool_calls.call_formats import call_format
+from hearthd.text.tool_calls.generic_calls import GENERIC, system_text, with_texts
 from hearthd.text.tool_calls.tools import ToolUse
 
 if TYPE_CHECKING:
@@ -71,7 +72,6 @@ class ChatTemplate:
         self, source: str, tokenizer: Tokenizer, *, eos: int | None, bos: int | None = None
     ) -> None:
         self.source = source
-        self._calls = call_format(source)
         self._tags = reasoning_tags(source)
         self._tokenizer = tokenizer
         bos = tokenizer.bos if bos is None else bos
@@ -90,9 +90,8 @@ class ChatTemplate:
             ) from error
         # Phi 4's template has no variable `tools` but a field of the system message.
         self._tools_in_message = "tools" not in variables and "message['tools']" in source
-        self._takes_tools = self._calls is not None and (
-            "tools" in variables or self._tools_in_message
-        )
+        takes_tools = "tools" in variables or self._tools_in_message
+        self._calls = (call_format(source) if takes_tools else None) or GENERIC
 
     @staticmethod
     def from_bundle(
@@ -132,7 +131,7 @@ class ChatTemplate:
         self._tokenizer.require_size(sum(len(message["content"]) for message in messages))
         values = {
             "messages": self._adapted(messages, tools),
-            "tools": list(tools),
+            "tools": [] if self._calls is GENERIC else list(tools),
             "variables": dict(variables or {}),
         }
         marks = guard.choose_marks(values, 2)
@@ -162,20 +161,40 @@ class ChatTemplate:
     def _adapted(
         self, messages: Sequence[TemplateMessage], tools: Sequence[ToolDefinition]
     ) -> list[TemplateMessage]:
-        """The messages as the template expects them; raises InvalidRequest."""
-        if tools and not self._takes_tools:
-            raise InvalidRequest(
-                field="tools",
-                got=f"{len(tools)} tools",
-                expected="none, because the model's chat template does not support tools",
-            )
-        if self._calls and self._calls.id_length:
+        """The messages as the template expects them."""
+        if self._calls is GENERIC and tools:
+            return self._with_system(with_texts(messages), system_text(tools))
+        if self._calls is GENERIC and "tool_calls" not in self.source:
+            return with_texts(messages)
+        if self._calls.id_length:
             messages = [_with_ids(message, self._calls.id_length) for message in messages]
         if any("tool_calls" in message for message in messages) and self._takes_text_arguments:
             messages = [argument_form.with_text(message) for message in messages]
         if tools and self._tools_in_message:
             messages = _with_tools(messages, tools)
         return list(messages)
+
+    def _with_system(self, messages: list[TemplateMessage], text: str) -> list[TemplateMessage]:
+        """The messages with a text after the system message, or before the first other message."""
+        first, *rest = messages
+        if first["role"] in ("system", "developer"):
+            text = f"{first['content']}\n\n{text}"
+        else:
+            first, rest = {"role": "system"}, messages
+        if self._takes_system or not rest:
+            return [{**first, "content": text}, *rest]
+        question, *rest = rest
+        return [{**question, "content": f"{text}\n\n{question['content']}"}, *rest]
+
+    @functools.cached_property
+    def _takes_system(self) -> bool:
+        """Whether the template writes system messages."""
+        probe = "probe of the system message"
+        messages = [{"role": "system", "content": probe}, {"role": "user", "content": "probe"}]
+        try:
+            return probe in self.render(messages, tools=[], add_generation_prompt=False)
+        except InvalidRequest:
+            return False
 
     @functools.cached_property
     def _takes_text_arguments(self) -> bool:
@@ -200,7 +219,7 @@ class ChatTemplate:
 
     def tool_use(self, tools: Sequence[Tool], choice: ToolChoice) -> ToolUse | None:
         """How an answer may call these tools; None without tools."""
-        if not tools or self._calls is None:
+        if not tools:
             return None
         return ToolUse(
             format=self._calls,
