@@ -21,13 +21,20 @@ from hearthd.server.api.anthropic.events import MessageEvent
 from hearthd.server.api.current_service import Leases
 from hearthd.server.api.llama_server import completion_route, embedding, loading, lora_adapters
 from hearthd.server.api.llama_server.answers import CompletionEvent
+from hearthd.server.api.lm_studio import model_list as lm_studio_models
 from hearthd.server.api.middleware import access_log
 from hearthd.server.api.middleware.api_keys import ApiKeys
 from hearthd.server.api.middleware.body_limits import BodyLimit
+from hearthd.server.api.middleware.error_forms import ErrorForms
 from hearthd.server.api.middleware.path_aliases import PathAliases
 from hearthd.server.api.middleware.request_targets import RequestTargets
 from hearthd.server.api.native import generate, rerank, run_function, tokens
 from hearthd.server.api.native.array_bodies import FUNCTION, OUTPUTS
+from hearthd.server.api.ollama import chat as ollama_chat
+from hearthd.server.api.ollama import embed as ollama_embed
+from hearthd.server.api.ollama import generate as ollama_generate
+from hearthd.server.api.ollama import model_list as ollama_models
+from hearthd.server.api.ollama.error_bodies import OllamaErrors
 from hearthd.server.api.openai import (
     chat,
     completions,
@@ -59,10 +66,12 @@ _LANGUAGE = (
     tokens,
     props,
     lora_adapters,
+    ollama_chat,
+    ollama_generate,
 )
-_ENCODERS = (embeddings, embedding, rerank)
+_ENCODERS = (embeddings, embedding, rerank, ollama_embed)
 _ARRAYS = (run_function,)
-_ALL = (model_list, loading, status, reload)
+_ALL = (model_list, loading, status, reload, ollama_models, lm_studio_models)
 
 _EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, CompletionEvent)
 
@@ -178,11 +187,11 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
             allow_origin_regex=_LOCAL_ORIGIN if "localhost" in guards.cors_origins else None,
             # Any page could use what a proxy knows a browser by, such as its cookies.
             allow_credentials="*" not in guards.cors_origins,
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )
     app.add_middleware(PathAliases)
     app.add_middleware(RequestTargets)
     app.add_middleware(access_log.Access, count=pool.metrics.answered, quiet=_QUIET_PATHS)
-    app.add_middleware(AnthropicErrors)
+    app.add_middleware(ErrorForms, forms=(AnthropicErrors(), OllamaErrors()))

@@ -32,7 +32,7 @@ class JsonRoute(APIRoute):
     """A route that reads its JSON body with `parse_json`.
 
     Unless the application is strict, ignored fields are listed in the header `Warning`. It also
-    says how many tokens of a prompt were dropped.
+    says how many tokens of a prompt, or messages of a conversation, were dropped.
     """
 
     @override
@@ -49,11 +49,16 @@ class JsonRoute(APIRoute):
                 warnings.append(inert_fields.warning(await body.json(), ignored))
             if dropped := getattr(request.state, "dropped_tokens", 0):
                 warnings.append(_dropped_warning(dropped))
+            if dropped := getattr(request.state, "dropped_messages", 0):
+                warnings.append(_DROPPED_MESSAGES.format(dropped))
             if warnings:
                 response.headers["Warning"] = ", ".join(warnings)
             return response
 
         return handle_json
+
+
+_DROPPED_MESSAGES = '299 hearth "messages: the oldest {} were left out to fit the context"'
 
 
 def _dropped_warning(count: int) -> str:

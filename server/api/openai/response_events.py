@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from hearthd.server.api.answer_writer import AnswerWriter, new_id
 from hearthd.server.api.openai.response_tools import OfferedTool, OutputCall, OutputCustomCall
-from hearthd.server.api.openai.shared_fields import ChosenLogprob, chosen_logprob
 from hearthd.server.api.sse import NamedEvent
+from hearthd.server.api.token_logprobs import ChosenLogprob, chosen_logprob
 from hearthd.server.api.usage import reports
 from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import AnswerSummary, Piece, Timings

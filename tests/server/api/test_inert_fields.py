@@ -178,9 +178,10 @@ def test_few_fields_have_both_a_row_and_a_meaning() -> None:
             yield from schemas(schema)
 
     honored = {name for schema in schemas(Fields) for name in schema.model_fields}
-    # Anthropic's route has the last three.
+    # Ollama's routes have `suffix` and `format`, Anthropic's the last three.
     assert honored & set(FIELDS) == {
-        "annotations", "lora", "metadata", "prompt", "format", "output_config", "output_format",
+        "annotations", "lora", "metadata", "prompt", "suffix", "format",
+        "output_config", "output_format",
     }  # fmt: skip
 
 
