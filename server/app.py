@@ -27,6 +27,7 @@ from hearthd.server.api.middleware.api_keys import ApiKeys
 from hearthd.server.api.middleware.body_limits import BodyLimit
 from hearthd.server.api.middleware.error_forms import ErrorForms
 from hearthd.server.api.middleware.path_aliases import PathAliases
+from hearthd.server.api.middleware.path_prefix import PathPrefix
 from hearthd.server.api.middleware.request_targets import RequestTargets
 from hearthd.server.api.native import generate, rerank, run_function, tokens
 from hearthd.server.api.native.array_bodies import FUNCTION, OUTPUTS
@@ -109,12 +110,13 @@ def create_app(
     on_start: Callable[[], object] = lambda: None,
     guards: Guards = Guards(),
     webui: bool = True,
+    prefix: str = "",
 ) -> FastAPI:
     """Create the ASGI application that serves a pool of models.
 
     Its lifespan starts and stops the pool. While the self-test of a model runs, its requests get
     status 503. `on_start` is called when the pool is started. `webui` says whether the chat page
-    is served.
+    is served. Every path begins with `prefix`, such as /llm.
     """
 
     app = FastAPI(
@@ -142,7 +144,7 @@ def create_app(
         openapi.add_events(app, _EVENTS)
     if guards.api_keys:
         openapi.require_key(app)
-    _guard(app, pool, guards)
+    _guard(app, pool, guards, prefix)
     return app
 
 
@@ -173,7 +175,7 @@ def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
         yield surface.router
 
 
-def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
+def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
     """Add the middleware, the innermost first."""
     app.add_middleware(Leases)
     app.add_middleware(BodyLimit, max_bytes=pool.max_body_bytes, memory=lambda: pool.request_memory)
@@ -192,6 +194,8 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )
     app.add_middleware(PathAliases)
+    if prefix:
+        app.add_middleware(PathPrefix, prefix=prefix)
     app.add_middleware(RequestTargets)
     app.add_middleware(access_log.Access, count=pool.metrics.answered, quiet=_QUIET_PATHS)
     app.add_middleware(ErrorForms, forms=(AnthropicErrors(), OllamaErrors()))
