@@ -289,13 +289,13 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def kill_children(process: subprocess.Popen[bytes]) -> None:
+def kill_children(pid: int) -> None:
     """Kill a child that is `apart_from_terminal`, with the processes that it started.
 
     On Windows those run on: `end_child` ends only the child. Raises ProcessLookupError.
     """
     if sys.platform != "win32":
-        os.killpg(process.pid, KILL)
+        os.killpg(pid, KILL)
 
 
 def end_child(process: subprocess.Popen[bytes], number: int) -> None:
@@ -384,16 +384,13 @@ def reuse_address(bound: socket.socket) -> None:
 def sent_bytes(connection: socket.socket | TransportSocket) -> tuple[int, int] | None:
     """Bytes that the other end of a TCP connection has acknowledged, and bytes that it has not.
 
-    None where the system does not say: macOS, Windows, old kernels, and sockets of the file system.
-    Raises OSError unless TCP.
+    None where the system does not say: macOS, Windows and old kernels. Raises OSError unless TCP.
     """
     if sys.platform != "linux":
         return None
     else:
         import socket
 
-        if connection.family == socket.AF_UNIX:
-            return None
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         waiting = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
         if len(info) < _BYTES_ACKED + 8:

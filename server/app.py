@@ -34,6 +34,7 @@ from hearthd.server.api.native.array_bodies import FUNCTION, OUTPUTS
 from hearthd.server.api.ollama import chat as ollama_chat
 from hearthd.server.api.ollama import embed as ollama_embed
 from hearthd.server.api.ollama import generate as ollama_generate
+from hearthd.server.api.ollama import manage as ollama_manage
 from hearthd.server.api.ollama import model_list as ollama_models
 from hearthd.server.api.ollama.error_bodies import OllamaErrors
 from hearthd.server.api.openai import (
@@ -51,6 +52,7 @@ from hearthd.server.version import version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
     from hearthd.server.services.model_kind import Kind
     from hearthd.server.services.model_pool import ModelPool
@@ -72,7 +74,7 @@ _LANGUAGE = (
 )
 _ENCODERS = (embeddings, embedding, rerank, ollama_embed)
 _ARRAYS = (run_function,)
-_ALL = (model_list, loading, status, reload, ollama_models, lm_studio_models)
+_ALL = (model_list, loading, status, reload, ollama_models, ollama_manage, lm_studio_models)
 
 _EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, CompletionEvent)
 
@@ -111,12 +113,14 @@ def create_app(
     guards: Guards = Guards(),
     webui: bool = True,
     prefix: str = "",
+    home: Path | None = None,
 ) -> FastAPI:
     """Create the ASGI application that serves a pool of models.
 
     Its lifespan starts and stops the pool. While the self-test of a model runs, its requests get
     status 503. `on_start` is called when the pool is started. `webui` says whether the chat page
-    is served. Every path begins with `prefix`, such as /llm.
+    is served. Every path begins with `prefix`, such as /llm. `home` is
+    the folder of the bundles that clients may change; None for no such folder.
     """
 
     app = FastAPI(
@@ -132,6 +136,7 @@ def create_app(
         lifespan=lambda _: _lifespan(pool, on_start),
     )
     app.state.pool = pool
+    app.state.home = home
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields
     app.state.shows_slots = guards.slots

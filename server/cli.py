@@ -173,6 +173,7 @@ def _server(
             guards=guards,
             webui=settings.webui,
             prefix=settings.api_prefix,
+            home=None if settings.bundle else bundle_home.expanded(settings.home),
         ),
         pool,
         shutdown_timeout=settings.shutdown_timeout,

@@ -16,7 +16,7 @@ from hearthd.text.answer import AnswerSummary
 from hearthd.text.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from fastapi import Request
 
@@ -55,18 +55,6 @@ class AnswerWriter(ABC, Generic[Event, Answer]):
         for event in self._finish():
             yield event
 
-    async def events_or_error(self) -> AsyncIterator[Event | str]:
-        """The events, and after an error, which is logged, its data."""
-        try:
-            async for event in self.events():
-                yield event
-        except STOPS:
-            raise
-        except BaseException as problem:
-            if not isinstance(problem, RequestError):
-                log.exception("a stream failed")
-            yield self.error(problem)
-
     async def answer(self) -> Answer:
         """The whole answer, when it is complete; raises as `events`."""
         async for event in self.events():
@@ -100,6 +88,21 @@ class AnswerWriter(ABC, Generic[Event, Answer]):
     @abstractmethod
     def _answer(self) -> Answer:
         """The whole answer, after all events."""
+
+
+async def or_error(
+    events: AsyncIterator[Event], data: Callable[[BaseException], str]
+) -> AsyncIterator[Event | str]:
+    """The events of a stream, and after an error, which is logged, its data."""
+    try:
+        async for event in events:
+            yield event
+    except STOPS:
+        raise
+    except BaseException as problem:
+        if not isinstance(problem, RequestError):
+            log.exception("a stream failed")
+        yield data(problem)
 
 
 async def whole_answer(writer: AnswerWriter[Any, Answer], request: Request) -> Answer:

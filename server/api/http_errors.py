@@ -28,6 +28,7 @@ from hearthd.server.errors import (
     GenerationFailed,
     ModelNotFound,
     NotReloaded,
+    PullFailed,
     QueueFull,
     RulesFailed,
     Unavailable,
@@ -55,6 +56,7 @@ STATUS: tuple[tuple[type[RequestError], int], ...] = (
     (ClientDisconnected, 499),  # nginx's code; no client is left to read it
     (GenerationFailed, 500),
     (NotReloaded, 500),
+    (PullFailed, 500),
     (NotSupported, 501),
     (Unavailable, 503),
 )

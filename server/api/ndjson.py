@@ -7,29 +7,36 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import StreamingResponse
 from typing_extensions import override
 
-from hearthd.server.api.answer_writer import whole_answer
+from hearthd.server.api.answer_writer import or_error, whole_answer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from fastapi import Request
+    from pydantic import BaseModel
     from starlette.types import Receive, Scope, Send
 
     from hearthd.server.api.answer_writer import Answer, AnswerWriter
 
 NDJSON = "application/x-ndjson"
 # Proxies pass each line on: nginx would wait for more.
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class LineStream(StreamingResponse):
-    """Send the events of a writer, one line each; the last line of a failed stream is its error.
+    """Send events, one line each; the last line of a failed stream is the data of its error."""
 
-    The choices are cancelled when the response ends for any reason.
-    """
+    def __init__(
+        self, events: AsyncIterator[BaseModel], error: Callable[[BaseException], str]
+    ) -> None:
+        super().__init__(_lines(events, error), media_type=NDJSON, headers=_HEADERS)
+
+
+class AnswerLines(LineStream):
+    """Send the events of a writer; its choices are cancelled when the response ends."""
 
     def __init__(self, writer: AnswerWriter[Any, Any]) -> None:
-        super().__init__(_lines(writer), media_type=NDJSON, headers=HEADERS)
+        super().__init__(writer.events(), writer.error)
         self._choices = writer.choices
 
     @override
@@ -45,11 +52,13 @@ async def respond_in_lines(
     """As sse.respond, with lines in place of server-sent events."""
     request.state.dropped_tokens = writer.choices.dropped_tokens
     if stream:
-        return LineStream(writer)
+        return AnswerLines(writer)
     return await whole_answer(writer, request)
 
 
-async def _lines(writer: AnswerWriter[Any, Any]) -> AsyncIterator[str]:
-    async for event in writer.events_or_error():
+async def _lines(
+    events: AsyncIterator[BaseModel], error: Callable[[BaseException], str]
+) -> AsyncIterator[str]:
+    async for event in or_error(events, error):
         line = event if isinstance(event, str) else event.model_dump_json(exclude_unset=True)
         yield f"{line}\n"

@@ -9,7 +9,7 @@ from sse_starlette import EventSourceResponse
 from sse_starlette.sse import AppStatus
 from typing_extensions import override
 
-from hearthd.server.api.answer_writer import whole_answer
+from hearthd.server.api.answer_writer import or_error, whole_answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -62,7 +62,7 @@ async def respond(
 
 
 async def _encode(writer: AnswerWriter[Any, Any]) -> AsyncIterator[dict[str, str]]:
-    async for event in writer.events_or_error():
+    async for event in or_error(writer.events(), writer.error):
         if isinstance(event, str):
             yield {"event": "error", "data": event}
             return

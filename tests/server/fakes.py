@@ -210,6 +210,7 @@ def running(
     on_start: Callable[[], object] = lambda: None,
     host: str = "127.0.0.1",
     prefix: str = "",
+    home: Path | None = None,
     trusted_proxies: Sequence[str] = (),
 ) -> Iterator[httpx.Client]:
     """A client of a real server in a thread, which drains when the block ends.
@@ -218,7 +219,7 @@ def running(
     other. `before` may wrap the application in middleware. `send_buffer` limits how many bytes of
     an unread answer the kernel keeps; without it, it keeps some megabytes. With `tls`, which is of
     tests/server/certificates.py, the server speaks HTTPS. `host`, `prefix` and `trusted_proxies` as
-    in `hearth serve`.
+    in `hearth serve`; `home` as in create_app.
     """
     ready = threading.Event()
 
@@ -233,7 +234,14 @@ def running(
     bound.listen()  # a client may connect before the server begins
     address = url(bound, tls)
     models = service if isinstance(service, ModelPool) else pool(service, *later)
-    app = create_app(models, on_start=start, guards=guards or Guards(), webui=webui, prefix=prefix)
+    app = create_app(
+        models,
+        on_start=start,
+        guards=guards or Guards(),
+        webui=webui,
+        prefix=prefix,
+        home=home,
+    )
     app.add_middleware(before)
     server = DrainingServer(
         app, models, client_timeout=client_timeout, tls=tls, trusted_proxies=trusted_proxies
