@@ -66,14 +66,20 @@ class Weights(NamedTuple):
 
 
 def find_or_bake(
-    model: str, home: Path | None, bake: Mapping[str, Any], *, chats: bool = False
+    model: str,
+    home: Path | None,
+    bake: Mapping[str, Any],
+    *,
+    chats: bool = False,
+    name: str | None = None,
 ) -> Path:
     """The folder of a model's bundle, which is baked into `home` if it is not there.
 
     What is baked was not compared with NumPy: see LaterVerification.
 
     `home` is None for $HEARTH_HOME. `bake` has the typed texts of options of the bake, which a
-    bundle does not take. `chats` demands a chat template.
+    bundle does not take. `chats` demands a chat template. `name` is of a bundle that is baked, None
+    for one like that of the weights.
 
     Raises NotABundle if there is no such model, it has no chat template, or the baker is missing;
     a usage error for the options; SystemExit if the bake fails.
@@ -83,7 +89,8 @@ def find_or_bake(
         with needs_baker():
             if chats:
                 _require_template(found, model)
-            return _find_or_bake(found, _home(home), bake)
+            named = found if name is None else found._replace(name=name)
+            return _find_or_bake(named, _home(home), bake)
     if chats:
         manifest = read_manifest(found)
         if not isinstance(manifest, LanguageManifest):
@@ -176,7 +183,7 @@ def _pulled(reference: str) -> Path:
     with needs_baker():
         from hearthd.baker.hub.hub_errors import HubError
         from hearthd.baker.hub.reference import BadReference
-        from hearthd.pull import pulled
+        from hearthd.hub_weights import pulled
     try:
         return pulled(reference)
     except (BadReference, HubError) as error:

@@ -15,6 +15,7 @@ RequestError               also those of text/errors.py
  +- QueueFull              too many requests are waiting
  +- GenerationFailed       a step of the model failed during this request
  +- NotReloaded            a reload was rejected; the server continues with its current models
+ +- PullFailed             a model could not be downloaded or baked
  +- RulesFailed            the request's grammar or biases allow no next token
  +- ClientDisconnected     the client disconnected before its answer was complete
 """
@@ -114,6 +115,10 @@ class GenerationFailed(RequestError):
 
 class NotReloaded(RequestError):
     """A new bundle was rejected. The server continues with the current one."""
+
+
+class PullFailed(RequestError):
+    """A model could not be downloaded or baked."""
 
 
 class RulesFailed(RequestError):

@@ -341,8 +341,8 @@ def test_only_the_cluster_and_its_batch_import_ray() -> None:
     assert importing == {"server.cluster", "server.batch.ray_data"}
 
 
-def test_anthropics_surface_imports_nothing_of_openais() -> None:
-    folder = "server.api.anthropic"
+@pytest.mark.parametrize("folder", ["server.api.anthropic", "server.api.ollama"])
+def test_other_surfaces_import_nothing_of_openais(folder: str) -> None:
     importing = {
         module: names
         for module, tree in modules().items()

@@ -34,5 +34,5 @@ def child_process(command: Sequence[str], **options: Any) -> Iterator[subprocess
 def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
-            kill_children(process)
+            kill_children(process.pid)
         end_process(process, KILL)

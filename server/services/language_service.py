@@ -223,6 +223,11 @@ class LanguageService(Service):
         return choices
 
     @property
+    def has_template(self) -> bool:
+        """Whether the bundle has a chat template."""
+        return self._template is not None
+
+    @property
     def template(self) -> ChatTemplate:
         """The bundle's chat template; raises InvalidRequest if it has none."""
         if self._template is None:

@@ -112,6 +112,11 @@ class ChatTemplate:
         eos = special.eos[0] if special.eos else None
         return ChatTemplate(source, tokenizer, eos=eos, bos=special.template_bos)
 
+    @property
+    def reasons(self) -> bool:
+        """Whether the template names the tags of a model that reasons."""
+        return self._tags is not None
+
     def prompt(
         self,
         messages: Sequence[TemplateMessage],
