@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Protocol
 from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.compiler import kernel_objects
 from hearthd.baker.compiler.compilation import Compilation, compiler_for
+from hearthd.baker.compiler.targets import HOST
 from hearthd.bundle import FileRecord, KernelBuild, NotABundle, bundle_home, record_file
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.typed_json import typed
 from hearthd.models.dsl.kernel_sources import KERNELS
+from hearthd.runtime.cpu_features import cpu_description
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,7 +53,10 @@ class ProgramSource:
     target: Target
 
     def digest(self) -> str:
-        """The sha256 of the source, of Hearth's C files, and of the compilers with their flags."""
+        """The sha256 of the source, of Hearth's C files, and of the compilers with their flags.
+
+        With the target `host` also of this CPU, whose model the compilers look up themselves.
+        """
         compiler = compiler_for(self.target)
         described = json.dumps(
             {
@@ -59,6 +64,7 @@ class ProgramSource:
                 "kernels": {name: asdict(KERNELS[name]) for name in self.kernels},
                 "chains": dict(self.chains),
                 "target": asdict(self.target),
+                "cpu": cpu_description() if self.target.cpu == HOST else "",
                 "compiler": asdict(compiler),
                 "clang": [version(kernel_objects.PACKAGE), *kernel_objects.FLAGS],
                 "files": _c_files() if self.kernels or self.chains else "",
