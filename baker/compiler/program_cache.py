@@ -83,10 +83,10 @@ class Compiling(Protocol):
 
     @property
     def kernels(self) -> KernelBuild:
-        """The C kernels in the program."""
+        """The C kernels in the program; waits for them."""
 
     def wait(self) -> None:
-        """Wait until the output is written; raises CompileError."""
+        """Wait until the output is written; raises KernelError or CompileError."""
 
 
 @dataclass(frozen=True, kw_only=True)
