@@ -134,15 +134,15 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
     # and would later stop every thread, and thus every stream, for 55 ms.
     gc.disable()
     pool = open_pool(loaded)
-    for deployment in pool:
-        if deployment.folder is not None:
-            LaterVerification(deployment.folder)
     # The self-test runs mostly outside Python, so the routes are imported at the same time.
     build_models_lazily()
     from hearthd.server.app import Guards, create_app
 
     def announce() -> None:
         _announce(pool, settings.log_format, url(sockets[0], tls), time.perf_counter() - start)
+        for deployment in pool:
+            if deployment.folder is not None:
+                LaterVerification(deployment.folder).begin()
 
     guards = Guards(
         api_keys=api_keys,

@@ -119,7 +119,6 @@ def _generate(
     pieces: list[str] = []
     bundle = find_or_bake(model, home, context_.obj)
     with Session(_open(bundle, threads, overflow)) as session:
-        verification = LaterVerification(bundle)
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
@@ -127,7 +126,7 @@ def _generate(
     else:
         _show("\n")
         _note(usage_line(summary))
-    _finish(verification)
+    _finish(LaterVerification(bundle))
 
 
 @chat.command(cls=BakesFirst)
@@ -178,10 +177,11 @@ def _open(bundle: Path, threads: int | None, overflow: Overflow) -> LanguageServ
 
 
 def _finish(verification: LaterVerification) -> None:
+    verification.begin()
     if verification.is_alive():
         sys.stdout.flush()
         _note("compares the new bundle with NumPy, once; Ctrl-C leaves it to the next command")
-    verification.join()
+        verification.join()
     if verification.result:
         _note(verification.result)
 
