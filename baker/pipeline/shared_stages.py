@@ -22,7 +22,7 @@ from hearthd.bundle import (
     Provenance,
     record_file,
 )
-from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
+from hearthd.models.dsl.mlir.stablehlo import module, module_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -129,11 +129,12 @@ def compile_in_background(
     """
     vmfb, text = workspace.folder / VMFB, workspace.folder / "model.mlir"
     with workspace.progress.stage("lower to StableHLO"):
-        program = program_text(graphs)
+        lowered = module(_MODULE, graphs, PARAMETER_SCOPE)
+        program = lowered.text.encode()
         text.write_bytes(program)
     target, *others = workspace.targets
     source = ProgramSource(
-        text=program, kernels=tuple(kernels(graphs)), chains=chains(graphs), target=target
+        text=program, kernels=lowered.kernels, chains=lowered.chains, target=target
     )
     with compiling(source, text, vmfb, workspace.programs) as compilation:
         compiled = CompiledProgram(
