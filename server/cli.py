@@ -137,13 +137,13 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
         gc.disable()
         store = Store(settings.state_dir, limit=settings.state_size)
         pool = open_pool(loaded)
-        for deployment in pool:
-            if deployment.folder is not None:
-                LaterVerification(deployment.folder)
 
         def announce() -> None:
             address = f"{url(sockets[0], tls)}{settings.api_prefix}"
             _announce(pool, settings.log_format, address, time.perf_counter() - start)
+            for deployment in pool:
+                if deployment.folder is not None:
+                    LaterVerification(deployment.folder).begin()
 
         server = _server(settings, api_keys, pool, store, tls, announce)
         gc.freeze()

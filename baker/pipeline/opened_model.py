@@ -12,6 +12,7 @@ from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokeni
 
 if TYPE_CHECKING:
     from hearthd.baker.parameters.parameter_writer import Located
+    from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
@@ -20,16 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """The weights, the architecture and its configuration for the context of the bundle."""
+    """The weights, the architecture and its configuration for the context of the bundle.
+
+    `tokenizers` are those that were read before, and where new ones are kept; None: neither.
+    """
 
     source: WeightSource
     architecture: Architecture[Any]
     config: ModelConfig
+    tokenizers: TokenizerCache | None = None
 
     @cached_property
     def tokenizer(self) -> SourceTokenizer:
         """The tokenizer of the weights; raises a WeightsError."""
-        return read_tokenizer(self.source, vocab_size=self.config.vocab_size)
+        read = read_tokenizer if self.tokenizers is None else self.tokenizers.read
+        return read(self.source, vocab_size=self.config.vocab_size)
 
     def storages(self, precision: str) -> dict[str, str]:
         """The parameters that are stored in another way than the precision's, as in the file."""
