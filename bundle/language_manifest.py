@@ -5,7 +5,7 @@ Besides model.vmfb and params.irpa its bundle holds
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   if the weights came with one
 
-Every entry point has one of five signatures. `CACHES` are the KV cache buffers of one slot, in the
+Every entry point has one of six signatures. `CACHES` are the KV cache buffers of one slot, in the
 order of `LanguageManifest.caches`; they are updated in place and returned.
 
     prefill       (tokens i32[T], start i32[1], CACHES) -> CACHES
@@ -14,6 +14,7 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
                   -> (logits f32[B, V], CACHES of slot 0, ...)
     verify        (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
     embed         (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
+    image         (pixels f32[3, S, S]) -> rows f32[T, E]
 
 A prefill reads T tokens at positions start, start + 1, ... The last tokens may be padding: the rows
 that padding leaves in the caches are never used. The last token of a prompt is read by a decode,
@@ -34,6 +35,10 @@ Where `exact` is 0, logits too low to be sampled may be approximate.
 An embed reads tokens as a prefill does, and returns the sum of the hidden states, after the last
 norm, of its first `count` tokens; the others are padding. There is one, of the largest prefill's
 size.
+
+An image computes the rows of embeddings that a prefill_rows reads for a square image, or for a tile
+of one. The pixels of its channels red, green and blue are normalized as the model was trained. A
+bundle has at most one.
 
 An entry point with `adapters` has more arguments, after the caches: the place of each sequence's
 adapter, i32[B], from 1 on or 0 for none; the scale of its terms, f32[B]; and the arrays of
@@ -117,7 +122,7 @@ class EntryPoint:
     """
 
     name: str
-    kind: Literal["prefill", "prefill_rows", "decode", "embed", "verify"]
+    kind: Literal["prefill", "prefill_rows", "decode", "embed", "verify", "image"]
     batch: int
     tokens: int
     keys: int
