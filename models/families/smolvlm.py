@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from hearthd.bundle import ImageInput
 from hearthd.models.config import ConfigError, ImageShape
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig, from_config_json
@@ -92,6 +93,26 @@ def from_gguf(_: GgufMetadata) -> Config:
     raise ConfigError("general.architecture: a GGUF file cannot hold images' tower beside a text")
 
 
+def image_input(config: Config, data: ConfigJson) -> ImageInput:
+    """Read the settings of the processor: an image is cut into squares."""
+    side = config.image.side
+    edge = data.section("size").size("longest_edge") if data.has("size") else 4 * side
+    if data.has("max_image_size"):
+        data.section("max_image_size").fixed(longest_edge=side)
+    return ImageInput(
+        side=side,
+        rows=config.image.rows,
+        longest_edge=edge,
+        **siglip.pixel_fields(data, "lanczos"),
+        marker="<image>",
+        placeholder="<image>",
+        tile="<fake_token_around_image><row_{row}_col_{column}>",
+        line_end="\n",
+        start="<fake_token_around_image><global-img>",
+        end="<fake_token_around_image>",
+    )
+
+
 ARCHITECTURE = Architecture(
     name="smolvlm",
     config=Config,
@@ -99,6 +120,7 @@ ARCHITECTURE = Architecture(
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
     model=SmolVlm,
+    images=image_input,
     tensors=TensorNames(
         prefixes=("model.text_model.",),
         towers={

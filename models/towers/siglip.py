@@ -19,6 +19,9 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hearthd.bundle import Resampling
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.dsl.graph import Tensor
 
@@ -148,6 +151,32 @@ def tower_fields(data: ConfigJson, *, eps: float = 1e-6) -> dict[str, Any]:
         "tower_ffn": data.size("intermediate_size", default=3072),
         "tower_heads": data.size("num_attention_heads"),
         "tower_norm_eps": data.number("layer_norm_eps", default=eps),
+    }
+
+
+# Pillow's numbers of its filters.
+_FILTERS: Mapping[int, Resampling] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
+_NUMBERS = {name: number for number, name in _FILTERS.items()}
+_STEPS = (
+    "do_convert_rgb", "do_image_splitting", "do_normalize", "do_pad", "do_rescale", "do_resize",
+)  # fmt: skip
+
+
+def pixel_fields(data: ConfigJson, resampling: Resampling) -> dict[str, Any]:
+    """The filter and the normalization of a processor, as fields of `ImageInput`.
+
+    `resampling` is the filter of a processor that names none. Raises ConfigError.
+    """
+    data.fixed(rescale_factor=1 / 255, **dict.fromkeys(_STEPS, True))
+    data.ignore("image_processor_type", "processor_class", "return_row_col_info")
+    filter_ = data.count("resample", default=_NUMBERS[resampling])
+    if filter_ not in _FILTERS:
+        raise ConfigError(f"resample: got {filter_}, supported: {', '.join(map(str, _FILTERS))}")
+    half = (0.5,) * CHANNELS
+    return {
+        "resampling": _FILTERS[filter_],
+        "mean": tuple(data.numbers("image_mean")) if data.has("image_mean") else half,
+        "std": tuple(data.numbers("image_std")) if data.has("image_std") else half,
     }
 
 
