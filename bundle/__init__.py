@@ -21,6 +21,7 @@ from hearthd.bundle.array_manifest import *
 from hearthd.bundle.bundle_errors import *
 from hearthd.bundle.encoder_manifest import *
 from hearthd.bundle.file_records import *
+from hearthd.bundle.image_input import *
 from hearthd.bundle.language_manifest import *
 from hearthd.bundle.manifest import *
 from hearthd.bundle.memory_sum import *

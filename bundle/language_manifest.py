@@ -5,7 +5,7 @@ Besides model.vmfb and params.irpa its bundle holds
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   if the weights came with one
 
-Every entry point has one of five signatures. `CACHES` are the KV cache buffers of one slot, in the
+Every entry point has one of six signatures. `CACHES` are the KV cache buffers of one slot, in the
 order of `LanguageManifest.caches`; they are updated in place and returned.
 
     prefill       (tokens i32[T], start i32[1], CACHES) -> CACHES
@@ -14,6 +14,7 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
                   -> (logits f32[B, V], CACHES of slot 0, ...)
     verify        (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
     embed         (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
+    image         (pixels f32[3, S, S]) -> rows f32[T, E]
 
 A prefill reads T tokens at positions start, start + 1, ... The last tokens may be padding: the rows
 that padding leaves in the caches are never used. The last token of a prompt is read by a decode,
@@ -35,6 +36,10 @@ An embed reads tokens as a prefill does, and returns the sum of the hidden state
 norm, of its first `count` tokens; the others are padding. There is one, of the largest prefill's
 size.
 
+An image computes the rows of embeddings that a prefill_rows reads for a square image, or for a tile
+of one. The pixels of its channels red, green and blue are normalized as the model was trained. A
+bundle has at most one.
+
 An entry point with `adapters` has more arguments, after the caches: the place of each sequence's
 adapter, i32[B], from 1 on or 0 for none; the scale of its terms, f32[B]; and the arrays of
 `LanguageManifest.adapters`. For sequences without an adapter it computes the bits that the entry
@@ -52,6 +57,7 @@ from typing_extensions import override
 from hearthd.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.image_input import ImageInput  # noqa: TC001  (pydantic reads it)
 from hearthd.bundle.manifest import Manifest
 from hearthd.bundle.memory_sum import MIN_AUTO_CONTEXT, SHARED_MEMORY, Footprint, Memory
 from hearthd.bundle.parsing.typed_json import typed
@@ -117,7 +123,7 @@ class EntryPoint:
     """
 
     name: str
-    kind: Literal["prefill", "prefill_rows", "decode", "embed", "verify"]
+    kind: Literal["prefill", "prefill_rows", "decode", "embed", "verify", "image"]
     batch: int
     tokens: int
     keys: int
@@ -204,9 +210,10 @@ class LanguageManifest(Manifest):
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
-    LoRA adapters. `golden_rows` are of caches of i8 or f16: of the second layer, or of the first
-    one with activations of int8. Bundles of older versions have no `serving`: `activations` and
-    `max_memory` are then read from the provenance.
+    LoRA adapters, and `images` says how a model with a tower reads images. `golden_rows` are of
+    caches of i8 or f16: of the second layer, or of the first one with activations of int8.
+    Bundles of older versions have no `serving`: `activations` and `max_memory` are then read
+    from the provenance.
     """
 
     kind: Literal["language"] = "language"
@@ -219,6 +226,7 @@ class LanguageManifest(Manifest):
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[EntryPoint, ...]
     adapters: AdapterPlaces = NO_PLACES
+    images: ImageInput | None = field(default=None, metadata=OMITTED)
     footprint: Footprint
     golden: tuple[Golden, ...]
     golden_rows: tuple[GoldenRow, ...] = field(default=(), metadata=OMITTED)
@@ -358,6 +366,7 @@ def language_memory(
     return Memory(
         vocab_size=vocab_size,
         context=context,
+        reads_images=any(point.kind == "image" for point in entry_points),
         weights=footprint.laid_out + footprint.read,
         slot=sum(cache.bytes // cache.rows * min(cache.rows, context + chunk) for cache in caches),
         adapters=adapters.bytes,

@@ -29,6 +29,7 @@ from hearthd.models.families import (
     qwen3_reranker,
     qwen3moe,
     smollm3,
+    smolvlm,
     xlm_roberta,
 )
 
@@ -60,6 +61,7 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
         qwen3,
         qwen3moe,
         smollm3,
+        smolvlm,
     )
 }
 

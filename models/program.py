@@ -64,7 +64,8 @@ class ProgramOptions(StorageOptions):
     prefill_tokens  sizes of the prefill entry points, rising
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
-    reads_rows      whether prefills can read rows of embeddings, as images and audio need
+    reads_rows      whether prefills can read rows of embeddings; a model with a tower then has an
+                    entry point for images
     kv_cache        how keys and values are stored; None: as the precision says
     activations     what products with matrices of integers round activations to
     adapters        places for LoRA adapters; 0 for none

@@ -111,6 +111,9 @@ class Runtime(Verifier, Protocol):
         The row of a token's embedding gives the bits that the token gives.
         """
 
+    def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The rows of a square of an image, u8 (S, S, 3): f32 (n, hidden), owned by the caller."""
+
     @override
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False

@@ -74,6 +74,7 @@ class IreeRuntime(Runtime):
         self._row_prefills = _of_kind("prefill_rows", calls)
         self._decodes = _of_kind("decode", calls)
         self._verifies = _of_kind("verify", calls)
+        self._images = _of_kind("image", calls)
         embeds = _of_kind("embed", calls)
         batches = [call.entry.batch for call in self._decodes]
         if not self._prefills or not embeds or 1 not in batches:
@@ -169,6 +170,17 @@ class IreeRuntime(Runtime):
             assert rows.shape == (has_row.sum(), self.hidden), f"{rows.shape} for {has_row.sum()}"
             padded[: len(tokens)][has_row] = rows
         return padded
+
+    @override
+    def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        settings, (call,) = self._manifest.images, self._images
+        assert settings is not None, "a bundle that reads no images"
+        side = settings.side
+        assert pixels.shape == (side, side, 3), f"pixels {pixels.shape} of {side}"
+        mean, std = (np.asarray(values, np.float32) for values in (settings.mean, settings.std))
+        normal = np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1))
+        results = self._device.call(call.function, [self._device.upload(normal, "f32")], results=1)
+        return result(results, 0, (call.entry.tokens, self.hidden))
 
     @override
     def decode(

@@ -96,6 +96,12 @@ class NoSlotFree(Unavailable):
     status = "no_slot_free"
 
 
+class ImagesFull(Unavailable):
+    """The memory for the pixels of images is full."""
+
+    status = "images_full"
+
+
 class QueueFull(RequestError):
     """The queue is full. The client can retry in `retry_after` seconds, at least 1."""
 

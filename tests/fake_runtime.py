@@ -50,6 +50,8 @@ class FakeRuntime:
     verify_tokens: tuple[int, ...] = ()
     adapters: AdapterPlaces = NO_PLACES
     reads_rows: bool = True
+    image_rows: int = 3
+    images_read: int = 0
     _factors: dict[int, int] = field(default_factory=dict)  # a digest of each place
     _marks: dict[int, int] = field(default_factory=dict)  # by slot, a digest of its adapter
     _prefilled: dict[int, tuple[int, int]] = field(default_factory=dict)  # the latest one, by slot
@@ -66,6 +68,14 @@ class FakeRuntime:
         time.sleep(self.delay)
         self._append(slot, self._embedded(tokens, rows), start)
         self._prefilled[slot] = (start, start + len(tokens))
+
+    def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """`image_rows` rows that stand for tokens, which depend on the pixels."""
+        self.images_read += 1
+        numbers = np.random.default_rng(zlib.crc32(pixels.tobytes())).integers(
+            self.vocab_size, size=(self.image_rows, self.hidden)
+        )
+        return numbers.astype(np.float32)
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """The block holds all tokens that were read before its end."""

@@ -104,7 +104,7 @@ class FileWeights(Mapping[str, NDArray[np.float32]]):
         """A parameter in an array of its shape."""
         rest = values.reshape(-1)
         for tensor in self._tensors[name]:
-            for block in parameter_blocks(self._source, tensor):
+            for block in parameter_blocks(self._source, tensor, values.shape[-1]):
                 rest[: block.size] = block.reshape(-1)
                 rest = rest[block.size :]
         return values

@@ -85,8 +85,9 @@ def tensors_of(
     def find(name: str, shape: tuple[int, ...]) -> tuple[StoredTensor, ...]:
         tensors = architecture.tensors.parts(config, name, names, gguf=gguf)
         stored = [_shape(source, tensor) for tensor in tensors]
-        rows = sum(_rows(actual)[0] for actual in stored)
-        if {(rows, _rows(actual)[1]) for actual in stored} != {_rows(shape)}:
+        columns = shape[-1]
+        rows = sum(_rows(actual, columns) for actual in stored)
+        if rows != _rows(shape, columns) or not all(_rows(actual, columns) for actual in stored):
             many = f"{len(tensors)} tensors as " if len(tensors) > 1 else "tensor "
             raise BadFile(
                 f"{many}{tensors[0].name} has shape {stored[0]}, the configuration says {shape}"
@@ -123,13 +124,16 @@ def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
     return (len(range(rows)[tensor.rows(rows)]), *others)
 
 
-def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
-    """A tensor's rows and columns: formats keep apart the matrices of experts, or do not.
+def _rows(shape: tuple[int, ...], columns: int) -> int:
+    """The rows of a tensor that are `columns` long; 0 if its last axes are not so long.
 
-    Axes of extent 1 do not count: formats keep or drop that of a depthwise convolution.
+    Formats keep apart the matrices of experts, or do not. The weights of a convolution have an axis
+    for each of the axes that a row of them is multiplied with.
     """
-    *leading, columns = (1, *(extent for extent in shape if extent != 1))
-    return math.prod(leading), columns
+    for axis in range(len(shape), -1, -1):
+        if math.prod(shape[axis:]) == columns:
+            return math.prod(shape[:axis])
+    return 0
 
 
 def write_parameters(
@@ -152,12 +156,14 @@ def write_parameters(
     }
     with ArchiveWriter(path, sizes) as archive:
         for entry in located:
-            for source_name, tensors in zip(entry.weight.sources, entry.tensors, strict=True):
+            sources = entry.weight.sources.items()
+            for (source_name, shape), tensors in zip(sources, entry.tensors, strict=True):
                 blocks = (
                     iter((rounded[source_name],))
                     if source_name in rounded
                     else itertools.chain.from_iterable(
-                        _encoded_blocks(source, tensor, entry.weight.storage) for tensor in tensors
+                        _encoded_blocks(source, tensor, entry.weight.storage, shape[-1])
+                        for tensor in tensors
                     )
                 )
                 for arrays in blocks:
@@ -196,28 +202,33 @@ def requantized(source: WeightSource, located: Sequence[Located]) -> str | None:
 
 
 def _encoded_blocks(
-    source: WeightSource, tensor: StoredTensor, storage: Storage
+    source: WeightSource, tensor: StoredTensor, storage: Storage, columns: int
 ) -> Iterator[StoredRows]:
-    """The arrays of a storage for each block; raises NotFiniteError with the tensor's name."""
+    """The arrays of a storage for each block; raises NotFiniteError with the tensor's name.
+
+    The rows of the parameter are `columns` long.
+    """
     try:
         if keeps_integers(source, tensor, storage):
             for integers in _integer_blocks(source, tensor):
                 yield encoded_integers(storage, integers)
             return
-        for block in parameter_blocks(source, tensor):
+        for block in parameter_blocks(source, tensor, columns):
             yield encoded(storage, block)
     except NotFiniteError as error:
         raise NotFiniteError(f"tensor {tensor.name}: {error}") from None
 
 
-def parameter_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
-    """The blocks of a parameter's values; raises a WeightsError."""
+def parameter_blocks(
+    source: WeightSource, tensor: StoredTensor, columns: int
+) -> Iterator[NDArray[np.float32]]:
+    """The blocks of a parameter's values, whose rows are `columns` long; raises a WeightsError."""
     if _is_reordered(tensor):
         blocks = iter((_ordered(source.read(tensor.name), tensor),))
     else:
         blocks = source.blocks(tensor.name)
     for block in blocks:
-        rows = block.reshape(-1, block.shape[-1]) if block.ndim > 2 else block
+        rows = block.reshape(-1, columns) if block.ndim > 2 else block
         yield rows + np.float32(tensor.offset) if tensor.offset else rows
 
 

@@ -207,6 +207,7 @@ def _program(
         prefill_tokens=defaults.prefill_tokens,
         decode_batches=recipe.decode_batches(slots),
         verify_tokens=VERIFY_TOKENS,
+        reads_rows=model.config.image is not None,
         storages=model.storages(stored),
         kv_cache=options.kv_cache,
         activations=options.activations or rounding,

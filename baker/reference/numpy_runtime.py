@@ -66,7 +66,7 @@ class NumpyRuntime:
     @property
     def chunk(self) -> int:
         """The most tokens that one prefill takes."""
-        return max(point.tokens for point, _ in self._program.entry_points)
+        return max(point.tokens for point, _ in self._points("prefill"))
 
     @property
     def batch(self) -> int:

@@ -7,9 +7,9 @@ every architecture goes through the same rewrite (models/optimized.py).
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from hearthd.bundle import CacheSpec
+from hearthd.bundle import CacheSpec, EntryPoint
 from hearthd.models.decoder.kv_cache import LayerCache, cache_rows
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -24,7 +24,7 @@ from hearthd.models.program import Program
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hearthd.bundle import CacheDType, EntryPoint
+    from hearthd.bundle import CacheDType
     from hearthd.models.config import ModelConfig
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.precision import KvCache
@@ -79,6 +79,14 @@ class Decoder(Protocol):
         """Normalized hidden states (N, E) -> logits (N, V)."""
 
 
+@runtime_checkable
+class ImageReader(Protocol):
+    """A model with a tower for square images."""
+
+    def read_image(self, pixels: Tensor) -> Tensor:
+        """Normalized pixels f32 (3, S, S) -> inputs of the first layer (rows, E)."""
+
+
 def program(model: Decoder, options: ProgramOptions) -> Program:
     """Trace and optimize every entry point. Allocates no weights and needs none.
 
@@ -91,6 +99,9 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         for layer in range(config.cached_layers)
     ]
     points = options.entry_points()
+    if options.reads_rows and config.image is not None:
+        rows = config.image.rows
+        points += (EntryPoint(name="image", kind="image", batch=1, tokens=rows, keys=rows),)
     result = optimized(
         [_trace(model, point, layers) for point in points],
         model.parameters(),
@@ -184,6 +195,8 @@ def read(
 
 
 def _trace(model: Decoder, point: EntryPoint, layers: Sequence[tuple[CacheSpec, ...]]) -> Graph:
+    if point.kind == "image":
+        return _trace_tower(model, point)
     caches = [spec for layer in layers for spec in layer]
     step = _step(model, point, [len(layer) for layer in layers])
     inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
@@ -199,6 +212,19 @@ def _trace(model: Decoder, point: EntryPoint, layers: Sequence[tuple[CacheSpec, 
     }
     in_place = {results + i: first + i for i in range(point.batch * len(caches))}
     return trace(point.name, step, inputs, parameters=model.parameters(), in_place=in_place)
+
+
+def _trace_tower(model: Decoder, point: EntryPoint) -> Graph:
+    assert isinstance(model, ImageReader), "a model without a tower"
+    assert model.config.image is not None, "images of no size"
+    side = model.config.image.side
+    inputs = {"pixels": TensorType((3, side, side), DType.F32)}
+    return trace(
+        point.name,
+        lambda pixels: (model.read_image(pixels),),
+        inputs,
+        parameters=model.parameters(),
+    )
 
 
 def _step(

@@ -78,6 +78,7 @@ class TensorNames:
                  of its own
     arrays       parameters of a layer, each a number, that GGUF files have by layer in the arrays
                  of these keys of their metadata
+    towers       the names of the parameters of modules beside the text model, by module
     """
 
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
@@ -91,11 +92,15 @@ class TensorNames:
     optional: tuple[str, ...] = ()
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     arrays: Mapping[str, str] = field(default_factory=dict)
+    towers: Mapping[str, TensorNames] = field(default_factory=dict)
 
     def find(
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
     ) -> StoredTensor:
         """Where a parameter is in a file with these tensor names."""
+        module, _, inner = parameter.partition(".")
+        if module in self.towers:
+            return self.towers[module].find(config, inner, names, gguf=gguf)
         in_turn = parameter.rpartition(".")[0].endswith(self.interleaved)
         width = config.head_dim if in_turn and (gguf or self.folder_interleaved) else 0
         if gguf and parameter.split(".", 2)[-1] in self.arrays:

@@ -7,7 +7,7 @@ no other sequence and calls no model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hearthd.sampling.sampler import Sampler
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from hearthd.sampling.sampler import SampledToken
     from hearthd.server.engine.generation import AdapterUse, Event, Failed, Finished
+    from hearthd.server.engine.prompt import ImageRows
     from hearthd.server.engine.prompt_lookup import PromptLookup
 
 FinishReason: TypeAlias = Literal["stop", "length"]
@@ -52,6 +53,7 @@ class Sequence:
     cached_tokens   tokens of the prompt that came out of the prefix cache
     drafted         drafted tokens that the model has verified so far
     accepted        drafted tokens that became part of the answer so far
+    image_rows      rows of the squares of images that the next chunk reads, by digest
     hidden_sum      for a mean embedding: sum of the hidden states so far, f32 (hidden,)
     is_mean         for an embedding: whether it is the mean of the hidden states, not the last one
     progress        whether the client gets Prefilled
@@ -77,6 +79,7 @@ class Sequence:
     cached_tokens: int = 0
     drafted: int = 0
     accepted: int = 0
+    image_rows: dict[bytes, NDArray[np.float32]] = field(default_factory=dict)
     hidden_sum: NDArray[np.float32] | None = None
     is_mean: bool = True
     progress: bool = False
@@ -107,6 +110,13 @@ class Sequence:
     def next_chunk(self, size: int) -> Prompt:
         """What to read in the next chunk, at most `size` positions; empty after the last chunk."""
         return self.prompt[self.position : min(self.position + size, self.prefill_tokens)]
+
+    def next_image(self, size: int) -> ImageRows | None:
+        """A square of an image in the next chunk whose rows are not there; None if all are."""
+        images = self.next_chunk(size).images
+        needed = {image.digest for image in images}
+        self.image_rows = {key: rows for key, rows in self.image_rows.items() if key in needed}
+        return next((image for image in images if image.digest not in self.image_rows), None)
 
     def advance(self, count: int) -> None:
         """`count` more tokens of the prompt are in the slot's KV cache."""

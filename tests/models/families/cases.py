@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -21,13 +21,15 @@ class Case:
     name          of the case
     architecture  a name of ARCHITECTURES
     config        the configuration's class in transformers
-    arguments     its arguments, besides those of `SMALL`
+    arguments     its arguments, besides those of `SMALL`; with `tower`, those of its text model
+    tower         the other arguments of a model that also reads images
     """
 
     name: str
     architecture: str
     config: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    tower: Mapping[str, Any] = field(default_factory=dict)
 
 
 def random_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
@@ -73,6 +75,14 @@ _LONGROPE = {
 _GEMMA4 = {
     "sliding_window": 48, "vocab_size_per_layer_input": 97, "global_head_dim": 8,
     "hidden_size_per_layer_input": 16,
+}  # fmt: skip
+# Six patches in a row, of which squares of nine give a row of embeddings.
+SMOLVLM_TOWER: Mapping[str, Any] = {
+    "scale_factor": 3, "image_token_id": 96,
+    "vision_config": {
+        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "patch_size": 5,
+        "num_attention_heads": 3, "image_size": 30,
+    },
 }  # fmt: skip
 _EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 
@@ -299,6 +309,15 @@ CASES: Mapping[str, Case] = {
                 "attention_k_eq_v": True, "final_logit_softcapping": 30.0,
                 "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
             },
+        ),
+        *(
+            replace(case, tower={**SMOLVLM_TOWER, "tie_word_embeddings": case.name == "tied"})
+            for case in _cases(
+                "smolvlm",
+                "Idefics3Config",
+                idefics3={"model_type": "llama"},
+                tied={"model_type": "llama", **_rope(1e5)},
+            )
         ),
         *_cases(
             "gemma3",

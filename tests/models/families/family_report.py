@@ -89,6 +89,7 @@ FILES = {
     "qwen3_reranker": File(),
     "qwen3moe": File(varies="qwen3", templates=("qwen 3",)),
     "smollm3": File(varies="llama", templates=("smollm 3",)),
+    "smolvlm": File(),
     "xlm_roberta": File(varies="bert", tokenizer=("t5",)),
 }
 # Files whose names are not those of their architectures.

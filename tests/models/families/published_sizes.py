@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from hearthd.models.config import ModelConfig
     from hearthd.models.dsl.graph import Graph
 
+# The fields of a tower with two layers.
+SMALL_TOWER: Mapping[str, Any] = {
+    "image_size": 128, "patch_size": 16, "joined_patches": 4, "tower_layers": 2,
+    "tower_hidden": 64, "tower_ffn": 96, "tower_heads": 1, "tower_norm_eps": 1e-6,
+}  # fmt: skip
 # A precision of each way to store and multiply matrices.
 COMPILED_PRECISIONS = ("f32", "bf16", "native")
 
@@ -157,6 +162,12 @@ SIZES: Mapping[str, Size] = {
     "smollm2": _decoder(576, 1536, 9, 3, 64, 49152),
     # HuggingFaceTB/SmolLM3-3B
     "smollm3": _decoder(2048, 11008, 16, 4, 128, 128256, rotated=(True, False)),
+    # HuggingFaceTB/SmolVLM-256M-Instruct
+    "smolvlm": _decoder(
+        576, 1536, 9, 3, 64, 49280,
+        rope_base=1e5, tied=False, image_size=512, patch_size=16, joined_patches=4, tower_layers=2,
+        tower_hidden=768, tower_ffn=3072, tower_heads=12, tower_norm_eps=1e-6,
+    ),
     # sentence-transformers/all-MiniLM-L6-v2
     "bert": Size(384, 1536, 12, 12, 32, 30522, {"token_types": 2, "max_context": 512}),
     # google/embeddinggemma-300m
@@ -191,14 +202,15 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
         lengths = tuple(length for length in recipe.lengths if length <= config.max_context)
         return encoder.program(config, EncoderOptions(precision=precision, lengths=lengths)).graphs
     decoder, values = recipes()[model][0].architecture, recipes()[model][0].defaults
+    config = decoder.config(**SIZES[model].arguments())
     options = ProgramOptions(
         context=MIN_AUTO_CONTEXT,
         precision=precision,
         prefill_tokens=values.prefill_tokens,
         decode_batches=decode_batches(values.slots),
         verify_tokens=VERIFY_TOKENS,
+        reads_rows=config.image is not None,
     )
-    config = decoder.config(**SIZES[model].arguments())
     return decoder.program(config.for_context(MIN_AUTO_CONTEXT), options).graphs
 
 

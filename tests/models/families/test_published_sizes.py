@@ -38,6 +38,7 @@ COVERED = (
     ("qwen3", "native", "prefill_128"),
     ("qwen3-moe", "f32", "prefill_16"),
     ("smollm3", "bf16", "prefill_128"),
+    ("smolvlm", "int8-g32", "image"),
     ("bert", "int8-g32", "encode_8x16"),
     ("embeddinggemma", "f32", "encode_1x128"),
     ("modernbert", "int8-g32", "encode_1x128"),
