@@ -218,6 +218,8 @@ def parameter_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDA
         blocks = source.blocks(tensor.name)
     for block in blocks:
         rows = block.reshape(-1, block.shape[-1]) if block.ndim > 2 else block
+        if tensor.logarithm:
+            rows = -np.exp(rows)
         yield rows + np.float32(tensor.offset) if tensor.offset else rows
 
 

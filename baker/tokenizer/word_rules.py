@@ -62,6 +62,11 @@ _HUNYUAN = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
     r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+# As `_llama3` with single digits, where marks are part of words.
+_QWEN35 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|"
+    r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
 _THREE = r"\p{N}{1,3}"
 _SINGLE_DIGITS = (pre_tokenizers.Digits(individual_digits=True), _GPT2)
@@ -80,6 +85,7 @@ WORD_RULES: Mapping[str, WordRule] = {
     "minicpm5": WordRule(parts=_words(_THREE, _llama3(r"\p{N}+")), whole_words=True),
     "modern-bert": WordRule(parts=(_GPT2,), composed=True),
     "qwen2": WordRule(parts=_words(_llama3(r"\p{N}")), composed=True),
+    "qwen35": WordRule(parts=_words(_QWEN35), composed=True),
     "refact": WordRule(parts=_SINGLE_DIGITS),
     "smaug-bpe": WordRule(parts=_THREE_DIGITS),
     "smollm": WordRule(parts=_SINGLE_DIGITS),

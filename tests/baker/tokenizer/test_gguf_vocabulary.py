@@ -106,6 +106,15 @@ def test_rules_of_newer_families_split_numbers_and_characters(pre: str, words: l
     assert [text[start:end] for _, (start, end) in splits] == words
 
 
+@pytest.mark.parametrize(
+    ("pre", "words"), [("qwen35", ["q\u0303a", "1"]), ("qwen2", ["q", "\u0303a", "1"])]
+)
+def test_marks_are_part_of_words_for_qwen35(pre: str, words: list[str]) -> None:
+    text = "q\u0303a1"
+    splits = convert({**METADATA, "tokenizer.ggml.pre": pre}).pre_tokenizer.pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in splits] == words
+
+
 def test_a_word_that_is_a_token_is_kept_whole_by_llama_s_rule() -> None:
     tokens = [*TOKENS[:-1], "hehe", "<user>"]
     types = [*TYPES[:-1], 1, 4]
