@@ -17,7 +17,8 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
     image         (pixels f32[3, S, S]) -> rows f32[T, E]
 
 A prefill reads T tokens at positions start, start + 1, ... The last tokens may be padding: the rows
-that padding leaves in the caches are never used. The last token of a prompt is read by a decode,
+that padding leaves in the caches are never used. In a bundle with states among its caches, padding
+is PADDING; elsewhere it can be any token. The last token of a prompt is read by a decode,
 which returns the logits after it.
 
 A prefill_rows reads as the prefill of its size does, but where a token is -1 the first layer reads
@@ -50,12 +51,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from typing_extensions import override
 
 from hearthd.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.bundle.bundle_errors import NotABundle
+from hearthd.bundle.cache_specs import CacheSpec  # noqa: TC001 - typed_json reads it
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.image_input import ImageInput  # noqa: TC001  (pydantic reads it)
 from hearthd.bundle.manifest import Manifest
@@ -64,7 +66,7 @@ from hearthd.bundle.parsing.typed_json import typed
 from hearthd.bundle.provenance import OMITTED, Activations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hearthd.bundle.provenance import Provenance
 
@@ -72,8 +74,6 @@ __all__ = [
     "CALIBRATION",
     "CHAT_TEMPLATE",
     "TOKENIZER",
-    "CacheDType",
-    "CacheSpec",
     "EntryPoint",
     "Golden",
     "GoldenRow",
@@ -84,34 +84,13 @@ __all__ = [
     "language_memory",
 ]
 
-CacheDType: TypeAlias = Literal["i8", "f16", "f32"]
-
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 CALIBRATION = "calibration.txt"
-_CACHE_BYTES: Mapping[CacheDType, int] = {"i8": 1, "f16": 2, "f32": 4}
 _MAX_SIZE = 2**31 - 1
 _MAX_SLOTS = 2**16
 # Memory of sampling, in rows of logits, besides a copy of every row that a step returns.
 _SAMPLING_ROWS = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class CacheSpec:
-    """One KV cache buffer of one slot: `rows` positions of `width` values of `dtype`.
-
-    Buffers of i8 have scales, which are buffers of f32.
-    """
-
-    name: str
-    rows: int
-    width: int
-    dtype: CacheDType
-
-    @property
-    def bytes(self) -> int:
-        """The size of the buffer in bytes."""
-        return self.rows * self.width * _CACHE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,17 +347,18 @@ def language_memory(
         context=context,
         reads_images=any(point.kind == "image" for point in entry_points),
         weights=footprint.laid_out + footprint.read,
-        slot=sum(cache.bytes // cache.rows * min(cache.rows, context + chunk) for cache in caches),
+        slot=sum(cache.row_bytes * min(cache.rows, context + chunk) for cache in caches),
         adapters=adapters.bytes,
         block=block_bytes(caches, entry_points),
+        snapshot=sum(cache.row_bytes for cache in caches if cache.state),
         chunk=max(1, chunk),
         steps=steps,
     )
 
 
 def block_bytes(caches: Sequence[CacheSpec], entry_points: Sequence[EntryPoint]) -> int:
-    """The bytes that one call of the largest prefill writes into the caches of a slot."""
-    return _chunk(entry_points) * sum(cache.bytes // cache.rows for cache in caches)
+    """The bytes of rows, without states, that the largest prefill writes in one call."""
+    return _chunk(entry_points) * sum(cache.row_bytes for cache in caches if not cache.state)
 
 
 def _chunk(entry_points: Sequence[EntryPoint]) -> int:

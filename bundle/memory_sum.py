@@ -71,6 +71,8 @@ CONTEXTS_PER_TEXT = 4
 _TOKENIZING_BYTES = 230
 # The default size of the prefix cache is one context, and at least this.
 DEFAULT_PREFIX_CACHE = 256 * 2**20
+# Snapshots that are counted with the blocks of a context: two of each of two turns.
+CONTEXT_SNAPSHOTS = 4
 # What `--context auto` chooses is at least this, or all that the model has, and a multiple of the
 # step.
 MIN_AUTO_CONTEXT, AUTO_CONTEXT_STEP = 2048, 256
@@ -122,7 +124,9 @@ class Memory:
     slot     the cache rows that so many positions of one slot reach
     adapters the places for LoRA adapters
     steps    by batch size: the largest call of an entry point of that batch size
-    block    one block of the prefix cache; a smaller cache is useless
+    block    one block of the prefix cache
+    snapshot one snapshot of the prefix cache, which a model with states needs after a block. A
+             cache that is smaller than both is useless
     """
 
     vocab_size: int
@@ -132,13 +136,14 @@ class Memory:
     slot: int
     adapters: int = 0
     block: int
+    snapshot: int = 0
     chunk: int = 1
     steps: Mapping[int, int]
 
     @property
     def context_blocks(self) -> int:
-        """Bytes of the blocks of the prefix cache that keep a whole context."""
-        return -(-self.context // self.chunk) * self.block
+        """Bytes of the blocks of the prefix cache that keep a whole context, with snapshots."""
+        return -(-self.context // self.chunk) * self.block + CONTEXT_SNAPSHOTS * self.snapshot
 
     @property
     def default_prefix_cache(self) -> int:
@@ -193,7 +198,7 @@ class Memory:
         return Admitted(
             slots=fitting[-1],
             context=self.context,
-            prefix_cache=cache if cache >= self.block else 0,
+            prefix_cache=cache if cache >= self.block + self.snapshot else 0,
         )
 
 

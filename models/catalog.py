@@ -28,6 +28,7 @@ from hearthd.models.families import (
     qwen3,
     qwen3_reranker,
     qwen3moe,
+    qwen35,
     smollm3,
     smolvlm,
     xlm_roberta,
@@ -60,6 +61,7 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
         qwen2,
         qwen3,
         qwen3moe,
+        qwen35,
         smollm3,
         smolvlm,
     )

@@ -237,12 +237,14 @@ class StoredTensor:
     interleaved  the rows of a head, or 0: a file then has row i of a head's first half and row i of
                  its second half side by side; a parameter has half after half
     share        (i, n): the rows are part i of n equal parts of the tensor's rows
+    logarithm    whether the values are -exp(x) for those x of the tensor
     """
 
     name: str
     offset: float = 0.0
     interleaved: int = 0
     share: tuple[int, int] = (0, 1)
+    logarithm: bool = False
 
     def rows(self, extent: int) -> slice:
         """The rows of a tensor of an extent that are those of the parameter."""
@@ -251,9 +253,11 @@ class StoredTensor:
 
 
 def gguf_name(parameter: str, names: Mapping[str, str]) -> str:
-    """A parameter's name in a GGUF file, by the file's names for its parts."""
+    """A parameter's name in a GGUF file, by the file's names for its parts, or for itself."""
     path, _, suffix = parameter.rpartition(".")
     if path.startswith("layers."):
         _, layer, inner = path.split(".", 2)
+        if name := names.get(f"{inner}.{suffix}"):
+            return f"blk.{layer}.{name}"
         return f"blk.{layer}.{names[inner]}.{suffix}"
     return f"{names[path]}.{suffix}"

@@ -229,6 +229,8 @@ def parameter_blocks(
         blocks = source.blocks(tensor.name)
     for block in blocks:
         rows = block.reshape(-1, columns) if block.ndim > 2 else block
+        if tensor.logarithm:
+            rows = -np.exp(rows)
         yield rows + np.float32(tensor.offset) if tensor.offset else rows
 
 

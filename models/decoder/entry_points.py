@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from hearthd.bundle import CacheSpec, EntryPoint
+from hearthd.bundle import PADDING, CacheSpec, EntryPoint
 from hearthd.models.decoder.kv_cache import LayerCache, cache_rows
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -62,6 +62,9 @@ class Decoder(Protocol):
 
     def cache_heads(self, layer: int) -> int:
         """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
+
+    def state_widths(self, layer: int) -> tuple[int, ...]:
+        """The widths of what a layer keeps of a sequence, if it keeps no row of each position."""
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens i32 (N,) -> hidden states (N, E), which the first layer reads."""
@@ -127,7 +130,19 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
 def _layer_caches(
     model: Decoder, layer: int, options: ProgramOptions, kv_cache: KvCache
 ) -> tuple[CacheSpec, ...]:
-    """The buffers of a layer: keys and values, then for int8 their scales."""
+    """The buffers of a layer: keys and values, then for int8 their scales; or its states.
+
+    A verify leaves a state for each of its tokens beside the one before them, so that the tokens
+    that are rejected leave no trace.
+    """
+    if widths := model.state_widths(layer):
+        kept = 1 + max(options.verify_tokens, default=1)
+        return tuple(
+            CacheSpec(
+                name=f"layers.{layer}.state{i}", rows=kept, width=width, dtype="f32", state=True
+            )
+            for i, width in enumerate(widths)
+        )
     rows = cache_rows(model.window(layer), context=options.context, chunk=options.chunk)
     width, heads = model.cache_width(layer), model.cache_heads(layer)
     dtype: CacheDType = "f16"
@@ -180,8 +195,20 @@ def read(
     """
     count = tokens.shape[0] // len(starts)
     positions = ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)
+    real = None
+    if any(map(model.state_widths, range(model.config.cached_layers))):
+        if len(starts) == 1:
+            real = _real_tokens(tokens)
+        if rows is None:
+            tokens = ops.maximum(tokens, ops.full_like(tokens, 0))
     caches = [
-        LayerCache(buffers=list(pairs), starts=starts, keys=keys, window=model.window(layer))
+        LayerCache(
+            buffers=list(pairs),
+            starts=starts,
+            keys=keys,
+            window=model.window(layer),
+            count=real,
+        )
         for layer, pairs in enumerate(buffers)
     ]
     if rows is None:
@@ -192,6 +219,13 @@ def read(
     has_row = ops.broadcast(has_row, shape=rows.shape, axes=(0,))
     h = ops.select(has_row, rows, model.embed(tokens))
     return model(tokens, positions, caches, h), caches
+
+
+def _real_tokens(tokens: Tensor) -> Tensor:
+    """How many of some tokens, i32 (N,), are not padding: i32 (1,)."""
+    is_real = ops.compare(tokens, ops.full_like(tokens, PADDING), direction="GT")
+    count = ops.reduce_sum(ops.convert(is_real, dtype=DType.F32), axes=(0,))
+    return ops.reshape(ops.convert(count, dtype=DType.I32), shape=(1,))
 
 
 def _trace(model: Decoder, point: EntryPoint, layers: Sequence[tuple[CacheSpec, ...]]) -> Graph:

@@ -242,6 +242,10 @@ class DecoderModel(nn.Module):
         """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
         return self.config.layer(layer).kv_heads
 
+    def state_widths(self, _: int) -> tuple[int, ...]:
+        """The widths of what a layer keeps of a sequence, if it keeps no row of each position."""
+        return ()
+
 
 def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = None) -> RopeTable:
     """The table of a configuration for positions i32 (N,); `width` columns of a head turn."""

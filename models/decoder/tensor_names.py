@@ -70,6 +70,7 @@ class TensorNames:
     prefixes     what may precede the names in Hugging Face folders; the first is the usual one
     norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
                  1 + w, and GGUF files store 1 + w
+    logarithms   parts of a layer whose values -exp(x) Hugging Face folders have as x
     others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
                  vision tower
     optional     parts of a layer that files also hold of layers without them
@@ -88,6 +89,7 @@ class TensorNames:
     layers: str = "layers"
     prefixes: tuple[str, ...] = ("model.", "")
     norm_offset: float = 0.0
+    logarithms: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -118,7 +120,8 @@ class TensorNames:
         if not present and (tensor := self._in_joined(parameter, names)):
             return tensor
         name = present[0] if present else self.prefixes[0] + path_in_folder
-        return StoredTensor(name, offset, width)
+        is_logarithm = parameter.rpartition(".")[0].endswith(self.logarithms)
+        return StoredTensor(name, offset, width, logarithm=is_logarithm)
 
     def _in_joined(self, parameter: str, names: tuple[str, ...]) -> StoredTensor | None:
         """The tensor that holds the rows of a parameter among those of others, if there is one."""

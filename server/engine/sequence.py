@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 FinishReason: TypeAlias = Literal["stop", "length"]
 
 NO_SLOT = -1
+# Blocks of the prefix cache between two snapshots, at least.
+MIN_SNAPSHOT_BLOCKS = 8
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -46,6 +48,8 @@ class Sequence:
     sampler         chooses the tokens of the answer; None for an embedding
     exact           whether all logits are computed exactly, also those too low to be sampled
     block_keys      keys of the prompt's blocks in the prefix cache; empty if it is not used
+    known_blocks    blocks of the prompt that the prefix cache had when the request got its slot,
+                    with or without a snapshot; None before that
     lookup          drafts tokens; None if nothing is drafted
     slot            the slot, or NO_SLOT while the request waits
     position        how many of the tokens are in the slot's KV cache
@@ -72,6 +76,7 @@ class Sequence:
     sampler: Sampler | None = None
     exact: bool = False
     block_keys: tuple[bytes, ...] = ()
+    known_blocks: int | None = None
     lookup: PromptLookup | None = None
     slot: int = NO_SLOT
     position: int = 0
@@ -117,6 +122,19 @@ class Sequence:
         needed = {image.digest for image in images}
         self.image_rows = {key: rows for key, rows in self.image_rows.items() if key in needed}
         return next((image for image in images if image.digest not in self.image_rows), None)
+
+    def needs_snapshot(self, chunk: int) -> bool:
+        """Whether the states after the chunk that was just read are worth keeping.
+
+        Those at the end of the prompt and of its last whole chunk, for the next turn; those where
+        this prompt differs from earlier ones, as later ones may; and some between, further apart
+        the longer the prompt is, for a prompt that is edited.
+        """
+        blocks, rest = divmod(self.position, chunk)
+        if rest or self.position == self.prefill_tokens:
+            return True
+        spacing = max(MIN_SNAPSHOT_BLOCKS, 1 << max(0, blocks.bit_length() - 3))
+        return blocks in (self.prefill_tokens // chunk, self.known_blocks) or blocks % spacing == 0
 
     def advance(self, count: int) -> None:
         """`count` more tokens of the prompt are in the slot's KV cache."""

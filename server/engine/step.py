@@ -100,11 +100,14 @@ class StepRunner:
         """
         if self._cache is None or not sequence.block_keys:
             return
-        blocks = self._cache.find(sequence.block_keys, sequence.position // self._runtime.chunk)
-        if blocks:
-            self._runtime.restore(sequence.slot, sequence.position, blocks)
+        first = sequence.position // self._runtime.chunk
+        found = self._cache.find(sequence.block_keys, first, with_states=self._runtime.has_states)
+        if sequence.known_blocks is None:
+            sequence.known_blocks = found.known
+        if found.blocks:
+            self._runtime.restore(sequence.slot, sequence.position, found.blocks, found.states)
             unread = sequence.prefill_tokens - sequence.position
-            tokens = min(len(blocks) * self._runtime.chunk, unread)
+            tokens = min(len(found.blocks) * self._runtime.chunk, unread)
             self._scheduler.advance(sequence, tokens)
             sequence.cached_tokens += tokens
 
@@ -120,7 +123,11 @@ class StepRunner:
         keys = sequence.block_keys[: start // self._runtime.chunk + 1]
         if self._cache is not None and keys:
             rows = self._runtime.save(sequence.slot, start, sequence.position)
-            self._cache.add(keys, rows, is_whole=len(chunk) == self._runtime.chunk)
+            states = None
+            if self._runtime.has_states and sequence.needs_snapshot(self._runtime.chunk):
+                states = self._runtime.save_states(sequence.slot, sequence.position)
+            is_whole = len(chunk) == self._runtime.chunk
+            self._cache.add(keys, rows, states=states, is_whole=is_whole)
 
     def _embed(self, sequence: Sequence) -> None:
         """Read a chunk of a text; after the last chunk, deliver its embedding."""

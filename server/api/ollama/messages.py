@@ -16,7 +16,7 @@ from hearthd.text.errors import InvalidRequest
 from hearthd.text.tool_calls.tools import Tool
 
 Images = Annotated[list[Text], Field(max_length=64)]
-IMAGES = "Images, in base64. They are not supported."
+IMAGES = "Images in base64, for a model that reads them."
 
 
 class OllamaCalledFunction(Fields):
@@ -81,7 +81,10 @@ class OllamaTool(Fields):
 
 def images_of(images: Sequence[str], field: str) -> list[Part]:
     """The images of a message for the text layer; `field` is their path."""
-    return [Media(kind="image", field=f"{field}[{index}]") for index in range(len(images))]
+    return [
+        Media(kind="image", field=f"{field}[{index}]", url=f"data:;base64,{image}")
+        for index, image in enumerate(images)
+    ]
 
 
 def messages(params: Sequence[OllamaMessageParam]) -> list[Message | ToolResult]:

@@ -85,6 +85,10 @@ SMOLVLM_TOWER: Mapping[str, Any] = {
     },
 }  # fmt: skip
 _EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
+_DELTA_NET = {
+    "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+    "linear_key_head_dim": 10, "linear_value_head_dim": 16,
+}  # fmt: skip
 
 
 def _rope(base: float) -> dict[str, Any]:
@@ -143,6 +147,22 @@ CASES: Mapping[str, Case] = {
             mixed={
                 **_EXPERTS, "num_hidden_layers": 5, "mlp_only_layers": [1], "attention_bias": True,
                 "decoder_sparse_step": 2, "use_sliding_window": True, "sliding_window": 40,
+            },
+        ),
+        *_cases(
+            "qwen35",
+            "Qwen3_5TextConfig",
+            qwen35={
+                **_DELTA_NET, "num_hidden_layers": 4, "tie_word_embeddings": True,
+                "rope_parameters": _DEFAULT | {
+                    "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0],
+                    "mrope_interleaved": True,
+                },
+            },
+            shared_keys={
+                **_DELTA_NET, "linear_num_value_heads": 6, "linear_conv_kernel_dim": 3,
+                "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+                "attention_bias": True,
             },
         ),
         *_cases(

@@ -87,6 +87,7 @@ FILES = {
     "qwen2": File(varies="llama", templates=("chatml",)),
     "qwen3": File(varies="llama", templates=("qwen 3",)),
     "qwen3_reranker": File(),
+    "qwen35": File(),
     "qwen3moe": File(varies="qwen3", templates=("qwen 3",)),
     "smollm3": File(varies="llama", templates=("smollm 3",)),
     "smolvlm": File(),

@@ -14,6 +14,7 @@ import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.decoder.gemma4_config import Gemma4Config
+from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.cases import MINISTRAL_ROPE
@@ -42,7 +43,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     architectures = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(architectures[architecture], config.layers)
     numbers: dict[str, list[float]] = {}
-    for name, values in _split(_tensors(SafetensorsSource(folder))):
+    for name, values in _split(_tensors(SafetensorsSource(folder)), config):
         if ".act_fn." in name:
             numbers.setdefault(name.rpartition(".")[2], []).append(values.item())
             continue
@@ -81,15 +82,49 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
         yield name, np.stack(matrices)
 
 
-def _split(tensors: Iterator[tuple[str, Array]]) -> Iterator[tuple[str, Array]]:
-    """The tensors, where those of Granite 4 have the names and rows that `granite` has."""
+def _split(
+    tensors: Iterator[tuple[str, Array]], config: DecoderConfig
+) -> Iterator[tuple[str, Array]]:
+    """The tensors as the converter has them: of Granite 4, as `granite` has them."""
     for name, values in tensors:
-        if "shared_mlp.input_linear" in name:
+        if isinstance(config, DeltaNetConfig):
+            yield _delta_net(name, values, config)
+        elif "shared_mlp.input_linear" in name:
             gate, up = np.split(values, 2)
             yield name.replace("shared_mlp.input_linear", "mlp.gate_proj"), gate
             yield name.replace("shared_mlp.input_linear", "mlp.up_proj"), up
         else:
             yield name.replace("shared_mlp.output_linear", "mlp.down_proj"), values
+
+
+def _delta_net(name: str, values: Array, config: DeltaNetConfig) -> tuple[str, Array]:
+    """A tensor of Qwen3.5 as convert_hf_to_gguf.py writes it.
+
+    Value head k * r + j becomes j * J + k, for J key heads, each of r value heads.
+    """
+    groups, width = config.key_heads, config.value_width
+    keys = 2 * groups * config.key_width
+
+    def tiled(rows: Array, size: int) -> Array:
+        heads = rows.reshape(groups, -1, size, *rows.shape[1:])
+        return np.ascontiguousarray(heads.swapaxes(0, 1)).reshape(rows.shape)
+
+    part = name.rpartition("linear_attn.")[2]
+    if name.endswith("norm.weight") and part != "norm.weight":
+        return name, values + np.float32(1)
+    if part in ("in_proj_qkv.weight", "conv1d.weight"):
+        values = np.concatenate([values[:keys], tiled(values[keys:], width)])
+    elif part == "in_proj_z.weight":
+        values = tiled(values, width)
+    elif part in ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias"):
+        values = tiled(values, 1)
+    elif part == "out_proj.weight":
+        values = np.ascontiguousarray(tiled(np.ascontiguousarray(values.T), width).T)
+    if part == "A_log":
+        values = -np.exp(values)
+    return name.replace("dt_bias", "dt_proj.bias"), values.squeeze(
+        1
+    ) if "conv1d" in part else values
 
 
 def neighbors(rows: Array, width: int) -> Array:
@@ -212,6 +247,19 @@ def _phi3(config: Any) -> dict[str, Any]:
     }
 
 
+def _qwen35(config: Any) -> dict[str, Any]:
+    return {
+        "full_attention_interval": config.attends.index(True) + 1,
+        "rope.dimension_count": config.rotary_width,
+        "rope.dimension_sections": [11, 11, 10, 0],
+        "ssm.conv_kernel": config.taps,
+        "ssm.state_size": config.key_width,
+        "ssm.inner_size": config.value_heads * config.value_width,
+        "ssm.time_step_rank": config.value_heads,
+        "ssm.group_count": config.key_heads,
+    }
+
+
 def _qwen3moe(config: Any) -> dict[str, Any]:
     return {
         "expert_count": config.experts,
@@ -252,6 +300,7 @@ EXTRA_KEYS = {
     },
     "olmo2": _windows,
     "phi3": _phi3,
+    "qwen35": _qwen35,
     "qwen3moe": _qwen3moe,
 }
 

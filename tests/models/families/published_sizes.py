@@ -158,6 +158,12 @@ SIZES: Mapping[str, Size] = {
         tied=False, experts=128, experts_per_token=8, expert_ffn=768, normalized=True,
         routed=(True, True),
     ),
+    # Qwen/Qwen3.5-0.8B
+    "qwen3.5": _decoder(
+        1024, 3584, 8, 2, 256, 248320,
+        attends=(False, True), rotary_width=64, key_heads=16, value_heads=16, key_width=128,
+        value_width=128, taps=4,
+    ),
     # HuggingFaceTB/SmolLM2-135M
     "smollm2": _decoder(576, 1536, 9, 3, 64, 49152),
     # HuggingFaceTB/SmolLM3-3B

@@ -37,6 +37,7 @@ COVERED = (
     ("qwen2.5", "bf16", "prefill_16"),
     ("qwen3", "native", "prefill_128"),
     ("qwen3-moe", "f32", "prefill_16"),
+    ("qwen3.5", "native", "prefill_16"),
     ("smollm3", "bf16", "prefill_128"),
     ("smolvlm", "int8-g32", "image"),
     ("bert", "int8-g32", "encode_8x16"),
