@@ -13,8 +13,13 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import matrix_format as formats
 from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, rounded, steps
 from hearthd.models.dsl.composite import Fused
-from hearthd.models.dsl.functions.products import routed_product
-from hearthd.models.dsl.fused.quantized_products import dequantized, format_of, sample_matrix
+from hearthd.models.dsl.functions.products import by_expert, routed_product
+from hearthd.models.dsl.fused.quantized_products import (
+    dequantized,
+    format_of,
+    linear_quantized,
+    sample_matrix,
+)
 from hearthd.models.dsl.kernel_sources import variant
 from hearthd.models.dsl.matrix_format import FORMATS, ROWS
 from hearthd.models.dsl.ops.record import Kernel, Sample, require
@@ -69,6 +74,7 @@ routed_linear: Fused = Fused(
     name="routed_linear",
     doc="`f.routed_linear`: rows (M, K) times the matrices of their experts.",
     reference=f.routed_linear.op.reference,
+    in_numpy=f.routed_linear.op.in_numpy,
     limits=_limits,
     kernel=lambda types, result, attrs: _routed_kernel(
         f"routed_linear_{types[2].dtype.label}", types, result, attrs
@@ -100,6 +106,15 @@ def _routed_linear_quantized(
     return routed_product(rows, chosen, arrays, experts, matrix)
 
 
+def _quantized_by_expert(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    product_attrs = {name: value for name, value in attrs.items() if name != "experts"}
+
+    def product(x: Array, *stored: Array) -> Array:
+        return linear_quantized.evaluate((x, *stored), product_attrs)
+
+    return by_expert(arrays, attrs, product)
+
+
 def _quantized_limits(types: Types, attrs: Attrs) -> None:
     x, chosen, *arrays = types
     _routed_limits(x, chosen, attrs)
@@ -118,6 +133,7 @@ routed_linear_quantized: Fused = Fused(
     "bits, or to 8 (`activation_bits`), times the matrices of their experts, which are the rows "
     "(experts * N, K) of a matrix of integers of a `matrix_format`.",
     reference=_routed_linear_quantized,
+    in_numpy=_quantized_by_expert,
     limits=_quantized_limits,
     kernel=lambda types, result, attrs: _routed_kernel(
         variant(f"routed_linear_{format_of(attrs).symbol}", bits_of(attrs)), types, result, attrs
