@@ -79,6 +79,7 @@ WORD_RULES: Mapping[str, WordRule] = {
     "llama-bpe": WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True),
     "minicpm5": WordRule(parts=_words(_THREE, _llama3(r"\p{N}+")), whole_words=True),
     "modern-bert": WordRule(parts=(_GPT2,), composed=True),
+    "olmo": WordRule(parts=(_GPT2,)),
     "qwen2": WordRule(parts=_words(_llama3(r"\p{N}")), composed=True),
     "refact": WordRule(parts=_SINGLE_DIGITS),
     "smaug-bpe": WordRule(parts=_THREE_DIGITS),

@@ -23,6 +23,7 @@ from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BLOCK_BYTES
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
+from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.families.gemma3 import Config
 
 if TYPE_CHECKING:
@@ -139,8 +140,10 @@ def test_the_header_of_a_published_size_is_read_as_its_configuration(
 def test_fewer_layers_of_experts_and_a_smaller_vocabulary(
     vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    large = SIZES["qwen3-30b-a3b"]
+    assert isinstance(large, ExpertsConfig)
     few = replace(
-        SIZES["qwen3-30b-a3b"],
+        large,
         hidden=256,
         vocab_size=90,
         experts=5,
@@ -153,7 +156,8 @@ def test_fewer_layers_of_experts_and_a_smaller_vocabulary(
     source = GgufSource(out)
     assert source.shape("blk.1.ffn_down_exps.weight") == (5, 256, 32)
     assert config_of(out, "qwen3moe") == with_layers(few, 2)
-    assert len(source.metadata()["tokenizer.ggml.tokens"]) == 90
+    tokens: Any = source.metadata()["tokenizer.ggml.tokens"]
+    assert len(tokens) == 90
     router = source.read("blk.0.ffn_gate_inp.weight")
     assert abs(np.std(router) * 16 - 1) < 0.1
 
