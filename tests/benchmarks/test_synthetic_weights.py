@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 import pytest
 
+from benchmarks.engines.gguf_bytes import unread_bytes
 from benchmarks.synthetic_shapes import SIZES, architecture_of, tensors_of
 from benchmarks.synthetic_weights import (
     main,
@@ -158,6 +159,8 @@ def test_fewer_layers_of_experts_and_a_smaller_vocabulary(
     assert config_of(out, "qwen3moe") == with_layers(few, 2)
     tokens: Any = source.metadata()["tokenizer.ggml.tokens"]
     assert len(tokens) == 90
+    matrices = 2 * 3 * 5 * 32 * 256 * 18 // 32  # of two layers, in Q4_0
+    assert unread_bytes(out) == matrices * 3 // 5 + 90 * 256 * 210 // 256  # and a table in Q6_K
     router = source.read("blk.0.ffn_gate_inp.weight")
     assert abs(np.std(router) * 16 - 1) < 0.1
 

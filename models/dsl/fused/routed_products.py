@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = ["routed_linear", "routed_linear_quantized"]
 
-# Workgroups of a product, if it has so many blocks of sixteen outputs.
+# Workgroups of a product, if it has enough experts and blocks of sixteen outputs.
 _MIN_WORKGROUPS = 8
+# Of more rows, workgroups share the experts, because each rounds the rows that it multiplies.
+_FEW_ROWS = 64
+_MAX_EXPERT_SHARES = 32
 
 
 def _routed_limits(x: TensorType, chosen: TensorType, attrs: Attrs) -> None:
@@ -43,14 +46,17 @@ def _routed_limits(x: TensorType, chosen: TensorType, attrs: Attrs) -> None:
 
 
 def _routed_kernel(function: str, types: Types, result: TensorType, attrs: Attrs) -> Kernel:
-    """A kernel whose workgroups share the blocks of sixteen outputs, each of all rows."""
+    """A kernel whose workgroups share the experts of many rows, then blocks of sixteen outputs."""
     rows, outputs = result.shape
+    experts = attrs["experts"]
+    each = experts if rows <= _FEW_ROWS else -(-experts // _MAX_EXPERT_SHARES)
+    shares = -(-experts // each)
     blocks = -(-outputs // ROWS)
-    share = -(-blocks // _MIN_WORKGROUPS)
+    share = -(-blocks // -(-_MIN_WORKGROUPS // shares))
     return Kernel(
         function=function,
-        sizes=(share, rows, outputs, types[0].shape[1], attrs["experts"]),
-        workgroups=-(-blocks // share),
+        sizes=(share, each, rows, outputs, types[0].shape[1], experts),
+        workgroups=shares * -(-blocks // share),
     )
 
 
