@@ -90,7 +90,7 @@ class Experts(nn.Module):
         self.down_proj = nn.RoutedLinear(count, width, hidden)
 
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """Rows (M, E) through the expert of each, i32 (M,) -> (M, E)."""
+        """Rows (M / C, E) through the C experts of each, i32 (M,) -> (M, E)."""
         gate = self.activation(self.gate_proj(x, chosen))
         return self.down_proj(gate * self.up_proj(x, chosen), chosen)
 
@@ -156,8 +156,7 @@ def normalized_factors(
 def mixture(x: Tensor, experts: Experts, factors: Tensor, chosen: Tensor) -> Tensor:
     """The sum of what C experts give for each row of x (N, E), times their factors (N, C)."""
     routed = (*chosen.shape, x.shape[1])
-    repeated = f.flatten(ops.broadcast(x, shape=routed, axes=(0, 2)), last=1)
-    y = ops.reshape(experts(repeated, f.flatten(chosen)), shape=routed)
+    y = ops.reshape(experts(x, f.flatten(chosen)), shape=routed)
     return ops.reduce_sum(y * f.along_axes(factors, y, (2,)), axes=(1,))
 
 

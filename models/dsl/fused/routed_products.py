@@ -41,7 +41,10 @@ _MAX_EXPERT_SHARES = 32
 
 def _routed_limits(x: TensorType, chosen: TensorType, attrs: Attrs) -> None:
     require_rows(x)
-    require(chosen == TensorType((x.shape[0],), DType.I32), "experts i32 (M,)")
+    require(
+        chosen == TensorType((chosen.size,), DType.I32) and chosen.size % x.shape[0] == 0,
+        "experts i32 (M,), as many for each row",
+    )
     require(attrs["experts"] >= 1, "at least one expert")
 
 
@@ -55,7 +58,7 @@ def _routed_kernel(function: str, types: Types, result: TensorType, attrs: Attrs
     share = -(-blocks // -(-_MIN_WORKGROUPS // shares))
     return Kernel(
         function=function,
-        sizes=(share, each, rows, outputs, types[0].shape[1], experts),
+        sizes=(share, each, rows, rows // types[0].shape[0], outputs, types[0].shape[1], experts),
         workgroups=shares * -(-blocks // share),
     )
 
@@ -78,7 +81,7 @@ def _limits(types: Types, attrs: Attrs) -> None:
 
 routed_linear: Fused = Fused(
     name="routed_linear",
-    doc="`f.routed_linear`: rows (M, K) times the matrices of their experts.",
+    doc="`f.routed_linear`: rows (M / C, K) times the matrices of their C experts each.",
     reference=f.routed_linear.op.reference,
     in_numpy=f.routed_linear.op.in_numpy,
     limits=_limits,
@@ -87,7 +90,7 @@ routed_linear: Fused = Fused(
     ),
     samples=lambda rng: [
         Sample((normal(rng, 1, 5), _chosen(1), normal(rng, 6, 5)), {"experts": 2}),
-        Sample((normal(rng, 4, 18), _chosen(2, 0, 2, 1), normal(rng, 12, 18)), {"experts": 3}),
+        Sample((normal(rng, 2, 18), _chosen(2, 0, 2, 1), normal(rng, 12, 18)), {"experts": 3}),
     ],
 )
 
@@ -135,9 +138,9 @@ def _quantized_limits(types: Types, attrs: Attrs) -> None:
 
 routed_linear_quantized: Fused = Fused(
     name="routed_linear_quantized",
-    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers of 4 "
-    "bits, or to 8 (`activation_bits`), times the matrices of their experts, which are the rows "
-    "(experts * N, K) of a matrix of integers of a `matrix_format`.",
+    doc="Rows (M / C, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers "
+    "of 4 bits, or to 8 (`activation_bits`), times the matrices of their C experts, which are the "
+    "rows (experts * N, K) of a matrix of integers of a `matrix_format`.",
     reference=_routed_linear_quantized,
     in_numpy=_quantized_by_expert,
     limits=_quantized_limits,
@@ -146,14 +149,14 @@ routed_linear_quantized: Fused = Fused(
     ),
     samples=lambda rng: [
         Sample(
-            (normal(rng, 3, 32), _chosen(0, 1, 0), *sample_matrix(rng, matrix_format, 32, 32)),
+            (normal(rng, rows, 32), _chosen(0, 1, 0), *sample_matrix(rng, matrix_format, 32, 32)),
             {"matrix_format": matrix_format.name, "experts": 2, **more},
         )
-        for matrix_format, more in (
-            (formats.INT8, {"activation_bits": 8}),
-            (formats.INT5_MIN, {}),
-            (formats.INT6_SUPER, {}),
-            (formats.INT12, {}),
+        for rows, matrix_format, more in (
+            (3, formats.INT8, {"activation_bits": 8}),
+            (1, formats.INT5_MIN, {}),
+            (3, formats.INT6_SUPER, {}),
+            (3, formats.INT12, {}),
         )
     ],
 )

@@ -57,7 +57,7 @@ def matrices(stored: str, rows: int, columns: int, experts: int = EXPERTS) -> Ma
 
 def product(kernels: Kernels, made: Matrices, x: Array, chosen: Array) -> Array:
     op, arrays, attributes, values = made
-    out = np.full((len(x), values.shape[1]), np.nan, np.float32)
+    out = np.full((len(chosen), values.shape[1]), np.nan, np.float32)
     return kernels(op, (x, chosen, *arrays), out, **attributes)
 
 
@@ -100,6 +100,15 @@ def test_a_row_has_the_same_bits_in_every_batch(kernels: Kernels, stored: str) -
     for i in range(len(x)):
         alone = product(kernels, made, x[i : i + 1].copy(), chosen[i : i + 1].copy())
         assert np.array_equal(alone[0], together[i])
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_a_row_goes_through_several_experts(kernels: Kernels, stored: str) -> None:
+    made = matrices(stored, 48, 64)
+    x, chosen = inputs(90, 64)
+    several = product(kernels, made, x[:30].copy(), chosen)
+    repeated = product(kernels, made, np.repeat(x[:30], 3, axis=0), chosen)
+    assert np.array_equal(several, repeated)
 
 
 def test_an_expert_that_does_not_exist_is_the_nearest_that_does(kernels: Kernels) -> None:

@@ -8,10 +8,11 @@
 // The most rows that are multiplied with an expert's matrix at a time.
 enum { TOGETHER = 16 };
 
-// The experts of `rows` rows, i32, each below `experts`.
+// The experts of `rows` rows, i32, each below `experts`; `each` rows that follow each other are
+// one row of x.
 typedef struct {
     const int32_t *chosen;
-    size_t rows, experts;
+    size_t rows, each, experts;
 } Routing;
 
 // The expert of a row. One that does not exist counts as the nearest that does.

@@ -5,10 +5,10 @@
 #include "lora/adapted.h"
 #include "product/routed.h"
 
-// x f32 (rows, columns), chosen i32 (rows,) (if ROUTED), adapters (if ADAPTED), the arrays of a
-// matrix of (outputs, columns), or of (experts * outputs, columns), out f32 (rows, outputs); a
-// workgroup computes `blocks` times sixteen outputs of `rows_each` rows, of the rows of
-// `experts_each` experts (if ROUTED), or of all (if ADAPTED).
+// x f32 (rows, columns), or (rows / each, columns) with chosen i32 (rows,) (if ROUTED), adapters
+// (if ADAPTED), the arrays of a matrix of (outputs, columns), or of (experts * outputs, columns),
+// out f32 (rows, outputs); a workgroup computes `blocks` times sixteen outputs of `rows_each` rows,
+// of the rows of `experts_each` experts (if ROUTED), or of all (if ADAPTED).
 int NAME(const float *x, size_t x_at,
 #if ROUTED
          const int32_t *chosen, size_t chosen_at,
@@ -21,7 +21,11 @@ int NAME(const float *x, size_t x_at,
 #elif !ADAPTED
          size_t rows_each,
 #endif
-         size_t rows, size_t outputs, size_t columns
+         size_t rows,
+#if ROUTED
+         size_t each,
+#endif
+         size_t outputs, size_t columns
 #if ROUTED
          ,
          size_t experts
@@ -36,7 +40,7 @@ int NAME(const float *x, size_t x_at,
     if (!matrix.minimum) __builtin_unreachable();
 #endif
 #if ROUTED
-    Routing routing = {chosen + chosen_at, rows, experts};
+    Routing routing = {chosen + chosen_at, rows, each, experts};
     RoutedShare share = routed_share_of(workgroup, experts_each, blocks, routing, outputs);
     multiply_routed(x + x_at, routing, &matrix, share, out + out_at, outputs);
 #elif ADAPTED

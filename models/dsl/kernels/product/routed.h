@@ -8,18 +8,20 @@
 // The most rows that are multiplied together without tiles.
 enum { SHARED_ROWS = MAX_SHARING < TOGETHER ? MAX_SHARING : TOGETHER };
 
-// Some rows of x times the blocks `begin` to `end` of a matrix, of which `first` is the first one
-// of their expert: out has `outputs` floats a row.
-INLINE void multiply_rows(const float *x, const size_t *rows, int count, int in_tiles,
+// Some rows, each of them a row of x, times the blocks `begin` to `end` of a matrix, of which
+// `first` is the first one of their expert: out has `outputs` floats a row.
+INLINE void multiply_rows(const float *x, const size_t *rows, int count, size_t each, int in_tiles,
                           const Matrix *whole, size_t first, size_t begin, size_t end, float *out,
                           size_t outputs) {
     Activations panel;
     const Matrix own = read_until(whole, first + end), *matrix = &own;
     float sums[TOGETHER][ROWS];
+    size_t sources[TOGETHER];
+    for (int i = 0; i < count; i++) sources[i] = rows[i] / each;
     size_t all = matrix->groups;
     for (size_t start = 0, stop; start < all; start = stop) {
         stop = least(start + CELLS / count, all);
-        quantize_panel(&panel, count, rows, start, stop, x, matrix, !in_tiles);
+        quantize_panel(&panel, count, sources, start, stop, x, matrix, !in_tiles);
         for (size_t block = begin; block < end; block++) {
             float *to = out + block * ROWS;
             for (int i = 0; i < count && start; i++) store(sums[i], load(to + rows[i] * outputs));
@@ -59,8 +61,8 @@ INLINE RoutedShare routed_share_of(size_t workgroup, size_t experts_each, size_t
                          least(begin + blocks, outputs / ROWS)};
 }
 
-// A share of all rows of x, f32 (rows, columns), times the matrices of their experts, of `outputs`
-// rows each.
+// A share of all rows of x, f32 (rows / each, columns), times the matrices of their experts, of
+// `outputs` rows each.
 INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matrix,
                             RoutedShare share, float *out, size_t outputs) {
     size_t begin = share.begin, end = share.end, some[TOGETHER];
@@ -78,16 +80,22 @@ INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matri
             int count = next_rows(some, tiles ? TILE_ROWS : SHARED_ROWS, routing, expert, &next);
 #if TILES
             if (count == TILE_ROWS && tiles) {
-                multiply_rows(x, some, 16, 1, matrix, first, begin, end, out, outputs);
+                multiply_rows(x, some, 16, routing.each, 1, matrix, first, begin, end, out,
+                              outputs);
                 continue;
             }
 #endif
             if (SHARED_ROWS == 16 && count == 16)
-                multiply_rows(x, some, 16, 0, matrix, first, begin, end, out, outputs);
-            if (count == 8) multiply_rows(x, some, 8, 0, matrix, first, begin, end, out, outputs);
-            if (count == 4) multiply_rows(x, some, 4, 0, matrix, first, begin, end, out, outputs);
-            if (count == 2) multiply_rows(x, some, 2, 0, matrix, first, begin, end, out, outputs);
-            if (count == 1) multiply_rows(x, some, 1, 0, matrix, first, begin, end, out, outputs);
+                multiply_rows(x, some, 16, routing.each, 0, matrix, first, begin, end, out,
+                              outputs);
+            if (count == 8)
+                multiply_rows(x, some, 8, routing.each, 0, matrix, first, begin, end, out, outputs);
+            if (count == 4)
+                multiply_rows(x, some, 4, routing.each, 0, matrix, first, begin, end, out, outputs);
+            if (count == 2)
+                multiply_rows(x, some, 2, routing.each, 0, matrix, first, begin, end, out, outputs);
+            if (count == 1)
+                multiply_rows(x, some, 1, routing.each, 0, matrix, first, begin, end, out, outputs);
         }
     }
 #if TILES
