@@ -236,7 +236,8 @@ class StoredTensor:
     offset       added to each value
     interleaved  the rows of a head, or 0: a file then has row i of a head's first half and row i of
                  its second half side by side; a parameter has half after half
-    share        (i, n): the rows are part i of n equal parts of the tensor's rows
+    share        (i, n): the rows are part i of n equal parts of the tensor's rows, or of the rows
+                 of each matrix of a tensor of several
     logarithm    whether the values are -exp(x) for those x of the tensor
     """
 

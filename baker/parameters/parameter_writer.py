@@ -120,8 +120,12 @@ def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
     shape = source.shape(tensor.name)
     if not shape:
         return shape
-    rows, *others = shape
-    return (len(range(rows)[tensor.rows(rows)]), *others)
+    *matrices, rows, columns = (shape[0], 1) if len(shape) == 1 else shape
+    share = len(range(rows)[tensor.rows(rows)])
+    return (share,) if len(shape) == 1 else (*matrices, share, columns)
+
+
+_ALL = (0, 1)  # the share of a tensor that a parameter has whole
 
 
 def _rows(shape: tuple[int, ...], columns: int) -> int:
@@ -223,12 +227,14 @@ def parameter_blocks(
     source: WeightSource, tensor: StoredTensor, columns: int
 ) -> Iterator[NDArray[np.float32]]:
     """The blocks of a parameter's values, whose rows are `columns` long; raises a WeightsError."""
-    if _is_reordered(tensor):
+    if _is_reordered(source, tensor):
         blocks = iter((_ordered(source.read(tensor.name), tensor),))
     else:
         blocks = source.blocks(tensor.name)
     for block in blocks:
-        rows = block.reshape(-1, columns) if block.ndim > 2 else block
+        rows = block
+        if block.ndim > 2:
+            rows = block[..., tensor.rows(block.shape[-2]), :].reshape(-1, columns)
         if tensor.logarithm:
             rows = -np.exp(rows)
         yield rows + np.float32(tensor.offset) if tensor.offset else rows
@@ -236,8 +242,8 @@ def parameter_blocks(
 
 def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[IntegerBlock]:
     blocks = source.integer_blocks(tensor.name)
-    if not _is_reordered(tensor):
-        yield from blocks
+    if not _is_reordered(source, tensor):
+        yield from (_of_matrices(source, tensor, block) for block in blocks)
         return
     parts = list(blocks)
 
@@ -248,9 +254,28 @@ def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[Inte
     yield IntegerBlock(**{field.name: ordered(field.name) for field in fields(IntegerBlock)})
 
 
-def _is_reordered(tensor: StoredTensor) -> bool:
-    """Whether a parameter has the rows of a tensor in another order, or not all of them."""
-    return bool(tensor.interleaved) or tensor.share != (0, 1)
+def _of_matrices(source: WeightSource, tensor: StoredTensor, block: IntegerBlock) -> IntegerBlock:
+    """A parameter's share of the rows of each matrix of a block."""
+    shape = source.shape(tensor.name)
+    if len(shape) < 3 or tensor.share == _ALL:
+        return block
+
+    def share(values: NDArray[S] | None) -> Any:
+        if values is None:
+            return None
+        matrices = values.reshape(-1, shape[-2], *values.shape[1:])
+        return matrices[:, tensor.rows(shape[-2])].reshape(-1, *values.shape[1:])
+
+    return IntegerBlock(**{part.name: share(getattr(block, part.name)) for part in fields(block)})
+
+
+def _is_reordered(source: WeightSource, tensor: StoredTensor) -> bool:
+    """Whether a parameter has the rows of a tensor in another order, or not all of them.
+
+    The shares of several matrices are taken block by block: such a tensor is large.
+    """
+    has_matrices = len(source.shape(tensor.name)) > 2
+    return bool(tensor.interleaved) or (tensor.share != _ALL and not has_matrices)
 
 
 def _ordered(rows: NDArray[S], tensor: StoredTensor) -> NDArray[S]:

@@ -13,7 +13,7 @@ from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_
 from hearthd.baker.pipeline.calibration_stage import Calibration, layers_to_round
 from hearthd.baker.pipeline.comparison_stage import compare_with_numpy
 from hearthd.baker.pipeline.context_choice import ContextChoice, choose_context
-from hearthd.baker.pipeline.memory_plan import check_fits, footprint
+from hearthd.baker.pipeline.memory_plan import check_fits, footprint, token_bytes
 from hearthd.baker.pipeline.shared_stages import (
     compile_in_background,
     provenance,
@@ -193,7 +193,7 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
         target=inputs.workspace.targets[0],
         other_programs=tuple(compiled.others),
         statistics=statistics(program.graphs, program.weights, program.fusions)
-        | {"cache_bytes_per_slot": cache_bytes},
+        | {"cache_bytes_per_slot": cache_bytes, "token_bytes": token_bytes(program)},
         golden=(),
         footprint=footprint(program.graphs, program.parameters),
         provenance=provenance(plan.record, model.source, compiled),

@@ -77,6 +77,7 @@ class TensorNames:
     joined       names in Hugging Face folders of tensors that hold the rows of some parts of a
                  layer, as many of each, one part after the other; used where the part has no tensor
                  of its own
+    joined_in_gguf  the same for names in GGUF files
     arrays       parameters of a layer, each a number, that GGUF files have by layer in the arrays
                  of these keys of their metadata
     towers       the names of the parameters of modules beside the text model, by module
@@ -93,6 +94,7 @@ class TensorNames:
     others: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    joined_in_gguf: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     arrays: Mapping[str, str] = field(default_factory=dict)
     towers: Mapping[str, TensorNames] = field(default_factory=dict)
 
@@ -109,7 +111,8 @@ class TensorNames:
             _, number, inner = parameter.split(".", 2)
             return StoredTensor(self.arrays[inner], share=(int(number), config.layers))
         if gguf:
-            return StoredTensor(gguf_name(parameter, self.gguf), interleaved=width)
+            name = gguf_name(parameter, self.gguf)
+            return self._in_joined_gguf(name, names) or StoredTensor(name, interleaved=width)
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
         if parameter == HEAD:
             return StoredTensor(next((head for head in _HEADS if head in names), HEAD))
@@ -132,6 +135,15 @@ class TensorNames:
                     for name in (prefix + inner for prefix in self.prefixes):
                         if name in names:
                             return StoredTensor(name, share=(number, len(modules)))
+        return None
+
+    def _in_joined_gguf(self, name: str, names: tuple[str, ...]) -> StoredTensor | None:
+        """The tensor of a GGUF file that holds the rows of another one, if there is one."""
+        for joined, parts in self.joined_in_gguf.items():
+            for number, part in enumerate(parts):
+                stored = name.replace(f".{part}.", f".{joined}.")
+                if stored != name and stored in names and name not in names:
+                    return StoredTensor(stored, share=(number, len(parts)))
         return None
 
     def parts(

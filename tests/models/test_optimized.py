@@ -11,19 +11,17 @@ import pytest
 
 from hearthd.models import optimized as optimization
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Apply, Graph
 from hearthd.models.dsl.kernel_rules import KERNEL_RULES
 from hearthd.models.program import ProgramOptions
-from tests.models.families.published_sizes import SMALL_TOWER
 from tests.models.numpy_device import Device
+from tests.models.tiny_configs import LAYERS, tiny
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
-    from hearthd.models.config import ModelConfig
     from hearthd.models.precision import KvCache
     from hearthd.models.program import Program
 
@@ -36,48 +34,10 @@ OPTIONS = ProgramOptions(
     decode_batches=(1, 2),
     verify_tokens=(4,),
 )
-LAYERS = 3
-# Sizes that every kernel takes.
-SHAPE = {
-    "layers": LAYERS, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "head_dim": 64,
-    "max_context": 64, "vocab_size": 64, "norm_eps": 1e-6, "rope_base": 1e4, "tied": True,
-}  # fmt: skip
-# What an architecture's configuration has besides.
-EXTRA: Mapping[str, Mapping[str, Any]] = {
-    "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
-    "gemma3": {"query_scale": 0.125},
-    "gemma4": {
-        "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
-        "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
-    },
-    "granite": {
-        "embedding_scale": 12.0, "attention_scale": 0.1, "residual_scale": 0.2, "logit_scale": 4.0,
-    },
-    "lfm2": {"taps": 3, "attends": (False, True, True)},
-    "mistral3": {"query_growth": 0.1, "original_context": 8},
-    "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
-    "qwen2": {"attention_bias": True},
-    "qwen3moe": {
-        "experts": 5, "experts_per_token": 2, "expert_ffn": 32, "normalized": True,
-        "routed": (False, True, True),
-    },
-    "qwen35": {
-        "attends": (False, True, True), "rotary_width": 64, "key_heads": 2, "value_heads": 16,
-        "key_width": 8, "value_width": 16, "taps": 4,
-    },
-    "smollm3": {"rotated": (True, True, False)},
-    "smolvlm": SMALL_TOWER,
-}  # fmt: skip
 # Those that cover every rule, for tests of what all architectures have in common.
 TWO = ("gemma3", "llama")
 INT8_RULES = ("int8_cache_attention", "write_int8_rows", "write_row_scales")
 CACHE_RULES = ("write_f16_rows", *INT8_RULES)
-
-
-def tiny(architecture: str, **changes: Any) -> ModelConfig:
-    family = ARCHITECTURES[architecture]
-    config: ModelConfig = family.config(**{**SHAPE, **EXTRA.get(architecture, {}), **changes})
-    return config
 
 
 @functools.cache
@@ -129,9 +89,14 @@ COUNTS = {
         beside=(2, 1),
         gate=("gated_gelu_tanh", 2),
     ),
+    "gemma4-moe": Counts(
+        norms=("residual_norm", 2), rotations="norm_rope", whole_head=True, gate=GELU
+    ),
     "glm4": Counts(norms=("residual_norm", 2), products=4),
     "lfm2": Counts(rotations="norm_rope"),
+    "lfm2moe": Counts(rotations="norm_rope"),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
+    "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
     "qwen3": Counts(rotations="norm_rope"),
     "qwen35": Counts(rotations="norm_rope", products=6),
@@ -154,14 +119,18 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     tables, matrices = per_layer.beside
     no_positions = 1 if architecture == "smollm3" else 0  # its last layer here
     delta_nets = 1 if architecture == "qwen35" else 0  # its first layer here
-    convolutions = 1 if architecture == "lfm2" else delta_nets  # its first layer here
-    routed = whole - 1 if architecture == "qwen3moe" else 0  # its first layer has none here
+    # Its first layer here.
+    convolutions = 1 if architecture in ("lfm2", "lfm2moe") else delta_nets
+    config = tiny(architecture)
+    routed = sum(config.routed[:whole]) if isinstance(config, ExpertsConfig) else 0
+    beside_experts = getattr(config, "shared_ffn", None) or architecture == "gemma4-moe"
+    shared_mlps = routed if beside_experts else 0
     counts = {
         "stacked_heads": layers - convolutions - shared if per_layer.stacked else 0,
         "matrix": (
             per_layer.products * whole
             + per_layer.needed * partial
-            - 3 * routed
+            - 3 * (routed - shared_mlps)
             + 2 * delta_nets
             + matrices
         ),
@@ -175,7 +144,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + (partial or -shared)
             - no_positions * (2 if whole == layers else 1)
         ),
-        gate: gates * whole + delta_nets,
+        gate: gates * whole + shared_mlps + delta_nets,
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": (
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens

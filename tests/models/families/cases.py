@@ -90,6 +90,12 @@ _DELTA_NET = {
     "linear_key_head_dim": 10, "linear_value_head_dim": 16,
 }  # fmt: skip
 
+_ERNIE_EXPERTS = {"moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 20}
+_MULTIPLIERS = {
+    "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,
+    "logits_scaling": 4.0,
+}  # fmt: skip
+
 
 def _rope(base: float) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": base}}
@@ -163,6 +169,55 @@ CASES: Mapping[str, Case] = {
                 **_DELTA_NET, "linear_num_value_heads": 6, "linear_conv_kernel_dim": 3,
                 "layer_types": ["linear_attention", "full_attention", "linear_attention"],
                 "attention_bias": True,
+            },
+        ),
+        *_cases(
+            "olmoe",
+            "OlmoeConfig",
+            olmoe={"num_experts": 7, "num_experts_per_tok": 3, "num_key_value_heads": 4},
+            one={"num_experts": 5, "num_experts_per_tok": 1, "tie_word_embeddings": True},
+            every={"num_experts": 3, "num_experts_per_tok": 3, "norm_topk_prob": True},
+        ),
+        *_cases(
+            "ernie4_5-moe",
+            "Ernie4_5_MoeConfig",
+            shared={
+                **_ERNIE_EXPERTS, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+                "moe_layer_end_index": 2,
+            },
+            alone={
+                **_ERNIE_EXPERTS, "moe_num_shared_experts": 0, "moe_layer_start_index": 0,
+                "moe_layer_end_index": 2, "tie_word_embeddings": False, **_rope(1e4),
+            },
+        ),
+        *_cases(
+            "lfm2moe",
+            "Lfm2MoeConfig",
+            lfm2moe={
+                **_EXPERTS, "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+                "num_hidden_layers": 4, "norm_eps": 1e-5, "num_dense_layers": 2,
+            },
+            plain={
+                **_EXPERTS, "layer_types": ["conv", "full_attention", "conv"],
+                "norm_eps": 1e-5, "num_dense_layers": 0, "use_expert_bias": False,
+                "norm_topk_prob": False, "routed_scaling_factor": 2.5,
+            },
+        ),
+        *_cases(
+            "granitemoe",
+            "GraniteMoeConfig",
+            granite3={
+                **_MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
+                "tie_word_embeddings": True,
+            },
+        ),
+        *_cases(
+            "granitemoe",
+            "GraniteMoeHybridConfig",
+            granite4={
+                **_MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
+                "shared_intermediate_size": 40, "layer_types": ["full_attention"] * 3,
+                "position_embedding_type": "rope", "mamba_n_heads": 8,
             },
         ),
         *_cases(
@@ -318,6 +373,18 @@ CASES: Mapping[str, Case] = {
                     },
                     "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
                 },
+            },
+        ),
+        *_cases(
+            "gemma4-moe",
+            "Gemma4TextConfig",
+            experts={
+                **_GEMMA4, "hidden_size_per_layer_input": 0, "num_hidden_layers": 4,
+                "num_key_value_heads": 2, "head_dim": 6, "enable_moe_block": True,
+                "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 20,
+                "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+                "final_logit_softcapping": 30.0,
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
             },
         ),
         *_cases(
