@@ -1,8 +1,9 @@
-"""How a long task reports what it is doing: the protocol, and its implementation for a terminal."""
+"""How a long task reports what it is doing: the protocol, for a terminal and for a program."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -67,3 +68,39 @@ class TerminalProgress(Progress):
             columns.insert(2, BarColumn())
             columns += [TimeRemainingColumn(), TextColumn("left")]
         return ProgressBar(*columns, console=self._console, transient=True)
+
+
+class JsonProgress(Progress):
+    """Print JSON lines: the stage with its units, and notes.
+
+    A line has `stage`, `total` and `completed`, or `note`. A stage has at most one line per
+    `interval` seconds, and one at its end.
+    """
+
+    def __init__(self, interval: float = 0.25) -> None:
+        self._interval = interval
+
+    @override
+    @contextlib.contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Callable[[int], None]]:
+        completed, printed = 0, time.monotonic()
+
+        def advance(units: int) -> None:
+            nonlocal completed, printed
+            completed += units
+            if time.monotonic() - printed >= self._interval:
+                printed = time.monotonic()
+                print_json(stage=name, total=total, completed=completed)
+
+        print_json(stage=name, total=total, completed=0)
+        yield advance
+        print_json(stage=name, total=total, completed=total)
+
+    @override
+    def note(self, text: str) -> None:
+        print_json(note=text)
+
+
+def print_json(**fields: object) -> None:
+    """Print a line with a JSON object."""
+    print(json.dumps(fields), flush=True)  # noqa: T201

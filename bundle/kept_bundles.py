@@ -53,11 +53,16 @@ def destination(home: Path, name: str, source: Source) -> Path:
 
     It is free, or has a bundle of the same origin, whose source has changed since.
     """
-    readable = re.sub(r"[^\w.+-]+", "-", name).strip(".-")[:_MAX_NAME] or "model"
+    readable = readable_name(name)
     folder = home / readable
     if not folder.exists() or _origin(home, folder) == source.origin:
         return folder
     return home / f"{readable}-{source.digest[:_SUFFIX]}"
+
+
+def readable_name(name: str) -> str:
+    """A name for a folder, with - in place of characters that names of files should not have."""
+    return re.sub(r"[^\w.+-]+", "-", name).strip(".-")[:_MAX_NAME] or "model"
 
 
 def keep(home: Path, source: Source, bundle: Path) -> None:

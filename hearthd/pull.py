@@ -5,16 +5,30 @@ from typing import Annotated
 
 import typer
 
-from hearthd.baker.hub.download import download
 from hearthd.baker.hub.hub_errors import DoesNotFit, HubError
 from hearthd.baker.hub.reference import BadReference
 from hearthd.baker.presentation.console import open_console
-from hearthd.baker.progress import TerminalProgress
-from hearthd.runtime.operating_system import physical_memory
-from hearthd.server.process.memory_limit import memory_limit
+from hearthd.baker.progress import JsonProgress, TerminalProgress, print_json
+from hearthd.bundle import BundleError, bundle_home
+from hearthd.find_or_bake import find_or_bake
+from hearthd.hub_weights import pulled
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
-ERRORS: dict[type[Exception], int] = {BadReference: 2, HubError: 1}
+ERRORS: dict[type[Exception], int] = {BadReference: 2, HubError: 1, BundleError: 1}
+
+_Bake = Annotated[
+    bool, typer.Option("--bake", help="Also bake the model into --home, as `hearth run` does.")
+]
+_Name = Annotated[
+    str | None,
+    typer.Option("--name", help="With --bake: name of the bundle, unless it is baked already."),
+]
+_Home = Annotated[
+    Path, typer.Option(metavar="FOLDER", envvar=bundle_home.ENVIRONMENT, help=bundle_home.HELP)
+]
+_Json = Annotated[
+    bool, typer.Option("--json", help="Report the progress and the path as JSON lines.")
+]
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -36,6 +50,10 @@ def _pull(
         bool,
         typer.Option("--force", help="Download a model that is not supported or does not fit."),
     ] = False,
+    bake: _Bake = False,
+    name: _Name = None,
+    home: _Home = bundle_home.DEFAULT,
+    as_json: _Json = False,
 ) -> None:
     """Download a model from the Hugging Face Hub.
 
@@ -50,23 +68,17 @@ def _pull(
     \b
         hearth pull hf:ggml-org/gemma-3-1b-it-GGUF
         hearth pull hf:Qwen/Qwen3-0.6B-GGUF:Q8_0
+        hearth pull hf:Qwen/Qwen3-0.6B-GGUF --bake --name qwen
     """
+    progress = JsonProgress() if as_json else TerminalProgress(open_console(stderr=True))
     try:
-        path = pulled(model, force=force)
+        path = pulled(model, progress, force=force)
     except DoesNotFit as error:
         raise DoesNotFit(f"{error}; --force downloads it anyway") from error
-    print(path)  # noqa: T201
-
-
-def pulled(reference: str, *, force: bool = False) -> Path:
-    """The weights of a reference, which are downloaded if this process can serve them.
-
-    `force` downloads them in any case. Raises BadReference, HubError or OSError.
-    """
-    limit, memory = memory_limit(None, None), physical_memory()
-    return download(
-        reference,
-        TerminalProgress(open_console(stderr=True)),
-        max_memory=memory if limit is None else min(memory, limit.bytes),
-        force=force,
-    )
+    if bake:
+        with progress.stage(f"bake {path.name}"):
+            path = find_or_bake(str(path), home, {}, name=name)
+    if as_json:
+        print_json(path=str(path))
+    else:
+        print(path)  # noqa: T201

@@ -289,13 +289,13 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def kill_children(process: subprocess.Popen[bytes]) -> None:
+def kill_children(pid: int) -> None:
     """Kill a child that is `apart_from_terminal`, with the processes that it started.
 
     On Windows those run on: `end_child` ends only the child. Raises ProcessLookupError.
     """
     if sys.platform != "win32":
-        os.killpg(process.pid, KILL)
+        os.killpg(pid, KILL)
 
 
 def end_child(process: subprocess.Popen[bytes], number: int) -> None:

@@ -21,13 +21,22 @@ from hearthd.server.api.anthropic.events import MessageEvent
 from hearthd.server.api.current_service import Leases
 from hearthd.server.api.llama_server import completion_route, embedding, loading, lora_adapters
 from hearthd.server.api.llama_server.answers import CompletionEvent
+from hearthd.server.api.lm_studio import model_list as lm_studio_models
 from hearthd.server.api.middleware import access_log
 from hearthd.server.api.middleware.api_keys import ApiKeys
 from hearthd.server.api.middleware.body_limits import BodyLimit
+from hearthd.server.api.middleware.error_forms import ErrorForms
 from hearthd.server.api.middleware.path_aliases import PathAliases
+from hearthd.server.api.middleware.path_prefix import PathPrefix
 from hearthd.server.api.middleware.request_targets import RequestTargets
 from hearthd.server.api.native import generate, rerank, run_function, tokens
 from hearthd.server.api.native.array_bodies import FUNCTION, OUTPUTS
+from hearthd.server.api.ollama import chat as ollama_chat
+from hearthd.server.api.ollama import embed as ollama_embed
+from hearthd.server.api.ollama import generate as ollama_generate
+from hearthd.server.api.ollama import manage as ollama_manage
+from hearthd.server.api.ollama import model_list as ollama_models
+from hearthd.server.api.ollama.error_bodies import OllamaErrors
 from hearthd.server.api.openai import (
     chat,
     completions,
@@ -45,6 +54,7 @@ from hearthd.server.version import version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
     from hearthd.server.services.model_kind import Kind
     from hearthd.server.services.model_pool import ModelPool
@@ -63,10 +73,12 @@ _LANGUAGE = (
     tokens,
     props,
     lora_adapters,
+    ollama_chat,
+    ollama_generate,
 )
-_ENCODERS = (embeddings, embedding, rerank)
+_ENCODERS = (embeddings, embedding, rerank, ollama_embed)
 _ARRAYS = (run_function,)
-_ALL = (model_list, loading, status, reload)
+_ALL = (model_list, loading, status, reload, ollama_models, ollama_manage, lm_studio_models)
 
 _EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, CompletionEvent)
 
@@ -105,12 +117,16 @@ def create_app(
     guards: Guards = Guards(),
     webui: bool = True,
     store: Store | None = None,
+    prefix: str = "",
+    home: Path | None = None,
 ) -> FastAPI:
     """Create the ASGI application that serves a pool of models.
 
     Its lifespan starts and stops the pool. While the self-test of a model runs, its requests get
     status 503. `on_start` is called when the pool is started. `webui` says whether the chat page
-    is served. `store` keeps responses and conversations; None keeps them in memory.
+    is served. `store` keeps responses and conversations; None keeps them in memory. Every path
+    begins with `prefix`, such as /llm. `home` is the folder of the bundles that clients may change;
+    None for no such folder.
     """
 
     app = FastAPI(
@@ -127,6 +143,7 @@ def create_app(
     )
     app.state.pool = pool
     app.state.store = store or Store()
+    app.state.home = home
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields
     app.state.shows_slots = guards.slots
@@ -139,7 +156,7 @@ def create_app(
         openapi.add_events(app, _EVENTS)
     if guards.api_keys:
         openapi.require_key(app)
-    _guard(app, pool, guards)
+    _guard(app, pool, guards, prefix)
     return app
 
 
@@ -170,7 +187,7 @@ def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
         yield surface.router
 
 
-def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
+def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
     """Add the middleware, the innermost first."""
     app.add_middleware(Leases)
     app.add_middleware(BodyLimit, max_bytes=pool.max_body_bytes, memory=lambda: pool.request_memory)
@@ -189,6 +206,8 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards) -> None:
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )
     app.add_middleware(PathAliases)
+    if prefix:
+        app.add_middleware(PathPrefix, prefix=prefix)
     app.add_middleware(RequestTargets)
     app.add_middleware(access_log.Access, count=pool.metrics.answered, quiet=_QUIET_PATHS)
-    app.add_middleware(AnthropicErrors)
+    app.add_middleware(ErrorForms, forms=(AnthropicErrors(), OllamaErrors()))

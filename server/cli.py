@@ -5,7 +5,7 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ from hearthd.server.engine.prefix_store import CannotStore
 from hearthd.server.open_service import open_pool
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.lazy_imports import build_models_lazily
-from hearthd.server.process.listening import CannotListen, Tls, bind_all, url
+from hearthd.server.process.listening import CannotListen, Tls, bound_sockets, url
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.setting_files import read_keys
 from hearthd.server.settings import (
@@ -130,22 +130,40 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
     tls = None
     if settings.tls_cert and settings.tls_key:
         tls = Tls(certificate=settings.tls_cert, key=settings.tls_key)
-    sockets = bind_all(settings.host, settings.port)
-    loaded = with_bundles(loaded, bake)
-    # What is loaded here lives until the end. The garbage collector would search it for nothing,
-    # and would later stop every thread, and thus every stream, for 55 ms.
-    gc.disable()
-    store = Store(settings.state_dir, limit=settings.state_size)
-    pool = open_pool(loaded)
-    for deployment in pool:
-        if deployment.folder is not None:
-            LaterVerification(deployment.folder)
+    with bound_sockets(settings.host, settings.port) as sockets:
+        loaded = with_bundles(loaded, bake)
+        # What is loaded here lives until the end. The garbage collector would search it for
+        # nothing, and would later stop every thread, and thus every stream, for 55 ms.
+        gc.disable()
+        store = Store(settings.state_dir, limit=settings.state_size)
+        pool = open_pool(loaded)
+
+        def announce() -> None:
+            address = f"{url(sockets[0], tls)}{settings.api_prefix}"
+            _announce(pool, settings.log_format, address, time.perf_counter() - start)
+            for deployment in pool:
+                if deployment.folder is not None:
+                    LaterVerification(deployment.folder).begin()
+
+        server = _server(settings, api_keys, pool, store, tls, announce)
+        gc.freeze()
+        gc.enable()
+        server.serve_on(*sockets)
+        gc.unfreeze()
+        store.close()
+
+
+def _server(
+    settings: Settings,
+    api_keys: tuple[str, ...],
+    pool: ModelPool,
+    store: Store,
+    tls: Tls | None,
+    announce: Callable[[], None],
+) -> DrainingServer:
     # The self-test runs mostly outside Python, so the routes are imported at the same time.
     build_models_lazily()
     from hearthd.server.app import Guards, create_app
-
-    def announce() -> None:
-        _announce(pool, settings.log_format, url(sockets[0], tls), time.perf_counter() - start)
 
     guards = Guards(
         api_keys=api_keys,
@@ -153,18 +171,22 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
         strict_fields=settings.strict_fields,
         slots=settings.slots,
     )
-    server = DrainingServer(
-        create_app(pool, on_start=announce, guards=guards, webui=settings.webui, store=store),
+    return DrainingServer(
+        create_app(
+            pool,
+            on_start=announce,
+            guards=guards,
+            webui=settings.webui,
+            store=store,
+            prefix=settings.api_prefix,
+            home=None if settings.bundle else bundle_home.expanded(settings.home),
+        ),
         pool,
         shutdown_timeout=settings.shutdown_timeout,
         client_timeout=settings.client_timeout,
         tls=tls,
+        trusted_proxies=settings.forwarded_allow_ips,
     )
-    gc.freeze()
-    gc.enable()
-    server.serve_on(*sockets)
-    gc.unfreeze()
-    store.close()
 
 
 def with_bundles(loaded: LoadedSettings, bake: Mapping[str, str]) -> LoadedSettings:

@@ -15,6 +15,7 @@ RequestError               also those of text/errors.py
  +- QueueFull              too many requests are waiting
  +- GenerationFailed       a step of the model failed during this request
  +- NotReloaded            a reload was rejected; the server continues with its current models
+ +- PullFailed             a model could not be downloaded or baked
  +- RulesFailed            the request's grammar or biases allow no next token
  +- ClientDisconnected     the client disconnected before its answer was complete
 """
@@ -95,6 +96,12 @@ class NoSlotFree(Unavailable):
     status = "no_slot_free"
 
 
+class ImagesFull(Unavailable):
+    """The memory for the pixels of images is full."""
+
+    status = "images_full"
+
+
 class QueueFull(RequestError):
     """The queue is full. The client can retry in `retry_after` seconds, at least 1."""
 
@@ -114,6 +121,10 @@ class GenerationFailed(RequestError):
 
 class NotReloaded(RequestError):
     """A new bundle was rejected. The server continues with the current one."""
+
+
+class PullFailed(RequestError):
+    """A model could not be downloaded or baked."""
 
 
 class RulesFailed(RequestError):

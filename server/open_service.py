@@ -49,7 +49,6 @@ def open_pool(loaded: LoadedSettings) -> ModelPool:
             memory=limit.bytes if limit else physical_memory(),
             max_body_bytes=settings.max_body_bytes,
             pinned=settings.pin,
-            idle_timeout=settings.idle_timeout,
             queue_limit=settings.queue_limit,
         )
     except ModelNotFound as error:
@@ -180,6 +179,7 @@ def _deployment(loaded: LoadedSettings, name: str, folder: Path) -> Deployment:
         folder=folder,
         aliases=settings.names,
         tags=settings.tags,
+        idle_timeout=settings.idle_timeout,
         template=settings.chat_template is not None or settings.chat_template_file is not None,
     )
     try:

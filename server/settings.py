@@ -34,21 +34,10 @@ from hearthd.server.setting_types import Keys, Paths, Size, Words
 from hearthd.text.overflow import Overflow
 
 _LANGUAGE_ONLY = (
-    "speculation",
-    "logits",
-    "max_memory",
-    "context",
-    "overflow",
-    "cache_ram",
-    "cache_dir",
-    "cache_disk",
-    "state_dir",
-    "state_size",
-    "chat_template",
-    "chat_template_file",
-    "lora",
+    "speculation", "logits", "max_memory", "context", "overflow", "cache_ram", "cache_dir",
+    "cache_disk", "state_dir", "state_size", "chat_template", "chat_template_file", "lora",
     "lora_dir",
-)
+)  # fmt: skip
 
 
 class BadSettings(Exception):
@@ -80,10 +69,22 @@ class Settings(BaseSettings):
         "Network",
         "127.0.0.1",
         "Address to listen on, or several separated by commas. 0.0.0.0 accepts connections from "
-        "the whole network.",
+        "the whole network. unix:PATH is a socket in the file system.",
     )
     port: int = _setting(
         "Network", 8080, "Port to listen on. 0 chooses a free one.", ge=0, le=65535
+    )
+    api_prefix: str = _setting(
+        "Network",
+        "",
+        "Prefix of every path, such as /llm, below which a proxy offers this server.",
+        pattern=r"^(/[A-Za-z0-9._~-]+)*$",
+    )
+    forwarded_allow_ips: Words = _setting(
+        "Network",
+        (),
+        "Address or network of a proxy whose header X-Forwarded-For names the client in the access "
+        "log. Repeatable. `*` trusts all. Default: $FORWARDED_ALLOW_IPS, or this machine.",
     )
     tls_cert: Path | None = _setting(
         "Network", None, "Serve HTTPS with this certificate chain, a PEM file. Needs --tls-key."

@@ -58,6 +58,7 @@ ALLOWED = {
         "sampling",
         "runtime",
     ),
+    "server.images": ("bundle", "runtime.interface", "server.errors", "text"),
     "server.completions": (
         "server.engine",
         "server.errors",
@@ -79,6 +80,7 @@ ALLOWED = {
         "server.engine",
         "server.errors",
         "server.fault_isolation",
+        "server.images",
         "server.logs",
         "server.lora",
         "server.metrics",
@@ -341,8 +343,8 @@ def test_only_the_cluster_and_its_batch_import_ray() -> None:
     assert importing == {"server.cluster", "server.batch.ray_data"}
 
 
-def test_anthropics_surface_imports_nothing_of_openais() -> None:
-    folder = "server.api.anthropic"
+@pytest.mark.parametrize("folder", ["server.api.anthropic", "server.api.ollama"])
+def test_other_surfaces_import_nothing_of_openais(folder: str) -> None:
     importing = {
         module: names
         for module, tree in modules().items()

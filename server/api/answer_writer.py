@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.http_errors import describe, encode
+from hearthd.server.fault_isolation import STOPS
 from hearthd.text.answer import AnswerSummary
+from hearthd.text.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from fastapi import Request
 
     from hearthd.server.completions.choices import Choices
     from hearthd.text.answer import Piece
+
+log = logging.getLogger(__name__)
 
 Event = TypeVar("Event", bound=BaseModel)
 Answer = TypeVar("Answer")
@@ -80,6 +88,27 @@ class AnswerWriter(ABC, Generic[Event, Answer]):
     @abstractmethod
     def _answer(self) -> Answer:
         """The whole answer, after all events."""
+
+
+async def or_error(
+    events: AsyncIterator[Event], data: Callable[[BaseException], str]
+) -> AsyncIterator[Event | str]:
+    """The events of a stream, and after an error, which is logged, its data."""
+    try:
+        async for event in events:
+            yield event
+    except STOPS:
+        raise
+    except BaseException as problem:
+        if not isinstance(problem, RequestError):
+            log.exception("a stream failed")
+        yield data(problem)
+
+
+async def whole_answer(writer: AnswerWriter[Any, Answer], request: Request) -> Answer:
+    """The whole answer; cancelled if the client disconnects. Raises as AnswerWriter.events."""
+    with writer.choices:
+        return await unless_disconnected(request, writer.answer())
 
 
 def new_id(prefix: str) -> str:

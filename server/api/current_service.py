@@ -72,14 +72,14 @@ async def language_service(request: Request, body: ModelFields) -> LanguageServi
     Raises ModelNotFound, InvalidRequest, and what `lease` raises.
     """
     deployment, adapter = (await _pool(request)).find_adapted(body.model, "language")
-    service = cast("LanguageService", await lease(request, deployment))
+    service = cast("LanguageService", await _lease_for(request, deployment, body))
     return _adapted(service, request, adapter, body.adapter_scales)
 
 
 async def embedder(request: Request, body: ModelFields) -> Embedder:
     """The model of embeddings that a body names; raises as `language_service`."""
     deployment, adapter = (await _pool(request)).find_adapted(body.model, "language", "encoder")
-    service = await lease(request, deployment)
+    service = await _lease_for(request, deployment, body)
     if isinstance(service, LanguageService):
         return _adapted(service, request, adapter, body.adapter_scales)
     return _encoder(service, body, adapter)
@@ -88,7 +88,7 @@ async def embedder(request: Request, body: ModelFields) -> Embedder:
 async def encoder(request: Request, body: ModelFields) -> EncoderService:
     """The encoder that a body names; raises as `language_service`."""
     deployment, adapter = (await _pool(request)).find_adapted(body.model, "encoder")
-    return _encoder(await lease(request, deployment), body, adapter)
+    return _encoder(await _lease_for(request, deployment, body), body, adapter)
 
 
 def _encoder(service: Service, body: ModelFields, adapter: str) -> EncoderService:
@@ -131,6 +131,14 @@ def _chosen(
 async def _array_service(request: Request, model: ModelName = "") -> ArrayService:
     deployment = (await _pool(request)).find(model, "arrays")
     return cast("ArrayService", await lease(request, deployment))
+
+
+async def _lease_for(request: Request, deployment: Deployment, body: ModelFields) -> Service:
+    """As `lease`, for as long as the body asks."""
+    service = await lease(request, deployment)
+    if body.idle_timeout is not None:
+        deployment.idle_timeout = body.idle_timeout
+    return service
 
 
 async def lease(request: Request, deployment: Deployment) -> Service:

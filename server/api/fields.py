@@ -131,6 +131,11 @@ class ModelFields(Fields):
         """The scales of the LoRA adapters that the request chooses, by number; None for none."""
         return None
 
+    @property
+    def idle_timeout(self) -> float | None:
+        """Seconds that the model stays loaded after the request; None to change nothing."""
+        return None
+
 
 @functools.cache
 def _names(schema: type[Fields]) -> frozenset[str]:

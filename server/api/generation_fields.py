@@ -68,22 +68,11 @@ class LoraScale(Fields):
 
 
 class SamplingFields(Fields, SamplingParameters):
-    """SamplingParameters as fields of a request: same names, defaults, ranges, descriptions."""
+    """SamplingParameters as fields of a request, with the seed and the stop strings.
 
+    Names, defaults, ranges and descriptions are the same.
+    """
 
-class GenerationFields(SamplingFields, GrammarFields, ModelFields):
-    """The fields of every request for text, without its prompt and length."""
-
-    logit_bias: LogitBias = Field(
-        default_factory=list,
-        description="Numbers to add to the logits of a token id, or of each token of a text. false "
-        'forbids the tokens. Either pairs, [[15043, -1], ["Hello", false]], or an object, '
-        '{"15043": -1, "Hello": false}.',
-    )
-    dry_sequence_breakers: Annotated[list[Breaker], Field(min_length=1, max_length=16)] = Field(
-        default_factory=lambda: list(DRY_SEQUENCE_BREAKERS),
-        description="DRY: texts that end a repetition.",
-    )
     seed: int = Field(
         -1,
         ge=-SEED_COUNT // 2,
@@ -98,6 +87,21 @@ class GenerationFields(SamplingFields, GrammarFields, ModelFields):
     ] = Field(
         default_factory=list,
         description="End the answer before any of these strings. Empty ones are ignored.",
+    )
+
+
+class GenerationFields(SamplingFields, GrammarFields, ModelFields):
+    """The fields of every request for text, without its prompt and length."""
+
+    logit_bias: LogitBias = Field(
+        default_factory=list,
+        description="Numbers to add to the logits of a token id, or of each token of a text. false "
+        'forbids the tokens. Either pairs, [[15043, -1], ["Hello", false]], or an object, '
+        '{"15043": -1, "Hello": false}.',
+    )
+    dry_sequence_breakers: Annotated[list[Breaker], Field(min_length=1, max_length=16)] = Field(
+        default_factory=lambda: list(DRY_SEQUENCE_BREAKERS),
+        description="DRY: texts that end a repetition.",
     )
     stop_token_ids: Annotated[list[int], Field(max_length=MAX_NAMES)] = Field(
         default_factory=list,

@@ -62,11 +62,11 @@ class ResponseFormat(Fields):
                 return None
             case "json_object":
                 if self.schema_ is not None:
-                    return _schema_rules(self.schema_, "response_format.schema")
+                    return schema_rules(self.schema_, "response_format.schema")
                 return Grammar("json_object", field="response_format")
             case "json_schema":
                 assert self.json_schema is not None
-                return _schema_rules(self.json_schema.schema_, f"{at}.schema")
+                return schema_rules(self.json_schema.schema_, f"{at}.schema")
             case "choice":
                 return Grammar("choice", json.dumps(self.choice), at)
             case "grammar":
@@ -103,7 +103,7 @@ class GrammarFields(Fields):
         schema, regex, grammar, choice = self.json_schema, self.regex, self.grammar, self.choice
         possible = (
             None if self.response_format is None else self.response_format.rules(),
-            None if schema is None else _schema_rules(schema, "json_schema"),
+            None if schema is None else schema_rules(schema, "json_schema"),
             None if regex is None else Grammar("regex", regex, "regex"),
             Grammar("lark", grammar, "grammar") if grammar else None,
             None if choice is None else Grammar("choice", json.dumps(choice), "choice"),
@@ -117,5 +117,6 @@ class GrammarFields(Fields):
         return constraints[0] if constraints else None
 
 
-def _schema_rules(schema: dict[str, Any], field: str) -> Grammar:
+def schema_rules(schema: dict[str, Any], field: str) -> Grammar:
+    """The grammar of a JSON Schema; `field` is its path in the request."""
     return Grammar("json_schema", json.dumps(schema, ensure_ascii=False), field)

@@ -29,6 +29,7 @@ from hearthd.server.errors import (
     ModelNotFound,
     NotReloaded,
     NotStored,
+    PullFailed,
     QueueFull,
     RulesFailed,
     Unavailable,
@@ -57,6 +58,7 @@ STATUS: tuple[tuple[type[RequestError], int], ...] = (
     (ClientDisconnected, 499),  # nginx's code; no client is left to read it
     (GenerationFailed, 500),
     (NotReloaded, 500),
+    (PullFailed, 500),
     (NotSupported, 501),
     (Unavailable, 503),
 )

@@ -82,6 +82,22 @@ FIELDS: dict[str, Inert] = {
     "conversation": Inert(_none, "null, and the whole conversation"),
     "background": Inert(_one_of(False), "false"),
     "truncation": Inert(_one_of("disabled")),
+    # Ollama's: what a bundle or `hearth serve` fixes, and a context that is not shifted.
+    "num_batch": Inert(_any),
+    "num_gpu": Inert(_any),
+    "main_gpu": Inert(_any),
+    "num_thread": Inert(_any),
+    "num_keep": Inert(_any),
+    "use_mmap": Inert(_any),
+    "use_mlock": Inert(_any),
+    "low_vram": Inert(_any),
+    "f16_kv": Inert(_any),
+    "numa": Inert(_any),
+    "draft_num_predict": Inert(_any),
+    "shift": Inert(_one_of(False)),
+    "penalize_newline": Inert(_one_of(False)),
+    "tfs_z": Inert(_one_of(1, 1.0)),
+    "template": Inert(_one_of(""), "null; --chat-template of `hearth serve`"),
     # Advice to models that vary their verbosity.
     "verbosity": Inert(_one_of("medium")),
     # Answers are text.
@@ -95,9 +111,6 @@ FIELDS: dict[str, Inert] = {
     "lora": Inert(_one_of([]), "the model `name:adapter`"),
     "prompt": Inert(_none, "messages or input"),
     # Other ways to choose tokens.
-    "mirostat": Inert(_one_of(0), "0"),
-    "mirostat_tau": Inert(_any),
-    "mirostat_eta": Inert(_any),
     "use_beam_search": Inert(_one_of(False), "false"),
     "repetition_penalty": Inert(_one_of(1, 1.0), "repeat_penalty"),
     "bad_words": Inert(_one_of([]), "logit_bias"),

@@ -50,7 +50,7 @@ class JsonRoute(APIRoute):
             if dropped := getattr(request.state, "dropped_tokens", 0):
                 warnings.append(_dropped("prompt", f"{dropped} tokens in the middle"))
             if dropped := getattr(request.state, "dropped_messages", 0):
-                warnings.append(_dropped("input", f"the oldest {dropped} messages"))
+                warnings.append(_dropped("conversation", f"the oldest {dropped} messages"))
             if warnings:
                 response.headers["Warning"] = ", ".join(warnings)
             return response

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
 
+from hearthd.server.api.ndjson import NDJSON
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,6 +19,8 @@ TAGS = [
     {"name": "OpenAI", "description": "Routes that are compatible with OpenAI's API."},
     {"name": "Generate", "description": "Generate text with llama-server's field names."},
     {"name": "Anthropic", "description": "Routes that are compatible with Anthropic's API."},
+    {"name": "Ollama", "description": "Routes that are compatible with Ollama's API."},
+    {"name": "LM Studio", "description": "The list of models that LM Studio's API has."},
     {"name": "llama-server", "description": "Routes that are compatible with llama-server."},
     {"name": "Tokens", "description": "Tokenize text and render conversations."},
     {"name": "Rerank", "description": "Order documents by their relevance to a query."},
@@ -43,6 +47,16 @@ def streams(event: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
         },
     }
     return {200: {"content": {"text/event-stream": {"schema": schema}}}}
+
+
+def json_lines(event: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """As `streams`, for an answer of JSON lines."""
+    schema = {
+        "type": "string",
+        "description": f"Lines, each a {event.__name__} as JSON. After an error the last one is an "
+        "OllamaErrorResponse.",
+    }
+    return {200: {"content": {NDJSON: {"schema": schema}}}}
 
 
 def require_key(app: FastAPI) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -10,9 +9,7 @@ from sse_starlette import EventSourceResponse
 from sse_starlette.sse import AppStatus
 from typing_extensions import override
 
-from hearthd.server.api.disconnect import unless_disconnected
-from hearthd.server.fault_isolation import STOPS
-from hearthd.text.errors import RequestError
+from hearthd.server.api.answer_writer import or_error, whole_answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from hearthd.server.api.answer_writer import Answer, AnswerWriter
-
-log = logging.getLogger(__name__)
 
 # Otherwise sse-starlette cuts the streams half a second after the shutdown timeout, before those of
 # a slow step get their error. process/draining_server.py ends them.
@@ -63,22 +58,17 @@ async def respond(
     request.state.dropped_tokens = writer.choices.dropped_tokens
     if stream:
         return CompletionStream(writer)
-    with writer.choices:
-        return await unless_disconnected(request, writer.answer())
+    return await whole_answer(writer, request)
 
 
 async def _encode(writer: AnswerWriter[Any, Any]) -> AsyncIterator[dict[str, str]]:
-    try:
-        async for event in writer.events():
-            if isinstance(event, NamedEvent):
-                yield {"event": event.type, "data": event.model_dump_json()}
-            else:
-                yield {"data": event.model_dump_json(exclude_unset=True)}
-        if writer.sends_done:
-            yield {"data": "[DONE]"}
-    except STOPS:
-        raise
-    except BaseException as problem:
-        if not isinstance(problem, RequestError):
-            log.exception("a stream failed")
-        yield {"event": "error", "data": writer.error(problem)}
+    async for event in or_error(writer.events(), writer.error):
+        if isinstance(event, str):
+            yield {"event": "error", "data": event}
+            return
+        if isinstance(event, NamedEvent):
+            yield {"event": event.type, "data": event.model_dump_json()}
+        else:
+            yield {"data": event.model_dump_json(exclude_unset=True)}
+    if writer.sends_done:
+        yield {"data": "[DONE]"}

@@ -8,9 +8,9 @@ An idle connection costs an open file and a few KB. Between two requests, uvicor
 - to read more of a response.
 
 The kernel keeps megabytes of a response that its client does not read, more than a whole answer. So
-a client counts as reading while its kernel acknowledges bytes (`tcpi_bytes_acked`). macOS and
-Windows do not say; there, it counts as reading while the bytes that the kernel has not yet taken
-become more or fewer, and what the kernel has taken counts as read.
+a client counts as reading while its kernel acknowledges bytes (`tcpi_bytes_acked`). macOS, Windows
+and sockets in the file system do not say; there, it counts as reading while the bytes that the
+kernel has not yet taken become more or fewer, and what the kernel has taken counts as read.
 
 The time that the server takes to compute a response is not limited here.
 """
@@ -18,6 +18,7 @@ The time that the server takes to compute a response is not limited here.
 from __future__ import annotations
 
 import logging
+import socket
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MIN_BYTES_PER_SECOND = 1000  # of a request body
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
@@ -42,6 +44,8 @@ def _sent(connection: TransportSocket | None) -> tuple[int, int] | None:
     """Bytes that the other end has acknowledged, and bytes that it has not; None where unknown."""
     if connection is None or connection.fileno() < 0:  # closed meanwhile
         return 0, 0
+    if connection.family not in _INTERNET:
+        return None
     try:
         return sent_bytes(connection)
     except OSError:  # not TCP

@@ -29,6 +29,7 @@ from hearthd.server.process.tls_connection import TlsConnection
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
     from types import FrameType
 
     from fastapi import FastAPI
@@ -70,7 +71,9 @@ class DrainingServer(uvicorn.Server):
     """A uvicorn server that drains the pool on the first signal and exits on the second.
 
     Requests that still run `shutdown_timeout` seconds after the first signal are cancelled.
-    `client_timeout` is in seconds: see client_timeouts.py.
+    `client_timeout` is in seconds: see client_timeouts.py. `trusted_proxies` are addresses or
+    networks, or "*" for all, whose X-Forwarded-For and X-Forwarded-Proto are believed; without any,
+    those of $FORWARDED_ALLOW_IPS, by default this machine.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class DrainingServer(uvicorn.Server):
         shutdown_timeout: float = 30,
         client_timeout: float = 30,
         tls: Tls | None = None,
+        trusted_proxies: Sequence[str] = (),
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -93,6 +97,7 @@ class DrainingServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,  # the application writes one
                 server_header=False,
+                forwarded_allow_ips=list(trusted_proxies) or None,
             )
         )
         self._pool = pool

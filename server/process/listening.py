@@ -1,17 +1,24 @@
-"""The socket that the server listens on: its address, TLS files and number of connections."""
+"""The sockets that the server listens on: their addresses, TLS files and number of connections.
+
+An address is that of a network, or `unix:PATH` for a socket in the file system.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
+import stat
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.runtime.operating_system import raise_open_files, reuse_address
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
+_UNIX = "unix:"
 _MAX_FILES = 2**16
 _OTHER_FILES = 64  # open files of the process that are not connections, at most
 
@@ -65,17 +72,59 @@ def bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def bind_all(hosts: str, port: int) -> list[socket.socket]:
-    """Bind to addresses separated by commas, all with one port; raises CannotListen."""
+def bind_unix(path: Path) -> socket.socket:
+    """As `bind`, for a socket in the file system. One that a dead server left is replaced."""
+    try:
+        if path.exists():
+            if not stat.S_ISSOCK(path.stat().st_mode) or _is_served(path):
+                raise FileExistsError(None, "the file exists, or another server listens on it")
+            path.unlink()
+        with contextlib.ExitStack() as unless_bound:
+            bound = unless_bound.enter_context(socket.socket(socket.AF_UNIX))
+            bound.bind(str(path))
+            unless_bound.pop_all()
+    except (OSError, AttributeError) as error:  # Windows has no AF_UNIX
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CannotListen(
+            f"cannot listen on {_UNIX}{path}: {reason}; choose another --host"
+        ) from error
+    return bound
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
+@contextlib.contextmanager
+def bound_sockets(hosts: str, port: int) -> Iterator[list[socket.socket]]:
+    """The sockets of addresses separated by commas, all with one port; raises CannotListen.
+
+    They are closed when the block ends, and those in the file system are removed.
+    """
     sockets: list[socket.socket] = []
-    for host in hosts.split(","):
-        sockets.append(bind(host.strip(), port))
-        port = sockets[0].getsockname()[1]
-    return sockets
+    paths: list[Path] = []
+    try:
+        for host in (host.strip() for host in hosts.split(",")):
+            if host.startswith(_UNIX):
+                path = Path(host.removeprefix(_UNIX))
+                sockets.append(bind_unix(path))
+                paths.append(path)
+            else:
+                sockets.append(bind(host, port))
+                port = sockets[-1].getsockname()[1]
+        yield sockets
+    finally:
+        for bound in sockets:
+            bound.close()
+        for path in paths:
+            path.unlink(missing_ok=True)
 
 
 def url(bound: socket.socket, tls: Tls | None = None) -> str:
-    """The URL of a bound socket, http://host:port, or https:// with TLS."""
+    """The URL of a bound socket, http://host:port, or https:// with TLS; unix:PATH in files."""
+    if isinstance(path := bound.getsockname(), str):
+        return f"{_UNIX}{path}"
     host, port = bound.getsockname()[:2]
     scheme = "http" if tls is None else "https"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

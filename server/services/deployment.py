@@ -82,6 +82,7 @@ class Deployment:
     description  of the service that was loaded last; None before the first load
     failure      why the last load failed; empty if it did not
     pinned       whether the bundle stays loaded
+    idle_timeout  seconds without a request after which the bundle is unloaded; None for never
     template     whether a setting gives the model a chat template, whatever the bundle has
 
     `open_bundle` opens the bundle. Everything else must be called from one event loop.
@@ -97,6 +98,7 @@ class Deployment:
         aliases: tuple[str, ...] = (),
         tags: tuple[str, ...] = (),
         template: bool = False,
+        idle_timeout: float | None = None,
     ) -> None:
         self.name = name
         self.aliases = aliases
@@ -110,6 +112,7 @@ class Deployment:
         self.failure = ""
         self.failed_at = 0.0  # by time.monotonic
         self.pinned = False
+        self.idle_timeout = idle_timeout
         self._unclaimed = asyncio.Event()
         self._unclaimed.set()
         self.created = time.time()  # when the bundle was last opened

@@ -53,7 +53,6 @@ class ModelPool:
 
     memory          limit for the process in bytes; None for no limit
     max_body_bytes  maximum size of a request body
-    idle_timeout    seconds without a request after which a model is unloaded; None for never
     queue_limit     requests that may wait for one model to be loaded
     find            the models that there are now, for `rescan`; may raise NotReloaded
     """
@@ -65,7 +64,6 @@ class ModelPool:
         memory: int | None = None,
         max_body_bytes: int = 10 * 2**20,
         pinned: Collection[str] = (),
-        idle_timeout: float | None = None,
         queue_limit: int = 64,
         find: Callable[[], Mapping[str, Callable[[], Deployment]]] | None = None,
     ) -> None:
@@ -73,7 +71,6 @@ class ModelPool:
         self.metrics = ServerMetrics(self._measured)
         self.max_body_bytes = max_body_bytes
         self._memory = memory
-        self._idle_timeout = idle_timeout
         self._queue_limit = queue_limit
         self._find = find
         self._loads: dict[Deployment, PendingLoad] = {}
@@ -263,7 +260,7 @@ class ModelPool:
             with contained(f"the check of the files of {deployment.name}"):
                 deployment.check_files()
             if self._is_expired(deployment):
-                log.info("%s was not used for %s s", deployment.name, self._idle_timeout)
+                log.info("%s was not used for %s s", deployment.name, deployment.idle_timeout)
                 self._unloads.start(f"the unload of {deployment.name}", deployment.unload())
 
     def drain(self) -> None:
@@ -373,14 +370,14 @@ class ModelPool:
 
     def _is_expired(self, deployment: Deployment) -> bool:
         """Whether a loaded model was not used for too long."""
-        service = deployment.current
-        if self._idle_timeout is None or service is None or service.verdict is None:
+        service, timeout = deployment.current, deployment.idle_timeout
+        if timeout is None or service is None or service.verdict is None:
             return False
         if deployment.pinned or deployment.claimed or self._draining:
             return False
         if deployment.requests:
             deployment.last_used = time.monotonic()
-        return time.monotonic() - deployment.last_used >= self._idle_timeout
+        return time.monotonic() - deployment.last_used >= timeout
 
     def _measured(self) -> Iterator[MeasuredModel]:
         for deployment in self:

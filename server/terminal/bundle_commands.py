@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import ssl
 import urllib.error
 import urllib.request
@@ -14,15 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hearthd.bundle import (
-    MANIFEST,
-    BundleError,
-    LanguageManifest,
-    NotABundle,
-    bundle_home,
-    read_manifest,
-)
-from hearthd.runtime.interrupts import at_interrupt
+from hearthd.bundle import BundleError, LanguageManifest, bundle_home, read_manifest
+from hearthd.server.services.bundle_files import remove_bundle
 
 
 class NoServer(Exception):
@@ -83,7 +75,7 @@ def _remove(
         hearth rm gemma3
     """
     for bundle in bundles:
-        size = _remove_bundle(bundle_home.named_bundle(bundle, home))
+        size = remove_bundle(bundle_home.named_bundle(bundle, home))
         _print(f"removed {bundle}: {size / 1e6:.1f} MB")
 
 
@@ -142,27 +134,6 @@ def _problem(error: Exception) -> str:
     if isinstance(reason, ssl.SSLError):
         return f"no secure connection: {reason}; --ca names the certificates to trust"
     return f"no server of Hearth answers: {reason}; start one with `hearth serve`"
-
-
-def _remove_bundle(folder: Path) -> int:
-    """Remove a bundle; returns its size in bytes. A link is removed, and not what it names.
-
-    Raises NotABundle for a folder without a manifest or with something else than files in it.
-    """
-    if not bundle_home.is_bundle(folder):
-        raise NotABundle(f"{folder}: not a bundle: it has no {MANIFEST}; nothing is removed")
-    files = list(folder.iterdir())
-    if other := [path.name for path in files if path.is_dir() or path.is_symlink()]:
-        raise NotABundle(
-            f"{folder}: not only a bundle: it contains {min(other)!r}; nothing is removed"
-        )
-    size = sum(path.stat().st_size for path in files)
-    if folder.is_symlink():
-        folder.unlink()
-    else:
-        with at_interrupt(lambda: shutil.rmtree(folder, ignore_errors=True)):
-            shutil.rmtree(folder)
-    return size
 
 
 def _row(bundle: Path) -> tuple[str, ...]:

@@ -80,10 +80,15 @@ class FakeModel:
         return service
 
 
-def pool(*models: FakeModel, room: int | None = None, **options: Any) -> ModelPool:
+def pool(
+    *models: FakeModel, room: int | None = None, idle_timeout: float | None = None, **options: Any
+) -> ModelPool:
     """A pool of the models, opened, with memory for `room` of them at a time."""
     memory = None if room is None else SHARED_MEMORY + room * OWN + OWN // 2
-    made = ModelPool([model.deployment() for model in models], memory=memory, **options)
+    deployments = [model.deployment() for model in models]
+    for deployment in deployments:
+        deployment.idle_timeout = idle_timeout
+    made = ModelPool(deployments, memory=memory, **options)
     made.open()
     return made
 

@@ -21,6 +21,7 @@ from hearthd.bundle import (
     Golden,
     GoldenStep,
     Hearth,
+    ImageInput,
     KernelBuild,
     LanguageManifest,
     Provenance,
@@ -30,7 +31,7 @@ from hearthd.bundle import (
 from hearthd.runtime.interface import read_prompt
 from hearthd.server.app import Guards, create_app
 from hearthd.server.process.draining_server import DrainingServer
-from hearthd.server.process.listening import bind, url
+from hearthd.server.process.listening import bound_sockets, url
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
 from hearthd.server.services.model_pool import ModelPool
@@ -208,13 +209,18 @@ def running(
     webui: bool = True,
     tls: Tls | None = None,
     on_start: Callable[[], object] = lambda: None,
+    host: str = "127.0.0.1",
+    prefix: str = "",
+    home: Path | None = None,
+    trusted_proxies: Sequence[str] = (),
 ) -> Iterator[httpx.Client]:
     """A client of a real server in a thread, which drains when the block ends.
 
     It serves a service, or a pool of models. Reloads open the services in `later`, one after the
     other. `before` may wrap the application in middleware. `send_buffer` limits how many bytes of
     an unread answer the kernel keeps; without it, it keeps some megabytes. With `tls`, which is of
-    tests/server/certificates.py, the server speaks HTTPS.
+    tests/server/certificates.py, the server speaks HTTPS. `host`, `prefix` and `trusted_proxies` as
+    in `hearth serve`; `home` as in create_app.
     """
     ready = threading.Event()
 
@@ -222,25 +228,40 @@ def running(
         ready.set()
         on_start()
 
-    bound = bind("127.0.0.1", 0)
+    addresses = contextlib.ExitStack()
+    (bound,) = addresses.enter_context(bound_sockets(host, 0))
     if send_buffer is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     bound.listen()  # a client may connect before the server begins
     address = url(bound, tls)
     models = service if isinstance(service, ModelPool) else pool(service, *later)
-    app = create_app(models, on_start=start, guards=guards or Guards(), webui=webui)
+    app = create_app(
+        models,
+        on_start=start,
+        guards=guards or Guards(),
+        webui=webui,
+        prefix=prefix,
+        home=home,
+    )
     app.add_middleware(before)
-    server = DrainingServer(app, models, client_timeout=client_timeout, tls=tls)
+    server = DrainingServer(
+        app, models, client_timeout=client_timeout, tls=tls, trusted_proxies=trusted_proxies
+    )
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
+    options: dict[str, Any] = {"base_url": address, "verify": trusting()}
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        options = {"base_url": "http://any", "transport": httpx.HTTPTransport(uds=path)}
     try:
-        with httpx.Client(base_url=address, timeout=PATIENCE, verify=trusting()) as client:
+        with httpx.Client(**options, timeout=PATIENCE) as client:
             if wait:
                 assert ready.wait(PATIENCE)
             yield client
     finally:
         server.handle_exit(15, None)
         thread.join(PATIENCE)
+        addresses.close()
         assert not thread.is_alive()
 
 
@@ -283,16 +304,19 @@ def fake_service(
     keys: tuple[PublicKey, ...] = (),
     golden: tuple[Golden, ...] | None = None,
     overflow: Overflow = "error",
+    images: ImageInput | None = None,
     **runtime: Any,
 ) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields.
 
-    Its bundle has the runtime's own golden values, or `golden`.
+    Its bundle has the runtime's own golden values, or `golden`, and reads images if it has
+    `images`.
     """
     fields = {"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime}
     fake = ScriptedRuntime(script=script, **fields) if script else FakeRuntime(**fields)
     wrapped = Tokenizer(tokenizer, bos=BOS, context=fake.context)
     manifest = manifest_of(fake, eos=(script.end,) if script else (), pooling=pooling)
+    manifest = replace(manifest, images=images)
     return LocalLanguageService(
         fake,
         wrapped,

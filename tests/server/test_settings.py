@@ -22,6 +22,8 @@ from hearthd.server.settings import BadSettings, Settings, as_toml, load
 GIVEN: dict[str, tuple[str, Any]] = {
     "host": ("::1", "::1"),
     "port": ("99", 99),
+    "api_prefix": ("/llm", "/llm"),
+    "forwarded_allow_ips": ("10.0.0.5", ["10.0.0.5"]),
     "tls_cert": ("c.pem", "c.pem"),
     "tls_key": ("k.pem", "k.pem"),
     "max_body_bytes": ("1KiB", 1024),

@@ -4,8 +4,8 @@ Templates are Jinja, with the conventions of Hugging Face's `apply_chat_template
 filters and white-space rules. A template is a program that came with the weights, so it runs in a
 sandbox (template_sandbox.py), and its errors are reported as errors of the messages.
 
-A message has `role`, `content` (text) and `tool_calls`; the result of a tool call also has `name`
-and `tool_call_id`.
+A message has `role`, `content` (text, or a list of parts) and `tool_calls`; the result of a tool
+call also has `name` and `tool_call_id`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import jinja2
 from hearthd.bundle import CHAT_TEMPLATE, BundleError
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.reasoning import Reasoning, reasoning_tags
-from hearthd.text.templates import argument_form
+from hearthd.text.templates import argument_form, content_form
 from hearthd.text.templates import special_token_guard as guard
 from hearthd.text.templates.template_sandbox import LimitedEnvironment
 from hearthd.text.tool_calls.call_formats import call_format
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.bundle import SpecialTokens
+    from hearthd.text.templates.image_texts import ImageTexts
+    from hearthd.text.text_request import ImageSquare
     from hearthd.text.tokenizer import Tokenizer
     from hearthd.text.tool_calls.tools import Tool, ToolChoice
 
@@ -53,12 +55,14 @@ class BadChatTemplate(BundleError):
 class Prompt:
     """A rendered conversation: its text, and its ids as the model reads them.
 
-    `reasoning` is that of the answer, or None if the template has no tags for it.
+    `reasoning` is that of the answer, or None if the template has no tags for it. `images` are as
+    in TextRequest.
     """
 
     text: str
     ids: tuple[int, ...]
     reasoning: Reasoning | None = None
+    images: tuple[ImageSquare, ...] = ()
 
 
 class ChatTemplate:
@@ -112,6 +116,11 @@ class ChatTemplate:
         eos = special.eos[0] if special.eos else None
         return ChatTemplate(source, tokenizer, eos=eos, bos=special.template_bos)
 
+    @property
+    def reasons(self) -> bool:
+        """Whether the template names the tags of a model that reasons."""
+        return self._tags is not None
+
     def prompt(
         self,
         messages: Sequence[TemplateMessage],
@@ -120,15 +129,17 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
         continue_final: bool = False,
+        images: ImageTexts | None = None,
     ) -> Prompt:
         """Render a conversation; raises InvalidRequest.
+
 
         With `continue_final` the prompt ends in the last message, which the answer continues.
         `variables` are more variables of the template, such as enable_thinking. Names of special
         tokens in the messages, tools and variables are plain text in `ids`.
         """
         # Characters, of which each has at least a byte. The template could take long to join them.
-        self._tokenizer.require_size(sum(len(message["content"]) for message in messages))
+        self._tokenizer.require_size(sum(map(content_form.length, messages)))
         values = {
             "messages": self._adapted(messages, tools),
             "tools": [] if self._calls is GENERIC else list(tools),
@@ -149,6 +160,8 @@ class ChatTemplate:
         text = self.render(**values, add_generation_prompt=add_generation_prompt)
         if continue_final:
             text = _before_end(text, end)
+        if images:
+            text = images.placed(text)
         plain = text.replace(mark, "")
         return Prompt(
             text=plain,
@@ -197,6 +210,13 @@ class ChatTemplate:
             return False
 
     @functools.cached_property
+    def _takes_parts(self) -> bool:
+        def render(messages: list[TemplateMessage]) -> str:
+            return self._render(messages, tools=[], add_generation_prompt=False)
+
+        return content_form.takes_parts(render)
+
+    @functools.cached_property
     def _takes_text_arguments(self) -> bool:
         def render(messages: list[TemplateMessage]) -> str:
             return self.render(messages, tools=[], add_generation_prompt=False)
@@ -239,6 +259,20 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The text that the template writes; raises InvalidRequest."""
+        if self._takes_parts:
+            messages = [content_form.with_parts(message) for message in messages]
+        return self._render(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, variables=variables
+        )
+
+    def _render(
+        self,
+        messages: list[TemplateMessage],
+        *,
+        tools: list[ToolDefinition],
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
         if "developer" not in self.source:  # OpenAI's newer name of system
             messages = [
                 {**message, "role": "system"} if message["role"] == "developer" else message

@@ -10,12 +10,15 @@ import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
+from typing_extensions import override
 
 from hearthd.server.api.http_errors import describe, encode
+from hearthd.server.api.middleware.error_forms import ErrorForm
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.datastructures import MutableHeaders
+    from starlette.types import Scope
 
 _PATHS = "/v1/messages"
 _VERSION = "anthropic-version"  # the header that every client of Anthropic's API sends
@@ -63,71 +66,31 @@ def stream_error(error: BaseException) -> str:
     """The data of a stream's event for an error."""
     body = json.loads(encode(describe(error)))
     code = body["error"]["code"]
-    return _converted(body, code if isinstance(code, int) else 400)
+    return json.dumps(AnthropicErrors().converted(body, code if isinstance(code, int) else 400))
 
 
-def _converted(body: dict[str, Any], status: int) -> str:
-    """The JSON of an error with a status; `body` is an ErrorResponse."""
-    error = body["error"]
-    converted = {
-        "type": "error",
-        "error": {
-            "type": _TYPES.get(status, "invalid_request_error"),
-            "message": error["message"],
-        },
-        "request_id": error.get("request_id"),
-    }
-    return json.dumps(converted)
-
-
-def converted_bytes(body: bytes, status: int) -> bytes:
-    """The body of an error response, converted unless it has another form, such as /health's."""
-    parsed = json.loads(body)
-    is_error = isinstance(parsed, dict) and isinstance(parsed.get("error"), dict)
-    return _converted(parsed, status).encode() if is_error else body
-
-
-def _is_anthropics(scope: Scope) -> bool:
-    """Whether a request is to a route of Anthropic's, or from a client of its API."""
-    return scope["type"] == "http" and (
-        scope["path"].startswith(_PATHS) or _VERSION in Headers(scope=scope)
-    )
-
-
-class AnthropicErrors:
-    """ASGI middleware: errors in Anthropic's form, and its request-id header.
+class AnthropicErrors(ErrorForm):
+    """Errors in Anthropic's form, and its request-id header.
 
     They are for its routes, and for its clients on every route, such as /v1/models.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    @override
+    def applies_to(self, scope: Scope) -> bool:
+        return scope["path"].startswith(_PATHS) or _VERSION in Headers(scope=scope)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if not _is_anthropics(scope):
-            await self._app(scope, receive, send)
-            return
-        start: Message = {}
-        body = b""
+    @override
+    def converted(self, body: dict[str, Any], status: int) -> dict[str, Any]:
+        error = body["error"]
+        return {
+            "type": "error",
+            "error": {
+                "type": _TYPES.get(status, "invalid_request_error"),
+                "message": error["message"],
+            },
+            "request_id": error.get("request_id"),
+        }
 
-        async def send_converted(message: Message) -> None:
-            nonlocal start, body
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["request-id"] = headers.get("X-Request-Id", "")
-                is_json = headers.get("Content-Type") == "application/json"
-                if message["status"] >= 400 and is_json:  # a rejected preflight request is text
-                    start = message  # sent with the length of the converted body
-                    return
-            if not start:
-                await send(message)
-                return
-            body += message.get("body", b"")
-            if not message.get("more_body"):
-                converted = converted_bytes(body, start["status"])
-                MutableHeaders(scope=start)["Content-Length"] = str(len(converted))
-                await send(start)
-                await send({"type": "http.response.body", "body": converted})
-
-        await self._app(scope, receive, send_converted)
+    @override
+    def add_headers(self, headers: MutableHeaders) -> None:
+        headers["request-id"] = headers.get("X-Request-Id", "")

@@ -4,11 +4,11 @@ from collections.abc import Collection
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import from_json
 from typing_extensions import override
 
 from hearthd.server.api.answer_writer import AnswerWriter, new_id
 from hearthd.server.api.anthropic.error_bodies import stream_error
+from hearthd.server.api.conversations.call_arguments import complete_members
 from hearthd.server.api.sse import NamedEvent
 from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import AnswerSummary, Piece
@@ -157,7 +157,7 @@ class MessageWriter(AnswerWriter[MessageEvent, Message]):
         if self._open is None:
             return []
         if isinstance(self._open, CallBlock):
-            self._open.input = _members(self._arguments)
+            self._open.input = complete_members(self._arguments)
         signed = isinstance(self._open, ThoughtBlock)
         self._open = None
         # Anthropic's clients expect a signature.
@@ -208,12 +208,3 @@ class MessageWriter(AnswerWriter[MessageEvent, Message]):
                 return "stop_sequence" if summary.stop_string in self._stops else "end_turn"
             case _:
                 return "max_tokens"
-
-
-def _members(arguments: str) -> dict[str, Any]:
-    """The complete members of arguments that may be cut off."""
-    try:
-        members = from_json(arguments, allow_partial=True)
-    except ValueError:  # nothing, or nested deeper than the parser allows
-        return {}
-    return members if isinstance(members, dict) else {}

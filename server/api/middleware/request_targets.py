@@ -14,7 +14,7 @@ from hearthd.server.api.http_errors import fault, respond
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-_METHODS = "GET, HEAD, POST, OPTIONS"
+_METHODS = "GET, HEAD, POST, DELETE, OPTIONS"
 
 
 class RequestTargets:

@@ -19,17 +19,16 @@ from hearthd.server.api.openai.chat_messages import ChatMessage, messages
 from hearthd.server.api.openai.choice_writer import ChoicesEvent, ChoiceWriter
 from hearthd.server.api.openai.shared_fields import (
     FINISH_REASONS,
-    ChosenLogprob,
     FinishWord,
     Identity,
     OpenAIUsage,
     StreamOptions,
-    chosen_logprob,
     identity,
 )
 from hearthd.server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
+from hearthd.server.api.token_logprobs import ChosenLogprob, chosen_logprob
 from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import Piece
 from hearthd.text.conversation import Conversation

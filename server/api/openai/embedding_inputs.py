@@ -12,12 +12,10 @@ from pydantic import Field, model_validator
 
 from hearthd.server.api.conversations.content import TextPart
 from hearthd.server.api.current_service import Embedder
+from hearthd.server.api.embedded_texts import MAX_INPUTS, embed_texts
 from hearthd.server.api.fields import Fields, Text
-from hearthd.server.logs import count_tokens
 from hearthd.text.answer import EmbeddedText
 from hearthd.text.errors import InvalidRequest
-
-MAX_INPUTS = 2048
 
 
 class TextObject(Fields):
@@ -59,9 +57,7 @@ async def embed_all(inputs: Any, name: str, service: Embedder) -> list[EmbeddedT
             field=name, got=f"{len(named)} inputs", expected=f"at most {MAX_INPUTS} inputs"
         )
     prompts = [(path, await _prompt(entry, service)) for path, entry in named]
-    vectors = await service.embed_all(prompts)
-    count_tokens(sum(vector.tokens for vector in vectors))
-    return vectors
+    return await embed_texts(prompts, service)
 
 
 async def _prompt(entry: Any, service: Embedder) -> str | tuple[int, ...]:

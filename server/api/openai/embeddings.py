@@ -13,13 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hearthd.server.api.current_service import embedder
 from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.embedded_texts import cut, vector_width
 from hearthd.server.api.fields import ModelFields
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai.embedding_inputs import INPUTS, Inputs, embed_all
-from hearthd.server.completions.completer import unit
 from hearthd.text.answer import EmbeddedText
-from hearthd.text.errors import InvalidRequest
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
@@ -70,10 +69,7 @@ class EmbeddingsResponse(BaseModel):
 async def embeddings(body: EmbeddingsRequest, request: Request) -> EmbeddingsResponse:
     """Return a vector for each text, pooled as the model was trained for, of length 1."""
     service = await embedder(request, body)
-    largest = service.embedding_width
-    width = largest if body.dimensions is None else body.dimensions
-    if width > largest:
-        raise InvalidRequest(field="dimensions", got=width, expected=f"1 to {largest}, or null")
+    width = vector_width(body.dimensions, service)
     vectors = await unless_disconnected(request, embed_all(body.input, "input", service))
     tokens = sum(embedding.tokens for embedding in vectors)
     return EmbeddingsResponse(
@@ -94,9 +90,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> EmbeddingsRes
 def _encoded(
     embedding: EmbeddedText, width: int, encoding: Literal["float", "base64"]
 ) -> list[float] | str:
-    vector = embedding.vector
-    if width < len(vector):
-        vector = unit(vector[:width])
+    vector = cut(embedding.vector, width)
     if encoding == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     floats: list[float] = vector.tolist()

@@ -13,8 +13,8 @@ from hearthd.server.api.openai.response_tools import (
     OutputCall,
     OutputCustomCall,
 )
-from hearthd.server.api.openai.shared_fields import ChosenLogprob, chosen_logprob
 from hearthd.server.api.sse import NamedEvent
+from hearthd.server.api.token_logprobs import ChosenLogprob, chosen_logprob
 from hearthd.server.api.usage import reports
 from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import AnswerSummary, Piece, Timings

@@ -35,6 +35,7 @@ from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
+from hearthd.text.overflow import prompt_room
 
 LOGPROBS = "message.output_text.logprobs"
 Include = Literal[
@@ -254,7 +255,10 @@ async def responses(
     inputs = _inputs(await request.json(), state)
     if body.truncation == "auto":
         conversation, prompt, request.state.dropped_messages = await truncated(
-            service, body, conversation, body.max_output_tokens
+            service,
+            body,
+            conversation,
+            max_tokens=prompt_room(service.context, body.max_output_tokens),
         )
     else:
         prompt = await rendered(service, body, conversation)

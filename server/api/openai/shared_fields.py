@@ -9,14 +9,7 @@ from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.fields import Fields
 from hearthd.server.api.usage import Usage
 from hearthd.server.services.language_service import LanguageService
-from hearthd.text.answer import (
-    AnswerSummary,
-    FinishReason,
-    PromptProgress,
-    Timings,
-    TokenCandidate,
-    TokenLogprobs,
-)
+from hearthd.text.answer import AnswerSummary, FinishReason, PromptProgress, Timings
 
 FinishWord: TypeAlias = Literal["stop", "length", "tool_calls"]
 FINISH_REASONS = (
@@ -106,36 +99,3 @@ def identity(service: LanguageService, prefix: str) -> dict[str, Any]:
         "model": service.name,
         "system_fingerprint": service.fingerprint,
     }
-
-
-class TokenLogprob(BaseModel):
-    """A token and its log-probability."""
-
-    token: str = Field(description="The token's text.")
-    logprob: float = Field(description="Natural logarithm of the token's probability.")
-    bytes: list[int] = Field(
-        description="The token's UTF-8 bytes, which may be a part of a character."
-    )
-
-
-class ChosenLogprob(TokenLogprob):
-    """A token of the answer and its log-probability."""
-
-    top_logprobs: list[TokenLogprob] = Field(
-        description="The most likely tokens at this position, best first."
-    )
-
-
-def chosen_logprob(token: TokenLogprobs) -> ChosenLogprob:
-    """A token of an answer in OpenAI's form."""
-    return ChosenLogprob(
-        **dict(token_logprob(token.chosen)),
-        top_logprobs=[token_logprob(top) for top in token.top],
-    )
-
-
-def token_logprob(candidate: TokenCandidate) -> TokenLogprob:
-    """A candidate in OpenAI's form."""
-    return TokenLogprob(
-        token=candidate.text, logprob=candidate.logprob, bytes=list(candidate.bytes)
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -270,7 +271,7 @@ def test_the_command_refuses_what_exceeds_the_limit_of_the_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = Limit(bytes=TOO_LITTLE, source="memory.max")
-    monkeypatch.setattr("hearthd.pull.memory_limit", lambda *_: limit)
+    monkeypatch.setattr("hearthd.hub_weights.memory_limit", lambda *_: limit)
     code, _, stderr = pull(["hf:a/gguf:Q8_0"], monkeypatch, capsys)
     assert code == 1
     assert "\nhearth pull: hf:a/gguf:Q8_0: needs 1" in stderr
@@ -286,3 +287,30 @@ def pull(
     with pytest.raises(SystemExit) as exit_:
         main()
     return exit_.value.code, *capsys.readouterr()
+
+
+def test_a_program_reads_the_progress_and_bakes(
+    small: Files,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    baked: list[tuple[object, ...]] = []
+
+    def bake(path: str, home: Path, _: dict[str, str], *, name: str) -> Path:
+        baked.append((Path(path).read_bytes(), home, name))
+        return home / name
+
+    monkeypatch.setattr("hearthd.pull.find_or_bake", bake)
+    home = ["--home", str(tmp_path)]
+    arguments = ["hf:a/gguf", "--json", "--bake", "--name", "mine", *home]
+    code, stdout, stderr = pull(arguments, monkeypatch, capsys)
+    assert (code, stderr) == (0, "")
+    assert baked == [(small.gguf, tmp_path, "mine")]
+    *progress, last = [json.loads(line) for line in stdout.splitlines()]
+    assert last == {"path": str(tmp_path / "mine")}
+    size = len(small.gguf)
+    first, *_, end = (line for line in progress if line.get("stage", "").startswith("download"))
+    assert (first["total"], first["completed"]) == (size, 0)
+    assert (end["total"], end["completed"]) == (size, size)
+    assert progress[-1]["stage"] == "bake model-Q4_K_M.gguf"

@@ -248,7 +248,7 @@ def test_options_of_the_server_are_its_methods(
     _, client = running
     response = client.request("OPTIONS", "/", extensions={"target": b"*"})
     assert (response.status_code, response.content) == (200, b"")
-    assert response.headers["Allow"] == "GET, HEAD, POST, OPTIONS"
+    assert response.headers["Allow"] == "GET, HEAD, POST, DELETE, OPTIONS"
     assert response.headers["X-Request-Id"]
 
 

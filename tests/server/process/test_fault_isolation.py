@@ -49,7 +49,9 @@ def running(request: pytest.FixtureRequest) -> Iterator[tuple[DrainingServer, ht
         fakes.deployed(fakes.fake_service(LIBRARY, name=name, slots=4, batch=4, context=256))
         for name in ("first", "second")
     ]
-    pool = ModelPool(models, idle_timeout=1000)
+    for model in models:
+        model.idle_timeout = 1000
+    pool = ModelPool(models)
     security = tls() if request.param == "https" else None
     with (
         mock.patch.object(DrainingServer, "__init__", keep),

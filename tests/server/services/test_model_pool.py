@@ -248,7 +248,7 @@ def test_a_pinned_model_stays_and_an_idle_one_is_unloaded(
         assert statuses(client) == {"idle": "loaded", "pinned": "loaded"}
         answer, props = complete(client, "idle"), client.get("/props").json()
         assert props["is_sleeping"] is False
-        monkeypatch.setattr(models, "_idle_timeout", 0.3)
+        monkeypatch.setattr(models.find("idle"), "idle_timeout", 0.3)
         wait_until(lambda: statuses(client)["idle"] == "unloaded")
         monkeypatch.undo()  # a slow client finds the model loaded below
         # Reading the state loads nothing, and the counters stay.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -126,7 +127,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
     for module in (commands, cli):
         monkeypatch.setattr(module, "find_or_bake", find_or_bake)
-    monkeypatch.setattr(cli, "bind_all", lambda *_: ())
+    monkeypatch.setattr(cli, "bound_sockets", lambda *_: contextlib.nullcontext(()))
     return calls
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.server.api.anthropic.error_bodies import converted_bytes
+from hearthd.server.api.anthropic.error_bodies import AnthropicErrors
+from hearthd.server.api.middleware.error_forms import converted_bytes
 from hearthd.server.app import Guards
 from tests.server import fake_models, fakes
 from tests.server.api.anthropic.test_anthropic_client import KEY, anthropic, client_of
@@ -96,4 +97,4 @@ def test_other_clients_get_the_form_of_openai(client: httpx.Client) -> None:
 def test_a_body_of_another_form_is_unchanged() -> None:
     """Such as that of /health, which says what the self-test found."""
     for body in (b'{"status": "self_test_failed"}', b"[]", b'{"error": "x"}'):
-        assert converted_bytes(body, 503) == body
+        assert converted_bytes(AnthropicErrors(), body, 503) == body

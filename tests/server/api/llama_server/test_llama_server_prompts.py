@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from hearthd.server.app import Guards
-from hearthd.server.process.listening import bind_all
+from hearthd.server.process.listening import bound_sockets
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.setting_files import read_template
@@ -189,8 +189,7 @@ def test_the_model_has_a_path_names_and_tags(tmp_path: Path) -> None:
 
 
 def test_several_addresses_share_a_port() -> None:
-    first, second = bind_all("127.0.0.1, 127.0.0.2", 0)
-    with first, second:
+    with bound_sockets("127.0.0.1, 127.0.0.2", 0) as (first, second):
         assert first.getsockname()[1] == second.getsockname()[1]
         assert second.getsockname()[0] == "127.0.0.2"
 

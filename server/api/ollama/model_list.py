@@ -1,0 +1,275 @@
+"""GET /api/version, /api/tags and /api/ps, and POST /api/show: the models in Ollama's form."""
+
+import math
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from hearthd.bundle import CHAT_TEMPLATE, EncoderManifest, LanguageManifest, digest
+from hearthd.server.api.current_service import Pool, served_context
+from hearthd.server.api.fields import Fields
+from hearthd.server.api.ollama.answers import rfc3339
+from hearthd.server.api.ollama.error_bodies import ERRORS
+from hearthd.server.api.ollama.model_names import OllamaName, bare, tagged
+from hearthd.server.api.ollama.request_fields import OllamaRoute
+from hearthd.server.errors import ModelNotFound
+from hearthd.server.services.deployment import Deployment
+from hearthd.server.services.language_service import LanguageService
+from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.version import version
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.reasoning import reasoning_tags
+from hearthd.text.tool_calls.call_formats import call_format
+
+router = APIRouter(route_class=OllamaRoute, responses=ERRORS, tags=["Ollama"])
+
+# Clients compare times with this one. Ollama sends a year after 2300.
+_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
+TextManifest = LanguageManifest | EncoderManifest
+OllamaCapability = Literal["completion", "tools", "thinking", "embedding"]
+
+
+class OllamaVersion(BaseModel):
+    """The version of the server."""
+
+    version: str = Field(description="Version of Hearth.")
+
+
+class OllamaDetails(BaseModel):
+    """What a model is."""
+
+    parent_model: str = Field(default="", description="Always empty.")
+    format: Literal["hearth"] = "hearth"
+    family: str = Field(description="Name of the architecture, such as gemma3.")
+    families: list[str] = Field(description="A list with the same name.")
+    parameter_size: str = Field(default="", description="Always empty: bundles do not say it.")
+    quantization_level: str = Field(description="Precision of the weights, such as int8-g32.")
+
+
+class OllamaModel(BaseModel):
+    """A model of this server."""
+
+    name: str = Field(description="Name of the model, with its tag.")
+    model: str = Field(description="The same name.")
+    size: int = Field(description="Size of the bundle's files in bytes.")
+    digest: str = Field(description="SHA-256 digest of the bundle, 64 hexadecimal digits.")
+    details: OllamaDetails
+
+
+class OllamaListedModel(OllamaModel):
+    """A model that the server offers."""
+
+    modified_at: str = Field(description="Time when the server opened the bundle.")
+    capabilities: list[OllamaCapability] = Field(description="What the model can do.")
+
+
+class OllamaTags(BaseModel):
+    """The models that the server offers."""
+
+    models: list[OllamaListedModel] = Field(description="The models, the default one first.")
+
+
+class OllamaLoadedModel(OllamaModel):
+    """A model that is loaded."""
+
+    size: int = Field(description="Bytes that the model takes, besides those of the process.")
+    size_vram: Literal[0] = Field(
+        default=0, description="Always 0: the server computes on the CPU."
+    )
+    expires_at: str = Field(
+        description="Time when the model is unloaded without further requests. The year 9999 is "
+        "for never."
+    )
+    context_length: int = Field(description="Size of the context in tokens.")
+
+
+class OllamaProcesses(BaseModel):
+    """The models that are loaded."""
+
+    models: list[OllamaLoadedModel] = Field(description="The models.")
+
+
+class OllamaShowRequest(Fields):
+    """The name of a model."""
+
+    model: OllamaName = Field("", description="Name of a model in /api/tags.")
+    name: OllamaName = Field("", description="The older name of `model`.")
+    verbose: bool = Field(False, description="Accepted and ignored.")
+
+
+class OllamaShown(BaseModel):
+    """A model in detail."""
+
+    modelfile: str = Field(description="The line FROM of a Modelfile.")
+    parameters: str = Field(
+        default="", description="Always empty: the defaults are those of `options`."
+    )
+    template: str = Field(description="The chat template, in Jinja. Empty without one.")
+    license: str = Field(default="", description="Always empty: bundles do not say it.")
+    system: str = Field(default="", description="Always empty: models have no system message here.")
+    details: OllamaDetails
+    model_info: dict[str, Any] = Field(
+        description="Facts with the names of GGUF: general.architecture, and the sizes of the "
+        "context, the embedding and the vocabulary."
+    )
+    capabilities: list[OllamaCapability] = Field(description="What the model can do.")
+    modified_at: str = Field(description="Time when the server opened the bundle.")
+
+
+@router.head("/api/version", include_in_schema=False)
+@router.get("/api/version", summary="Get the version of the server")
+async def ollama_version() -> OllamaVersion:
+    """Return the version of the server."""
+    return OllamaVersion(version=version())
+
+
+@router.head("/api/tags", include_in_schema=False)
+@router.get("/api/tags", summary="List the models (Ollama)")
+async def ollama_tags(pool: Pool) -> OllamaTags:
+    """Return the language models and encoders of this server, and their LoRA adapters."""
+    return OllamaTags(
+        models=[
+            OllamaListedModel(
+                **_facts(name, manifest),
+                size=sum(file.bytes for file in manifest.files),
+                modified_at=_opened(deployment),
+                capabilities=_capabilities(deployment, manifest),
+            )
+            for deployment, manifest in text_models(pool)
+            for name in _names(deployment)
+        ]
+    )
+
+
+@router.get("/api/ps", summary="List the models that are loaded")
+async def ollama_processes(pool: Pool) -> OllamaProcesses:
+    """Return the models that are loaded, and when they will be unloaded."""
+    return OllamaProcesses(
+        models=[
+            OllamaLoadedModel(
+                **_facts(deployment.name, manifest),
+                size=deployment.memory,
+                expires_at=_expiry(deployment),
+                context_length=served_context(deployment, manifest),
+            )
+            for deployment, manifest in text_models(pool)
+            if deployment.current is not None
+        ]
+    )
+
+
+@router.post("/api/show", summary="Show a model")
+async def ollama_show(body: OllamaShowRequest, pool: Pool) -> OllamaShown:
+    """Return the details of a model. It need not be loaded."""
+    name = body.model or body.name
+    if not name:
+        raise InvalidRequest(field="model", got=name, expected="the name of a model")
+    deployment, manifest = _find(pool, name)
+    facts = _facts(name, manifest)
+    return OllamaShown(
+        modelfile=f"FROM {facts['name']}\n",
+        template=template_source(deployment),
+        details=facts["details"],
+        model_info=_model_info(deployment, manifest),
+        capabilities=_capabilities(deployment, manifest),
+        modified_at=_opened(deployment),
+    )
+
+
+def text_models(pool: ModelPool) -> Iterator[tuple[Deployment, TextManifest]]:
+    """The models of texts whose bundles could be read."""
+    for deployment in pool:
+        if isinstance(deployment.manifest, LanguageManifest | EncoderManifest):
+            yield deployment, deployment.manifest
+
+
+def template_source(deployment: Deployment) -> str:
+    """The chat template of a model, loaded or not; empty without one."""
+    if deployment.description is not None:
+        return deployment.description.chat_template
+    if not deployment.has_chat_template or deployment.folder is None:
+        return ""
+    try:
+        return (deployment.folder / CHAT_TEMPLATE).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):  # reported when the model is loaded
+        return ""
+
+
+def takes_tools(deployment: Deployment) -> bool:
+    """Whether the chat template of a model describes tools."""
+    return call_format(template_source(deployment)) is not None
+
+
+def _find(pool: ModelPool, name: str) -> tuple[Deployment, TextManifest]:
+    """The model of a name in /api/tags; raises ModelNotFound for any other."""
+    for deployment, manifest in text_models(pool):
+        if name in map(bare, _names(deployment)):
+            return deployment, manifest
+    raise ModelNotFound(name, [deployment.name for deployment in pool])
+
+
+def _names(deployment: Deployment) -> list[str]:
+    """The names of a model and of its loaded adapters, with their tags."""
+    service = deployment.current
+    adapters = service.adapters if isinstance(service, LanguageService) else ()
+    return [
+        tagged(deployment.name),
+        *(f"{deployment.name}:{adapter.name}" for adapter in adapters),
+    ]
+
+
+def _facts(name: str, manifest: TextManifest) -> dict[str, Any]:
+    """The fields that a model has in every list."""
+    return {
+        "name": tagged(name),
+        "model": tagged(name),
+        "digest": digest(manifest),
+        "details": OllamaDetails(
+            family=manifest.architecture,
+            families=[manifest.architecture],
+            quantization_level=manifest.precision,
+        ),
+    }
+
+
+def _capabilities(deployment: Deployment, manifest: TextManifest) -> list[OllamaCapability]:
+    if isinstance(manifest, EncoderManifest):
+        return [] if manifest.scores else ["embedding"]
+    capabilities: list[OllamaCapability] = ["completion"]
+    if takes_tools(deployment):
+        capabilities.append("tools")
+    if reasoning_tags(template_source(deployment)):
+        capabilities.append("thinking")
+    if manifest.pooling == "last":  # it was trained to embed
+        capabilities.append("embedding")
+    return capabilities
+
+
+def _model_info(deployment: Deployment, manifest: TextManifest) -> dict[str, Any]:
+    name = manifest.architecture
+    width = manifest.width if isinstance(manifest, EncoderManifest) else manifest.hidden
+    return {
+        "general.architecture": name,
+        "general.basename": deployment.name,
+        f"{name}.context_length": served_context(deployment, manifest),
+        f"{name}.embedding_length": width,
+        f"{name}.vocab_size": manifest.vocab_size,
+    }
+
+
+def _opened(deployment: Deployment) -> str:
+    return rfc3339(datetime.fromtimestamp(deployment.created, UTC))
+
+
+def _expiry(deployment: Deployment) -> str:
+    timeout = math.inf if deployment.idle_timeout is None else deployment.idle_timeout
+    idle = 0.0 if deployment.requests else time.monotonic() - deployment.last_used
+    try:
+        end = datetime.now(UTC) + timedelta(seconds=timeout - idle)
+    except OverflowError:
+        end = _NEVER
+    return rfc3339(_NEVER if deployment.pinned else min(end, _NEVER))

@@ -1,0 +1,184 @@
+"""Fields of Ollama's requests, and the turn that they ask for.
+
+A turn has the fields of the other routes for conversations, so all of them share the code behind
+it.
+"""
+
+import copy
+from typing import Any, Literal
+
+from fastapi import Request, Response
+from pydantic import Field, model_validator
+from typing_extensions import override
+
+from hearthd.server.api.conversations.turn_fields import Effort, TurnFields
+from hearthd.server.api.fields import JsonObject, ModelFields
+from hearthd.server.api.generation_fields import SamplingFields
+from hearthd.server.api.grammar_fields import schema_rules
+from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.ollama.keep_alive import KEEP_ALIVE, KeepAlive
+from hearthd.server.api.ollama.model_names import NAME, OllamaName
+from hearthd.server.services.language_service import LanguageService
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.grammars.grammar import Grammar
+
+Format = Literal["", "json"] | JsonObject
+Think = bool | Literal["low", "medium", "high", "max"]
+
+
+def _with_default(name: str, default: Any) -> Any:
+    """A field of SamplingFields with Ollama's default."""
+    field = copy.copy(SamplingFields.model_fields[name])
+    field.default = default
+    return field
+
+
+class OllamaOptions(SamplingFields):
+    """How the answer is generated: Ollama's options and defaults, and all sampling fields."""
+
+    top_p: float = _with_default("top_p", 0.9)
+    min_p: float = _with_default("min_p", 0.0)
+    num_predict: int = Field(
+        -1,
+        description="Maximum number of tokens of the answer. 0 and negative numbers continue to "
+        "the end of the context.",
+    )
+    num_ctx: int | None = Field(
+        None,
+        ge=1,
+        description="Use at most this many tokens of the context for the prompt and the answer. "
+        "A bundle fixes the size of its context, which a larger number does not change.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_integers(cls, data: Any) -> Any:
+        """Read 40.0 as 40, as Ollama does: clients in JavaScript and YAML send such numbers."""
+        if not isinstance(data, dict):
+            return data
+        return {
+            name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in data.items()
+        }
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The options that are fields of every route."""
+        return {name: getattr(self, name) for name in SamplingFields.model_fields}
+
+
+class OllamaFields(ModelFields):
+    """Fields of every request to a model."""
+
+    model: OllamaName = Field("", description=NAME)
+    keep_alive: KeepAlive | None = Field(None, description=KEEP_ALIVE)
+    options: OllamaOptions = Field(
+        default_factory=lambda: OllamaOptions.model_validate({}),
+        description="Options of the model, with Ollama's names.",
+    )
+
+    @property
+    @override
+    def idle_timeout(self) -> float | None:
+        return self.keep_alive
+
+
+class OllamaTurn(TurnFields):
+    """A turn with Ollama's fields for reasoning and for the form of the answer."""
+
+    think: Think | None = None
+    format: Format = ""
+
+    @property
+    @override
+    def effort(self) -> Effort | None:
+        return self.think if isinstance(self.think, str) else None
+
+    @override
+    def template_variables(self) -> dict[str, Any]:
+        variables = super().template_variables()
+        return (
+            variables if self.think is None else {"enable_thinking": bool(self.think), **variables}
+        )
+
+    @override
+    def rules(self) -> Grammar | None:
+        """The grammar of `format`; None allows any text."""
+        if isinstance(self.format, str):
+            return Grammar("json_object", field="format") if self.format else None
+        return schema_rules(self.format, "format")
+
+
+class AnswerFields(OllamaFields):
+    """Fields of every request for text."""
+
+    stream: bool = Field(True, description="Send the answer as a stream of JSON lines.")
+    format: Format = Field(
+        "", description="The form of the answer: json, or a JSON Schema, which it matches."
+    )
+    think: Think | None = Field(
+        None,
+        description="Whether the model reasons before it answers, or how much. By default as the "
+        "model's chat template says. Reasoning arrives in `thinking`.",
+    )
+    logprobs: bool = Field(False, description="Report the log-probability of each token.")
+    top_logprobs: int = Field(
+        0,
+        ge=0,
+        le=20,
+        description="With `logprobs`: number of alternatives to report for each token.",
+    )
+    truncate: bool = Field(
+        True,
+        description="Leave out the oldest messages of a conversation that is longer than the "
+        "context. If false, it is an error.",
+    )
+
+    @property
+    def unloads(self) -> bool:
+        """Whether a request without a prompt asks to unload the model."""
+        return self.keep_alive == 0
+
+    @property
+    def alternatives(self) -> int | None:
+        """The number of alternatives to report for each token; None reports nothing."""
+        return self.top_logprobs if self.logprobs else None
+
+    def turn(self, service: LanguageService) -> OllamaTurn:
+        """The turn; raises InvalidRequest if it shall reason and the model does not."""
+        if self.think and not (service.has_template and service.template.reasons):
+            raise InvalidRequest(
+                field="think", got=self.think, expected="false: the model does not reason"
+            )
+        return OllamaTurn(
+            stream=self.stream, think=self.think, format=self.format, **self.options.sampling
+        )
+
+    def max_tokens(self, prompt_tokens: int) -> int | None:
+        """The maximum length of the answer to a prompt; None for the rest of the context."""
+        limits = [self.options.num_predict] if self.options.num_predict > 0 else []
+        if self.options.num_ctx is not None:
+            limits.append(max(1, self.options.num_ctx - prompt_tokens))
+        return min(limits, default=None)
+
+
+class OllamaRoute(JsonRoute):
+    """A route whose body is JSON whatever its type says: Ollama's documentation uses `curl -d`.
+
+    A web page of another origin can send such a body without asking, so its type must be JSON.
+    """
+
+    @override
+    def get_route_handler(self) -> Any:
+        """Called by FastAPI."""
+        handle = super().get_route_handler()
+
+        async def handle_any_type(request: Request) -> Response:
+            if "Origin" not in request.headers:
+                headers = [(k, v) for k, v in request.scope["headers"] if k != b"content-type"]
+                request.scope["headers"] = [*headers, (b"content-type", b"application/json")]
+                request = Request(request.scope, request.receive)
+            response: Response = await handle(request)
+            return response
+
+        return handle_any_type

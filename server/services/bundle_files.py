@@ -1,0 +1,48 @@
+"""Remove and copy the folders of bundles."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from hearthd.bundle import MANIFEST, NotABundle, bundle_home
+from hearthd.runtime.interrupts import at_interrupt
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def remove_bundle(folder: Path) -> int:
+    """Remove a bundle; returns its size in bytes. A link is removed, and not what it names.
+
+    Raises NotABundle for a folder without a manifest or with something else than files in it.
+    """
+    if not bundle_home.is_bundle(folder):
+        raise NotABundle(f"{folder}: not a bundle: it has no {MANIFEST}; nothing is removed")
+    files = list(folder.iterdir())
+    if other := [path.name for path in files if path.is_dir() or path.is_symlink()]:
+        raise NotABundle(
+            f"{folder}: not only a bundle: it contains {min(other)!r}; nothing is removed"
+        )
+    size = sum(path.stat().st_size for path in files)
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        with at_interrupt(lambda: shutil.rmtree(folder, ignore_errors=True)):
+            shutil.rmtree(folder)
+    return size
+
+
+def copy_bundle(folder: Path, destination: Path) -> None:
+    """Copy a bundle: its files are linked, since no file of a bundle is changed in place.
+
+    Raises OSError, such as FileExistsError.
+    """
+    temporary = destination.with_name(f".{destination.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        shutil.copytree(folder, temporary, copy_function=os.link)
+        temporary.rename(destination)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,194 @@
+"""/api/pull, /api/copy and /api/delete, with a fake `hearth pull`."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hearthd.bundle import MANIFEST
+from hearthd.server.api.ollama import manage
+from hearthd.server.app import Guards
+from hearthd.server.services.pulls import pull_command
+from tests.server import fakes
+from tests.server.api.ollama.ask import HELLO, lines, refusal, whole
+from tests.server.api.ollama.test_ollama_models import KEY, TEMPLATE, listed
+from tests.server.fake_models import FakeModel, pool
+from tests.server.generate_client import wait_until
+from tests.server.openai_servers import LIBRARY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import httpx
+
+    from hearthd.server.services.deployment import Deployment
+
+GUARDS = Guards(api_keys=(KEY,))
+REFERENCE = "hf.co/ggml-org/gemma-3-1b-it-GGUF:Q4_K_M"
+PULLED = "hf.co-ggml-org-gemma-3-1b-it-GGUF-Q4_K_M"
+HUB = "hf:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / MANIFEST).write_text("{}")
+        (tmp_path / name / "weights").write_bytes(bytes(1000))
+    return tmp_path
+
+
+@pytest.fixture
+def client(home: Path) -> Iterator[httpx.Client]:
+    def find() -> dict[str, Callable[[], Deployment]]:
+        folders = (path.parent for path in sorted(home.glob(f"*/{MANIFEST}")))
+        return {folder.name: functools.partial(deployment, folder) for folder in folders}
+
+    models = pool(fake("first"), fake("second"), find=find)
+    for model in models:
+        model.folder = home / model.name
+    with fakes.running(models, guards=GUARDS, home=home) as client:
+        client.headers["Authorization"] = f"Bearer {KEY}"
+        yield client
+
+
+def fake(name: str) -> FakeModel:
+    return FakeModel(name=name, tokenizer=LIBRARY, fields=dict(TEMPLATE))
+
+
+def deployment(folder: Path) -> Deployment:
+    created = fake(folder.name).deployment()
+    created.folder = folder
+    return created
+
+
+def pulls(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Let a program take the place of `hearth pull`; `name` and `home` are its arguments."""
+
+    def command(reference: str, name: str, home: Path) -> list[str]:
+        assert reference == HUB
+        prelude = "import json, pathlib, sys, time; name, home = sys.argv[1:]\n"
+        return [sys.executable, "-c", prelude + code, name, str(home)]
+
+    monkeypatch.setattr(manage, "pull_command", command)
+
+
+BAKED = """
+for completed in (0, 500, 1000):
+    print(json.dumps({"stage": "download a.gguf", "total": 1000, "completed": completed}))
+print(json.dumps({"note": "takes 100 MB"}))
+folder = pathlib.Path(home, name)
+folder.mkdir()
+(folder / "manifest.json").write_text("{}")
+print(json.dumps({"path": str(folder)}))
+"""
+
+
+def test_a_model_is_pulled_and_offered(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulls(monkeypatch, BAKED)
+    progress = lines(client, "/api/pull", model=REFERENCE)
+    assert [line["status"] for line in progress] == [
+        "pulling manifest", *["download a.gguf"] * 3, "takes 100 MB", "success"
+    ]  # fmt: skip
+    counts = [(line["total"], line["completed"]) for line in progress if "digest" in line]
+    assert counts == [(1000, 0), (1000, 500), (1000, 1000)]
+    assert f"{PULLED}:latest" in listed(client, "/api/tags")
+    answer = whole(client, "/api/chat", model=REFERENCE, messages=HELLO, options={"num_predict": 1})
+    assert answer["model"] == f"{PULLED}:latest"
+    assert client.post("/api/show", json={"model": REFERENCE}).status_code == 200
+    assert whole(client, "/api/pull", name="first:latest") == {"status": "success"}
+
+
+def test_weights_that_were_baked_before_get_the_name(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulls(monkeypatch, 'print(json.dumps({"path": str(pathlib.Path(home, "second"))}))')
+    assert whole(client, "/api/pull", model=f"{REFERENCE}:latest") == {"status": "success"}
+    assert f"{PULLED}:latest" in listed(client, "/api/tags")
+
+
+def test_a_pull_that_fails_says_why(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    pulls(monkeypatch, 'sys.exit("hearth pull: hf:a/b: there is no such model")')
+    *_, last = lines(client, "/api/pull", model=REFERENCE)
+    assert last == {"error": "hf:a/b: there is no such model"}
+    assert refusal(client, "/api/pull", model=REFERENCE, stream=False) == (500, last["error"])
+    status, reason = refusal(client, "/api/pull", model="llama3.2:1b")
+    assert (status, "expected hf.co/ORG/REPO" in reason) == (400, True)
+
+
+def test_a_client_that_leaves_ends_the_pull(
+    client: httpx.Client, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive = home / "alive"
+    code = f"""
+print(json.dumps({{"stage": "download", "total": 9, "completed": 0}}), flush=True)
+while True:
+    pathlib.Path({str(alive)!r}).touch()
+    time.sleep(0.01)
+"""
+    pulls(monkeypatch, code)
+
+    def has_ended() -> bool:
+        alive.unlink(missing_ok=True)
+        time.sleep(0.3)
+        return not alive.exists()
+
+    with client.stream("POST", "/api/pull", json={"model": REFERENCE}) as response:
+        received = response.iter_lines()
+        assert [next(received) for _ in range(2)][1].startswith('{"status":"download"')
+        assert not has_ended()
+    wait_until(has_ended)
+
+
+def test_the_command_of_a_pull(tmp_path: Path) -> None:
+    command = pull_command("hf:a/b", "a-b", tmp_path)
+    assert command[0] == sys.executable
+    assert command[2:5] == ["-m", "hearthd", "pull"]
+    assert command[-2:] == ["--", "hf:a/b"]
+
+
+def test_a_model_is_copied_and_deleted(client: httpx.Client, home: Path) -> None:
+    def copy(source: str, destination: str) -> int:
+        sent = {"source": source, "destination": destination}
+        return client.post("/api/copy", json=sent).status_code
+
+    def delete(**body: str) -> int:
+        return client.request("DELETE", "/api/delete", json=body).status_code
+
+    assert copy("first:latest", "third:latest") == 200
+    assert (home / "third/weights").samefile(home / "first/weights")
+    assert "third:latest" in listed(client, "/api/tags")
+    whole(client, "/api/chat", model="third", messages=HELLO, options={"num_predict": 1})
+    assert copy("nothing", "x") == 404
+    assert copy("first", "second") == copy("first", "..") == 400
+    assert delete(model="third") == 200
+    assert not (home / "third").exists()
+    assert listed(client, "/api/tags") == ["first:latest", "second:latest"]
+    assert delete(model="third") == 404
+    assert delete(name="second:latest") == 200
+    assert delete(model="first") == 400  # the last one
+    assert [path.name for path in home.iterdir()] == ["first"]
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_models_change_only_with_keys_and_a_home(home: Path, has_key: bool) -> None:
+    options: dict[str, Any] = {"guards": GUARDS} if has_key else {"home": home}
+    with fakes.running(pool(fake("first")), **options) as client:
+        client.headers["Authorization"] = f"Bearer {KEY}"
+        for method, path, body in (
+            ("POST", "/api/pull", {"model": REFERENCE}),
+            ("POST", "/api/copy", {"source": "first", "destination": "x"}),
+            ("DELETE", "/api/delete", {"model": "first"}),
+        ):
+            refused = client.request(method, path, content=json.dumps(body))
+            assert refused.status_code == 403
+            words = "without MODEL" if has_key else "set --api-key"
+            assert words in refused.json()["error"]
