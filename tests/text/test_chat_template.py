@@ -130,6 +130,29 @@ def test_a_template_without_tools_gets_calls_and_results_as_texts() -> None:
     assert text(PLAIN, told).startswith(f"[assistant]I look.\n\n{calls}")
 
 
+PARTS = (
+    "{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for p in m.content %}{{ p.text if p.type == 'text' else '<image>' }}{% endfor %}{% endif %}"
+    "{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("source", [PARTS, NO_SYSTEM.replace(PLAIN, PARTS)])
+def test_images_stay_where_they_are_among_tools(source: str) -> None:
+    picture = [{"type": "image"}, {"type": "text", "text": "x"}]
+    talk = [
+        {"role": "user", "content": picture},
+        *CALLED[1:3],
+        {**CALLED[3], "content": picture},
+        {"role": "user", "content": picture},
+    ]
+    written = text(source, talk, tools=[TOOL])
+    results = [f'{{"tool_response": {{"tool": "f", "content": "{x}"}}}}' for x in ("one", "x")]
+    asked, answered = written.split("[assistant]")
+    assert asked.endswith("<image>x")
+    assert answered.endswith(f"[user]{results[0]}\n\n{results[1]}\n\n<image>\n\n<image>x")
+
+
 def test_mistral_gets_ids_of_nine_characters() -> None:
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
 

@@ -24,9 +24,10 @@ from hearthd.text.errors import InvalidRequest
 from hearthd.text.reasoning import Reasoning, reasoning_tags
 from hearthd.text.templates import argument_form, content_form
 from hearthd.text.templates import special_token_guard as guard
+from hearthd.text.templates.generic_messages import system_text, with_texts
 from hearthd.text.templates.template_sandbox import LimitedEnvironment
 from hearthd.text.tool_calls.call_formats import call_format
-from hearthd.text.tool_calls.generic_calls import GENERIC, system_text, with_texts
+from hearthd.text.tool_calls.generic_calls import GENERIC
 from hearthd.text.tool_calls.tools import ToolUse
 
 if TYPE_CHECKING:
@@ -133,7 +134,6 @@ class ChatTemplate:
     ) -> Prompt:
         """Render a conversation; raises InvalidRequest.
 
-
         With `continue_final` the prompt ends in the last message, which the answer continues.
         `variables` are more variables of the template, such as enable_thinking. Names of special
         tokens in the messages, tools and variables are plain text in `ids`.
@@ -191,13 +191,14 @@ class ChatTemplate:
         """The messages with a text after the system message, or before the first other message."""
         first, *rest = messages
         if first["role"] in ("system", "developer"):
-            text = f"{first['content']}\n\n{text}"
+            content = content_form.joined(first["content"], text)
         else:
-            first, rest = {"role": "system"}, messages
+            first, rest, content = {"role": "system"}, messages, text
         if self._takes_system or not rest:
-            return [{**first, "content": text}, *rest]
+            return [{**first, "content": content}, *rest]
         question, *rest = rest
-        return [{**question, "content": f"{text}\n\n{question['content']}"}, *rest]
+        content = content_form.joined(content, question["content"])
+        return [{**question, "content": content}, *rest]
 
     @functools.cached_property
     def _takes_system(self) -> bool:

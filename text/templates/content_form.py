@@ -6,12 +6,15 @@ take nothing else. A probe shows which it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+Part: TypeAlias = dict[str, str]
+Content: TypeAlias = str | list[Part]
 
 _PROBE = "probe_content"
 
@@ -30,10 +33,24 @@ def takes_parts(render: Callable[[list[dict[str, Any]]], str]) -> bool:
 
 def with_parts(message: dict[str, Any]) -> dict[str, Any]:
     """The message with its content as a list of parts."""
-    content = message["content"]
-    if not isinstance(content, str):
-        return message
-    return {**message, "content": [{"type": "text", "text": content}]}
+    return {**message, "content": _parts(message["content"])}
+
+
+def divided(content: Content) -> tuple[str, list[Part]]:
+    """The texts of a content, a line each, and its other parts."""
+    texts = [part["text"] for part in _parts(content) if "text" in part]
+    return "\n".join(texts), [part for part in _parts(content) if "text" not in part]
+
+
+def joined(first: Content, second: Content) -> Content:
+    """Two contents with an empty line between them: a text if both are texts."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return [*_parts(first), {"type": "text", "text": "\n\n"}, *_parts(second)]
+
+
+def _parts(content: Content) -> list[Part]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def length(message: dict[str, Any]) -> int:
