@@ -158,9 +158,9 @@ class LineWriter(AnswerWriter[Line, Line], Generic[Line]):
             self._open = OllamaFunctionCall(index=delta.index, name=delta.name, arguments={})
             self._arguments = ""
         self._arguments += delta.arguments
-        return self._closed() if delta.complete else []
+        return self._completed() if delta.complete else []
 
-    def _closed(self) -> list[OllamaToolCall]:
+    def _completed(self) -> list[OllamaToolCall]:
         """The open call, with the arguments that are complete."""
         call, self._open = self._open, None
         if call is None:
@@ -178,7 +178,7 @@ class LineWriter(AnswerWriter[Line, Line], Generic[Line]):
             self._line(
                 "",
                 "",
-                self._closed(),
+                self._completed(),
                 done=True,
                 done_reason="length" if ended_by_limit else "stop",
                 **self._clock.durations(),
@@ -243,22 +243,6 @@ class GenerateLineWriter(LineWriter[OllamaGenerateAnswer]):
         self._context = None if prompt is None else [*prompt]
 
     @override
-    def _call(self, delta: CallDelta) -> list[OllamaToolCall]:
-        """The call that a delta completes, if it does: clients of Ollama read whole calls."""
-        if delta.name:
-            self._open = OllamaFunctionCall(index=delta.index, name=delta.name, arguments={})
-            self._arguments = ""
-        self._arguments += delta.arguments
-        return self._closed() if delta.complete else []
-
-    def _closed(self) -> list[OllamaToolCall]:
-        """The open call, with the arguments that are complete."""
-        call, self._open = self._open, None
-        if call is None:
-            return []
-        call.arguments = complete_members(self._arguments)
-        return [OllamaToolCall(id=new_id("call_"), function=call)]
-
     def _read(self, piece: Piece) -> None:
         if self._context is not None:
             self._context += piece.token_ids
