@@ -27,6 +27,8 @@ from hearthd.text.tool_calls.call_formats import call_format
 
 router = APIRouter(route_class=OllamaRoute, responses=ERRORS, tags=["Ollama"])
 
+# The version that brought the newest field here, `logprobs`. GitHub Copilot demands 0.6.4.
+_OLLAMA = "0.12.11"
 # Clients compare times with this one. Ollama sends a year after 2300.
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 TextManifest = LanguageManifest | EncoderManifest
@@ -34,9 +36,12 @@ OllamaCapability = Literal["completion", "tools", "thinking", "embedding"]
 
 
 class OllamaVersion(BaseModel):
-    """The version of the server."""
+    """The versions of the API and of the server."""
 
-    version: str = Field(description="Version of Hearth.")
+    version: str = Field(
+        description="Version of Ollama whose API the server has. Clients demand a lowest one."
+    )
+    hearth: str = Field(description="Version of Hearth. A field that Ollama lacks.")
 
 
 class OllamaDetails(BaseModel):
@@ -121,10 +126,10 @@ class OllamaShown(BaseModel):
 
 
 @router.head("/api/version", include_in_schema=False)
-@router.get("/api/version", summary="Get the version of the server")
+@router.get("/api/version", summary="Get the version of the API")
 async def ollama_version() -> OllamaVersion:
-    """Return the version of the server."""
-    return OllamaVersion(version=version())
+    """Return the version of Ollama whose API this is, and that of the server."""
+    return OllamaVersion(version=_OLLAMA, hearth=version())
 
 
 @router.head("/api/tags", include_in_schema=False)
