@@ -139,7 +139,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
                 LaterVerification(deployment.folder)
 
         def announce() -> None:
-            address = f"{url(sockets[0], tls)}{settings.api_prefix}"
+            address = url(sockets[0], tls, settings.api_prefix)
             _announce(pool, settings.log_format, address, time.perf_counter() - start)
 
         server = _server(settings, api_keys, pool, tls, announce)
