@@ -1,14 +1,15 @@
-"""Write a GGUF file with random weights in the shape of a published size of Gemma 3.
+"""Write a GGUF file with random weights in the shape of Gemma 3 or Qwen3-30B-A3B.
 
     python -m benchmarks.synthetic_weights gemma-3-270m-q4_k_m.gguf 4b gemma3-4b-q4_0.gguf
     hearth bake gemma3 --weights gemma3-4b-q4_0.gguf --precision native --slots 1 --out gemma3-4b
 
 The speed, the memory and the time of a bake depend on the shape and the types of a file, and hardly
 on its values. So sizes whose weights are not at hand can be measured, in Hearth and in llama.cpp;
-what the model answers is noise. The vocabulary and the chat template are those of the first file.
+what the model answers is noise. The vocabulary and the chat template are those of the first file;
+of a model with a smaller vocabulary, the first tokens. `--layers` writes fewer layers.
 
 The types are those that llama-quantize writes for Q4_0: matrices of layers Q4_0, norms F32, and the
-embedding table, which is also the output head, Q6_K, or Q8_0 if its rows are not a multiple of 256
+embedding table and the output head Q6_K, or Q8_0 if its rows are not a multiple of 256
 columns. The values of a matrix have a standard deviation of 1 / sqrt(columns) and a mean of 0, so
 its products have the size of its inputs. The weights of the final norm are larger: with 4.5 the
 logits are about as uneven as those of Gemma 3 270M on text, so that the two-part head computes as
@@ -21,7 +22,7 @@ import argparse
 import math
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,103 +30,36 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
+from benchmarks.synthetic_shapes import FINAL_NORM_NAME, SIZES, architecture_of, tensors_of
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BadFile, WeightsError, block_shapes
-from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
-from hearthd.models.families.gemma3 import Config
+from hearthd.models.decoder.experts import ExpertsConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import BinaryIO
 
     from numpy.typing import NDArray
 
+    from benchmarks.synthetic_shapes import TensorInfo
     from hearthd.baker.progress import Progress
+    from hearthd.models.decoder.config.decoder_config import DecoderConfig
 
-ARCHITECTURE = "gemma3"
-# Source: config.json of google/gemma-3-270m-it, -1b-it, -4b-it, -12b-it and -27b-it.
-SIZES: Mapping[str, Config] = {
-    "270m": Config(
-        layers=18, hidden=640, ffn=2048, heads=4, kv_heads=1, head_dim=256,
-        max_context=32768, vocab_size=262144, query_scale=256**-0.5,
-        windows=every_nth_layer_sees_all(6, 18, 512),
-    ),
-    "1b": Config(
-        layers=26, hidden=1152, ffn=6912, heads=4, kv_heads=1, head_dim=256,
-        max_context=32768, vocab_size=262144, query_scale=256**-0.5,
-        windows=every_nth_layer_sees_all(6, 26, 512),
-    ),
-    "4b": Config(
-        layers=34, hidden=2560, ffn=10240, heads=8, kv_heads=4, head_dim=256,
-        max_context=131072, vocab_size=262208, query_scale=256**-0.5, rope_factor=8.0,
-        windows=every_nth_layer_sees_all(6, 34, 1024),
-    ),
-    "12b": Config(
-        layers=48, hidden=3840, ffn=15360, heads=16, kv_heads=8, head_dim=256,
-        max_context=131072, vocab_size=262208, query_scale=256**-0.5, rope_factor=8.0,
-        windows=every_nth_layer_sees_all(6, 48, 1024),
-    ),
-    "27b": Config(
-        layers=62, hidden=5376, ffn=21504, heads=32, kv_heads=16, head_dim=128,
-        max_context=131072, vocab_size=262208, query_scale=168**-0.5, rope_factor=8.0,
-        windows=every_nth_layer_sees_all(6, 62, 1024),
-    ),
-}  # fmt: skip
 FINAL_NORM = 4.5  # the mean of the weights of the final norm; that of other norms is 1
-_FINAL_NORM_NAME = "output_norm.weight"
 _VOCABULARY = "tokenizer."  # the keys that are copied
+_VOCABULARY_OF = "gemma3"  # the architecture of the file that they are copied from
 _TOKENS = "tokenizer.ggml.tokens"
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """A tensor of the file: `shape` is row-major."""
-
-    name: str
-    shape: tuple[int, ...]
-    type: Type
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes without the padding."""
-        block, block_bytes = gguf.GGML_QUANT_SIZES[self.type]
-        return math.prod(self.shape) // block * block_bytes
-
-
-def tensors_of(config: Config) -> Iterator[TensorInfo]:
-    """The tensors of a model, in the order of the file."""
-    hidden, ffn = config.hidden, config.ffn
-    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    table = Type.Q8_0 if hidden % gguf.QK_K else Type.Q6_K
-    yield TensorInfo("token_embd.weight", (config.vocab_size, hidden), table)
-    yield TensorInfo(_FINAL_NORM_NAME, (hidden,), Type.F32)
-    shapes: dict[str, tuple[int, ...]] = {
-        "attn_norm": (hidden,),
-        "attn_q": (queries, hidden),
-        "attn_k": (keys, hidden),
-        "attn_v": (keys, hidden),
-        "attn_q_norm": (config.head_dim,),
-        "attn_k_norm": (config.head_dim,),
-        "attn_output": (hidden, queries),
-        "post_attention_norm": (hidden,),
-        "ffn_norm": (hidden,),
-        "ffn_gate": (ffn, hidden),
-        "ffn_up": (ffn, hidden),
-        "ffn_down": (hidden, ffn),
-        "post_ffw_norm": (hidden,),
-    }
-    for layer in range(config.layers):
-        for name, shape in shapes.items():
-            type_ = Type.F32 if len(shape) == 1 else Type.Q4_0
-            yield TensorInfo(f"blk.{layer}.{name}.weight", shape, type_)
 
 
 def random_rows(
     tensor: TensorInfo, shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.uint8]:
     """The stored bytes of some rows of a tensor, `shape`, as uint8 (blocks, bytes of a block)."""
+    if tensor.type == Type.F32 and len(shape) == 2:  # a router
+        values = rng.normal(0, tensor.shape[-1] ** -0.5, shape).astype("<f4")
+        return values.view(np.uint8).reshape(-1, 4)
     if tensor.type == Type.F32:
         return rng.uniform(0.9, 1.1, shape).astype("<f4").view(np.uint8).reshape(-1, 4)
     block, block_bytes = gguf.GGML_QUANT_SIZES[tensor.type]
@@ -185,18 +119,20 @@ def read_vocabulary(path: Path) -> dict[str, object]:
     """The keys of the tokenizer of a GGUF file of Gemma 3; raises a WeightsError."""
     metadata = GgufSource(path).metadata()
     architecture = metadata.get("general.architecture")
-    if architecture != ARCHITECTURE or not metadata.get(_TOKENS):
+    if architecture != _VOCABULARY_OF or not metadata.get(_TOKENS):
         raise BadFile(
             f"{path}: got the architecture {architecture!r} "
             f"{'with' if metadata.get(_TOKENS) else 'without'} a vocabulary, expected "
-            f"{ARCHITECTURE!r} with one; give a GGUF file of Gemma 3, such as that of the 270M"
+            f"{_VOCABULARY_OF!r} with one; give a GGUF file of Gemma 3, such as that of the 270M"
         )
     return {key: value for key, value in metadata.items() if key.startswith(_VOCABULARY)}
 
 
-def write_header(path: Path, config: Config, vocabulary: Mapping[str, object], name: str) -> None:
+def write_header(
+    path: Path, config: DecoderConfig, vocabulary: Mapping[str, object], name: str
+) -> None:
     """Write the keys and the list of tensors, without the padding before the first tensor."""
-    writer = gguf.GGUFWriter(path, ARCHITECTURE)
+    writer = gguf.GGUFWriter(path, architecture_of(config))
     writer.add_name(name)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -209,7 +145,12 @@ def write_header(path: Path, config: Config, vocabulary: Mapping[str, object], n
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.norm_eps)
-    writer.add_sliding_window(next(window for window in config.windows if window is not None))
+    if config.windows:
+        writer.add_sliding_window(next(window for window in config.windows if window is not None))
+    if isinstance(config, ExpertsConfig):
+        writer.add_expert_count(config.experts)
+        writer.add_expert_used_count(config.experts_per_token)
+        writer.add_expert_feed_forward_length(config.expert_ffn)
     writer.add_rope_freq_base(config.rope_base)
     if config.rope_factor != 1:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -231,7 +172,7 @@ def write_header(path: Path, config: Config, vocabulary: Mapping[str, object], n
 
 def write_tensors(
     file: BinaryIO,
-    config: Config,
+    config: DecoderConfig,
     rng: np.random.Generator,
     wrote: Callable[[int], None],
     final_norm: float = FINAL_NORM,
@@ -244,7 +185,7 @@ def write_tensors(
         file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
         for shape in block_shapes(tensor.shape):
             rows = random_rows(tensor, shape, rng)
-            if tensor.name == _FINAL_NORM_NAME:
+            if tensor.name == FINAL_NORM_NAME:
                 rows = (rows.view("<f4") * np.float32(final_norm)).view(np.uint8)
             wrote(file.write(rows.data))
     file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
@@ -252,7 +193,7 @@ def write_tensors(
 
 def write_synthetic(
     vocabulary: Path,
-    config: Config,
+    config: DecoderConfig,
     out: Path,
     *,
     name: str,
@@ -267,7 +208,11 @@ def write_synthetic(
     keys = read_vocabulary(vocabulary)
     tokens = keys[_TOKENS]
     assert isinstance(tokens, list), "read_vocabulary checks it"
-    config = replace(config, vocab_size=len(tokens))
+    config = replace(config, vocab_size=min(config.vocab_size, len(tokens)))
+    keys = {
+        key: value[: config.vocab_size] if isinstance(value, list) else value
+        for key, value in keys.items()
+    }
     total = sum(tensor.stored_bytes for tensor in tensors_of(config))
     with tempfile.TemporaryDirectory(prefix=".hearth.", dir=out.parent) as folder:
         unfinished = Path(folder) / out.name
@@ -280,6 +225,12 @@ def write_synthetic(
         unfinished.replace(out)
 
 
+def with_layers(config: DecoderConfig, layers: int) -> DecoderConfig:
+    """A shape with the first layers alone."""
+    by_layer = {name: getattr(config, name)[:layers] for name in config.by_layer}
+    return replace(config, layers=min(layers, config.layers), **by_layer)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and write the file."""
     parser = argparse.ArgumentParser(
@@ -290,6 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("vocabulary", type=Path, help="GGUF file of Gemma 3 of any size")
     parser.add_argument("size", choices=SIZES, help="size whose shape the weights have")
     parser.add_argument("out", type=Path, help="GGUF file to write")
+    parser.add_argument("--layers", type=int, help="write this number of layers (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights (default: 0)")
     parser.add_argument(
         "--final-norm",
@@ -298,15 +250,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help=f"mean of the weights of the final norm; 1 gives flat logits (default: {FINAL_NORM})",
     )
     options = parser.parse_args(arguments)
+    config = SIZES[options.size]
     console = open_console(stderr=True, highlight=False, soft_wrap=True)
     try:
         if options.out.exists() and options.out.samefile(options.vocabulary):
             raise BadFile(f"{options.out}: got the file of the vocabulary, expected another file")
         write_synthetic(
             options.vocabulary,
-            SIZES[options.size],
+            with_layers(config, options.layers or config.layers),
             options.out,
-            name=f"Gemma 3 {options.size} with random weights",
+            name=f"{architecture_of(config)} {options.size} with random weights",
             seed=options.seed,
             final_norm=options.final_norm,
             progress=TerminalProgress(console),
@@ -314,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (OSError, WeightsError) as error:
         sys.exit(f"synthetic_weights: {error}")
     console.print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
-    console.print(f"next: hearth bake gemma3 --weights {options.out}")
+    console.print(f"next: hearth bake {options.out}")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,10 @@ arrays, no runtime, no compiler. It exports the names in the `__all__` of its mo
 from hearthd.bundle.adapter_places import *
 from hearthd.bundle.array_manifest import *
 from hearthd.bundle.bundle_errors import *
+from hearthd.bundle.cache_specs import *
 from hearthd.bundle.encoder_manifest import *
 from hearthd.bundle.file_records import *
+from hearthd.bundle.image_input import *
 from hearthd.bundle.language_manifest import *
 from hearthd.bundle.manifest import *
 from hearthd.bundle.memory_sum import *

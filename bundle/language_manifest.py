@@ -5,7 +5,7 @@ Besides model.vmfb and params.irpa its bundle holds
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   if the weights came with one
 
-Every entry point has one of five signatures. `CACHES` are the KV cache buffers of one slot, in the
+Every entry point has one of six signatures. `CACHES` are the KV cache buffers of one slot, in the
 order of `LanguageManifest.caches`; they are updated in place and returned.
 
     prefill       (tokens i32[T], start i32[1], CACHES) -> CACHES
@@ -14,9 +14,11 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
                   -> (logits f32[B, V], CACHES of slot 0, ...)
     verify        (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
     embed         (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
+    image         (pixels f32[3, S, S]) -> rows f32[T, E]
 
 A prefill reads T tokens at positions start, start + 1, ... The last tokens may be padding: the rows
-that padding leaves in the caches are never used. The last token of a prompt is read by a decode,
+that padding leaves in the caches are never used. In a bundle with states among its caches, padding
+is PADDING; elsewhere it can be any token. The last token of a prompt is read by a decode,
 which returns the logits after it.
 
 A prefill_rows reads as the prefill of its size does, but where a token is -1 the first layer reads
@@ -35,6 +37,10 @@ An embed reads tokens as a prefill does, and returns the sum of the hidden state
 norm, of its first `count` tokens; the others are padding. There is one, of the largest prefill's
 size.
 
+An image computes the rows of embeddings that a prefill_rows reads for a square image, or for a tile
+of one. The pixels of its channels red, green and blue are normalized as the model was trained. A
+bundle has at most one.
+
 An entry point with `adapters` has more arguments, after the caches: the place of each sequence's
 adapter, i32[B], from 1 on or 0 for none; the scale of its terms, f32[B]; and the arrays of
 `LanguageManifest.adapters`. For sequences without an adapter it computes the bits that the entry
@@ -45,20 +51,22 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 from typing_extensions import override
 
 from hearthd.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.bundle.bundle_errors import NotABundle
+from hearthd.bundle.cache_specs import CacheSpec  # noqa: TC001 - typed_json reads it
 from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.image_input import ImageInput  # noqa: TC001  (pydantic reads it)
 from hearthd.bundle.manifest import Manifest
 from hearthd.bundle.memory_sum import MIN_AUTO_CONTEXT, SHARED_MEMORY, Footprint, Memory
 from hearthd.bundle.parsing.typed_json import typed
 from hearthd.bundle.provenance import OMITTED, Activations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from hearthd.bundle.provenance import Provenance
 
@@ -66,8 +74,6 @@ __all__ = [
     "CALIBRATION",
     "CHAT_TEMPLATE",
     "TOKENIZER",
-    "CacheDType",
-    "CacheSpec",
     "EntryPoint",
     "Golden",
     "GoldenRow",
@@ -78,34 +84,13 @@ __all__ = [
     "language_memory",
 ]
 
-CacheDType: TypeAlias = Literal["i8", "f16", "f32"]
-
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 CALIBRATION = "calibration.txt"
-_CACHE_BYTES: Mapping[CacheDType, int] = {"i8": 1, "f16": 2, "f32": 4}
 _MAX_SIZE = 2**31 - 1
 _MAX_SLOTS = 2**16
 # Memory of sampling, in rows of logits, besides a copy of every row that a step returns.
 _SAMPLING_ROWS = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class CacheSpec:
-    """One KV cache buffer of one slot: `rows` positions of `width` values of `dtype`.
-
-    Buffers of i8 have scales, which are buffers of f32.
-    """
-
-    name: str
-    rows: int
-    width: int
-    dtype: CacheDType
-
-    @property
-    def bytes(self) -> int:
-        """The size of the buffer in bytes."""
-        return self.rows * self.width * _CACHE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +102,7 @@ class EntryPoint:
     """
 
     name: str
-    kind: Literal["prefill", "prefill_rows", "decode", "embed", "verify"]
+    kind: Literal["prefill", "prefill_rows", "decode", "embed", "verify", "image"]
     batch: int
     tokens: int
     keys: int
@@ -204,9 +189,10 @@ class LanguageManifest(Manifest):
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
-    LoRA adapters. `golden_rows` are of caches of i8 or f16: of the second layer, or of the first
-    one with activations of int8. Bundles of older versions have no `serving`: `activations` and
-    `max_memory` are then read from the provenance.
+    LoRA adapters, and `images` says how a model with a tower reads images. `golden_rows` are of
+    caches of i8 or f16: of the second layer, or of the first one with activations of int8.
+    Bundles of older versions have no `serving`: `activations` and `max_memory` are then read
+    from the provenance.
     """
 
     kind: Literal["language"] = "language"
@@ -219,6 +205,7 @@ class LanguageManifest(Manifest):
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[EntryPoint, ...]
     adapters: AdapterPlaces = NO_PLACES
+    images: ImageInput | None = field(default=None, metadata=OMITTED)
     footprint: Footprint
     golden: tuple[Golden, ...]
     golden_rows: tuple[GoldenRow, ...] = field(default=(), metadata=OMITTED)
@@ -358,18 +345,20 @@ def language_memory(
     return Memory(
         vocab_size=vocab_size,
         context=context,
+        reads_images=any(point.kind == "image" for point in entry_points),
         weights=footprint.laid_out + footprint.read,
-        slot=sum(cache.bytes // cache.rows * min(cache.rows, context + chunk) for cache in caches),
+        slot=sum(cache.row_bytes * min(cache.rows, context + chunk) for cache in caches),
         adapters=adapters.bytes,
         block=block_bytes(caches, entry_points),
+        snapshot=sum(cache.row_bytes for cache in caches if cache.state),
         chunk=max(1, chunk),
         steps=steps,
     )
 
 
 def block_bytes(caches: Sequence[CacheSpec], entry_points: Sequence[EntryPoint]) -> int:
-    """The bytes that one call of the largest prefill writes into the caches of a slot."""
-    return _chunk(entry_points) * sum(cache.bytes // cache.rows for cache in caches)
+    """The bytes of rows, without states, that the largest prefill writes in one call."""
+    return _chunk(entry_points) * sum(cache.row_bytes for cache in caches if not cache.state)
 
 
 def _chunk(entry_points: Sequence[EntryPoint]) -> int:

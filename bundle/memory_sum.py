@@ -1,6 +1,7 @@
 """The memory that serving takes: one formula for `hearth bake`, `inspect` and `serve`.
 
-    needed = process + text + requests + weights + adapters + step + slots x slot + prefix cache
+    needed = process + text + requests + images + weights + adapters + step + slots x slot
+             + prefix cache
 
 The sum counts memory that the system cannot take back while a bundle is served. It does not count
 pages of params.irpa that are read when the program rearranges weights at its start, nor those of
@@ -26,7 +27,10 @@ __all__ = [
     "AUTO_CONTEXT_STEP",
     "CONTEXTS_PER_TEXT",
     "DEFAULT_PREFIX_CACHE",
+    "IMAGE_ROW_MEMORY",
+    "MAX_PIXELS",
     "MIN_AUTO_CONTEXT",
+    "PIXEL_MEMORY",
     "REQUEST_MEMORY",
     "SHARED_MEMORY",
     "SIGNATURE_MEMORY",
@@ -47,6 +51,15 @@ SIGNATURE_MEMORY = 11_000_000
 TEXT_PER_TOKEN = 385
 # All request bodies and the objects parsed from them: server/api/middleware/body_limits.py.
 REQUEST_MEMORY = 32_000_000
+# Pixels of an image in a request: more are refused before memory for them is allocated.
+MAX_PIXELS = 2**24
+# Bytes per pixel of the image that is decoded, and its copy: those of 16 bits take most.
+_DECODING_BYTES = 8
+# The squares of images of all requests, until the model has read them: server/images.
+PIXEL_MEMORY = 64_000_000
+# The rows of embeddings of the latest images: server/engine/image_rows.py.
+IMAGE_ROW_MEMORY = 16_000_000
+_IMAGE_MEMORY = _DECODING_BYTES * MAX_PIXELS + PIXEL_MEMORY + IMAGE_ROW_MEMORY
 # What all models of a process share.
 SHARED_MEMORY = PROCESS_MEMORY + REQUEST_MEMORY
 # Limits of a text that is tokenized: bytes of UTF-8 per token of the context (prose has 4), and
@@ -58,6 +71,8 @@ CONTEXTS_PER_TEXT = 4
 _TOKENIZING_BYTES = 230
 # The default size of the prefix cache is one context, and at least this.
 DEFAULT_PREFIX_CACHE = 256 * 2**20
+# Snapshots that are counted with the blocks of a context: two of each of two turns.
+CONTEXT_SNAPSHOTS = 4
 # What `--context auto` chooses is at least this, or all that the model has, and a multiple of the
 # step.
 MIN_AUTO_CONTEXT, AUTO_CONTEXT_STEP = 2048, 256
@@ -104,26 +119,31 @@ class Memory:
     """The parts of the memory that serving one bundle takes, in bytes.
 
     context  positions of a slot that are served
+    reads_images  whether requests can have images
     weights  weights that are rearranged or read in every step
     slot     the cache rows that so many positions of one slot reach
     adapters the places for LoRA adapters
     steps    by batch size: the largest call of an entry point of that batch size
-    block    one block of the prefix cache; a smaller cache is useless
+    block    one block of the prefix cache
+    snapshot one snapshot of the prefix cache, which a model with states needs after a block. A
+             cache that is smaller than both is useless
     """
 
     vocab_size: int
     context: int
+    reads_images: bool = False
     weights: int
     slot: int
     adapters: int = 0
     block: int
+    snapshot: int = 0
     chunk: int = 1
     steps: Mapping[int, int]
 
     @property
     def context_blocks(self) -> int:
-        """Bytes of the blocks of the prefix cache that keep a whole context."""
-        return -(-self.context // self.chunk) * self.block
+        """Bytes of the blocks of the prefix cache that keep a whole context, with snapshots."""
+        return -(-self.context // self.chunk) * self.block + CONTEXT_SNAPSHOTS * self.snapshot
 
     @property
     def default_prefix_cache(self) -> int:
@@ -140,6 +160,7 @@ class Memory:
             ("process", PROCESS_MEMORY),
             ("text", TEXT_PER_TOKEN * self.vocab_size),
             ("requests", REQUEST_MEMORY + _TOKENIZING_BYTES * TEXT_BYTES_PER_TOKEN * self.context),
+            ("images", self.reads_images * _IMAGE_MEMORY),
             ("weights", self.weights),
             ("adapters", self.adapters),
             ("step", self.step(slots)),
@@ -177,7 +198,7 @@ class Memory:
         return Admitted(
             slots=fitting[-1],
             context=self.context,
-            prefix_cache=cache if cache >= self.block else 0,
+            prefix_cache=cache if cache >= self.block + self.snapshot else 0,
         )
 
 

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
     from typer.core import TyperGroup
 
 PROGRAM = "hearth"
-_OF_THE_HUB = ("filelock", "httpx2", "huggingface_hub")  # the extra `hub`
+# The extras of packages that `bake` does not install.
+_EXTRAS = {
+    **dict.fromkeys(("filelock", "httpx2", "huggingface_hub"), "bake,hub"),
+    "matplotlib": "bake,plots",
+}
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -160,7 +164,7 @@ def _run(name: str, arguments: Sequence[str], program: str) -> NoReturn:
 def missing_baker(error: ModuleNotFoundError) -> str:
     """The message for a missing package of the baker; raises the error for a module of Hearth."""
     missing = error.name or ""
-    extras = "bake,hub" if missing.partition(".")[0] in _OF_THE_HUB else "bake"
+    extras = _EXTRAS.get(missing.partition(".")[0], "bake")
     if missing.partition(".")[0] == __package__:
         raise error
     return (

@@ -72,25 +72,31 @@ def find_or_bake(
     *,
     chats: bool = False,
     name: str | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Path:
     """The folder of a model's bundle, which is baked into `home` if it is not there.
 
     What is baked was not compared with NumPy: see LaterVerification.
 
     `home` is None for $HEARTH_HOME. `bake` has the typed texts of options of the bake, which a
-    bundle does not take. `chats` demands a chat template. `name` is of a bundle that is baked, None
-    for one like that of the weights.
+    bundle does not take. `chats` demands a chat template: without one, a bake ends before it has
+    read the weights. `name` is of a bundle that is baked, None for one like that of the weights.
+    `meanwhile` is called while a bake runs, which takes seconds.
 
     Raises NotABundle if there is no such model, it has no chat template, or the baker is missing;
     a usage error for the options; SystemExit if the bake fails.
     """
     found = find(model, home, bake)
     if isinstance(found, Weights):
-        with needs_baker():
+        weights = found
+
+        def check() -> None:
             if chats:
-                _require_template(found, model)
-            named = found if name is None else found._replace(name=name)
-            return _find_or_bake(named, _home(home), bake)
+                _require_template(weights, model)
+
+        named = weights if name is None else weights._replace(name=name)
+        with needs_baker():
+            return _find_or_bake(named, _home(home), bake, check, meanwhile)
     if chats:
         manifest = read_manifest(found)
         if not isinstance(manifest, LanguageManifest):
@@ -296,25 +302,43 @@ def _bake_lock(home: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def _find_or_bake(weights: Weights, home: Path, bake: Mapping[str, Any]) -> Path:
-    """Bake weights, unless another process did so in the meantime."""
+def _find_or_bake(
+    weights: Weights,
+    home: Path,
+    bake: Mapping[str, Any],
+    check: Callable[[], None],
+    meanwhile: Callable[[], None],
+) -> Path:
+    """Bake weights, unless another process did so in the meantime.
+
+    `check` may refuse them while the bake starts, which takes it a second.
+    """
     with _bake_lock(home, lambda: _note(f"waits for another bake into {home}")):
         source = _source(weights, bake)
         if kept := find_kept(home, source):
+            check()
             return kept
         options = (
             value if isinstance(value, str) else f"{name}{value}"
             for name, value in _normalized(bake).items()
         )
         folder = destination(home, "-".join([weights.name, *options]), source)
-        _note(f"bakes {weights.model} to {folder}; the next start finds it there")
-        _bake(weights.model, folder, bake)
+
+        def beside() -> None:
+            check()
+            _note(f"bakes {weights.model} to {folder}; the next start finds it there")
+            meanwhile()
+
+        _bake(weights.model, folder, bake, beside)
         keep(home, source, folder)
         return folder
 
 
-def _bake(model: str, out: Path, bake: Mapping[str, Any]) -> None:
-    """Run `hearth bake`, which ends with this process; raises SystemExit if it fails."""
+def _bake(model: str, out: Path, bake: Mapping[str, Any], beside: Callable[[], None]) -> None:
+    """Run `hearth bake`, which ends with this process; raises SystemExit if it fails.
+
+    `beside` is called meanwhile; an exception ends the bake.
+    """
     from hearthd.baker.compiler.child_process import child_process
 
     flags = [word for name, text in bake.items() for word in (flag(name), str(text))]
@@ -336,6 +360,7 @@ def _bake(model: str, out: Path, bake: Mapping[str, Any]) -> None:
         child_process(command, stdout=subprocess.DEVNULL) as child,
         at_interrupt(lambda: _end_with(child)),
     ):
+        beside()
         status = child.wait()
     if status < 0:
         raise NotABundle(

@@ -29,22 +29,29 @@ COMPARISON_FAILED = 3
 class LaterVerification(threading.Thread):
     """Runs `hearth verify` of a bundle with a low priority, unless it was compared before.
 
-    `result` is the line that a user should read, once there is one. If the bundle is wrong, SIGTERM
-    ends this process, and a bundle that a command baked from weights is removed. The end of this
-    process ends the comparison, which begins again when the bundle is used again.
+    It begins when it is told to, which is after the first answer: the two would slow each other
+    down. `result` is the line that a user should read, once there is one. If the bundle is wrong,
+    SIGTERM ends this process, and a bundle that a command baked from weights is removed. The end of
+    this process ends the comparison, which begins again when the bundle is used again.
     """
 
     def __init__(self, bundle: Path) -> None:
         super().__init__(name="later-verification", daemon=True)
         self.result = ""
         self._bundle = bundle
-        self.start()
+        self._begun = False
+
+    def begin(self) -> None:
+        """Start, unless it was told to before, or the bundle was compared before."""
+        if not self._begun:
+            self._begun = True
+            if not _compared(self._bundle):
+                self.start()
 
     @override
     def run(self) -> None:
         """Called by `start`."""
-        if not _compared(self._bundle):
-            self._report(*_verify(self._bundle))
+        self._report(*_verify(self._bundle))
 
     def _report(self, status: int, output: str) -> None:
         last = output.strip().rpartition("\n")[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +19,13 @@ MAX_ROPE_POSITIONS = 2**18
 
 class ConfigError(Exception):
     """A configuration that this version cannot run; the message names the key."""
+
+
+class ImageShape(NamedTuple):
+    """Square images of `side` x `side` pixels, each of which gives `rows` rows of embeddings."""
+
+    side: int
+    rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +75,11 @@ class ModelConfig:
     def cached_layers(self) -> int:
         """Layers, from the first one, that have caches: the others read the caches of these."""
         return self.layers
+
+    @property
+    def image(self) -> ImageShape | None:
+        """The images that the model reads; None if it reads none."""
+        return None
 
     @property
     def auto_context(self) -> int:

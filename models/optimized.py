@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hearthd.bundle import NO_PLACES, AdapterPlaces
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Graph, Tensor, deduplicated
-from hearthd.models.dsl.kernel_rules import KERNEL_RULES
+from hearthd.models.dsl.kernel_rules import KERNEL_RULES, RECURRENT_RULES
 from hearthd.models.dsl.merged_slices import with_merged_slices
 from hearthd.models.dsl.rewrite import rewritten
 from hearthd.models.dsl.stacked_heads import stacked_matrices, with_stacked_heads
@@ -76,7 +76,7 @@ def optimized(
 
     parameters  every weight of the model, by name
     storage     how the matrix of a parameter is stored, by its name
-    kernels     whether norms, RoPE and attention also use C kernels
+    kernels     whether norms, RoPE and attention also use C kernels; a recurrence always does
     places      for LoRA adapters, in some of the graphs
     activation_bits  to which products with matrices of integers round activations, 16 or 8
 
@@ -99,7 +99,9 @@ def optimized(
     for graph, count in stacked:
         graph, stored = stored_graph(graph, weights, activation_bits)
         graph = with_merged_slices(graph)
-        rewrite = rewritten(graph, KERNEL_RULES if kernels else (), weights.parameters())
+        rewrite = rewritten(
+            graph, KERNEL_RULES if kernels else RECURRENT_RULES, weights.parameters()
+        )
         unfused.append(_unfused(graph, rewrite.unsupported))
         graph, adapted = with_adapted_products(rewrite.graph, weights.parameters())
         done.append(deduplicated(inlined(graph)))

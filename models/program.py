@@ -64,7 +64,8 @@ class ProgramOptions(StorageOptions):
     prefill_tokens  sizes of the prefill entry points, rising
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
-    reads_rows      whether prefills can read rows of embeddings, as images and audio need
+    reads_rows      whether prefills can read rows of embeddings; a model with a tower then has an
+                    entry point for images
     kv_cache        how keys and values are stored; None: as the precision says
     activations     what products with matrices of integers round activations to
     adapters        places for LoRA adapters; 0 for none
@@ -235,13 +236,16 @@ class StoredTensor:
     offset       added to each value
     interleaved  the rows of a head, or 0: a file then has row i of a head's first half and row i of
                  its second half side by side; a parameter has half after half
-    share        (i, n): the rows are part i of n equal parts of the tensor's rows
+    share        (i, n): the rows are part i of n equal parts of the tensor's rows, or of the rows
+                 of each matrix of a tensor of several
+    logarithm    whether the values are -exp(x) for those x of the tensor
     """
 
     name: str
     offset: float = 0.0
     interleaved: int = 0
     share: tuple[int, int] = (0, 1)
+    logarithm: bool = False
 
     def rows(self, extent: int) -> slice:
         """The rows of a tensor of an extent that are those of the parameter."""
@@ -250,9 +254,11 @@ class StoredTensor:
 
 
 def gguf_name(parameter: str, names: Mapping[str, str]) -> str:
-    """A parameter's name in a GGUF file, by the file's names for its parts."""
+    """A parameter's name in a GGUF file, by the file's names for its parts, or for itself."""
     path, _, suffix = parameter.rpartition(".")
     if path.startswith("layers."):
         _, layer, inner = path.split(".", 2)
+        if name := names.get(f"{inner}.{suffix}"):
+            return f"blk.{layer}.{name}"
         return f"blk.{layer}.{names[inner]}.{suffix}"
     return f"{names[path]}.{suffix}"

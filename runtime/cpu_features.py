@@ -106,6 +106,11 @@ _APPLE_LATER = {"bf16": "hw.optional.arm.FEAT_BF16", "i8mm": "hw.optional.arm.FE
 _APPLE_AVX2 = "hw.optional.avx2_0"
 _WINDOWS_AVX2 = 40  # PF_AVX2_INSTRUCTIONS_AVAILABLE of winnt.h
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # names of other systems
+# Keys of /proc/cpuinfo whose values decide what a compiler makes of "this CPU": x86, then ARM.
+_CPU_KEYS = frozenset(
+    "vendor_id|cpu family|model|model name|stepping|flags|"
+    "CPU implementer|CPU architecture|CPU variant|CPU part|CPU revision|Features".split("|")
+)
 # The targets of `bake` that run on every supported CPU, by machine.
 _BASELINE_TARGETS: Mapping[str, str] = {"x86_64": "x86_64-v3", "aarch64": "aarch64-v8"}
 
@@ -129,6 +134,25 @@ def cpu_features() -> frozenset[str]:
     if "amx_tile" in flags and not _request_tiles():
         flags = frozenset(flag for flag in flags if not flag.startswith("amx_"))
     return llvm_names(flags, machine)
+
+
+def cpu_description() -> str:
+    """The kinds of cores of this machine and all their flags, as Linux describes them.
+
+    Two machines with one description get the same code from a compiler for "this CPU", which also
+    schedules for its model. Empty on other systems, for which Hearth names the CPU.
+    """
+    return described_cores(CPUINFO.read_text(encoding="utf-8")) if knows_all_features() else ""
+
+
+def described_cores(cpuinfo: str) -> str:
+    """`cpu_description` for a text of /proc/cpuinfo, whose cores are separated by empty lines."""
+    cores = set()
+    for core in cpuinfo.split("\n\n"):
+        lines = (line.partition(":") for line in core.splitlines())
+        pairs = ((key.strip(), value.strip()) for key, _, value in lines)
+        cores.add("\n".join(f"{key}: {value}" for key, value in pairs if key in _CPU_KEYS))
+    return "\n\n".join(sorted(filter(None, cores)))
 
 
 def knows_all_features() -> bool:

@@ -111,6 +111,9 @@ class Runtime(Verifier, Protocol):
         The row of a token's embedding gives the bits that the token gives.
         """
 
+    def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The rows of a square of an image, u8 (S, S, 3): f32 (n, hidden), owned by the caller."""
+
     @override
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
@@ -120,14 +123,25 @@ class Runtime(Verifier, Protocol):
         A row is copied when the iterator reaches it.
         """
 
+    @property
+    def has_states(self) -> bool:
+        """Whether layers keep a state of the sequence in place of a row of each position."""
+
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """A copy of the rows of a slot at positions start to stop - 1: see kv_ring.save_rows.
 
         The latest prefill read them, or one of them was read by the latest decode or verify.
         """
 
-    def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
+    def save_states(self, slot: int, stop: int) -> Rows:
+        """A copy of the states of a slot after the token at stop - 1, the latest one read."""
+
+    def restore(
+        self, slot: int, start: int, blocks: Sequence[Rows], states: Rows | None = None
+    ) -> None:
         """Write consecutive blocks, the first of them at `start`. Only the last may be a short one.
+
+        Where `has_states`, `states` are those after the last block.
 
         Afterwards the slot has the same bits as if it had read the tokens of the blocks.
         """

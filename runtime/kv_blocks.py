@@ -5,6 +5,10 @@ rest of a prompt, after its whole chunks, is a shorter block.
 Its key is a digest of what the chunk reads and the previous block's key, so it identifies all that
 was read from position 0 to the block's end, and the adapter: in one bundle, equal keys mean equal
 rows.
+
+A layer that keeps a state of the sequence, in place of a row of each position, has no rows in a
+block. A *snapshot* has these states after a block's last position. Its key is derived from the
+block's.
 """
 
 from __future__ import annotations
@@ -26,3 +30,8 @@ def block_keys(chunks: Iterable[bytes], adapter: bytes = b"") -> tuple[bytes, ..
         chunks, lambda before, chunk: hashlib.sha256(before + chunk).digest(), initial=adapter
     )
     return tuple(keys)[1:]
+
+
+def snapshot_key(block_key: bytes) -> bytes:
+    """The key of the states after a block."""
+    return hashlib.sha256(block_key + b"states").digest()

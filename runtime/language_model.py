@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
+from hearthd.bundle import padding_of
 from hearthd.runtime.device import CannotLoad, Device, result, result_rows
 from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.interface import NO_TOKEN, Runtime
@@ -74,6 +75,7 @@ class IreeRuntime(Runtime):
         self._row_prefills = _of_kind("prefill_rows", calls)
         self._decodes = _of_kind("decode", calls)
         self._verifies = _of_kind("verify", calls)
+        self._images = _of_kind("image", calls)
         embeds = _of_kind("embed", calls)
         batches = [call.entry.batch for call in self._decodes]
         if not self._prefills or not embeds or 1 not in batches:
@@ -153,9 +155,13 @@ class IreeRuntime(Runtime):
             for call in (self._prefills if rows is None else self._row_prefills)
             if call.entry.tokens >= len(tokens) and call.entry.keys >= end
         )
-        numbers = (_padded(tokens, call.entry), (start,))
+        numbers = (self._padded(tokens, call.entry), (start,))
         self._invoke(call, numbers, (slot,), rows=self._padded_rows(call.entry, tokens, rows))
         self._ends[slot] = end
+
+    def _padded(self, tokens: Sequence[int], entry: EntryPoint) -> list[int]:
+        padding = padding_of(self._manifest.caches)
+        return [*tokens, *[padding] * (entry.tokens - len(tokens))]
 
     def _padded_rows(
         self, entry: EntryPoint, tokens: Sequence[int], rows: NDArray[np.float32] | None
@@ -169,6 +175,17 @@ class IreeRuntime(Runtime):
             assert rows.shape == (has_row.sum(), self.hidden), f"{rows.shape} for {has_row.sum()}"
             padded[: len(tokens)][has_row] = rows
         return padded
+
+    @override
+    def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        settings, (call,) = self._manifest.images, self._images
+        assert settings is not None, "a bundle that reads no images"
+        side = settings.side
+        assert pixels.shape == (side, side, 3), f"pixels {pixels.shape} of {side}"
+        mean, std = (np.asarray(values, np.float32) for values in (settings.mean, settings.std))
+        normal = np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1))
+        results = self._device.call(call.function, [self._device.upload(normal, "f32")], results=1)
+        return result(results, 0, (call.entry.tokens, self.hidden))
 
     @override
     def decode(
@@ -207,25 +224,39 @@ class IreeRuntime(Runtime):
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         self._check(slot, tokens, start)
         call = next(call for call in self._verifies if call.entry.tokens >= len(tokens))
-        numbers = (_padded(tokens, call.entry), (start,), (exact,))
+        numbers = (self._padded(tokens, call.entry), (start,), (exact,))
         results = self._invoke(call, numbers, (slot,))
         self._ends[slot] = start + len(tokens)
         rows = result_rows(results, 0, (call.entry.tokens, self.vocab_size))
         return itertools.islice(rows, len(tokens))
 
+    @property
     @override
-    def save(self, slot: int, start: int, stop: int) -> Rows:
-        return save_rows(self._mapped(slot), start, stop)
+    def has_states(self) -> bool:
+        return any(spec.state for spec in self._manifest.caches)
 
     @override
-    def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
-        self._ends[slot] = restore_rows(self._mapped(slot), start, blocks)
+    def save(self, slot: int, start: int, stop: int) -> Rows:
+        return save_rows(self._mapped(slot, states=False), start, stop)
+
+    @override
+    def save_states(self, slot: int, stop: int) -> Rows:
+        return save_rows(self._mapped(slot, states=True), stop - 1, stop)
+
+    @override
+    def restore(
+        self, slot: int, start: int, blocks: Sequence[Rows], states: Rows | None = None
+    ) -> None:
+        assert (states is not None) == self.has_states, "states with the blocks that they follow"
+        end = self._ends[slot] = restore_rows(self._mapped(slot, states=False), start, blocks)
+        if states is not None:
+            restore_rows(self._mapped(slot, states=True), end - 1, [states])
 
     @override
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         assert 0 < len(tokens) <= self.chunk, f"embed of {len(tokens)} tokens, of {self.chunk}"
         self._check(slot, tokens, start)
-        numbers = (_padded(tokens, self._embed.entry), (start,), (len(tokens),))
+        numbers = (self._padded(tokens, self._embed.entry), (start,), (len(tokens),))
         results = self._invoke(self._embed, numbers, (slot,))
         self._ends[slot] = start + len(tokens)
         return result(results, 0, (self.hidden,))
@@ -307,12 +338,16 @@ class IreeRuntime(Runtime):
             )
         return self._caches[slot]
 
-    def _mapped(self, slot: int) -> list[NDArray[np.uint8]]:
-        """The memory of the slot's caches, u8 (rows, bytes per row), mapped from the CPU device."""
+    def _mapped(self, slot: int, *, states: bool) -> list[NDArray[np.uint8]]:
+        """The memory of a slot's states or of its other caches, mapped from the CPU device.
+
+        Each u8 (rows, bytes per row).
+        """
         pairs = zip(self._manifest.caches, self._slot_caches(slot), strict=True)
         return [
-            view.map().asarray((spec.rows, spec.bytes // spec.rows), np.dtype(np.uint8))
+            view.map().asarray((spec.rows, spec.row_bytes), np.dtype(np.uint8))
             for spec, view in pairs
+            if spec.state == states
         ]
 
 
@@ -326,7 +361,3 @@ def _of_kind(kind: str, calls: Sequence[_Call]) -> list[_Call]:
 
 def _shape(entry: EntryPoint) -> tuple[str, int, int, int]:
     return entry.kind, entry.batch, entry.tokens, entry.keys
-
-
-def _padded(tokens: Sequence[int], entry: EntryPoint) -> list[int]:
-    return [*tokens, *[0] * (entry.tokens - len(tokens))]

@@ -123,6 +123,22 @@ def _unbroken(
     return int(tokens.size)
 
 
+def top_n_sigma(candidates: Candidates, view: View) -> Candidates:
+    """Keep logits within n standard deviations of the largest one (llama_sampler_top_n_sigma).
+
+    The deviation is that of the logits of all candidates (https://arxiv.org/abs/2411.07641). The
+    others get -inf: a dynamic temperature counts them.
+    """
+    n = view.options.top_n_sigma
+    if n <= 0 or candidates.size < 2:
+        return candidates
+    logits = candidates.logits
+    deviation = logits[logits > -np.inf].astype(np.float64).std()
+    bound = np.float32(logits.max() - n * deviation)
+    kept = np.where(logits >= bound, logits, np.float32(-np.inf))
+    return Candidates(logits=kept, ids=candidates.ids, ordered=candidates.ordered)
+
+
 def top_k(candidates: Candidates, view: View) -> Candidates:
     """Keep the k most likely tokens (llama_sampler_top_k, which ignores min_keep)."""
     k = view.options.top_k
@@ -201,6 +217,7 @@ def temperature(candidates: Candidates, view: View) -> Candidates:
 SAMPLERS: Mapping[str, Callable[[Candidates, View], Candidates]] = {
     "penalties": penalties,
     "dry": dry,
+    "top_n_sigma": top_n_sigma,
     "top_k": top_k,
     "typ_p": typical_p,
     "top_p": top_p,

@@ -14,19 +14,25 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from hearthd.sampling.chain import SAMPLERS
+from hearthd.sampling.feedback import ADAPTIVE_P
 
 # DRY's sequence breakers: the first token id, to the ids that must follow it.
 Breakers = Mapping[int, tuple[tuple[int, ...], ...]]
 
 
+SAMPLER_NAMES = (*SAMPLERS, ADAPTIVE_P)
+# Other names that llama.cpp knows, beside those with "-" or nothing in the place of "_".
+_ALIASES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p"}
+_ALIASES |= {name.replace("_", mark): name for name in SAMPLER_NAMES for mark in ("-", "")}
+# Names in the requests of llama-server's clients that llama.cpp itself ignores.
+_ABSENT_SAMPLERS = ("tfs_z", "typical_p")
+
+
 def _known_sampler(name: str) -> str:
-    if name not in SAMPLERS:
-        raise ValueError(f"one of {', '.join(SAMPLERS)}")
-    return name
-
-
-# Samplers of llama-server and its clients that do nothing without a field that is ignored here.
-_ABSENT_SAMPLERS = ("adaptive_p", "tfs_z", "top_n_sigma", "typical_p")
+    known = _ALIASES.get(name, name)
+    if known not in SAMPLER_NAMES:
+        raise ValueError(f"one of {', '.join(SAMPLER_NAMES)}")
+    return known
 
 
 def _without_absent(names: Any) -> Any:
@@ -36,7 +42,7 @@ def _without_absent(names: Any) -> Any:
 
 
 SamplerName = Annotated[
-    str, AfterValidator(_known_sampler), Field(json_schema_extra={"enum": list(SAMPLERS)})
+    str, AfterValidator(_known_sampler), Field(json_schema_extra={"enum": list(SAMPLER_NAMES)})
 ]
 
 
@@ -94,6 +100,14 @@ class SamplingParameters:
             "0 keeps all.",
         ),
     ] = 0.05
+    top_n_sigma: Annotated[
+        float,
+        Field(
+            ge=-1,
+            description="Keep the tokens whose logits are within this many standard deviations of "
+            "the largest one. 0 and -1 keep all.",
+        ),
+    ] = -1.0
     typical_p: Annotated[
         float,
         Field(
@@ -186,6 +200,40 @@ class SamplingParameters:
             "them. Above 0.5 XTC is off.",
         ),
     ] = 0.1
+    mirostat: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=2,
+            description="Mirostat 1 or 2: keep the surprise of the answer's tokens near "
+            "mirostat_tau, in place of all samplers but the temperature. 0 is off.",
+        ),
+    ] = 0
+    mirostat_tau: Annotated[
+        float, Field(ge=0, le=64, description="Mirostat: the surprise to keep, in bits.")
+    ] = 5.0
+    mirostat_eta: Annotated[
+        float,
+        Field(ge=0, le=1, description="Mirostat: how fast it corrects itself after each token."),
+    ] = 0.1
+    adaptive_target: Annotated[
+        float,
+        Field(
+            ge=-1,
+            le=1,
+            description="Adaptive-p: prefer tokens near this probability, if samplers name "
+            "adaptive_p. Below 0 it is off.",
+        ),
+    ] = -1.0
+    adaptive_decay: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=0.99,
+            description="Adaptive-p: weight of each earlier token in the mean that is kept at the "
+            "target, to the power of its age.",
+        ),
+    ] = 0.9
     min_keep: Annotated[
         int,
         Field(ge=0, description="Minimum number of tokens that each sampler but top_k keeps."),
@@ -230,6 +278,18 @@ class SamplingOptions(SamplingParameters):
     logprobs: int | None = None
 
     @property
+    def chain(self) -> tuple[str, ...]:
+        """The names of the samplers that run before the draw, in their order."""
+        if self.mirostat:
+            return ("temperature",)
+        return tuple(name for name in self.samplers if name != ADAPTIVE_P)
+
+    @property
+    def adapts_probability(self) -> bool:
+        """Whether adaptive-p chooses the tokens."""
+        return ADAPTIVE_P in self.samplers and self.adaptive_target >= 0
+
+    @property
     def needs_all_logits(self) -> bool:
         """Whether a logit far below the top one can matter: reported, raised, or not cut off."""
         changed = (
@@ -241,6 +301,13 @@ class SamplingOptions(SamplingParameters):
             self.frequency_penalty,
             self.dry_multiplier,
         )
-        flattened = (self.temperature > 1, self.dynatemp_range, self.typical_p < 1)
+        flattened = (
+            self.temperature > 1,
+            self.dynatemp_range,
+            self.typical_p < 1,
+            self.top_n_sigma > 0,
+            self.mirostat,
+            self.adapts_probability,
+        )
         cut = self.temperature == 0 or self.top_k or self.top_p < 1 or self.min_p
         return self.logprobs is not None or any(changed) or any(flattened) or not cut

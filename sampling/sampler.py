@@ -16,6 +16,7 @@ import numpy as np
 
 from hearthd.sampling.candidates import Candidates, draw, total
 from hearthd.sampling.chain import SAMPLERS, View
+from hearthd.sampling.feedback import feedback_of
 
 if TYPE_CHECKING:
     from array import array
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.sampling.constraint import Constraint
+    from hearthd.sampling.feedback import Feedback
     from hearthd.sampling.options import SamplingOptions
 
 # By a byte of eight bits, lowest first, each of which bans a token: what is added to the eight
@@ -76,7 +78,8 @@ class Sampler:
         self._min_length = len(tokens) + options.min_tokens
         self._ends = ends
         self._constraint = constraint
-        self._chain = tuple(SAMPLERS[name] for name in options.samplers)
+        self._chain = tuple(SAMPLERS[name] for name in options.chain)
+        self._feedback: Feedback | None = None
         # Whether all logits must be exact, or only those near the best one.
         self.exact = constraint is not None or options.needs_all_logits
 
@@ -89,13 +92,22 @@ class Sampler:
         best = logits[logits.argmax()]  # NaN if there is one
         if not np.isfinite(best):
             raise FloatingPointError(f"the largest logit: got {best}, expected a finite number")
-        candidates = self._chosen_from(self._permitted(logits))
-        # A single candidate consumes no random number.
-        position = draw(candidates.weights(), self._random.random()) if candidates.size > 1 else 0
+        candidates, position = self._draw(self._chosen_from(self._permitted(logits)), logits.size)
         token = candidates.id(position)
         return SampledToken(
             token, self._logprobs(logits, candidates, position), self._accept(token)
         )
+
+    def _draw(self, candidates: Candidates, vocabulary: int) -> tuple[Candidates, int]:
+        """The candidates of the draw, and the position of the chosen one."""
+        if self._feedback is None:
+            self._feedback = feedback_of(self._options, vocabulary)
+        drawn = candidates if self._feedback is None else self._feedback.reshape(candidates)
+        # A single candidate consumes no random number.
+        position = draw(drawn.weights(), self._random.random()) if drawn.size > 1 else 0
+        if self._feedback is not None:
+            self._feedback.observe(candidates, drawn, position)
+        return drawn, position
 
     def _permitted(self, logits: NDArray[np.float32]) -> Candidates:
         """All tokens; those that a bias, min_tokens or the constraint bans have a logit of -inf."""

@@ -47,6 +47,8 @@ from hearthd.server.api.openai import (
 )
 from hearthd.server.api.openai.response_events import ResponseEvent
 from hearthd.server.api.operator import props, reload, status
+from hearthd.server.api.stored.store import Store
+from hearthd.server.api.stored_routes import conversations, stored_responses
 from hearthd.server.fault_isolation import contained
 from hearthd.server.version import version
 
@@ -64,6 +66,8 @@ _LANGUAGE = (
     chat,
     responses,
     input_tokens,
+    stored_responses,
+    conversations,
     messages,
     completion_route,
     tokens,
@@ -112,6 +116,7 @@ def create_app(
     on_start: Callable[[], object] = lambda: None,
     guards: Guards = Guards(),
     webui: bool = True,
+    store: Store | None = None,
     prefix: str = "",
     home: Path | None = None,
 ) -> FastAPI:
@@ -119,8 +124,9 @@ def create_app(
 
     Its lifespan starts and stops the pool. While the self-test of a model runs, its requests get
     status 503. `on_start` is called when the pool is started. `webui` says whether the chat page
-    is served. Every path begins with `prefix`, such as /llm. `home` is
-    the folder of the bundles that clients may change; None for no such folder.
+    is served. `store` keeps responses and conversations; None keeps them in memory. Every path
+    begins with `prefix`, such as /llm. `home` is the folder of the bundles that clients may change;
+    None for no such folder.
     """
 
     app = FastAPI(
@@ -136,6 +142,7 @@ def create_app(
         lifespan=lambda _: _lifespan(pool, on_start),
     )
     app.state.pool = pool
+    app.state.store = store or Store()
     app.state.home = home
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields

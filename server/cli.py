@@ -20,6 +20,7 @@ from hearthd.flag_names import flag
 from hearthd.later_verification import LaterVerification
 from hearthd.runtime.free_memory import bound_free_memory
 from hearthd.server import logs
+from hearthd.server.api.stored.store import CannotOpenState, Store
 from hearthd.server.engine.prefix_store import CannotStore
 from hearthd.server.open_service import open_pool
 from hearthd.server.process.draining_server import DrainingServer
@@ -42,6 +43,7 @@ ERRORS: dict[type[Exception], int] = {
     BundleError: 1,
     CannotListen: 1,
     CannotStore: 1,
+    CannotOpenState: 1,
 }
 
 _Bundles = Annotated[
@@ -133,26 +135,29 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
         # What is loaded here lives until the end. The garbage collector would search it for
         # nothing, and would later stop every thread, and thus every stream, for 55 ms.
         gc.disable()
+        store = Store(settings.state_dir, limit=settings.state_size)
         pool = open_pool(loaded)
-        for deployment in pool:
-            if deployment.folder is not None:
-                LaterVerification(deployment.folder)
 
         def announce() -> None:
             address = url(sockets[0], tls, settings.api_prefix)
             _announce(pool, settings.log_format, address, time.perf_counter() - start)
+            for deployment in pool:
+                if deployment.folder is not None:
+                    LaterVerification(deployment.folder).begin()
 
-        server = _server(settings, api_keys, pool, tls, announce)
+        server = _server(settings, api_keys, pool, store, tls, announce)
         gc.freeze()
         gc.enable()
         server.serve_on(*sockets)
         gc.unfreeze()
+        store.close()
 
 
 def _server(
     settings: Settings,
     api_keys: tuple[str, ...],
     pool: ModelPool,
+    store: Store,
     tls: Tls | None,
     announce: Callable[[], None],
 ) -> DrainingServer:
@@ -172,6 +177,7 @@ def _server(
             on_start=announce,
             guards=guards,
             webui=settings.webui,
+            store=store,
             prefix=settings.api_prefix,
             home=None if settings.bundle else bundle_home.expanded(settings.home),
         ),

@@ -4,6 +4,7 @@ The classes say nothing about HTTP: server/api/http_errors.py maps them to statu
 
 RequestError               also those of text/errors.py
  +- ModelNotFound          the server has no model of this name
+ +- NotStored              the server has no response, conversation or item of this id
  +- Unavailable            the request cannot be answered now
  |   +- Starting           the self-test is still running
  |   +- SelfTestFailed     the model's results differ from the golden values
@@ -40,6 +41,16 @@ class ModelNotFound(RequestError):
         super().__init__(
             f"model: got {json.dumps(shown)}, expected one of {', '.join(models)}: the model does "
             "not exist"
+        )
+
+
+class NotStored(RequestError):
+    """The client has no stored response, conversation or item of this id."""
+
+    def __init__(self, id_: str) -> None:
+        super().__init__(
+            f"{json.dumps(id_[:_MAX_SHOWN])}: not stored: it was deleted, dropped to make room, or "
+            "never stored"
         )
 
 
@@ -83,6 +94,12 @@ class NoSlotFree(Unavailable):
     """Every slot is busy."""
 
     status = "no_slot_free"
+
+
+class ImagesFull(Unavailable):
+    """The memory for the pixels of images is full."""
+
+    status = "images_full"
 
 
 class QueueFull(RequestError):

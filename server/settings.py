@@ -34,19 +34,10 @@ from hearthd.server.setting_types import Keys, Paths, Size, Words
 from hearthd.text.overflow import Overflow
 
 _LANGUAGE_ONLY = (
-    "speculation",
-    "logits",
-    "max_memory",
-    "context",
-    "overflow",
-    "cache_ram",
-    "cache_dir",
-    "cache_disk",
-    "chat_template",
-    "chat_template_file",
-    "lora",
+    "speculation", "logits", "max_memory", "context", "overflow", "cache_ram", "cache_dir",
+    "cache_disk", "state_dir", "state_size", "chat_template", "chat_template_file", "lora",
     "lora_dir",
-)
+)  # fmt: skip
 
 
 class BadSettings(Exception):
@@ -250,6 +241,19 @@ class Settings(BaseSettings):
         "Model", None, "Folder that keeps the prefix cache across restarts."
     )
     cache_disk: Size = _setting("Model", ByteSize(2**30), "Maximum size of --cache-dir.")
+
+    state_dir: Path | None = _setting(
+        "Stored responses",
+        None,
+        "Folder that keeps responses and conversations across restarts, in one file. Default: they "
+        "are kept in memory.",
+    )
+    state_size: Size = _setting(
+        "Stored responses",
+        ByteSize(16 * 2**20),
+        "Maximum size of stored responses and conversations. Those that were used least recently "
+        "are dropped first.",
+    )
 
     pin: Words = _setting(
         "Several models",

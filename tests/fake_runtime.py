@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hearthd.runtime.interface import Reader, Rows
 
-_SAVED, _PADDING = 0x5A4ED, -1
+_SAVED, _STATES, _PADDING = 0x5A4ED, 0x57A7E, -1
 
 
 @dataclass(kw_only=True)
@@ -50,6 +50,9 @@ class FakeRuntime:
     verify_tokens: tuple[int, ...] = ()
     adapters: AdapterPlaces = NO_PLACES
     reads_rows: bool = True
+    image_rows: int = 3
+    images_read: int = 0
+    has_states: bool = False
     _factors: dict[int, int] = field(default_factory=dict)  # a digest of each place
     _marks: dict[int, int] = field(default_factory=dict)  # by slot, a digest of its adapter
     _prefilled: dict[int, tuple[int, int]] = field(default_factory=dict)  # the latest one, by slot
@@ -67,6 +70,14 @@ class FakeRuntime:
         self._append(slot, self._embedded(tokens, rows), start)
         self._prefilled[slot] = (start, start + len(tokens))
 
+    def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """`image_rows` rows that stand for tokens, which depend on the pixels."""
+        self.images_read += 1
+        numbers = np.random.default_rng(zlib.crc32(pixels.tobytes())).integers(
+            self.vocab_size, size=(self.image_rows, self.hidden)
+        )
+        return numbers.astype(np.float32)
+
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """The block holds all tokens that were read before its end."""
         assert self._prefilled.get(slot) == (start, stop), f"no prefill wrote {start} to {stop}"
@@ -74,14 +85,25 @@ class FakeRuntime:
         block[: stop + 3] = _SAVED, start, stop, *self._read[slot][:stop]
         return block.view(np.uint8)
 
-    def restore(self, slot: int, start: int, blocks: Sequence[Rows]) -> None:
-        """A block must continue the tokens that the slot has read."""
+    def save_states(self, slot: int, stop: int) -> Rows:
+        """The snapshot holds all tokens that were read."""
+        assert self.has_states, "there are no states"
+        assert self._prefilled.get(slot, (0, 0))[1] == stop, f"no prefill ended at {stop}"
+        return np.array([_STATES, *self._read[slot]], np.int32).view(np.uint8)
+
+    def restore(
+        self, slot: int, start: int, blocks: Sequence[Rows], states: Rows | None = None
+    ) -> None:
+        """A block must continue the tokens that the slot has read, and states the last one."""
+        assert (states is not None) == self.has_states, "states, and only where there are some"
         for at, block in enumerate(blocks):
             magic, first, stop, *read = (int(value) for value in block.view(np.int32))
             assert magic == _SAVED, "restoring what was never saved"
             assert first == start + at * self.chunk, f"a block of position {first}, put elsewhere"
             assert read[:first] == self._read[slot][:first], "a block that follows something else"
             self._read[slot] = read[:stop]
+        if states is not None:
+            assert states.view(np.int32).tolist() == [_STATES, *self._read[slot]], "other states"
         self._prefilled.pop(slot, None)
 
     def decode(

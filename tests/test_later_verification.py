@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,12 +16,12 @@ from hearthd.baker.pipeline.shared_stages import ComparisonFailed
 from hearthd.bundle import Golden, GoldenStep, write_manifest
 from hearthd.bundle.kept_bundles import Source, keep
 from hearthd.later_verification import COMPARISON_FAILED, LaterVerification
+from hearthd.server.terminal.chat import Chat
 from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
 from tests.server import fakes
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.server.generate_client import LIBRARY
+from tests.server.templates import GEMMA
 
 GOLDEN = Golden(prompt="", prompt_ids=(1,), steps=(GoldenStep(token_ids=(1,), logits=(0.5,)),))
 
@@ -40,7 +40,9 @@ def bundle(tmp_path: Path) -> Path:
 def verified(bundle: Path, status: int, output: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(later_verification, "_verify", lambda _: (status, output))
     verification = LaterVerification(bundle)
-    verification.join(PATIENCE)
+    verification.begin()
+    if verification.is_alive():
+        verification.join(PATIENCE)
     return verification.result
 
 
@@ -95,3 +97,34 @@ def test_a_comparison_that_cannot_end_is_reported_and_nothing_is_removed(
         assert reason in verified(bundle, status, output, monkeypatch)
     assert bundle.is_dir()
     assert "was not compared with NumPy" in caplog.text
+
+
+def test_it_begins_when_it_is_told_to_and_once(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[Path] = []
+
+    def verify(bundle: Path) -> tuple[int, str]:
+        compared.append(bundle)
+        return 0, "passed"
+
+    monkeypatch.setattr(later_verification, "_verify", verify)
+    verification = LaterVerification(bundle)
+    assert not verification.is_alive()
+    for _ in range(2):
+        verification.begin()
+        verification.join(PATIENCE)
+    assert compared == [bundle]
+
+
+def test_a_chat_compares_after_its_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(LaterVerification, "begin", lambda _: begun.append("comparison"))
+    with Chat(
+        Path("a"), lambda _: fakes.fake_service(LIBRARY, template=GEMMA, context=512), {}
+    ) as chat:
+        assert begun == []
+        chat.fields = chat.fields.model_copy(update={"max_tokens": 3})
+        chat.answer("the dog", begun.append)
+    assert begun[0] != "comparison"
+    assert begun[-1] == "comparison"

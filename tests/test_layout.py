@@ -58,6 +58,7 @@ ALLOWED = {
         "sampling",
         "runtime",
     ),
+    "server.images": ("bundle", "runtime.interface", "server.errors", "text"),
     "server.completions": (
         "server.engine",
         "server.errors",
@@ -79,6 +80,7 @@ ALLOWED = {
         "server.engine",
         "server.errors",
         "server.fault_isolation",
+        "server.images",
         "server.logs",
         "server.lora",
         "server.metrics",

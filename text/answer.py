@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hearthd.text.tool_calls.call_format import ToolCall
+    from hearthd.text.tool_calls.call_format import CallDelta
 
 FinishReason: TypeAlias = Literal["stop", "length", "timeout", "tool_calls"]
 
@@ -58,7 +58,7 @@ class PromptProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """More of the answer: at most one token, and the text, reasoning and tool calls that are final.
+    """More of the answer: at most one token, and what of the text, reasoning and calls is final.
 
     `logprobs` has one entry per token, or none if the request did not ask for them. `timings` and
     `progress` are present if the request asks for them; a piece with `progress` has nothing else.
@@ -67,7 +67,7 @@ class Piece:
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[CallDelta, ...] = ()
     timings: Timings | None = None
     progress: PromptProgress | None = None
     reasoning: str = ""

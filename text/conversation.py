@@ -20,13 +20,15 @@ MediaKind: TypeAlias = Literal["image", "audio", "file"]
 
 @dataclass(frozen=True, kw_only=True)
 class Media:
-    """An image, sound or a file in a message, which no model can read yet.
+    """An image, sound or a file in a message. Models with a tower read images.
 
     field  path of the part in the client's request, for errors
+    url    of an image: a data URI, or another address
     """
 
     kind: MediaKind
     field: str
+    url: str = ""
 
 
 Part: TypeAlias = str | Media
@@ -95,10 +97,21 @@ class Conversation:
         last = self.messages[-1] if self.messages else None
         return isinstance(last, Message) and last.role == "assistant" and not last.calls
 
-    def as_template(self) -> list[TemplateMessage]:
+    @property
+    def images(self) -> tuple[Media, ...]:
+        """The images of all messages, in their order."""
+        return tuple(
+            part
+            for message in self.messages
+            for part in message.parts
+            if isinstance(part, Media) and part.kind == "image"
+        )
+
+    def as_template(self, *, images: bool = False) -> list[TemplateMessage]:
         """The messages in the form of chat templates; raises InvalidRequest.
 
-        The parts of a message are one text, and a tool's result has the tool's name.
+        The parts of a message are one text, or a list if there is an image among them and the model
+        reads `images`. A tool's result has the tool's name.
         """
         if not self.messages:  # such as a list of reasoning without a text
             raise InvalidRequest(field=self.field, got="none", expected="at least one message")
@@ -106,15 +119,17 @@ class Conversation:
         converted = []
         for message in self.messages:
             if isinstance(message, ToolResult):
-                converted.append(_result(message, names))
+                converted.append(_result(message, names, images=images))
             else:
-                converted.append(_message(message))
+                converted.append(_message(message, images=images))
                 names |= {call.id: call.name for call in message.calls}
         return converted
 
 
-def _message(message: Message) -> TemplateMessage:
-    converted: TemplateMessage = {"role": message.role, "content": _text(message.parts)}
+def _message(message: Message, *, images: bool) -> TemplateMessage:
+    images = images and message.role == "user"
+    content = _content(message.parts, images=images)
+    converted: TemplateMessage = {"role": message.role, "content": content}
     if message.name:
         converted["name"] = message.name
     if message.reasoning:
@@ -131,7 +146,7 @@ def _message(message: Message) -> TemplateMessage:
     return converted
 
 
-def _result(result: ToolResult, names: Mapping[str, str]) -> TemplateMessage:
+def _result(result: ToolResult, names: Mapping[str, str], *, images: bool) -> TemplateMessage:
     """The message of a result; `names` are those of the tools called so far, by the call's id."""
     if result.call_id not in names:
         raise InvalidRequest(
@@ -141,21 +156,28 @@ def _result(result: ToolResult, names: Mapping[str, str]) -> TemplateMessage:
         )
     return {
         "role": "tool",
-        "content": _text(result.parts),
+        "content": _content(result.parts, images=images),
         "name": names[result.call_id],
         "tool_call_id": result.call_id,
     }
 
 
-def _text(parts: Sequence[Part]) -> str:
-    """The parts as one text; raises InvalidRequest for anything else than text."""
-    texts = []
+def _content(parts: Sequence[Part], *, images: bool) -> str | list[dict[str, str]]:
+    """The parts as one text, or with images as a list; raises InvalidRequest for other parts."""
     for part in parts:
-        if isinstance(part, Media):
+        if isinstance(part, Media) and not (images and part.kind == "image"):
             raise InvalidRequest(
                 field=part.field,
                 got=part.kind,
-                expected="text: the model cannot read images, sound and files",
+                expected="text or an image: the model reads images of users and of tools, and no "
+                "sound and files"
+                if images
+                else "text: the model cannot read images, sound and files",
             )
-        texts.append(part)
-    return "\n".join(texts)
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) == len(parts):
+        return "\n".join(texts)
+    return [
+        {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
+        for part in parts
+    ]

@@ -14,14 +14,19 @@ Overflow: TypeAlias = Literal["error", "truncate-middle"]
 _ANSWER_SHARE, _START_SHARE = 0.25, 0.25
 
 
-def without_middle(
-    prompt: Sequence[int], *, context: int, max_tokens: int | None
-) -> tuple[int, ...]:
-    """A prompt of more tokens than fit, without those in its middle.
+def prompt_room(context: int, max_tokens: int | None) -> int:
+    """The tokens of a context that a prompt can take.
 
     There is room for `max_tokens` of an answer, or for a quarter of the context if that is less.
     """
     room = max(1, int(context * _ANSWER_SHARE))
-    kept = context - (room if max_tokens is None else min(max(1, max_tokens), room))
+    return context - (room if max_tokens is None else min(max(1, max_tokens), room))
+
+
+def without_middle(
+    prompt: Sequence[int], *, context: int, max_tokens: int | None
+) -> tuple[int, ...]:
+    """A prompt of more tokens than fit, without those in its middle."""
+    kept = prompt_room(context, max_tokens)
     start = int(kept * _START_SHARE)
     return (*prompt[:start], *prompt[len(prompt) - (kept - start) :])

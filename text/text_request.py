@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING
 from hearthd.sampling.options import SamplingParameters
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hearthd.text.grammars.grammar import Grammar
     from hearthd.text.reasoning import Reasoning
     from hearthd.text.tool_calls.tools import ToolUse
 
 # SamplingParameters is exported for the API layer, which does not import the sampling package.
-__all__ = ["DRY_SEQUENCE_BREAKERS", "SEED_COUNT", "SamplingParameters", "TextRequest"]
+__all__ = [
+    "DRY_SEQUENCE_BREAKERS",
+    "SEED_COUNT",
+    "ImageSquare",
+    "SamplingParameters",
+    "TextRequest",
+]
 
 # A client's seed is an integer of 64 bits, signed or not. Equal bits are the same seed.
 SEED_COUNT = 2**64
@@ -22,11 +31,25 @@ SEED_COUNT = 2**64
 DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageSquare:
+    """A square of an image, which takes `rows` positions of a prompt.
+
+    pixels  u8 (S, S, 3)
+    digest  SHA-256 of the pixels
+    """
+
+    pixels: NDArray[np.uint8]
+    digest: bytes
+    rows: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextRequest:
     """A prompt to continue, and how.
 
-    prompt        text, or token ids
+    prompt        text, or token ids, which have -1 for each row of an image
+    images        the squares of the images in the prompt, in their order
     max_tokens    maximum length of the answer; None continues to the end of the context
     stop          non-empty strings that end the answer
     stop_token_ids  token ids that end the answer
@@ -63,4 +86,5 @@ class TextRequest:
     tools: ToolUse | None = None
     timings_per_token: bool = False
     return_progress: bool = False
+    images: tuple[ImageSquare, ...] = ()
     field: str = "prompt"

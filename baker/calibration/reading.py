@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,7 +105,7 @@ class FileWeights(Mapping[str, NDArray[np.float32]]):
         """A parameter in an array of its shape."""
         rest = values.reshape(-1)
         for tensor in self._tensors[name]:
-            for block in parameter_blocks(self._source, tensor):
+            for block in parameter_blocks(self._source, tensor, values.shape[-1]):
                 rest[: block.size] = block.reshape(-1)
                 rest = rest[block.size :]
         return values
@@ -136,16 +137,23 @@ def logits(
 
 def _graph(model: Decoder, count: int, length: int) -> Graph:
     """Read `count` sequences of `length` tokens: the normalized hidden states (N, E)."""
-    layers = range(model.config.cached_layers)
+    layers = [
+        [(2, width) for width in model.state_widths(layer)]
+        or [(length, model.cache_width(layer))] * 2
+        for layer in range(model.config.cached_layers)
+    ]
     inputs = {"tokens": TensorType((count * length,), DType.I32)}
     inputs |= {f"start.{i}": TensorType((1,), DType.I32) for i in range(count)}
-    for layer in layers:
-        cache = TensorType((length, model.cache_width(layer)), DType.F32)
-        inputs |= {f"{layer}.{i}.{part}": cache for i in range(count) for part in ("key", "value")}
+    for layer, shapes in enumerate(layers):
+        inputs |= {
+            f"{layer}.{i}.{part}": TensorType(shape, DType.F32)
+            for i in range(count)
+            for part, shape in enumerate(shapes)
+        }
 
     def run(tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        pairs = iter(zip(rest[count::2], rest[count + 1 :: 2], strict=True))
-        buffers = [[next(pairs) for _ in range(count)] for _ in layers]
+        caches = iter(rest[count:])
+        buffers = [[tuple(islice(caches, len(shapes))) for _ in range(count)] for shapes in layers]
         return (read(model, tokens, list(rest[:count]), buffers, length)[0],)
 
     return trace("calibration", run, inputs, parameters=model.parameters())

@@ -20,6 +20,7 @@ from hearthd.baker.compare.sides.recording import RecordingError, write_recordin
 from hearthd.baker.compare.sides.side import SideError
 from hearthd.baker.parameters.irpa import BadArchive
 from hearthd.baker.presentation.console import open_console
+from hearthd.baker.presentation.plots import require_matplotlib
 from hearthd.baker.presentation.table import terminal_table
 from hearthd.baker.progress import TerminalProgress
 from hearthd.bundle import BundleError, bundle_home
@@ -201,6 +202,7 @@ def _compare(
         return
     if b is None:
         raise typer.BadParameter("B is missing; give B or --record FILE.json.")
+    require_matplotlib()
     limits = Limits(max_kl=max_kl, max_difference=max_difference, min_agreement=min_agreement)
     report = compare_sides(a, b, options, progress)
     report = report.model_copy(update={"failures": failures(report, limits)})

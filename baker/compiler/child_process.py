@@ -25,13 +25,14 @@ def child_process(command: Sequence[str], **options: Any) -> Iterator[subprocess
         command, stdin=subprocess.DEVNULL, **apart_from_terminal(), **options
     ) as process:
         try:
-            with at_interrupt(lambda: _kill(process)):
+            with at_interrupt(lambda: kill(process)):
                 yield process
         finally:
-            _kill(process)
+            kill(process)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a child process, unless it has ended, with the processes that it started."""
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             kill_children(process.pid)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.metadata import version
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from iree.compiler.tools.binaries import find_tool
 
-from hearthd.baker.compiler.child_process import child_process
+from hearthd.baker.compiler.child_process import child_process, kill
 from hearthd.baker.compiler.kernel_objects import NO_CHAINS, build
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.bundle import Compiler
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-    from hearthd.bundle import Target
+    from hearthd.bundle import KernelBuild, Target
 
 _PACKAGE = "iree-base-compiler"
 # The variables that name the folder for temporary files: that of Linux and macOS, of Windows.
@@ -62,10 +64,9 @@ def compiler_for(target: Target) -> Compiler:
 
 
 class Compilation:
-    """A running compiler. A context manager: leaving it kills the compiler.
+    """Kernels and a program that a thread compiles. A context manager: leaving it ends that.
 
-    On Linux, the end of this process, even by SIGKILL, or of the thread that started it kills the
-    compiler, too.
+    On Linux, the end of this process, even by SIGKILL, kills the compilers, too.
     """
 
     def __init__(
@@ -82,31 +83,18 @@ class Compilation:
 
         models/dsl/mlir/stablehlo.py says which they are.
 
-        `until` is `vmfb`, or a phase such as `stream`, whose output is text. Raises KernelError.
+        `until` is `vmfb`, or a phase such as `stream`, whose output is text.
         """
         self.compiler = compiler_for(target)
+        self._phase = () if until == "vmfb" else (f"--compile-to={until}",)
+        self._source, self._output = source, output
+        self._process: subprocess.Popen[bytes] | None = None
+        self._cancelled = threading.Event()
         with ExitStack() as stack:
             objects = stack.enter_context(temporary_folder("kernels.", output.parent))
-            self.kernels = build(kernels, target, objects, chains)
-            search_path = f"--iree-hal-executable-object-search-path={objects}"
-            phase = () if until == "vmfb" else (f"--compile-to={until}",)
-            command = [
-                find_tool("iree-compile"),
-                *self.compiler.flags,
-                search_path,
-                *phase,
-                str(source),
-            ]
-            # A file: diagnostics may be large, and a full pipe would block the compiler.
-            self._diagnostics: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
-            self._process = stack.enter_context(
-                child_process(
-                    [*command, "-o", str(output)],
-                    stderr=self._diagnostics,
-                    # Temporary files of a killed compiler are removed with the output's folder.
-                    env={**os.environ, **dict.fromkeys(_TEMPORARY, str(output.parent))},
-                )
-            )
+            pool = stack.enter_context(ThreadPoolExecutor(1, "compiler"))
+            stack.callback(self._cancel)
+            self._done = pool.submit(self._compile, objects, target, tuple(kernels), chains)
             self._running = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -120,13 +108,52 @@ class Compilation:
     ) -> None:
         self._running.close()
 
+    @property
+    def kernels(self) -> KernelBuild:
+        """The C kernels in the program; waits until they are built. Raises as `wait`."""
+        return self._done.result()
+
     def wait(self, *, seconds: float | None = None) -> None:
-        """Wait until the output is written; raises CompileError, also after `seconds`."""
+        """Wait until the output is written.
+
+        Raises KernelError or CompileError, also after `seconds`.
+        """
         try:
-            status = self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
+            self._done.result(seconds)
+        except TimeoutError:
             raise CompileError(f"iree-compile took more than {seconds} s") from None
-        if status:
-            self._diagnostics.seek(0)
-            text = self._diagnostics.read().decode(errors="replace")
-            raise CompileError(f"iree-compile failed: {text[:2000]}")
+
+    def _cancel(self) -> None:
+        self._cancelled.set()
+        if (process := self._process) is not None:
+            kill(process)
+
+    def _compile(
+        self, objects: Path, target: Target, kernels: Iterable[str], chains: Mapping[str, str]
+    ) -> KernelBuild:
+        """Build the kernels, then compile the program; raises KernelError or CompileError."""
+        built = build(kernels, target, objects, chains, self._cancelled)
+        command = [
+            find_tool("iree-compile"),
+            *self.compiler.flags,
+            f"--iree-hal-executable-object-search-path={objects}",
+            *self._phase,
+            str(self._source),
+            "-o",
+            str(self._output),
+        ]
+        # Temporary files of a killed compiler are removed with the output's folder.
+        environment = {**os.environ, **dict.fromkeys(_TEMPORARY, str(self._output.parent))}
+        # A file: diagnostics may be large, and a full pipe would block the compiler.
+        with (
+            tempfile.TemporaryFile() as diagnostics,
+            child_process(command, stderr=diagnostics, env=environment) as process,
+        ):
+            self._process = process
+            if self._cancelled.is_set():
+                raise CompileError("iree-compile was cancelled")
+            if process.wait():
+                diagnostics.seek(0)
+                text = diagnostics.read().decode(errors="replace")
+                raise CompileError(f"iree-compile failed: {text[:2000]}")
+        return built

@@ -6,9 +6,13 @@ needs no toolchain.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 from types import MappingProxyType
@@ -55,38 +59,66 @@ class KernelError(Exception):
 
 
 def build(
-    names: Iterable[str], target: Target, folder: Path, chains: Mapping[str, str] = NO_CHAINS
+    names: Iterable[str],
+    target: Target,
+    folder: Path,
+    chains: Mapping[str, str] = NO_CHAINS,
+    cancelled: threading.Event | None = None,
 ) -> KernelBuild:
     """Write NAME.o for each kernel and each chain into a folder; returns the record.
 
-    `chains` are the texts of the C files of chains, by their names. Raises KernelError.
+    `chains` are the texts of the C files of chains, by their names. Once `cancelled` is set, no
+    other object is begun. Raises KernelError, also if it was cancelled.
     """
     names = tuple(names)
-    machine = target.triple.partition("-")[0]
-    # `python -m ziglang` takes the time of a Python process.
-    command = [_zig(), "cc", "-target", f"{machine}-linux-gnu"]
     with as_file(files("hearthd.models.dsl") / "kernels") as sources:
-        sources_of: dict[str, tuple[Path, Mapping[str, str]]] = {}
-        for name in names:
-            kernel = KERNELS[name]
-            sources_of[name] = (sources / kernel.file, kernel.macros)
-        for name, text in chains.items():
-            # A relative path: an object has the path of its source.
-            sources_of[name] = (Path(f"{name}.c"), {})
-            (folder / f"{name}.c").write_text(text, encoding="utf-8", newline="\n")
-        for name, (source, defined) in sources_of.items():
-            defines = [f"-D{macro}={value}" for macro, value in defined.items()]
-            options = [f"-mcpu={_cpu(target)}", *FLAGS, f"-I{sources}", *defines]
-            arguments = [*options, "-c", str(source)]
-            order = [*command, *arguments, "-o", f"{name}.o"]
-            with child_process(order, cwd=folder, stderr=subprocess.PIPE) as clang:
-                diagnostics = clang.communicate()[1].decode(errors="replace")
-            if clang.returncode:
-                raise KernelError(f"{name} does not compile: {_first_error(diagnostics)}")
-    objects = (folder / f"{name}.o" for name in names)
-    return KernelBuild(
-        names=names, instructions=instructions(file.read_bytes() for file in objects)
-    )
+        clang = _Clang(target, folder, sources, cancelled or threading.Event())
+        # The kernels take longer than the chains.
+        with ThreadPoolExecutor(os.cpu_count(), "clang") as pool:
+            objects = pool.map(clang.compile_kernel, names)
+            chain_objects = pool.map(clang.compile_chain, chains, chains.values())
+            contents = [path.read_bytes() for path in objects]
+            for _ in chain_objects:
+                pass
+    return KernelBuild(names=names, instructions=instructions(contents))
+
+
+@dataclass(frozen=True)
+class _Clang:
+    """Compiles C files for a target into a folder; `sources` is that of Hearth's C files."""
+
+    target: Target
+    folder: Path
+    sources: Path
+    cancelled: threading.Event
+
+    def compile_kernel(self, name: str) -> Path:
+        """The object of a kernel; raises KernelError."""
+        kernel = KERNELS[name]
+        return self._compile(name, self.sources / kernel.file, kernel.macros)
+
+    def compile_chain(self, name: str, text: str) -> Path:
+        """The object of a chain with this text; raises KernelError."""
+        # A relative path: an object has the path of its source.
+        source = Path(f"{name}.c")
+        (self.folder / source).write_text(text, encoding="utf-8", newline="\n")
+        return self._compile(name, source, {})
+
+    def _compile(self, name: str, source: Path, macros: Mapping[str, str]) -> Path:
+        if self.cancelled.is_set():
+            raise KernelError(f"{name} was not compiled: the bake ends")
+        machine = self.target.triple.partition("-")[0]
+        # `python -m ziglang` takes the time of a Python process.
+        command = [_zig(), "cc", "-target", f"{machine}-linux-gnu", f"-mcpu={_cpu(self.target)}"]
+        defines = [f"-D{macro}={value}" for macro, value in macros.items()]
+        arguments = [*FLAGS, f"-I{self.sources}", *defines, "-c", str(source), "-o", f"{name}.o"]
+        with child_process(
+            [*command, *arguments], cwd=self.folder, stderr=subprocess.PIPE
+        ) as process:
+            diagnostics = process.communicate()[1].decode(errors="replace")
+        if process.returncode:
+            raise KernelError(f"{name} does not compile: {_first_error(diagnostics)}")
+        return self.folder / f"{name}.o"
 
 
 def _zig() -> str:

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Protocol
 
-from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.compiler import kernel_objects
 from hearthd.baker.compiler.compilation import Compilation, compiler_for
-from hearthd.bundle import FileRecord, KernelBuild, NotABundle, bundle_home, record_file
-from hearthd.bundle.parsing import strict_json
-from hearthd.bundle.parsing.typed_json import typed
+from hearthd.baker.compiler.targets import HOST
+from hearthd.baker.digest_cache import DigestCache
+from hearthd.bundle import KernelBuild, NotABundle, bundle_home
 from hearthd.models.dsl.kernel_sources import KERNELS
+from hearthd.runtime.cpu_features import cpu_description
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,7 +49,10 @@ class ProgramSource:
     target: Target
 
     def digest(self) -> str:
-        """The sha256 of the source, of Hearth's C files, and of the compilers with their flags."""
+        """The sha256 of the source, of Hearth's C files, and of the compilers with their flags.
+
+        With the target `host` also of this CPU, whose model the compilers look up themselves.
+        """
         compiler = compiler_for(self.target)
         described = json.dumps(
             {
@@ -59,6 +60,7 @@ class ProgramSource:
                 "kernels": {name: asdict(KERNELS[name]) for name in self.kernels},
                 "chains": dict(self.chains),
                 "target": asdict(self.target),
+                "cpu": cpu_description() if self.target.cpu == HOST else "",
                 "compiler": asdict(compiler),
                 "clang": [version(kernel_objects.PACKAGE), *kernel_objects.FLAGS],
                 "files": _c_files() if self.kernels or self.chains else "",
@@ -77,18 +79,10 @@ class Compiling(Protocol):
 
     @property
     def kernels(self) -> KernelBuild:
-        """The C kernels in the program."""
+        """The C kernels in the program; waits for them."""
 
     def wait(self) -> None:
-        """Wait until the output is written; raises CompileError."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Kept:
-    """The record beside a kept program."""
-
-    program: FileRecord
-    kernels: KernelBuild
+        """Wait until the output is written; raises KernelError or CompileError."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +96,13 @@ class _Copied:
         """Its output is written already."""
 
 
-@dataclass(frozen=True)
 class ProgramCache:
-    """A folder of programs, each with a record, by the digest of their source."""
+    """A folder of programs by the digest of their source, each with a record of its kernels."""
 
-    folder: Path
-    limit_bytes: int = field(default=_LIMIT_BYTES, kw_only=True)
+    def __init__(self, folder: Path, *, limit_bytes: int = _LIMIT_BYTES) -> None:
+        self._files = DigestCache(
+            folder=folder, suffix=".vmfb", record=KernelBuild, limit_bytes=limit_bytes
+        )
 
     @classmethod
     def at_home(cls) -> ProgramCache | None:
@@ -119,44 +114,14 @@ class ProgramCache:
 
     def copy(self, digest: str, output: Path) -> KernelBuild | None:
         """Write the program of a source, if it is kept and whole; returns its kernels."""
-        program, record = self._files(digest)
-        try:
-            kept = typed(_Kept, strict_json.parse(record.read_text(encoding="utf-8")))
-            shutil.copyfile(program, output)
-            os.utime(program)
-        except (OSError, ValueError):
+        if (kept := self._files.find(digest)) is None:
             return None
-        written = record_file(output)
-        same = (written.bytes, written.sha256) == (kept.program.bytes, kept.program.sha256)
-        return kept.kernels if same else None
+        output.write_bytes(kept.data)
+        return kept.record
 
     def keep(self, digest: str, output: Path, kernels: KernelBuild) -> None:
         """Keep a program, if the folder can be written; the ones used longest ago make room."""
-        kept = _Kept(program=record_file(output), kernels=kernels)
-        program, record = self._files(digest)
-        contents: dict[str, str | bytes] = {
-            program.name: output.read_bytes(),
-            record.name: json.dumps(asdict(kept)),
-        }
-        with suppress(OSError):
-            write_atomically(self.folder, contents)
-            self._make_room()
-
-    def _files(self, digest: str) -> tuple[Path, Path]:
-        return self.folder / f"{digest}.vmfb", self.folder / f"{digest}.json"
-
-    def _make_room(self) -> None:
-        programs = sorted(
-            ((path.stat(), path) for path in self.folder.glob("*.vmfb")),
-            key=lambda entry: entry[0].st_mtime_ns,
-            reverse=True,
-        )
-        total = 0
-        for status, program in programs:
-            total += status.st_size
-            if total > self.limit_bytes:
-                program.unlink(missing_ok=True)
-                program.with_suffix(".json").unlink(missing_ok=True)
+        self._files.keep(digest, output.read_bytes(), kernels)
 
 
 @contextmanager

@@ -75,7 +75,8 @@ _CROSS_TARGETS: Mapping[str, Target] = {
         ),
     )
 }
-TARGET_NAMES = ("host", *_CROSS_TARGETS)
+HOST = "host"  # also the name of the CPU, for both compilers
+TARGET_NAMES = (HOST, *_CROSS_TARGETS)
 _X86_64 = ("x86_64-v3", "x86_64-avxvnni", "x86_64-avx512vnni", "x86_64-amx")
 # Targets of several programs in one bundle. Of those that a machine can run, the last is fastest.
 TARGET_GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -111,7 +112,7 @@ def find_target(name: str) -> Target:
     compiled for Linux. There `host` is the fastest of the other targets that this machine can run,
     without a register that the system reserves.
     """
-    if name == "host":
+    if name == HOST:
         return _host()
     if name not in _CROSS_TARGETS:
         known = ", ".join((*TARGET_NAMES, *TARGET_GROUPS))
@@ -127,12 +128,12 @@ def _host() -> Target:
         )
     if knows_all_features():
         triple = f"{machine}-linux-gnu"
-        return Target(name="host", triple=triple, cpu="host", features=tuple(sorted(features)))
+        return Target(name=HOST, triple=triple, cpu=HOST, features=tuple(sorted(features)))
     fitting = [target for target in find_targets("all") if _has_features(target)]
     if not fitting:
         raise TargetError(f"this {machine} CPU can run none of {', '.join(TARGET_GROUPS['all'])}")
     cpu = "+".join(filter(None, (fitting[-1].cpu, reserved_register())))
-    return dataclasses.replace(fitting[-1], name="host", cpu=cpu)
+    return dataclasses.replace(fitting[-1], name=HOST, cpu=cpu)
 
 
 def runs_here(target: Target) -> bool:

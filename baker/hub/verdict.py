@@ -10,11 +10,10 @@ from hearthd.baker.pipeline.bake import resolve
 from hearthd.baker.pipeline.bake_encoder import EncoderPlan
 from hearthd.baker.pipeline.bake_options import BakeOptions
 from hearthd.baker.pipeline.language_plan import LanguagePlan
-from hearthd.baker.pipeline.memory_plan import footprint, program_memory
+from hearthd.baker.pipeline.memory_plan import footprint, program_memory, token_bytes
 from hearthd.baker.pipeline.recipe import size_of
 from hearthd.baker.weights.source import FLOAT_TYPES
 from hearthd.bundle import encoder_memory, megabytes
-from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 
 if TYPE_CHECKING:
@@ -23,11 +22,8 @@ if TYPE_CHECKING:
 
     from hearthd.baker.weights.source import WeightSource
     from hearthd.bundle import Memory
-    from hearthd.models.config import ModelConfig
-    from hearthd.models.program import Program
 
 _MEASURED = 1 << 28  # bytes: a small device has no gigabyte to spare
-_EXPERTS = ".experts."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +77,6 @@ def _of_language_model(plan: LanguagePlan) -> Verdict:
     model, config = plan.record.model, plan.model.config
     program = plan.model.program(plan.program)
     memory = program_memory(program, plan.program.context)
-    partial = sum(weight.partial_bytes for weight in program.weights)
     return Verdict(
         model=" ".join(
             filter(None, (model, size_of(model, config), _folder_types(plan.model.source)))
@@ -89,7 +84,7 @@ def _of_language_model(plan: LanguagePlan) -> Verdict:
         precision=plan.program.precision,
         memory=memory,
         slots=plan.slots,
-        per_token=memory.weights - partial - _unrouted(program, config),
+        per_token=token_bytes(program),
     )
 
 
@@ -112,16 +107,3 @@ def _folder_types(source: WeightSource) -> str | None:
         return None
     types = sorted({source.dtype(name) for name in source.names()} - set(FLOAT_TYPES))
     return f"({', '.join(types)})" if types else None
-
-
-def _unrouted(program: Program, config: ModelConfig) -> int:
-    """The bytes of the experts that a token is not routed to."""
-    if not isinstance(config, ExpertsConfig):
-        return 0
-    experts = sum(
-        array.type.nbytes
-        for weight in program.weights
-        if any(_EXPERTS in name for name in weight.sources)
-        for array in weight.parameters.values()
-    )
-    return experts * (config.experts - config.experts_per_token) // config.experts

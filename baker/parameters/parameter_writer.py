@@ -85,8 +85,9 @@ def tensors_of(
     def find(name: str, shape: tuple[int, ...]) -> tuple[StoredTensor, ...]:
         tensors = architecture.tensors.parts(config, name, names, gguf=gguf)
         stored = [_shape(source, tensor) for tensor in tensors]
-        rows = sum(_rows(actual)[0] for actual in stored)
-        if {(rows, _rows(actual)[1]) for actual in stored} != {_rows(shape)}:
+        columns = shape[-1]
+        rows = sum(_rows(actual, columns) for actual in stored)
+        if rows != _rows(shape, columns) or not all(_rows(actual, columns) for actual in stored):
             many = f"{len(tensors)} tensors as " if len(tensors) > 1 else "tensor "
             raise BadFile(
                 f"{many}{tensors[0].name} has shape {stored[0]}, the configuration says {shape}"
@@ -119,17 +120,24 @@ def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
     shape = source.shape(tensor.name)
     if not shape:
         return shape
-    rows, *others = shape
-    return (len(range(rows)[tensor.rows(rows)]), *others)
+    *matrices, rows, columns = (shape[0], 1) if len(shape) == 1 else shape
+    share = len(range(rows)[tensor.rows(rows)])
+    return (share,) if len(shape) == 1 else (*matrices, share, columns)
 
 
-def _rows(shape: tuple[int, ...]) -> tuple[int, int]:
-    """A tensor's rows and columns: formats keep apart the matrices of experts, or do not.
+_ALL = (0, 1)  # the share of a tensor that a parameter has whole
 
-    Axes of extent 1 do not count: formats keep or drop that of a depthwise convolution.
+
+def _rows(shape: tuple[int, ...], columns: int) -> int:
+    """The rows of a tensor that are `columns` long; 0 if its last axes are not so long.
+
+    Formats keep apart the matrices of experts, or do not. The weights of a convolution have an axis
+    for each of the axes that a row of them is multiplied with.
     """
-    *leading, columns = (1, *(extent for extent in shape if extent != 1))
-    return math.prod(leading), columns
+    for axis in range(len(shape), -1, -1):
+        if math.prod(shape[axis:]) == columns:
+            return math.prod(shape[:axis])
+    return 0
 
 
 def write_parameters(
@@ -152,12 +160,14 @@ def write_parameters(
     }
     with ArchiveWriter(path, sizes) as archive:
         for entry in located:
-            for source_name, tensors in zip(entry.weight.sources, entry.tensors, strict=True):
+            sources = entry.weight.sources.items()
+            for (source_name, shape), tensors in zip(sources, entry.tensors, strict=True):
                 blocks = (
                     iter((rounded[source_name],))
                     if source_name in rounded
                     else itertools.chain.from_iterable(
-                        _encoded_blocks(source, tensor, entry.weight.storage) for tensor in tensors
+                        _encoded_blocks(source, tensor, entry.weight.storage, shape[-1])
+                        for tensor in tensors
                     )
                 )
                 for arrays in blocks:
@@ -196,35 +206,44 @@ def requantized(source: WeightSource, located: Sequence[Located]) -> str | None:
 
 
 def _encoded_blocks(
-    source: WeightSource, tensor: StoredTensor, storage: Storage
+    source: WeightSource, tensor: StoredTensor, storage: Storage, columns: int
 ) -> Iterator[StoredRows]:
-    """The arrays of a storage for each block; raises NotFiniteError with the tensor's name."""
+    """The arrays of a storage for each block; raises NotFiniteError with the tensor's name.
+
+    The rows of the parameter are `columns` long.
+    """
     try:
         if keeps_integers(source, tensor, storage):
             for integers in _integer_blocks(source, tensor):
                 yield encoded_integers(storage, integers)
             return
-        for block in parameter_blocks(source, tensor):
+        for block in parameter_blocks(source, tensor, columns):
             yield encoded(storage, block)
     except NotFiniteError as error:
         raise NotFiniteError(f"tensor {tensor.name}: {error}") from None
 
 
-def parameter_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[NDArray[np.float32]]:
-    """The blocks of a parameter's values; raises a WeightsError."""
-    if _is_reordered(tensor):
+def parameter_blocks(
+    source: WeightSource, tensor: StoredTensor, columns: int
+) -> Iterator[NDArray[np.float32]]:
+    """The blocks of a parameter's values, whose rows are `columns` long; raises a WeightsError."""
+    if _is_reordered(source, tensor):
         blocks = iter((_ordered(source.read(tensor.name), tensor),))
     else:
         blocks = source.blocks(tensor.name)
     for block in blocks:
-        rows = block.reshape(-1, block.shape[-1]) if block.ndim > 2 else block
+        rows = block
+        if block.ndim > 2:
+            rows = block[..., tensor.rows(block.shape[-2]), :].reshape(-1, columns)
+        if tensor.logarithm:
+            rows = -np.exp(rows)
         yield rows + np.float32(tensor.offset) if tensor.offset else rows
 
 
 def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[IntegerBlock]:
     blocks = source.integer_blocks(tensor.name)
-    if not _is_reordered(tensor):
-        yield from blocks
+    if not _is_reordered(source, tensor):
+        yield from (_of_matrices(source, tensor, block) for block in blocks)
         return
     parts = list(blocks)
 
@@ -235,9 +254,28 @@ def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[Inte
     yield IntegerBlock(**{field.name: ordered(field.name) for field in fields(IntegerBlock)})
 
 
-def _is_reordered(tensor: StoredTensor) -> bool:
-    """Whether a parameter has the rows of a tensor in another order, or not all of them."""
-    return bool(tensor.interleaved) or tensor.share != (0, 1)
+def _of_matrices(source: WeightSource, tensor: StoredTensor, block: IntegerBlock) -> IntegerBlock:
+    """A parameter's share of the rows of each matrix of a block."""
+    shape = source.shape(tensor.name)
+    if len(shape) < 3 or tensor.share == _ALL:
+        return block
+
+    def share(values: NDArray[S] | None) -> Any:
+        if values is None:
+            return None
+        matrices = values.reshape(-1, shape[-2], *values.shape[1:])
+        return matrices[:, tensor.rows(shape[-2])].reshape(-1, *values.shape[1:])
+
+    return IntegerBlock(**{part.name: share(getattr(block, part.name)) for part in fields(block)})
+
+
+def _is_reordered(source: WeightSource, tensor: StoredTensor) -> bool:
+    """Whether a parameter has the rows of a tensor in another order, or not all of them.
+
+    The shares of several matrices are taken block by block: such a tensor is large.
+    """
+    has_matrices = len(source.shape(tensor.name)) > 2
+    return bool(tensor.interleaved) or (tensor.share != _ALL and not has_matrices)
 
 
 def _ordered(rows: NDArray[S], tensor: StoredTensor) -> NDArray[S]:

@@ -13,7 +13,7 @@ from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_
 from hearthd.baker.pipeline.calibration_stage import Calibration, layers_to_round
 from hearthd.baker.pipeline.comparison_stage import compare_with_numpy
 from hearthd.baker.pipeline.context_choice import ContextChoice, choose_context
-from hearthd.baker.pipeline.memory_plan import check_fits, footprint
+from hearthd.baker.pipeline.memory_plan import check_fits, footprint, token_bytes
 from hearthd.baker.pipeline.shared_stages import (
     compile_in_background,
     provenance,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
-    from tokenizers import Tokenizer
 
     from hearthd.baker.pipeline.auto_stage import Chosen
     from hearthd.baker.pipeline.language_plan import LanguagePlan
@@ -139,7 +138,7 @@ def _make(inputs: _BakeInputs) -> None:
     located = model.locate(program)
     with compile_in_background(workspace, program.graphs) as compiled:
         with workspace.progress.stage("read the tokenizer"):
-            tokenizer = _write_tokenizer(inputs)
+            _write_tokenizer(inputs)
         if plan.calibration is not None:
             path = workspace.folder / layout.CALIBRATION
             path.write_bytes(plan.calibration.encode())
@@ -151,10 +150,11 @@ def _make(inputs: _BakeInputs) -> None:
         )
     # After the compiler has ended: its threads and NumPy's would slow each other down.
     if not plan.verify_later:
+        tokenizer = model.tokenizer.tokenizer
         compare_with_numpy(workspace.folder, manifest, tokenizer, workspace.progress)
 
 
-def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
+def _write_tokenizer(inputs: _BakeInputs) -> None:
     tokenizer = inputs.plan.model.tokenizer
     (inputs.workspace.folder / layout.TOKENIZER).write_text(
         tokenizer.text, encoding="utf-8", newline="\n"
@@ -162,7 +162,6 @@ def _write_tokenizer(inputs: _BakeInputs) -> Tokenizer:
     if tokenizer.template is not None:
         path = inputs.workspace.folder / layout.CHAT_TEMPLATE
         path.write_text(tokenizer.template, encoding="utf-8", newline="\n")
-    return tokenizer.tokenizer
 
 
 def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifest:
@@ -190,10 +189,11 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
         adapters=program.adapters,
+        images=model.images,
         target=inputs.workspace.targets[0],
         other_programs=tuple(compiled.others),
         statistics=statistics(program.graphs, program.weights, program.fusions)
-        | {"cache_bytes_per_slot": cache_bytes},
+        | {"cache_bytes_per_slot": cache_bytes, "token_bytes": token_bytes(program)},
         golden=(),
         footprint=footprint(program.graphs, program.parameters),
         provenance=provenance(plan.record, model.source, compiled),

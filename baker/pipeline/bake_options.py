@@ -230,7 +230,8 @@ class BakeOptions(BaseModel):
     )
     recompile: bool = _option(
         "Bundle",
-        "Compile the program, even if an earlier bake on this machine compiled the same one.",
+        "Compile the program and convert the tokenizer, even if an earlier bake on this machine "
+        "did so.",
         default=False,
         kinds=_ALL,
         recorded=False,

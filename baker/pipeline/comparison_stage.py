@@ -15,7 +15,12 @@ from threadpoolctl import threadpool_limits
 from hearthd.baker.compiler.targets import runnable
 from hearthd.baker.pipeline.shared_stages import require_passed
 from hearthd.baker.reference.golden_values import STEPS, golden_rows, golden_values, prompt_ids
-from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters, traced
+from hearthd.baker.reference.numpy_runtime import (
+    NumpyRuntime,
+    program_options,
+    stored_parameters,
+    traced,
+)
 from hearthd.bundle import (
     MANIFEST,
     PARAMETERS,
@@ -26,12 +31,14 @@ from hearthd.bundle import (
     write_manifest,
 )
 from hearthd.bundle.manifest import digest
+from hearthd.models.dsl import functions as f
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.operating_system import lock
 from hearthd.runtime.self_test import self_test
 from hearthd.text import tokenizer_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tokenizers import Tokenizer
@@ -75,6 +82,16 @@ def compare_with_numpy(
     known_bundles.remember(compared)
 
 
+def _prefill_sizes(ids: Sequence[tuple[int, ...]], chunk: int) -> tuple[int, ...]:
+    """Sizes of prefills that read prompts without padding: its rows would use other experts.
+
+    More than DECODE_ROWS, up to which matrices of bf16 are multiplied by rows that are not
+    rounded, and at most `chunk`. The last token of a prompt is decoded.
+    """
+    sizes = {min(max(len(tokens) - 1, f.DECODE_ROWS + 1), chunk) for tokens in ids}
+    return tuple(sorted(sizes))
+
+
 def _golden_values(
     bundle: Path, manifest: LanguageManifest, tokenizer: Tokenizer
 ) -> tuple[tuple[Golden, ...], tuple[GoldenRow, ...]]:
@@ -87,6 +104,7 @@ def _golden_values(
     program = traced(
         manifest,
         context=context,
+        prefill_tokens=_prefill_sizes(ids, max(program_options(manifest).prefill_tokens)),
         decode_batches=(1, len(ids)),
         verify_tokens=(),
         reads_rows=False,

@@ -21,6 +21,7 @@ from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import MIN_CONTEXT, VERIFY_TOKENS, RecipeError
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
+from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS
@@ -101,7 +102,12 @@ def language_plan(
         defaults.precision, source, architecture, family.config
     )
     _check_precision(options, precision)
-    model = OpenedModel(source, architecture, family.config.for_context(context))
+    model = OpenedModel(
+        source,
+        architecture,
+        family.config.for_context(context),
+        None if options.recompile else TokenizerCache.at_home(),
+    )
     slots = options.slots or defaults.slots
     program = _program(options, model, precision, context, slots, defaults)
     path = options.calibration
@@ -201,6 +207,7 @@ def _program(
         prefill_tokens=defaults.prefill_tokens,
         decode_batches=recipe.decode_batches(slots),
         verify_tokens=VERIFY_TOKENS,
+        reads_rows=model.config.image is not None,
         storages=model.storages(stored),
         kv_cache=options.kv_cache,
         activations=options.activations or rounding,

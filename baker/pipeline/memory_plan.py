@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -134,6 +135,26 @@ def _uses(graph: Graph) -> Iterator[tuple[str, Reads]]:
         for source in node.inputs:
             if id(source) in names:
                 yield names[id(source)], node.origin.op.reads
+
+
+def token_bytes(program: Program) -> int:
+    """The bytes of weights that a decode of one sequence reads.
+
+    Not those of arrays of which logits read some blocks only. Of experts, a token reads those that
+    it is routed to.
+    """
+    point = next(point for point, _ in program.entry_points if point.kind == "decode")
+    graph = next(graph for graph in program.graphs if graph.name == point.name)
+    names = {id(tensor): name for name, tensor in graph.parameters.items()}
+    read: dict[str, int] = {}
+    for node in graph.nodes:
+        assert isinstance(node.origin, Apply)
+        op, experts = node.origin.op, node.origin.attrs.get("experts", 1)
+        share = Fraction(min(experts, node.shape[0]) if experts > 1 else 1, experts)
+        for source in node.inputs:
+            if id(source) in names and op.reads is not Reads.LOOKED_UP:
+                read[names[id(source)]] = int(source.type.nbytes * share)
+    return sum(read.values()) - sum(weight.partial_bytes for weight in program.weights)
 
 
 def call_bytes(graph: Graph) -> int:

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 from hearthd.baker.parameters import native
 from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokenizer
+from hearthd.baker.weights.source import TokenizerError
+from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from hearthd.baker.parameters.parameter_writer import Located
+    from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
     from hearthd.baker.weights.source import WeightSource
+    from hearthd.bundle import ImageInput
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.program import Program, ProgramOptions
@@ -20,16 +24,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """The weights, the architecture and its configuration for the context of the bundle."""
+    """The weights, the architecture and its configuration for the context of the bundle.
+
+    `tokenizers` are those that were read before, and where new ones are kept; None: neither.
+    """
 
     source: WeightSource
     architecture: Architecture[Any]
     config: ModelConfig
+    tokenizers: TokenizerCache | None = None
 
     @cached_property
     def tokenizer(self) -> SourceTokenizer:
         """The tokenizer of the weights; raises a WeightsError."""
-        return read_tokenizer(self.source, vocab_size=self.config.vocab_size)
+        read = read_tokenizer if self.tokenizers is None else self.tokenizers.read
+        return read(self.source, vocab_size=self.config.vocab_size)
+
+    @cached_property
+    def images(self) -> ImageInput | None:
+        """How the model reads images, if it does.
+
+        Raises ConfigError, or TokenizerError if the tokenizer lacks a special token of images.
+        """
+        settings = self.architecture.image_input(self.config, self.source.metadata())
+        if settings is not None:
+            tokenizer = Tokenizer(self.tokenizer.tokenizer, bos=None)
+            for name in (settings.marker, settings.placeholder):
+                if tokenizer.special_id(name) is None:
+                    raise TokenizerError(
+                        f"the tokenizer has no special token {name!r} for images; use the "
+                        "tokenizer of these weights"
+                    )
+        return settings
 
     def storages(self, precision: str) -> dict[str, str]:
         """The parameters that are stored in another way than the precision's, as in the file."""

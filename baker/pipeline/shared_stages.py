@@ -22,16 +22,17 @@ from hearthd.bundle import (
     Provenance,
     record_file,
 )
-from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
+from hearthd.models.dsl.mlir.stablehlo import module, module_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from hearthd.baker.compiler.program_cache import Compiling
     from hearthd.baker.parameters.parameter_writer import Located, StoredRows
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.progress import Progress
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.bundle import Compiler, FileRecord, KernelBuild, Target, TriedPrecision
+    from hearthd.bundle import FileRecord, Target, TriedPrecision
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.dsl.stored_weights import Weight
     from hearthd.models.optimized import Unfused
@@ -107,13 +108,12 @@ class BakeRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledProgram:
-    """The compiler and the kernels of a program, and the sha256 of its StableHLO text.
+    """A program that is being compiled, and the sha256 of its StableHLO text.
 
     `others` are the programs for other targets, once they are compiled.
     """
 
-    compiler: Compiler
-    kernels: KernelBuild
+    compilation: Compiling
     graph: str
     others: list[ProgramFile] = field(default_factory=list)
 
@@ -129,17 +129,16 @@ def compile_in_background(
     """
     vmfb, text = workspace.folder / VMFB, workspace.folder / "model.mlir"
     with workspace.progress.stage("lower to StableHLO"):
-        program = program_text(graphs)
+        lowered = module(_MODULE, graphs, PARAMETER_SCOPE)
+        program = lowered.text.encode()
         text.write_bytes(program)
     target, *others = workspace.targets
     source = ProgramSource(
-        text=program, kernels=tuple(kernels(graphs)), chains=chains(graphs), target=target
+        text=program, kernels=lowered.kernels, chains=lowered.chains, target=target
     )
     with compiling(source, text, vmfb, workspace.programs) as compilation:
         compiled = CompiledProgram(
-            compiler=compilation.compiler,
-            kernels=compilation.kernels,
-            graph=hashlib.sha256(program).hexdigest(),
+            compilation=compilation, graph=hashlib.sha256(program).hexdigest()
         )
         yield compiled
         with workspace.progress.stage("wait for the compiler"):
@@ -197,7 +196,7 @@ def statistics(
     return {
         "parameters": sum(len(weight.parameters) for weight in weights),
         "weights_bytes": weights_bytes(weights),
-        # Arrays of which a step reads some blocks only.
+        # Of arrays of which a step reads some blocks only.
         "refining_bytes": sum(weight.partial_bytes for weight in weights),
         **{f"ops.{graph.name}": len(graph.nodes) for graph in graphs},
         **{
@@ -237,8 +236,9 @@ def _ranges(numbers: Sequence[int]) -> str:
 def provenance(record: BakeRecord, source: WeightSource, compiled: CompiledProgram) -> Provenance:
     """The provenance of the new bundle; computes the digests of the weights' files.
 
-    Raises BadFile if they have changed.
+    The program is compiled. Raises BadFile if they have changed.
     """
+    kernels = compiled.compilation.kernels
     sources = (
         *source_records(source.files(), record.package),
         *source_records(record.adapter, None),
@@ -251,9 +251,9 @@ def provenance(record: BakeRecord, source: WeightSource, compiled: CompiledProgr
         hearth=hearth(),
         sources=sources,
         graph=compiled.graph,
-        compiler=compiled.compiler,
-        kernels=compiled.kernels,
-        tools=tools(compiled.kernels),
+        compiler=compiled.compilation.compiler,
+        kernels=kernels,
+        tools=tools(kernels),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import quoteattr
 
@@ -34,6 +35,12 @@ _STYLE: dict[Any, object] = {
     "ytick.color": _GRAY,
 }
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+
+
+def require_matplotlib() -> None:
+    """Raise ModuleNotFoundError if plots cannot be drawn, before the work that they show."""
+    if find_spec("matplotlib") is None:
+        raise ModuleNotFoundError("plots need matplotlib", name="matplotlib")
 
 
 def svg(title: str, draw: Callable[[Axes], object], *, height: float = _HEIGHT) -> str:

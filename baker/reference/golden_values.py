@@ -66,13 +66,15 @@ def golden_rows(
 
     In the first one of a model with one layer, and with activations of int8: an activation that is
     rounded to its other neighbor changes later layers by about as much as rounding itself. Returns
-    no rows for caches of f32. The runtime has read each prompt in a slot of its own.
+    no rows for caches of f32, and where these layers have none. The runtime has read each prompt in
+    a slot of its own.
     """
-    keys = [at for at, spec in enumerate(caches) if spec.name.endswith(".key")]
-    at = keys[0] if activations == "int8" else keys[:2][-1]
-    if caches[at].dtype == "f32":
+    names = [f"layers.{layer}.key" for layer in range(1 if activations == "int8" else 2)]
+    places = [at for at, spec in enumerate(caches) if spec.name in names]
+    if not places or caches[places[-1]].dtype == "f32":
         return ()
-    offset = sum(spec.bytes // spec.rows for spec in caches[:at])
+    at = places[-1]
+    offset = sum(spec.row_bytes for spec in caches[:at] if not spec.state)
     rows = [
         runtime.row(slot, len(prompt.prompt_ids) - 1)[at:] for slot, prompt in enumerate(golden)
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hearthd.baker.parameters.irpa import BadArchive, open_archive
-from hearthd.bundle import MANIFEST, PARAMETERS, NotABundle
+from hearthd.bundle import MANIFEST, PARAMETERS, NotABundle, padding_of
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
@@ -66,7 +66,7 @@ class NumpyRuntime:
     @property
     def chunk(self) -> int:
         """The most tokens that one prefill takes."""
-        return max(point.tokens for point, _ in self._program.entry_points)
+        return max(point.tokens for point, _ in self._points("prefill"))
 
     @property
     def batch(self) -> int:
@@ -83,12 +83,12 @@ class NumpyRuntime:
             ),
             key=lambda pair: (pair[0].tokens, pair[0].keys),
         )
-        self._run(graph, (_padded(tokens, point), [start]), slot)
+        self._run(graph, (self._padded(tokens, point), [start]), slot)
 
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         """Read tokens as `prefill` does; the sum of their hidden states, f32 (hidden,)."""
         ((point, graph),) = self._points("embed")
-        numbers = (_padded(tokens, point), [start], [len(tokens)])
+        numbers = (self._padded(tokens, point), [start], [len(tokens)])
         total: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
         return total
 
@@ -102,7 +102,7 @@ class NumpyRuntime:
     ) -> NDArray[np.float32]:
         """Read tokens as repeated `decode` does; the logits after each, f32 (len(tokens), V)."""
         ((point, graph),) = self._points("verify")
-        numbers = (_padded(tokens, point), [start], [exact])
+        numbers = (self._padded(tokens, point), [start], [exact])
         logits: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
         return logits[: len(tokens)]
 
@@ -149,6 +149,10 @@ class NumpyRuntime:
         """The latest row of each cache that is that of a position, each (width,)."""
         return [cache[position % len(cache)] for cache in self._slot_caches(slot)]
 
+    def _padded(self, tokens: Sequence[int], point: EntryPoint) -> list[int]:
+        padding = padding_of(self._program.caches)
+        return [*tokens, *[padding] * (point.tokens - len(tokens))]
+
     def _slot_caches(self, slot: int) -> list[NDArray[Any]]:
         if slot not in self._caches:
             self._caches[slot] = [
@@ -156,10 +160,6 @@ class NumpyRuntime:
                 for spec in self._program.caches
             ]
         return self._caches[slot]
-
-
-def _padded(tokens: Sequence[int], point: EntryPoint) -> list[int]:
-    return [*tokens, *[0] * (point.tokens - len(tokens))]
 
 
 def stored_parameters(

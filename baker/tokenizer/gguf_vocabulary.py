@@ -1,39 +1,40 @@
 """Convert the vocabulary of a GGUF file to a tokenizer of the `tokenizers` library.
 
 The types, by llama.cpp's names, are `llama`, SentencePiece BPE, whose merges are not in the file
-and are reconstructed here; `gpt2`, BPE over bytes, whose merges are in the file, but only a name of
-the rule that splits text into words; and for encoders `bert`, WordPiece, and `t5`, SentencePiece's
-unigrams as XLM-RoBERTa has them.
+and are reconstructed here; `gemma4`, the same with merges in the file; `gpt2`, BPE over bytes,
+whose merges are in the file, but only a name of the rule that splits text into words; and for
+encoders `bert`, WordPiece, and `t5`, SentencePiece's unigrams as XLM-RoBERTa has them.
 """
 
 from __future__ import annotations
 
-import math
 import operator
-import unicodedata
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers, processors
-from tokenizers.models import BPE, Unigram, WordPiece
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
 
+from hearthd.baker.tokenizer.encoder_vocabulary import unigram, wordpiece
 from hearthd.baker.tokenizer.unused_merges import used_merges
+from hearthd.baker.tokenizer.vocabulary_fields import (
+    NORMAL,
+    SPACE,
+    USER_DEFINED,
+    added_tokens,
+    read_id,
+    read_list,
+    read_scores,
+    read_value,
+    read_vocabulary,
+    surround,
+)
 from hearthd.baker.tokenizer.word_rules import WORD_RULES
 from hearthd.baker.weights.source import TokenizerError
 from hearthd.text.tokenizer_json import no_panic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-T = TypeVar("T")
-
-# GGUF's token types (llama.cpp's names).
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
-# SentencePiece's character for a space.
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
-# Maximum characters of a token: the time to try every split is quadratic in it.
-_MAX_CHARACTERS = 1024
-
 
 _POOLING_LAST = 3  # llama.cpp's LLAMA_POOLING_TYPE_LAST
 # The ids that llama.cpp assumes where a file does not have them.
@@ -60,7 +61,7 @@ def convert(metadata: Mapping[str, object], *, whole_texts: bool = False) -> Tok
 
     `whole_texts` are not continued, so a token may end them.
     """
-    model = _value(metadata, "model", str)
+    model = read_value(metadata, "model", str)
     metadata = _with_defaults(metadata)
     if whole_texts and model in _MAKE_FOR_ENCODERS:
         return _MAKE_FOR_ENCODERS[model](metadata)
@@ -91,41 +92,27 @@ def _add_special_tokens(tokenizer: Tokenizer, metadata: Mapping[str, object]) ->
     size = tokenizer.get_vocab_size()
     bos_id = gguf_specials(metadata).bos
     before = [] if bos_id is None else [bos_id]
-    behind = [_id(metadata, "eos", size)] if _adds(metadata, "eos") else []
-    between = [_id(metadata, "seperator", size)] if _adds(metadata, "sep") else before
+    behind = [read_id(metadata, "eos", size)] if _adds(metadata, "eos") else []
+    between = [read_id(metadata, "seperator", size)] if _adds(metadata, "sep") else before
     special = {id_: str(tokenizer.id_to_token(id_)) for id_ in (*before, *between, *behind)}
     if special:
         start, end = ([special[id_] for id_ in ids] for ids in (before, behind))
         both = ["$A", *(f"{special[id_]}:1" for id_ in between), "$B:1"]
         single, pair = (" ".join([*start, *texts, *end]) for texts in (["$A"], both))
-        _surround(tokenizer, single, pair, [(name, id_) for id_, name in special.items()])
-
-
-def _surround(
-    tokenizer: Tokenizer, single: str, pair: str, special: Sequence[tuple[str, int]]
-) -> None:
-    """Put special tokens around texts and pairs of texts; raises TokenizerError."""
-    try:
-        with no_panic():
-            tokenizer.post_processor = processors.TemplateProcessing(
-                single=single, pair=pair, special_tokens=special
-            )
-    # The library raises plain Exception.
-    except Exception as error:
-        raise TokenizerError(f"{special[0][0]!r:.80} cannot start a text: {error}") from error
+        surround(tokenizer, single, pair, [(name, id_) for id_, name in special.items()])
 
 
 def gguf_specials(metadata: Mapping[str, object]) -> Specials:
     """The special tokens in GGUF metadata; raises TokenizerError."""
-    tokens = _list(metadata, "tokens", str)
+    tokens = read_list(metadata, "tokens", str)
     metadata = _with_defaults(metadata)
-    add_bos = _value(metadata, "add_bos_token", bool)
+    add_bos = read_value(metadata, "add_bos_token", bool)
     named = "tokenizer.ggml.bos_token_id" in metadata
     return Specials(
-        bos=_id(metadata, "bos", len(tokens)) if add_bos else None,
-        named_bos=_id(metadata, "bos", len(tokens)) if named else None,
+        bos=read_id(metadata, "bos", len(tokens)) if add_bos else None,
+        named_bos=read_id(metadata, "bos", len(tokens)) if named else None,
         eos=[
-            _id(metadata, name, len(tokens))
+            read_id(metadata, name, len(tokens))
             for name in ("eos", "eot")
             if f"tokenizer.ggml.{name}_token_id" in metadata
         ],
@@ -139,38 +126,9 @@ def _with_defaults(metadata: Mapping[str, object]) -> dict[str, object]:
     """
     model = metadata.get("tokenizer.ggml.model")
     rule = WORD_RULES.get(str(metadata.get("tokenizer.ggml.pre")))
-    adds_bos = bool(rule and rule.adds_bos) if model == "gpt2" else model == "llama"
+    adds_bos = bool(rule and rule.adds_bos) if model == "gpt2" else model in ("llama", "gemma4")
     missing = {**_DEFAULT_IDS.get(str(model), {}), "add_bos_token": adds_bos}
     return {**{f"tokenizer.ggml.{name}": value for name, value in missing.items()}, **metadata}
-
-
-def _vocabulary(metadata: Mapping[str, object]) -> tuple[list[str], list[int]]:
-    """The token and the type of each id. Raises TokenizerError."""
-    tokens = _list(metadata, "tokens", str)
-    has_types = "tokenizer.ggml.token_type" in metadata
-    types = _list(metadata, "token_type", int) if has_types else [_NORMAL] * len(tokens)
-    if len(tokens) != len(types):
-        raise TokenizerError(f"the vocabulary has {len(tokens)} tokens but {len(types)} types")
-    id_of = {token: i for i, token in enumerate(tokens)}
-    if len(id_of) != len(tokens):
-        duplicate = next(token for i, token in enumerate(tokens) if id_of[token] != i)
-        raise TokenizerError(f"tokenizer.ggml.tokens has {duplicate!r:.80} twice")
-    longest = max(tokens, key=len, default="")
-    if len(longest) > _MAX_CHARACTERS:
-        raise TokenizerError(
-            f"a token in tokenizer.ggml.tokens has {len(longest)} characters, expected at most "
-            f"{_MAX_CHARACTERS}"
-        )
-    return tokens, types
-
-
-def _added(tokens: Sequence[str], types: Sequence[int]) -> list[AddedToken]:
-    """The tokens that are matched in a text before anything else."""
-    return [
-        AddedToken(token, special=type_ != _USER_DEFINED, normalized=False)
-        for token, type_ in zip(tokens, types, strict=True)
-        if type_ in (_UNKNOWN, _CONTROL, _USER_DEFINED)
-    ]
 
 
 # --- byte BPE
@@ -181,35 +139,40 @@ def _byte_bpe(metadata: Mapping[str, object]) -> Tokenizer:
 
     A byte that is not in the vocabulary is skipped, as in llama.cpp.
     """
-    name = _value(metadata, "pre", str)
+    name = read_value(metadata, "pre", str)
     if name not in WORD_RULES:
         raise TokenizerError(
             f"tokenizer.ggml.pre {name!r} is not supported, only {', '.join(WORD_RULES)}; use the "
             "Hugging Face folder of the model"
         )
     rule = WORD_RULES[name]
-    tokens, types = _vocabulary(metadata)
+    tokens, types = read_vocabulary(metadata)
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    merges = _merges(metadata, vocabulary)
+    tokenizer = _bpe(vocab=vocabulary, merges=merges, ignore_merges=rule.whole_words)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(rule.parts))
+    if rule.composed:
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens(added_tokens(tokens, types))
+    return tokenizer
+
+
+def _merges(metadata: Mapping[str, object], vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The merges in a file, of tokens in its vocabulary. Raises TokenizerError."""
     merges = []
-    for merge in _list(metadata, "merges", str):
+    for merge in read_list(metadata, "merges", str):
         left, space, right = merge.partition(" ")
         if not (left and space and right):
             raise TokenizerError(f"tokenizer.ggml.merges has {merge!r:.80}, expected two parts")
-        merges.append((left, right))
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    for left, right in merges:
         for token in (left, right, left + right):
             if token not in vocabulary:
                 raise TokenizerError(
                     f"tokenizer.ggml.merges: '{left} {right}' needs the token {token!r:.80}, which "
                     "tokenizer.ggml.tokens does not have"
                 )
-    tokenizer = _bpe(vocab=vocabulary, merges=merges, ignore_merges=rule.whole_words)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(rule.parts))
-    if rule.composed:
-        tokenizer.normalizer = normalizers.NFC()
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_tokens(_added(tokens, types))
-    return tokenizer
+        merges.append((left, right))
+    return merges
 
 
 def _bpe(**parts: Any) -> Tokenizer:
@@ -226,31 +189,57 @@ def _bpe(**parts: Any) -> Tokenizer:
 
 def _sentencepiece(metadata: Mapping[str, object]) -> Tokenizer:
     """A SentencePiece BPE vocabulary as BPE with byte fallback."""
-    stored, types = _vocabulary(metadata)
-    scores = _scores(metadata, len(stored))
+    stored, types = read_vocabulary(metadata)
     # A space in a user-defined token becomes SentencePiece's character.
     tokens = [
-        token.replace(" ", _SPACE) if type_ == _USER_DEFINED else token
+        token.replace(" ", SPACE) if type_ == USER_DEFINED else token
         for token, type_ in zip(stored, types, strict=True)
     ]
-    unknown = tokens[_id(metadata, "unknown", len(tokens))]
+    merges = merges_of(tokens, types, read_scores(metadata, len(stored)))
+    # Absent means true to llama.cpp. The decoder keeps the space: texts are decoded in pieces.
+    prefixed = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
+    return _byte_fallback(metadata, tokens, types, merges, prefixed=prefixed)
+
+
+def _gemma4(metadata: Mapping[str, object]) -> Tokenizer:
+    """Gemma 4's vocabulary as BPE with byte fallback: its merges are in the file.
+
+    A run of line ends is never merged with other characters: no token has both.
+    """
+    tokens, types = read_vocabulary(metadata)
+    merges = _merges(metadata, {token: i for i, token in enumerate(tokens)})
+    return _byte_fallback(metadata, tokens, types, merges, prefixed=False)
+
+
+def _byte_fallback(
+    metadata: Mapping[str, object],
+    tokens: Sequence[str],
+    types: Sequence[int],
+    merges: Sequence[tuple[str, str]],
+    *,
+    prefixed: bool,
+) -> Tokenizer:
+    """BPE over characters, where SentencePiece's character is a space; `prefixed` texts get one.
+
+    A character without a token is written as its bytes.
+    """
+    unknown = tokens[read_id(metadata, "unknown", len(tokens))]
     tokenizer = _bpe(
         vocab={token: i for i, token in enumerate(tokens)},
-        merges=used_merges(merges_of(tokens, types, scores), unknown),
+        merges=used_merges(merges, unknown),
         unk_token=unknown,
         fuse_unk=True,
         byte_fallback=True,
     )
-    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
-    # Absent means true to llama.cpp. The decoder keeps the space: texts are decoded in pieces.
-    if metadata.get("tokenizer.ggml.add_space_prefix", True):
-        prefix = normalizers.Prepend(_SPACE)
+    tokenizer.normalizer = normalizers.Replace(" ", SPACE)
+    if prefixed:
+        prefix = normalizers.Prepend(SPACE)
         tokenizer.normalizer = normalizers.Sequence([prefix, tokenizer.normalizer])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     )
-    tokenizer.add_tokens(_added(tokens, types))
+    tokenizer.add_tokens(added_tokens(tokens, types))
     return tokenizer
 
 
@@ -264,10 +253,10 @@ def merges_of(
     """
     known, merges = set(tokens), []
     for token, type_, stored_score in zip(tokens, types, scores, strict=True):
-        if type_ not in (_NORMAL, _USER_DEFINED):
+        if type_ not in (NORMAL, USER_DEFINED):
             continue
         # GGUF gives user-defined tokens a score below all others, SentencePiece gives them 0.
-        score = 0.0 if type_ == _USER_DEFINED else stored_score
+        score = 0.0 if type_ == USER_DEFINED else stored_score
         merges += [
             (-score, -cut, cut - len(token), token)
             for cut in range(1, len(token))
@@ -278,122 +267,6 @@ def merges_of(
     return [(token[:-minus_cut], token[-minus_cut:]) for _, minus_cut, _, token in merges]
 
 
-# --- encoders
-
-
-def _wordpiece(metadata: Mapping[str, object]) -> Tokenizer:
-    """BERT's WordPiece: the start of a word has SentencePiece's space, what continues it has none.
-
-    Files do not say whether letters become lower-case and lose their accents: they do unless a
-    token has a capital letter; accents stay if a token has one.
-    """
-    stored, types = _vocabulary(metadata)
-    tokens = [_wordpiece_token(token, type_) for token, type_ in zip(stored, types, strict=True)]
-    words = "".join(token for token in tokens if not _in_brackets(token))
-    lowercase = words == words.lower()
-    accents = any(unicodedata.category(c) == "Mn" for c in unicodedata.normalize("NFD", words))
-    names = ("cls", "seperator", "unknown", "padding", "mask")  # GGUF spells it so
-    special = [tokens[_id(metadata, name, len(tokens))] for name in names]
-    cls, separator, unknown, *_ = special
-    id_of = {token: i for i, token in enumerate(tokens)}
-    tokenizer = Tokenizer(WordPiece(vocab=id_of, unk_token=unknown, max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        lowercase=lowercase, strip_accents=lowercase and not accents
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    single, ids = f"{cls} $A {separator}", [(token, id_of[token]) for token in (cls, separator)]
-    _surround(tokenizer, single, f"{single} $B:1 {separator}:1", ids)
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in special])
-    return tokenizer
-
-
-def _wordpiece_token(stored: str, type_: int) -> str:
-    if stored.startswith(_SPACE) and stored != _SPACE:
-        return stored.removeprefix(_SPACE)
-    return stored if type_ == _CONTROL or _in_brackets(stored) else f"##{stored}"
-
-
-def _in_brackets(token: str) -> bool:
-    """Whether a token is one like [CLS] or [unused1], which no text is split into."""
-    return len(token) > 2 and token.startswith("[") and token.endswith("]")
-
-
-def _unigram(metadata: Mapping[str, object]) -> Tokenizer:
-    """SentencePiece's unigrams with the words and the special tokens of XLM-RoBERTa.
-
-    Files have no <mask>, which is for training.
-    """
-    if not metadata.get("tokenizer.ggml.add_space_prefix", True):
-        raise TokenizerError("tokenizer.ggml.add_space_prefix = false is not supported")
-    tokens, types = _vocabulary(metadata)
-    scores = _scores(metadata, len(tokens))
-    # What fills up the vocabulary has a score that would change that of unknown characters.
-    used = [score for score, type_ in zip(scores, types, strict=True) if type_ != _UNUSED]
-    lowest = min(used, default=0.0)
-    pairs = [(token, max(score, lowest)) for token, score in zip(tokens, scores, strict=True)]
-    tokenizer = Tokenizer(Unigram(pairs, _id(metadata, "unknown", len(tokens)), False))
-    if "tokenizer.ggml.precompiled_charsmap" in metadata:
-        tokenizer.normalizer = _charsmap(_list(metadata, "precompiled_charsmap", int))
-    metaspace = pre_tokenizers.Metaspace(_SPACE, "always")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
-    tokenizer.decoder = decoders.Metaspace(_SPACE, "always")
-    bos, eos = (tokens[_id(metadata, name, len(tokens))] for name in ("bos", "eos"))
-    single, ids = f"{bos} $A {eos}", [(token, tokens.index(token)) for token in (bos, eos)]
-    _surround(tokenizer, single, f"{single} {eos} $B {eos}", ids)
-    tokenizer.add_tokens(_added(tokens, types))
-    return tokenizer
-
-
-def _charsmap(values: Sequence[int]) -> normalizers.Normalizer:
-    try:
-        with no_panic():
-            return normalizers.Precompiled(bytes(values))
-    # The library raises plain Exception.
-    except Exception as error:
-        raise TokenizerError(f"tokenizer.ggml.precompiled_charsmap: {error}") from error
-
-
-_MAKE = {"llama": _sentencepiece, "gpt2": _byte_bpe}
-_MAKE_FOR_ENCODERS = {"bert": _wordpiece, "t5": _unigram}
+_MAKE = {"llama": _sentencepiece, "gpt2": _byte_bpe, "gemma4": _gemma4}
+_MAKE_FOR_ENCODERS = {"bert": wordpiece, "t5": unigram}
 SUPPORTED_TYPES = (*_MAKE, *_MAKE_FOR_ENCODERS)
-
-# --- metadata
-
-
-def _id(metadata: Mapping[str, object], name: str, size: int) -> int:
-    token = _value(metadata, f"{name}_token_id", int)
-    if isinstance(token, bool) or not 0 <= token < size:
-        raise TokenizerError(
-            f"tokenizer.ggml.{name}_token_id is {token}, but there are {size} tokens"
-        )
-    return token
-
-
-def _scores(metadata: Mapping[str, object], count: int) -> list[float]:
-    """The score of each of `count` tokens."""
-    scores = _list(metadata, "scores", float)
-    if not all(map(math.isfinite, scores)):
-        raise TokenizerError("tokenizer.ggml.scores has a score that is not finite")
-    if len(scores) != count:
-        raise TokenizerError(f"the vocabulary has {count} tokens but {len(scores)} scores")
-    return scores
-
-
-def _list(metadata: Mapping[str, object], name: str, type_: type[T]) -> list[T]:
-    values = _value(metadata, name, list)
-    for value in values:
-        if type(value) is not type_:
-            raise TokenizerError(
-                f"tokenizer.ggml.{name} has {value!r:.80}, expected values of type {type_.__name__}"
-            )
-    return values
-
-
-def _value(metadata: Mapping[str, object], name: str, type_: type[T]) -> T:
-    value = metadata.get(f"tokenizer.ggml.{name}")
-    if not isinstance(value, type_):
-        raise TokenizerError(
-            f"tokenizer.ggml.{name} is {value!r:.80}, expected a value of type {type_.__name__}"
-        )
-    return value

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hearthd.baker.reference.golden_values import prompt_ids
@@ -29,8 +30,17 @@ if TYPE_CHECKING:
 
     from hearthd.baker.weights.source import WeightSource
 
+_TEMPLATE = "chat_template.jinja"
+_TOKENIZER_CONFIG, _CONFIG = "tokenizer_config.json", "config.json"
+_GENERATION_CONFIG = "generation_config.json"
+# The files of a Hugging Face folder that decide about its tokenizer.
+FOLDER_FILES = (TOKENIZER, _TEMPLATE, _TOKENIZER_CONFIG, _CONFIG, _GENERATION_CONFIG)
+
 # Instruct models end a turn with one of these, even if the file does not list it as eos.
-_TURN_ENDS = ("<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|end|>")
+_TURN_ENDS = (
+    "<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_utterance>",
+    "<|eom_id|>", "<|tool_response>",
+)  # fmt: skip
 # Ends a document and therefore an answer, as in llama.cpp.
 _TEXT_END = "<|endoftext|>"
 
@@ -39,15 +49,20 @@ _TEXT_END = "<|endoftext|>"
 class SourceTokenizer:
     """The tokenizer of weights, as a server reads it.
 
-    text       tokenizer.json
-    tokenizer  the library's object for it
-    template   the chat template (Jinja), or None if the weights have none
+    text      tokenizer.json
+    template  the chat template (Jinja), or None if the weights have none
+    library   the library's object for the text, if it was read already
     """
 
     text: str
-    tokenizer: Library
     special: SpecialTokens
     template: str | None
+    library: Library | None = None
+
+    @cached_property
+    def tokenizer(self) -> Library:
+        """The library's object."""
+        return self.library or reader.build(reader.parse(self.text))
 
     @property
     def bos(self) -> int | None:
@@ -74,7 +89,7 @@ def read_tokenizer(source: WeightSource, *, vocab_size: int) -> SourceTokenizer:
             )
     if template is not None:
         _check_template(source, template, Tokenizer(library, bos=special.bos))
-    return SourceTokenizer(text=text, tokenizer=library, special=special, template=template)
+    return SourceTokenizer(text=text, special=special, template=template, library=library)
 
 
 def tokenizer_json(source: WeightSource) -> str:
@@ -206,13 +221,13 @@ def _read_tokenizer_json(folder: Path) -> str:
 
 
 def _read_chat_template(folder: Path) -> str | None:
-    path = folder / "chat_template.jinja"
+    path = folder / _TEMPLATE
     if path.exists():
         try:
             return read_text(path)
         except (OSError, ValueError) as error:
             raise TokenizerError(f"cannot read {path}: {error}") from error
-    template = _read_optional(folder / "tokenizer_config.json").get("chat_template")
+    template = _read_optional(folder / _TOKENIZER_CONFIG).get("chat_template")
     # Some models have several templates, by name.
     if isinstance(template, list):
         named = [entry for entry in template if isinstance(entry, dict)]
@@ -226,9 +241,9 @@ def _folder_specials(folder: Path, id_of: Mapping[str, int]) -> tuple[int | None
 
     The latter come from generation_config.json, else config.json, else tokenizer_config.json.
     """
-    tokenizer_config = _read_optional(folder / "tokenizer_config.json")
-    config = read_json(folder / "config.json")
-    files = [_read_optional(folder / "generation_config.json"), config, config.get("text_config")]
+    tokenizer_config = _read_optional(folder / _TOKENIZER_CONFIG)
+    config = read_json(folder / _CONFIG)
+    files = [_read_optional(folder / _GENERATION_CONFIG), config, config.get("text_config")]
     ids = (_ids(file.get("eos_token_id")) for file in files if isinstance(file, dict))
     eos = next(filter(None, ids), _ids_by_name(tokenizer_config.get("eos_token"), id_of))
     bos = _ids_by_name(tokenizer_config.get("bos_token"), id_of)

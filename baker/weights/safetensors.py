@@ -34,7 +34,7 @@ from hearthd.baker.weights.source import (
 )
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
-from hearthd.models.decoder.config.config_json import LOGIT_SCORE, POOLING
+from hearthd.models.decoder.config.config_json import LOGIT_SCORE, POOLING, PROCESSOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -240,6 +240,10 @@ class SafetensorsSource(_Safetensors):
         if self._score.exists():
             self._stamps[self._score] = stamp(self._score)
             self._config[LOGIT_SCORE] = read_json(self._score)
+        self._processor = folder / PROCESSOR
+        if self._processor.exists():
+            self._stamps[self._processor] = stamp(self._processor)
+            self._config[PROCESSOR] = read_json(self._processor)
         if (folder / INDEX).exists():
             self._add_indexed()
         elif (folder / SINGLE).exists():
@@ -264,8 +268,8 @@ class SafetensorsSource(_Safetensors):
         index = self.folder / INDEX
         shards = sorted({tensor.file for tensor in self._tensors.values()})
         modules = (dense / CONFIG for dense in self._dense)
-        others = (path for path in (self._pooling, self._score, *modules, index) if path.exists())
-        return (self.folder / CONFIG, *others, *shards)
+        others = (self._pooling, self._score, self._processor, *modules, index)
+        return (self.folder / CONFIG, *(path for path in others if path.exists()), *shards)
 
     @override
     def metadata(self) -> Mapping[str, object]:

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.engines.decode_worker import DEPTHS, EngineDescription
+from benchmarks.engines.gguf_bytes import unread_bytes
 from benchmarks.engines.llama_bench import LlamaBench, LlamaBenchError
 from benchmarks.serving.server_commands import hearth, llama_server
 from benchmarks.serving.server_process import resources, running
@@ -163,6 +164,9 @@ def run_rounds(
         bandwidth = read_bandwidth(bench.threads)
         for model in models if number % 2 == 0 else reversed(models):
             about, figures = run_worker(model, bench)
+            if not model.is_hearth:
+                read = about.weights_bytes - unread_bytes(model.path)
+                about = replace(about, weights_bytes=read)
             figures |= serve_once(model, bench)
             figures |= bandwidth_limit(about.weights_bytes, figures[DECODE], bandwidth)
             if model.name in kl:

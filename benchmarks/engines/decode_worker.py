@@ -38,8 +38,8 @@ class EngineDescription:
     """The measured engine and its model.
 
     quantization   the precision of the bundle, or the format of the GGUF file
-    weights_bytes  of the weights that every token reads: with tied embeddings, the whole table is
-                   read as the output head
+    weights_bytes  of the weights that a token reads: with tied embeddings, the whole table is read
+                   as the output head; of experts, those that it is routed to
     versions       of the engine
     """
 
@@ -58,10 +58,10 @@ def open_hearth(
     manifest, runtime = open_bundle(bundle, threads=threads, mapped=mapped)
     assert manifest.context == context, f"context {manifest.context}, expected {context}"
     # Without `exact`, a step reads few blocks of the arrays that refine the head.
-    refining = 0 if exact else manifest.statistics["refining_bytes"]
+    refining = manifest.statistics["refining_bytes"] if exact else 0
     about = EngineDescription(
         quantization=manifest.precision,
-        weights_bytes=manifest.statistics["weights_bytes"] - refining,
+        weights_bytes=manifest.statistics["token_bytes"] + refining,
         versions={"hearth": version()},
     )
     return runtime, about

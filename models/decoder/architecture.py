@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hearthd.bundle import ModelMatrix
 from hearthd.models.config import ConfigError, ModelConfig
-from hearthd.models.decoder.config.config_json import ConfigJson
+from hearthd.models.decoder.config.config_json import PROCESSOR, ConfigJson
 from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
 from hearthd.models.decoder.entry_points import program
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hearthd.bundle import AdapterMatrix
+    from hearthd.bundle import AdapterMatrix, ImageInput
     from hearthd.models.decoder.entry_points import Decoder
     from hearthd.models.decoder.tensor_names import TensorNames
     from hearthd.models.program import Program, ProgramOptions
@@ -103,10 +103,22 @@ class ArchitectureFiles(Generic[C]):
 class Architecture(ArchitectureFiles[C]):
     """An architecture of decoders.
 
-    model  the model of a configuration
+    model   the model of a configuration
+    images  how a model reads images, by its configuration and the settings of its processor; None
+            for an architecture that reads none. Raises ConfigError
     """
 
     model: Callable[[C], Decoder]
+    images: Callable[[C, ConfigJson], ImageInput] | None = None
+
+    def image_input(self, config: C, metadata: Mapping[str, Any]) -> ImageInput | None:
+        """How the model of these weights reads images, if it does; raises ConfigError."""
+        if self.images is None:
+            return None
+        reader = ConfigJson(metadata.get(PROCESSOR, {}), where=PROCESSOR)
+        settings = self.images(config, reader)
+        reader.finish()
+        return settings
 
     def program(self, config: C, options: ProgramOptions) -> Program:
         """The model's entry points; raises TypeRuleError if the precision is not for this model."""

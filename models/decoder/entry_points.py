@@ -7,9 +7,9 @@ every architecture goes through the same rewrite (models/optimized.py).
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from hearthd.bundle import CacheSpec
+from hearthd.bundle import PADDING, CacheSpec, EntryPoint
 from hearthd.models.decoder.kv_cache import LayerCache, cache_rows
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -24,7 +24,7 @@ from hearthd.models.program import Program
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hearthd.bundle import CacheDType, EntryPoint
+    from hearthd.bundle import CacheDType
     from hearthd.models.config import ModelConfig
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.precision import KvCache
@@ -63,6 +63,9 @@ class Decoder(Protocol):
     def cache_heads(self, layer: int) -> int:
         """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
 
+    def state_widths(self, layer: int) -> tuple[int, ...]:
+        """The widths of what a layer keeps of a sequence, if it keeps no row of each position."""
+
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens i32 (N,) -> hidden states (N, E), which the first layer reads."""
 
@@ -79,6 +82,14 @@ class Decoder(Protocol):
         """Normalized hidden states (N, E) -> logits (N, V)."""
 
 
+@runtime_checkable
+class ImageReader(Protocol):
+    """A model with a tower for square images."""
+
+    def read_image(self, pixels: Tensor) -> Tensor:
+        """Normalized pixels f32 (3, S, S) -> inputs of the first layer (rows, E)."""
+
+
 def program(model: Decoder, options: ProgramOptions) -> Program:
     """Trace and optimize every entry point. Allocates no weights and needs none.
 
@@ -91,6 +102,9 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         for layer in range(config.cached_layers)
     ]
     points = options.entry_points()
+    if options.reads_rows and config.image is not None:
+        rows = config.image.rows
+        points += (EntryPoint(name="image", kind="image", batch=1, tokens=rows, keys=rows),)
     result = optimized(
         [_trace(model, point, layers) for point in points],
         model.parameters(),
@@ -116,7 +130,19 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
 def _layer_caches(
     model: Decoder, layer: int, options: ProgramOptions, kv_cache: KvCache
 ) -> tuple[CacheSpec, ...]:
-    """The buffers of a layer: keys and values, then for int8 their scales."""
+    """The buffers of a layer: keys and values, then for int8 their scales; or its states.
+
+    A verify leaves a state for each of its tokens beside the one before them, so that the tokens
+    that are rejected leave no trace.
+    """
+    if widths := model.state_widths(layer):
+        kept = 1 + max(options.verify_tokens, default=1)
+        return tuple(
+            CacheSpec(
+                name=f"layers.{layer}.state{i}", rows=kept, width=width, dtype="f32", state=True
+            )
+            for i, width in enumerate(widths)
+        )
     rows = cache_rows(model.window(layer), context=options.context, chunk=options.chunk)
     width, heads = model.cache_width(layer), model.cache_heads(layer)
     dtype: CacheDType = "f16"
@@ -169,8 +195,20 @@ def read(
     """
     count = tokens.shape[0] // len(starts)
     positions = ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)
+    real = None
+    if any(map(model.state_widths, range(model.config.cached_layers))):
+        if len(starts) == 1:
+            real = _real_tokens(tokens)
+        if rows is None:
+            tokens = ops.maximum(tokens, ops.full_like(tokens, 0))
     caches = [
-        LayerCache(buffers=list(pairs), starts=starts, keys=keys, window=model.window(layer))
+        LayerCache(
+            buffers=list(pairs),
+            starts=starts,
+            keys=keys,
+            window=model.window(layer),
+            count=real,
+        )
         for layer, pairs in enumerate(buffers)
     ]
     if rows is None:
@@ -183,7 +221,16 @@ def read(
     return model(tokens, positions, caches, h), caches
 
 
+def _real_tokens(tokens: Tensor) -> Tensor:
+    """How many of some tokens, i32 (N,), are not padding: i32 (1,)."""
+    is_real = ops.compare(tokens, ops.full_like(tokens, PADDING), direction="GT")
+    count = ops.reduce_sum(ops.convert(is_real, dtype=DType.F32), axes=(0,))
+    return ops.reshape(ops.convert(count, dtype=DType.I32), shape=(1,))
+
+
 def _trace(model: Decoder, point: EntryPoint, layers: Sequence[tuple[CacheSpec, ...]]) -> Graph:
+    if point.kind == "image":
+        return _trace_tower(model, point)
     caches = [spec for layer in layers for spec in layer]
     step = _step(model, point, [len(layer) for layer in layers])
     inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
@@ -199,6 +246,19 @@ def _trace(model: Decoder, point: EntryPoint, layers: Sequence[tuple[CacheSpec, 
     }
     in_place = {results + i: first + i for i in range(point.batch * len(caches))}
     return trace(point.name, step, inputs, parameters=model.parameters(), in_place=in_place)
+
+
+def _trace_tower(model: Decoder, point: EntryPoint) -> Graph:
+    assert isinstance(model, ImageReader), "a model without a tower"
+    assert model.config.image is not None, "images of no size"
+    side = model.config.image.side
+    inputs = {"pixels": TensorType((3, side, side), DType.F32)}
+    return trace(
+        point.name,
+        lambda pixels: (model.read_image(pixels),),
+        inputs,
+        parameters=model.parameters(),
+    )
 
 
 def _step(

@@ -6,34 +6,47 @@ token goes through.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.layers import MLP
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.dsl.graph import Tensor
 
 
+# How the logits of a token's experts become the factors of their results.
+SOFTMAX, SIGMOID, CHOSEN = "softmax", "sigmoid", "softmax of the chosen"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExpertsConfig(DecoderConfig):
-    """The shape of a decoder with experts; `ffn` is the width of its layers without.
+    """The shape of a decoder with experts, and its router; `ffn` is the width of other MLPs.
 
     experts           X
     experts_per_token C
     expert_ffn        the width between the matrices of an expert
     routed            whether each layer has experts
-    normalized        whether the factors of a token's experts are divided by their sum
+    scores            of all experts: their softmax or sigmoid; or those of the C largest logits are
+                      their softmax
+    choice_bias       whether a number for each expert is added to its score for the choice alone
+    normalized        whether the scores of a token's experts are divided by their sum
+    sum_offset        is added to that sum
+    min_sum           the smallest sum that divides
+    factor            multiplies the scores
+    shared_ffn        the width of an MLP that reads every token too; None: there is none
     """
 
     by_layer = (*DecoderConfig.by_layer, "routed")
@@ -42,7 +55,13 @@ class ExpertsConfig(DecoderConfig):
     experts_per_token: int
     expert_ffn: int
     routed: tuple[bool, ...]
+    scores: str = SOFTMAX
+    choice_bias: bool = False
     normalized: bool
+    sum_offset: float | None = None
+    min_sum: float | None = None
+    factor: float = 1.0
+    shared_ffn: int | None = None
 
     @override
     def __post_init__(self) -> None:
@@ -52,44 +71,69 @@ class ExpertsConfig(DecoderConfig):
                 f"experts_per_token: got {self.experts_per_token}, expected at most the "
                 f"{self.experts} experts"
             )
+        if self.scores not in (SOFTMAX, SIGMOID, CHOSEN):
+            raise ConfigError(
+                f"scores: got {self.scores!r:.80}, supported: {SOFTMAX}, {SIGMOID}, {CHOSEN}"
+            )
 
 
 class Experts(nn.Module):
     """The MLP of each expert, with its matrices in one parameter for all experts."""
 
-    def __init__(self, config: ExpertsConfig) -> None:
+    def __init__(
+        self, config: ExpertsConfig, activation: Callable[[Tensor], Tensor] = f.silu
+    ) -> None:
+        self.activation = activation
         count, hidden, width = config.experts, config.hidden, config.expert_ffn
         self.gate_proj = nn.RoutedLinear(count, hidden, width)
         self.up_proj = nn.RoutedLinear(count, hidden, width)
         self.down_proj = nn.RoutedLinear(count, width, hidden)
 
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """Rows (M, E) through the expert of each, i32 (M,) -> (M, E)."""
-        gate = f.silu(self.gate_proj(x, chosen))
+        """Rows (M / C, E) through the C experts of each, i32 (M,) -> (M, E)."""
+        gate = self.activation(self.gate_proj(x, chosen))
         return self.down_proj(gate * self.up_proj(x, chosen), chosen)
 
 
+class Choice(nn.Module):
+    """What is added to the scores of experts to choose by them: (X,)."""
+
+    def __init__(self, experts: int) -> None:
+        self.bias = nn.parameter(experts, dtype=DType.F32)
+
+
 class MixtureOfExperts(nn.Module):
-    """The sum of what a token's experts give, each times the probability of the expert."""
+    """The sum of what a token's experts give, each times its factor, and of the shared MLP."""
 
     def __init__(self, config: ExpertsConfig) -> None:
         self.config = config
         self.gate = nn.Linear(config.hidden, config.experts)
+        self.choice = Choice(config.experts) if config.choice_bias else None
         self.experts = Experts(config)
+        shared = config.shared_ffn
+        self.shared_experts = None if shared is None else MLP(replace(config, ffn=shared))
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, E) -> (N, E)."""
-        rows, hidden = x.shape
-        count = self.config.experts_per_token
-        factors, chosen = f.top_k(f.softmax(self.scores(x)), count)
-        if self.config.normalized:
-            factors = factors / f.along_axes(ops.reduce_sum(factors, axes=(1,)), factors, (1,))
-        routed = (rows, count, hidden)
-        repeated = f.flatten(ops.broadcast(x, shape=routed, axes=(0, 2)), last=1)
-        y = ops.reshape(self.experts(repeated, f.flatten(chosen)), shape=routed)
-        return ops.reduce_sum(y * f.along_axes(factors, y, (2,)), axes=(1,))
+        mixed = mixture(x, self.experts, *self.routes(x))
+        return mixed if self.shared_experts is None else mixed + self.shared_experts(x)
 
-    def scores(self, x: Tensor) -> Tensor:
+    def routes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, E) -> the factors of each token's experts f32 (N, C), and the experts i32 (N, C)."""
+        config, logits = self.config, self.logits(x)
+        if config.scores == CHOSEN:
+            largest, chosen = f.top_k(logits, config.experts_per_token)
+            return f.softmax(largest), chosen
+        scores = f.softmax(logits) if config.scores == SOFTMAX else f.sigmoid(logits)
+        ranked = scores
+        if self.choice is not None:
+            ranked = scores + f.along_axes(self.choice.bias, scores, (0,))
+        factors, chosen = f.top_k(ranked, config.experts_per_token, values=scores)
+        if config.normalized:
+            factors = normalized_factors(factors, config.sum_offset, config.min_sum)
+        return (factors if config.factor == 1.0 else factors * config.factor), chosen
+
+    def logits(self, x: Tensor) -> Tensor:
         """(N, E) -> the logits of the experts (N, X).
 
         The matrix is small and stays f32: a rounding would send tokens to other experts.
@@ -97,10 +141,41 @@ class MixtureOfExperts(nn.Module):
         return f.matmul_transposed(x, self.gate.weight, dtype=x.dtype)
 
 
-def experts_from_config_json(data: ConfigJson, fields: Mapping[str, Any]) -> dict[str, Any]:
+def normalized_factors(
+    factors: Tensor, sum_offset: float | None = None, min_sum: float | None = None
+) -> Tensor:
+    """Factors (N, C) divided by their sum: see `ExpertsConfig`."""
+    total = ops.reduce_sum(factors, axes=(1,))
+    if sum_offset is not None:
+        total = total + sum_offset
+    if min_sum is not None:
+        total = ops.maximum(total, ops.full_like(total, min_sum))
+    return factors / f.along_axes(total, factors, (1,))
+
+
+def mixture(x: Tensor, experts: Experts, factors: Tensor, chosen: Tensor) -> Tensor:
+    """The sum of what C experts give for each row of x (N, E), times their factors (N, C)."""
+    routed = (*chosen.shape, x.shape[1])
+    y = ops.reshape(experts(x, f.flatten(chosen)), shape=routed)
+    return ops.reduce_sum(y * f.along_axes(factors, y, (2,)), axes=(1,))
+
+
+def feed_forward(config: ExpertsConfig, layer: int) -> Callable[[Tensor], Tensor]:
+    """The experts of a layer, or its MLP."""
+    return MixtureOfExperts(config) if config.routed[layer] else MLP(config)
+
+
+def after_dense_layers(dense: int, layers: int) -> tuple[bool, ...]:
+    """`routed` of a model whose first layers have no experts."""
+    return tuple(layer >= dense for layer in range(layers))
+
+
+def experts_from_config_json(
+    data: ConfigJson, fields: Mapping[str, Any], *, width: str = "moe_intermediate_size"
+) -> dict[str, Any]:
     """The fields of `ExpertsConfig` but `windows`, by those of `DecoderConfig`.
 
-    Raises ConfigError.
+    The key `width` has the width between the matrices of an expert. Raises ConfigError.
     """
     data.ignore("output_router_logits", "router_aux_loss_coef")
     dense = data.counts("mlp_only_layers", default=())
@@ -110,31 +185,40 @@ def experts_from_config_json(data: ConfigJson, fields: Mapping[str, Any]) -> dic
         **fields,
         "experts": renamed or data.size("num_experts"),
         "experts_per_token": data.size("num_experts_per_tok"),
-        "expert_ffn": data.size("moe_intermediate_size"),
+        "expert_ffn": data.size(width),
         "routed": tuple(i not in dense and (i + 1) % step == 0 for i in range(fields["layers"])),
         "normalized": data.flag("norm_topk_prob", default=False),
     }
 
 
 def experts_from_gguf(data: GgufMetadata, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The same: in llama.cpp every layer has experts, and factors are normalized."""
+    """The fields of `ExpertsConfig` but those of the router, by those of `DecoderConfig`.
+
+    Where a file does not say the width of an expert, it is that of an MLP. Raises ConfigError.
+    """
+    dense = data.count("leading_dense_block_count", default=0)
+    data.ignore("expert_shared_count")  # the width of the shared MLP says it
+    data.fixed("interleave_moe_layer_step", 1)
     return {
         **fields,
         "experts": data.size("expert_count"),
         "experts_per_token": data.size("expert_used_count"),
-        "expert_ffn": data.size("expert_feed_forward_length"),
-        "routed": (True,) * fields["layers"],
-        "normalized": True,
+        "expert_ffn": data.size("expert_feed_forward_length", default=fields["ffn"]),
+        "shared_ffn": data.size("expert_shared_feed_forward_length", default=None),
+        "routed": after_dense_layers(dense, fields["layers"]),
     }
 
 
 _PARTS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
+EXPERT_GGUF_NAMES: Mapping[str, str] = {
+    **GGUF_NAMES,
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.choice": "exp_probs_b",
+    **{f"mlp.experts.{projection}": f"ffn_{name}_exps" for projection, name in _PARTS.items()},
+    **{f"mlp.shared_experts.{part}": f"ffn_{name}_shexp" for part, name in _PARTS.items()},
+}
 # Files have a tensor for each expert in a folder, and one for all of them in GGUF.
-EXPERT_NAMES = TensorNames(
-    gguf={
-        **GGUF_NAMES,
-        "mlp.gate": "ffn_gate_inp",
-        **{f"mlp.experts.{projection}": f"ffn_{name}_exps" for projection, name in _PARTS.items()},
-    },
-    folder={f"mlp.experts.{projection}": f"mlp.experts.*.{projection}" for projection in _PARTS},
-)
+EXPERT_FOLDER_NAMES: Mapping[str, str] = {
+    f"mlp.experts.{projection}": f"mlp.experts.*.{projection}" for projection in _PARTS
+}
+EXPERT_NAMES = TensorNames(gguf=EXPERT_GGUF_NAMES, folder=EXPERT_FOLDER_NAMES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -90,10 +90,19 @@ class Gemma4Config(SharedCacheConfig):
 def from_hugging_face(data: ConfigJson) -> Gemma4Config:
     """Read config.json."""
     data = data.text_section()
+    data.fixed(enable_moe_block=False, num_experts=None, top_k_experts=None)
+    data.fixed(moe_intermediate_size=None)
+    return Gemma4Config(**fields_from_hugging_face(data))
+
+
+def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
+    """The fields of `Gemma4Config` from the text model's part of config.json.
+
+    Raises ConfigError.
+    """
     model_type = data.text("model_type", default="")
     gemma_keys(data, bidirectional="vision")  # tokens of images alone
-    data.fixed(enable_moe_block=False, num_experts=None, top_k_experts=None)
-    data.fixed(moe_intermediate_size=None, expert_intermediate_size=None, attention_bias=False)
+    data.fixed(expert_intermediate_size=None, attention_bias=False)
     head_dim, local_head_dim = data.size("global_head_dim", default=512), data.size("head_dim")
     kv_heads = local_kv_heads = data.size("num_key_value_heads")
     equal = data.flag("attention_k_eq_v", default=False)
@@ -108,21 +117,23 @@ def from_hugging_face(data: ConfigJson) -> Gemma4Config:
     layers, ffn = fields["layers"], fields["ffn"]
     shared = data.count("num_kv_shared_layers", default=0)
     shared_ffn = ffn * 2 if data.flag("use_double_wide_mlp", default=False) else ffn
-    return Gemma4Config(
-        **fields | {"head_dim": head_dim, "kv_heads": kv_heads},
-        windows=windows_by_type(data, not_every_nth(_PERIOD, layers)),
-        local_head_dim=local_head_dim,
-        local_kv_heads=None if local_kv_heads == kv_heads else local_kv_heads,
-        local_rope_base=local_rope_base(data, local_head_dim, fields["max_context"]),
-        layer_embedding=data.count(
+    return {
+        **fields,
+        "head_dim": head_dim,
+        "kv_heads": kv_heads,
+        "windows": windows_by_type(data, not_every_nth(_PERIOD, layers)),
+        "local_head_dim": local_head_dim,
+        "local_kv_heads": None if local_kv_heads == kv_heads else local_kv_heads,
+        "local_rope_base": local_rope_base(data, local_head_dim, fields["max_context"]),
+        "layer_embedding": data.count(
             "hidden_size_per_layer_input", default=0 if model_type in _UNIFIED else 256
         )
         or None,
-        keys_are_values=equal,
-        caching_layers=layers - shared,
-        ffns=(ffn,) * (layers - shared) + (shared_ffn,) * shared,
-        logit_cap=data.number("final_logit_softcapping", default=None),
-    )
+        "keys_are_values": equal,
+        "caching_layers": layers - shared,
+        "ffns": (ffn,) * (layers - shared) + (shared_ffn,) * shared,
+        "logit_cap": data.number("final_logit_softcapping", default=None),
+    }
 
 
 def _heads_by_kind(heads: Sequence[int], windows: Sequence[int | None]) -> tuple[int, int]:
@@ -138,8 +149,11 @@ def _heads_by_kind(heads: Sequence[int], windows: Sequence[int | None]) -> tuple
     return local.pop(), others.pop()
 
 
-def from_gguf(data: GgufMetadata) -> Gemma4Config:
-    """Read GGUF metadata, and the table of rotary divisors."""
+def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Gemma4Config` from GGUF metadata, and the table of rotary divisors.
+
+    Raises ConfigError.
+    """
     layers = data.size("block_count")
     ffns = data.by_layer("feed_forward_length", layers)
     windows = data.windows_by_layer(layers)
@@ -149,16 +163,16 @@ def from_gguf(data: GgufMetadata) -> Gemma4Config:
     local_head_dim = data.size("attention.key_length_swa")
     data.fixed("attention.value_length_swa", local_head_dim)
     data.fixed("rope.dimension_count_swa", local_head_dim)
-    return Gemma4Config(
+    return {
         **fields,
-        windows=windows,
-        local_head_dim=local_head_dim,
-        local_kv_heads=None if local_kv_heads == kv_heads else local_kv_heads,
-        local_rope_base=data.number("rope.freq_base_swa", default=10_000.0),
-        layer_embedding=data.count("embedding_length_per_layer_input", default=0) or None,
-        keys_are_values=None in windows
+        "windows": windows,
+        "local_head_dim": local_head_dim,
+        "local_kv_heads": None if local_kv_heads == kv_heads else local_kv_heads,
+        "local_rope_base": data.number("rope.freq_base_swa", default=10_000.0),
+        "layer_embedding": data.count("embedding_length_per_layer_input", default=0) or None,
+        "keys_are_values": None in windows
         and not data.has_tensor(f"blk.{windows.index(None)}.attn_v.weight"),
-        caching_layers=layers - data.count("attention.shared_kv_layers", default=0),
-        ffns=tuple(ffns),
-        logit_cap=data.number("final_logit_softcapping", default=None),
-    )
+        "caching_layers": layers - data.count("attention.shared_kv_layers", default=0),
+        "ffns": tuple(ffns),
+        "logit_cap": data.number("final_logit_softcapping", default=None),
+    }

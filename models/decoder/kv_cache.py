@@ -1,4 +1,6 @@
-"""KV caches while a model is traced: rings of rows, and attention over them.
+"""What layers keep of earlier tokens while a model is traced: rings of rows.
+
+The row of a position has its keys and values, or the state of a recurrence after its token.
 
 `N` is sequences x tokens, `H` query heads, `G` key/value heads, `D` the width of a head, `R` the
 rows of a cache.
@@ -7,16 +9,22 @@ rows of a cache.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hearthd.models.dsl.graph import Tensor
+
+    # (rows of n new tokens of a sequence, its states before them, each (1, width), span) -> the
+    # outputs (n, E), and the states after the M tokens that the span keeps, each (M, width)
+    Step: TypeAlias = Callable[
+        [Sequence[Tensor], Sequence[Tensor], "Span"], tuple[Tensor, Sequence[Tensor]]
+    ]
 
 
 def cache_rows(window: int | None, *, context: int, chunk: int) -> int:
@@ -28,22 +36,39 @@ def cache_rows(window: int | None, *, context: int, chunk: int) -> int:
     return (context if window is None else min(window, context)) + chunk
 
 
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """New tokens of a sequence that a recurrence reads.
+
+    kept   i32 (M,): the tokens after which the state is kept, counted from the first new one
+    every  whether they are all tokens
+    real   f32 (n,): 1 for each token, 0 for padding; None: all are tokens
+    """
+
+    kept: Tensor
+    every: bool
+    real: Tensor | None
+
+
 @dataclass(kw_only=True)
 class LayerCache:
     """Keys and values of one layer, and the new tokens that are read in this call.
 
     buffers  keys and values of each sequence, each f16 or f32 (R, G * D): position p lies in row
-             p mod R. Or i8 (R, G * D), then the scales of keys and of values, each f32 (R, G)
+             p mod R. Or i8 (R, G * D), then the scales of keys and of values, each f32 (R, G). Or
+             the states of a recurrence, each f32 (R, E): that after position p is row p mod R
     starts   the position of each span's first token, i32 (1,): a sequence has one span of new
              tokens, or all sequences have the same number of them
     keys     all positions are below it
     window   keys that a token sees, itself included; None for all of them
+    count    the tokens of the only span that are not padding, i32 (1,), of a recurrence; None: all
     """
 
     buffers: list[tuple[Tensor, ...]]
     starts: list[Tensor]
     keys: int
     window: int | None
+    count: Tensor | None = None
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, cap: float | None = None
@@ -91,6 +116,48 @@ class LayerCache:
             mixed.append(ops.reshape(attended, shape=(tokens, heads * width)))
         return mixed
 
+    def recur(
+        self,
+        rows: Sequence[Tensor],
+        widths: Sequence[int],
+        step: Step,
+    ) -> Tensor:
+        """What a recurrence gives for the new tokens, of which each of `rows` has N rows: (N, E).
+
+        widths  those of the states
+
+        Replaces `buffers` by the updated ones, as `attend` does.
+        """
+        tokens, spans = self._shape(rows[0].shape[0])
+        assert [buffer.shape[1] for buffer in self.buffers[0]] == [*widths], (
+            "states of other widths"
+        )
+        count, outputs = tokens * spans, []
+        span = self._span(count, every=spans > 1)
+        for i, buffers in enumerate(self.buffers):
+            start = self.starts[i * spans]
+            before = [_row_before(buffer, start) for buffer in buffers]
+            new = [f.narrow(x, 0, i * count, (i + 1) * count) for x in rows]
+            output, after = step(new, before, span)
+            positions = f.trailing(start, span.kept.shape) + span.kept
+            places = ops.remainder(positions, ops.full_like(positions, buffers[0].shape[0]))
+            self.buffers[i] = tuple(
+                ops.scatter(buffer, places, state, combine="replace")
+                for buffer, state in zip(buffers, after, strict=True)
+            )
+            outputs.append(output)
+        return ops.concatenate(*outputs, axis=0)
+
+    def _span(self, tokens: int, *, every: bool) -> Span:
+        """The new tokens of each sequence."""
+        index = ops.iota(shape=(tokens,), axis=0, dtype=DType.I32)
+        if every or tokens == 1:
+            return Span(kept=index, every=every, real=None)
+        if self.count is None:
+            return Span(kept=f.narrow(index, 0, tokens - 1, tokens), every=False, real=None)
+        is_real = ops.compare(index, f.trailing(self.count, (tokens,)), direction="LT")
+        return Span(kept=self.count + -1, every=False, real=ops.convert(is_real, dtype=DType.F32))
+
     def _shape(self, rows: int) -> tuple[int, int]:
         """The new tokens of a span, and the spans of a sequence."""
         return rows // len(self.starts), len(self.starts) // len(self.buffers)
@@ -124,6 +191,17 @@ class LayerCache:
                     exists = ops.broadcast(exists, shape=previous.shape, axes=(0,))
                     parts.append(ops.select(exists, previous, ops.full_like(previous, 0.0)))
         return [ops.concatenate(*parts, axis=0) for parts in before]
+
+
+def _row_before(buffer: Tensor, start: Tensor) -> Tensor:
+    """The row (1, E) of the position before one, i32 (1,); zeros before the first."""
+    rows = buffer.shape[0]
+    place = ops.remainder(start + (rows - 1), ops.full_like(start, rows))
+    row = ops.gather(buffer, place, axis=0)
+    exists = ops.compare(start, ops.full_like(start, 0), direction="GT")
+    return ops.select(
+        f.trailing(ops.reshape(exists, shape=(1, 1)), row.shape), row, ops.full_like(row, 0.0)
+    )
 
 
 def _attention(

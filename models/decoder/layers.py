@@ -100,6 +100,29 @@ class NormedAttention(Attention):
         return self.q_norm(query), self.k_norm(key), value
 
 
+class FusedAttention(Attention):
+    """Attention with one projection to queries, keys and values."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        width = config.head_dim
+        self.scale, self.cap = width**-0.5, None
+        self.counts = (config.heads, config.kv_heads)
+        count = config.heads + 2 * config.kv_heads
+        self.qkv_proj = HeadLinear(config.hidden, count, width, bias=config.attention_bias)
+        self.o_proj = nn.Linear(config.heads * width, config.hidden, bias=config.output_bias)
+
+    @override
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(N, E) -> queries (N, H, D), keys and values (N, G, D), before rotation."""
+        heads, groups = self.counts
+        y = self.qkv_proj(x)
+        return (
+            f.narrow(y, 1, 0, heads),
+            f.narrow(y, 1, heads, heads + groups),
+            f.narrow(y, 1, heads + groups, heads + 2 * groups),
+        )
+
+
 class MLP(nn.Module):
     """down(activation(gate(x)) * up(x)) (Shazeer, 2020)."""
 
@@ -114,6 +137,24 @@ class MLP(nn.Module):
     def __call__(self, x: Tensor) -> Tensor:
         """(N, E) -> (N, E)."""
         return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
+
+
+class FusedMLP(nn.Module):
+    """down(activation(gate) * up), where one projection gives gate and up."""
+
+    def __init__(
+        self, config: DecoderConfig, activation: Callable[[Tensor], Tensor] = f.silu
+    ) -> None:
+        self.activation = activation
+        self.gate_up_proj = nn.Linear(config.hidden, 2 * config.ffn)
+        self.down_proj = nn.Linear(config.ffn, config.hidden)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, E) -> (N, E)."""
+        y = self.gate_up_proj(x)
+        width = y.shape[1] // 2
+        gate, up = f.narrow(y, 1, 0, width), f.narrow(y, 1, width, 2 * width)
+        return self.down_proj(self.activation(gate) * up)
 
 
 class Scale(nn.Module):
@@ -200,6 +241,10 @@ class DecoderModel(nn.Module):
     def cache_heads(self, layer: int) -> int:
         """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
         return self.config.layer(layer).kv_heads
+
+    def state_widths(self, _: int) -> tuple[int, ...]:
+        """The widths of what a layer keeps of a sequence, if it keeps no row of each position."""
+        return ()
 
 
 def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = None) -> RopeTable:

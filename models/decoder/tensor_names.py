@@ -70,14 +70,17 @@ class TensorNames:
     prefixes     what may precede the names in Hugging Face folders; the first is the usual one
     norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
                  1 + w, and GGUF files store 1 + w
+    logarithms   parts of a layer whose values -exp(x) Hugging Face folders have as x
     others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
                  vision tower
     optional     parts of a layer that files also hold of layers without them
     joined       names in Hugging Face folders of tensors that hold the rows of some parts of a
                  layer, as many of each, one part after the other; used where the part has no tensor
                  of its own
+    joined_in_gguf  the same for names in GGUF files
     arrays       parameters of a layer, each a number, that GGUF files have by layer in the arrays
                  of these keys of their metadata
+    towers       the names of the parameters of modules beside the text model, by module
     """
 
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
@@ -87,22 +90,29 @@ class TensorNames:
     layers: str = "layers"
     prefixes: tuple[str, ...] = ("model.", "")
     norm_offset: float = 0.0
+    logarithms: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    joined_in_gguf: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     arrays: Mapping[str, str] = field(default_factory=dict)
+    towers: Mapping[str, TensorNames] = field(default_factory=dict)
 
     def find(
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
     ) -> StoredTensor:
         """Where a parameter is in a file with these tensor names."""
+        module, _, inner = parameter.partition(".")
+        if module in self.towers:
+            return self.towers[module].find(config, inner, names, gguf=gguf)
         in_turn = parameter.rpartition(".")[0].endswith(self.interleaved)
         width = config.head_dim if in_turn and (gguf or self.folder_interleaved) else 0
         if gguf and parameter.split(".", 2)[-1] in self.arrays:
             _, number, inner = parameter.split(".", 2)
             return StoredTensor(self.arrays[inner], share=(int(number), config.layers))
         if gguf:
-            return StoredTensor(gguf_name(parameter, self.gguf), interleaved=width)
+            name = gguf_name(parameter, self.gguf)
+            return self._in_joined_gguf(name, names) or StoredTensor(name, interleaved=width)
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
         if parameter == HEAD:
             return StoredTensor(next((head for head in _HEADS if head in names), HEAD))
@@ -113,7 +123,8 @@ class TensorNames:
         if not present and (tensor := self._in_joined(parameter, names)):
             return tensor
         name = present[0] if present else self.prefixes[0] + path_in_folder
-        return StoredTensor(name, offset, width)
+        is_logarithm = parameter.rpartition(".")[0].endswith(self.logarithms)
+        return StoredTensor(name, offset, width, logarithm=is_logarithm)
 
     def _in_joined(self, parameter: str, names: tuple[str, ...]) -> StoredTensor | None:
         """The tensor that holds the rows of a parameter among those of others, if there is one."""
@@ -124,6 +135,15 @@ class TensorNames:
                     for name in (prefix + inner for prefix in self.prefixes):
                         if name in names:
                             return StoredTensor(name, share=(number, len(modules)))
+        return None
+
+    def _in_joined_gguf(self, name: str, names: tuple[str, ...]) -> StoredTensor | None:
+        """The tensor of a GGUF file that holds the rows of another one, if there is one."""
+        for joined, parts in self.joined_in_gguf.items():
+            for number, part in enumerate(parts):
+                stored = name.replace(f".{part}.", f".{joined}.")
+                if stored != name and stored in names and name not in names:
+                    return StoredTensor(stored, share=(number, len(parts)))
         return None
 
     def parts(

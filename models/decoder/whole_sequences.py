@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from hearthd.models.decoder.kv_cache import LayerCache
+from hearthd.models.decoder.kv_cache import LayerCache, Span
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hearthd.models.decoder.kv_cache import Step
     from hearthd.models.dsl.graph import Tensor
 
 
@@ -69,6 +73,17 @@ class WholeSequences(LayerCache):
             for steps in range(1, count + 1)
         )
         return [ops.reshape(copy, shape=x.shape) for copy in shifted]
+
+    @override
+    def recur(self, rows: Sequence[Tensor], widths: Sequence[int], step: Step) -> Tensor:
+        """What a recurrence gives for the tokens, of which each of `rows` has B * L rows."""
+        last = ops.full(shape=(1,), dtype=DType.I32, value=self.keys - 1)
+        span, outputs = Span(kept=last, every=False, real=None), []
+        for start in range(0, self._sequences * self.keys, self.keys):
+            new = [f.narrow(x, 0, start, start + self.keys) for x in rows]
+            zeros = [ops.full(shape=(1, width), dtype=rows[0].dtype, value=0.0) for width in widths]
+            outputs.append(step(new, zeros, span)[0])
+        return ops.concatenate(*outputs, axis=0)
 
     def _batched(self, x: Tensor) -> Tensor:
         return ops.reshape(x, shape=(self._sequences, self.keys, *x.shape[1:]))

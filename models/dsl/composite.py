@@ -43,7 +43,7 @@ P = ParamSpec("P")
 _MAX_VARIABLE = 5
 # Bytes of the inputs of a block that are evaluated at a time: what is unpacked of them fits into a
 # processor's cache.
-_BLOCK_BYTES = 1 << 19
+_BLOCK_BYTES = 1 << 18
 
 
 def _no_limits(_: Types, __: Attrs) -> None:
@@ -60,6 +60,8 @@ class Fused(Op):
     limits     (input types, attrs) -> None; raises TypeRuleError for what the kernel cannot take
     blocks     whether the first axis of every input but the first is the result's last one, in
                blocks: NumPy evaluates some blocks at a time, to save memory
+    in_numpy   (arrays, attrs) -> its value by NumPy, where the function's ops compute the same
+               several times; None: by those
     no_gradient  why it has no gradient; empty if it has the one of the function
 
     Only ops with a kernel are in REGISTRY.
@@ -69,6 +71,7 @@ class Fused(Op):
     kernel: Callable[[Types, TensorType, Attrs], Kernel] | None = None
     limits: Callable[[Types, Attrs], None] = _no_limits
     blocks: bool = False
+    in_numpy: Callable[[tuple[Array, ...], Attrs], Array] | None = None
     no_gradient: str = ""
     samples: Callable[[np.random.Generator], list[Sample]] = lambda _: []
     reads: Reads = Reads.IN_PLACE
@@ -84,7 +87,7 @@ class Fused(Op):
         object.__setattr__(self, "_inlined_bodies", {})
         derived = {
             "infer": self._infer,
-            "evaluate": self._evaluate,
+            "evaluate": self.in_numpy or self._evaluate,
             "lower": self.kernel or self._refuse_lowering,
             "vjp": NoGradient(self.no_gradient) if self.no_gradient else self._vjp,
         }
@@ -199,12 +202,15 @@ class Composite(Protocol[P]):
 
 
 def composite(
-    *, blocks: bool = False, no_gradient: str = ""
+    *,
+    blocks: bool = False,
+    in_numpy: Callable[[tuple[Array, ...], Attrs], Array] | None = None,
+    no_gradient: str = "",
 ) -> Callable[[Callable[P, Tensor]], Composite[P]]:
     """Have a trace keep a function as one node.
 
     Positional arguments are tensors, of which the last may be None; keyword-only arguments are
-    attributes. For `blocks` and `no_gradient` see `Fused`.
+    attributes. For `blocks`, `in_numpy` and `no_gradient` see `Fused`.
     """
 
     def decorate(function: Callable[P, Tensor]) -> Composite[P]:
@@ -214,6 +220,7 @@ def composite(
             doc=doc,
             reference=function,
             blocks=blocks,
+            in_numpy=in_numpy,
             no_gradient=no_gradient,
         )
 

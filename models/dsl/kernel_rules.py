@@ -24,6 +24,7 @@ def norm(x: Pattern, weight: Pattern) -> Node:
 h, y, after, before, weight, cosine, sine = variables("h y after before weight cosine sine")
 query, key, value, start = variables("query key value start")
 key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
+log_decay, rate, state = variables("log_decay rate state")
 heads = Part(ops.slice_, "x", "heads")
 some_heads = Part(ops.slice_, "x", "heads", "rows")
 sum_of_normed = node(ops.add, h, norm(y, after))
@@ -35,8 +36,22 @@ def both(pair: Tensor) -> tuple[Tensor, Tensor]:
     return f.at(pair, 0), f.at(pair, 1)
 
 
+# Rules of every precision: a kernel computes each token alike, so that a verification has the bits
+# of decodes, and a prompt those of its chunks, whatever their sizes.
+RECURRENT_RULES = (
+    Rule(
+        name="delta_rule_states",
+        pattern=(
+            node(f.delta_rule_states.op, query, key, value, log_decay, rate, state, every="every"),
+        ),
+        replacement=lambda query, key, value, log_decay, rate, state, every: (
+            fused.delta_rule_states(query, key, value, log_decay, rate, state, every=every),
+        ),
+    ),
+)
 # Each row: what is matched, and what replaces it. Earlier rows go first.
 KERNEL_RULES = (
+    *RECURRENT_RULES,
     Rule(
         name="residual_norm",  # Gemma: the sublayer's norm, the add, the next sublayer's norm
         pattern=(sum_of_normed, norm(sum_of_normed, before)),

@@ -201,8 +201,10 @@ def pack(
     assert (multipliers is not None) == bool(matrix_format.multiplier_bits), matrix_format.name
     stored, *_ = matrix_format.arrays(*integers.shape).values()
     blocks, groups = stored.shape[:2]
-    quads = integers.reshape(blocks, ROWS, groups, QUADS, QUAD).transpose(0, 2, 3, 1, 4)
-    unsigned = quads.reshape(blocks, groups, QUADS, QUAD_BYTES).view(f"u{integers.itemsize}")
+    # A quad is moved as one element of 4 or 8 bytes, which is four times as fast as its integers.
+    quads = np.ascontiguousarray(integers).view(f"u{QUAD * integers.itemsize}")
+    ordered = quads.reshape(blocks, ROWS, groups, QUADS).transpose(0, 2, 3, 1)
+    unsigned = np.ascontiguousarray(ordered).view(f"u{integers.itemsize}")
     arrays: list[Any] = []
     for plane in matrix_format.planes:
         bits = (unsigned >> plane.start & ((1 << plane.bits) - 1)).astype(np.uint8)

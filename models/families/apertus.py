@@ -41,16 +41,11 @@ class Xielu(nn.Module):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, F) -> (N, F)."""
-        a, c = softplus(self.alpha_p), self.beta + softplus(self.alpha_n)
+        a, c = f.softplus(self.alpha_p), self.beta + f.softplus(self.alpha_n)
         a, b, c, e = (f.trailing(number, x.shape) for number in (a, self.beta, c, self.eps))
         below = (ops.exponential_minus_one(ops.minimum(x, e)) - x) * c
         is_above = ops.compare(x, ops.full_like(x, 0.0), direction="GT")
         return ops.select(is_above, a * x * x, below) + b * x
-
-
-def softplus(x: Tensor) -> Tensor:
-    """log(1 + e^x)."""
-    return ops.log_plus_one(ops.exponential(x))
 
 
 class ApertusMLP(nn.Module):

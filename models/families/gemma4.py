@@ -16,7 +16,7 @@ from typing_extensions import override
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.gemma4_config import (
     Gemma4Config,
-    from_gguf,
+    fields_from_gguf,
     from_hugging_face,
 )
 from hearthd.models.decoder.layers import HeadLinear, NormedAttention, Scale
@@ -116,7 +116,7 @@ class Gemma4(GemmaModel):
     layers: Sequence[Gemma4Block | EmbeddingBlock]
 
     def __init__(
-        self, config: Gemma4Config, blocks: Sequence[EmbeddingBlock] | None = None
+        self, config: Gemma4Config, blocks: Sequence[Gemma4Block | EmbeddingBlock] | None = None
     ) -> None:
         plain = (Gemma4Block(config, index) for index in range(config.layers))
         super().__init__(config, blocks or list(plain), logit_cap=config.logit_cap)
@@ -169,7 +169,7 @@ ARCHITECTURE = Architecture(
     config=Gemma4Config,
     model_types=("gemma4_text", "gemma4", "gemma4_unified_text", "gemma4_unified"),
     read_config_json=from_hugging_face,
-    read_gguf=from_gguf,
+    read_gguf=lambda data: Gemma4Config(**fields_from_gguf(data)),
     model=gemma4,
     tensors=replace(
         gemma3.ARCHITECTURE.tensors,

@@ -15,14 +15,13 @@ from hearthd.models.decoder.config.decoder_config import (
     from_gguf_metadata,
 )
 from hearthd.models.decoder.config.rope_scaling import first_columns
-from hearthd.models.decoder.layers import Attention, DecoderModel
+from hearthd.models.decoder.layers import Attention, DecoderModel, FusedMLP
 from hearthd.models.decoder.tensor_names import (
     GGUF_NAMES_WITH_NORMS_AFTER,
     QUERIES_AND_KEYS,
     TensorNames,
 )
 from hearthd.models.families.gemma3 import GemmaBlock
-from hearthd.models.families.phi3 import FusedMLP
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson

@@ -6,7 +6,7 @@ Source: "Granite 3.0 Language Models" (2024), and `granitemoehybrid` of transfor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -22,13 +22,15 @@ from hearthd.models.decoder.layers import MLP, Attention, Block, DecoderModel
 from hearthd.models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.kv_cache import LayerCache
     from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
 
-_GRANITE_4 = "granitemoehybrid"
+GRANITE_4 = "granitemoehybrid"
 _OF_MAMBA = (
     "mamba_chunk_size", "mamba_conv_bias", "mamba_d_conv", "mamba_d_head", "mamba_d_state",
     "mamba_expand", "mamba_n_groups", "mamba_n_heads", "mamba_proj_bias",
@@ -54,8 +56,10 @@ class Config(DecoderConfig):
 class GraniteBlock(Block):
     """One layer, whose results are scaled before they are added."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config, Attention(config, scale=config.attention_scale), MLP(config))
+    def __init__(self, config: Config, mlp: Callable[[Tensor], Tensor] | None = None) -> None:
+        """`mlp` is Llama's unless given."""
+        attention = Attention(config, scale=config.attention_scale)
+        super().__init__(config, attention, mlp or MLP(config))
         self.scale = config.residual_scale
 
     @override
@@ -72,8 +76,9 @@ class Granite(DecoderModel):
 
     config: Config
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config, [GraniteBlock(config) for _ in range(config.layers)])
+    def __init__(self, config: Config, blocks: Sequence[GraniteBlock] | None = None) -> None:
+        plain = (GraniteBlock(config) for _ in range(config.layers))
+        super().__init__(config, blocks or list(plain))
 
     @override
     def embed(self, tokens: Tensor) -> Tensor:
@@ -88,24 +93,32 @@ class Granite(DecoderModel):
 
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json."""
-    fields = from_config_json(data)
-    if data.text("model_type", default="") == _GRANITE_4:
-        _require_dense(data)
+    fields = fields_from_hugging_face(data)
+    if data.text("model_type", default="") == GRANITE_4:
+        data.fixed(num_local_experts=0)
+        data.ignore("num_experts_per_tok", "output_router_logits", "router_aux_loss_coef")
         fields["ffn"] = data.size("shared_intermediate_size")
-    return Config(
+    return Config(**fields)
+
+
+def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
+    """The fields of `Config` from config.json; raises ConfigError."""
+    fields = from_config_json(data)
+    if data.text("model_type", default="") == GRANITE_4:
+        _require_attention(data)
+    return {
         **fields,
-        embedding_scale=data.number("embedding_multiplier", default=1.0),
-        attention_scale=data.number("attention_multiplier", default=1.0),
-        residual_scale=data.number("residual_multiplier", default=1.0),
-        logit_scale=data.number("logits_scaling", default=1.0),
-    )
+        "embedding_scale": data.number("embedding_multiplier", default=1.0),
+        "attention_scale": data.number("attention_multiplier", default=1.0),
+        "residual_scale": data.number("residual_multiplier", default=1.0),
+        "logit_scale": data.number("logits_scaling", default=1.0),
+    }
 
 
-def _require_dense(data: ConfigJson) -> None:
+def _require_attention(data: ConfigJson) -> None:
     """Read what Granite 4 has beside, where it says what is computed here; raises ConfigError."""
-    data.fixed(num_local_experts=0, normalization_function="rmsnorm")
-    data.ignore("init_method", "num_experts_per_tok", "output_router_logits", "time_step_limit")
-    data.ignore("router_aux_loss_coef", *_OF_MAMBA)
+    data.fixed(normalization_function="rmsnorm")
+    data.ignore("init_method", "time_step_limit", *_OF_MAMBA)
     mixers = set(data.texts("layer_types", default=["mamba"])) - {"attention", FULL}
     if mixers:
         raise ConfigError(
@@ -118,24 +131,24 @@ def _require_dense(data: ConfigJson) -> None:
         )
 
 
-def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata."""
+def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Config` from GGUF metadata; raises ConfigError."""
     fields = from_gguf_metadata(data)
-    return Config(
+    return {
         **fields,
-        embedding_scale=data.number("embedding_scale", default=1.0),
-        attention_scale=data.number("attention.scale", default=fields["head_dim"] ** -0.5),
-        residual_scale=data.number("residual_scale", default=1.0),
-        logit_scale=data.number("logit_scale"),
-    )
+        "embedding_scale": data.number("embedding_scale", default=1.0),
+        "attention_scale": data.number("attention.scale", default=fields["head_dim"] ** -0.5),
+        "residual_scale": data.number("residual_scale", default=1.0),
+        "logit_scale": data.number("logit_scale"),
+    }
 
 
 ARCHITECTURE = Architecture(
     name="granite",
     config=Config,
-    model_types=("granite", _GRANITE_4),
+    model_types=("granite", GRANITE_4),
     read_config_json=from_hugging_face,
-    read_gguf=from_gguf,
+    read_gguf=lambda data: Config(**fields_from_gguf(data)),
     model=Granite,
     tensors=TensorNames(
         interleaved=QUERIES_AND_KEYS,

@@ -6,6 +6,7 @@ rows by position, as keys and values are: what saves, restores and forgets those
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from hearthd.models.dsl import nn
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.kv_cache import LayerCache
@@ -94,10 +97,16 @@ class Lfm2(DecoderModel):
     config: Config
 
     def __init__(self, config: Config) -> None:
+        self.config = config
         mixers: list[Layer] = [
             NormedAttention(config) if attends else ShortConv(config) for attends in config.attends
         ]
-        super().__init__(config, [Block(config, mixer, MLP(config)) for mixer in mixers])
+        mlps = map(self.feed_forward, range(config.layers))
+        super().__init__(config, list(map(functools.partial(Block, config), mixers, mlps)))
+
+    def feed_forward(self, _: int) -> Callable[[Tensor], Tensor]:
+        """What follows attention or the convolution in a layer."""
+        return MLP(self.config)
 
     @override
     def cache_width(self, layer: int) -> int:
@@ -109,13 +118,13 @@ class Lfm2(DecoderModel):
         return super().cache_heads(layer) if self.config.attends[layer] else 0
 
 
-def _config(fields: dict[str, Any], taps: int, attends: tuple[bool, ...]) -> Config:
+def _fields(fields: dict[str, Any], taps: int, attends: tuple[bool, ...]) -> dict[str, Any]:
     windows = tuple(None if is_attention else taps for is_attention in attends)
-    return Config(**fields, taps=taps, attends=attends, windows=windows)
+    return {**fields, "taps": taps, "attends": attends, "windows": windows}
 
 
-def from_hugging_face(data: ConfigJson) -> Config:
-    """Read config.json."""
+def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
+    """The fields of `Config` from config.json; raises ConfigError."""
     data.fixed(conv_bias=False, block_use_swiglu=True, use_pos_enc=True)
     data.ignore(
         "block_dim", "block_mlp_init_scale", "block_norm_eps", "block_out_init_scale",
@@ -143,23 +152,26 @@ def from_hugging_face(data: ConfigJson) -> Config:
             f"config.json: layer_types: got {layer_types!r:.80}, supported: full_attention, conv"
         )
     attends = tuple(layer_type == "full_attention" for layer_type in layer_types)
-    return _config(fields, data.size("conv_L_cache", default=3), attends)
+    return _fields(fields, data.size("conv_L_cache", default=3), attends)
 
 
-def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata, in which a layer without key/value heads is a convolution."""
+def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Config` from GGUF metadata, in which a convolution has no key/value heads.
+
+    Raises ConfigError.
+    """
     heads = data.counts("attention.head_count_kv")
     fields = from_gguf_metadata(data, rope_base=1_000_000.0, kv_heads=max(heads, default=0) or 1)
     taps = data.size("shortconv.l_cache")
-    return _config(fields, taps, tuple(count > 0 for count in heads))
+    return _fields(fields, taps, tuple(count > 0 for count in heads))
 
 
 ARCHITECTURE = Architecture(
     name="lfm2",
     config=Config,
     model_types=("lfm2",),
-    read_config_json=from_hugging_face,
-    read_gguf=from_gguf,
+    read_config_json=lambda data: Config(**fields_from_hugging_face(data)),
+    read_gguf=lambda data: Config(**fields_from_gguf(data)),
     model=Lfm2,
     tensors=TensorNames(
         gguf={

@@ -19,7 +19,7 @@ from hearthd.models.decoder.config.decoder_config import (
     windows_by_type,
 )
 from hearthd.models.decoder.config.rope_scaling import Rope
-from hearthd.models.decoder.layers import DecoderModel
+from hearthd.models.decoder.layers import DecoderModel, FusedAttention, FusedMLP
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
@@ -27,7 +27,6 @@ from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
 from hearthd.models.encoder.encoder_config import encoder_fields, encoder_fields_from_gguf
 from hearthd.models.encoder.encoder_layers import ScoreHead
 from hearthd.models.encoder.texts import both_sides
-from hearthd.models.families.phi3 import FusedAttention, FusedMLP
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson

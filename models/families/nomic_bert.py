@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
-from hearthd.models.decoder.layers import MLP, rope_table
+from hearthd.models.decoder.layers import MLP, FusedAttention, rope_table
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from hearthd.models.dsl import nn
 from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
 from hearthd.models.encoder.encoder_config import encoder_fields, encoder_fields_from_gguf
-from hearthd.models.families.phi3 import FusedAttention
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson

@@ -19,14 +19,16 @@ from hearthd.models.decoder.config.decoder_config import (
     from_gguf_metadata,
 )
 from hearthd.models.decoder.config.gguf_metadata import LONG_DIVISORS, SHORT_DIVISORS
-from hearthd.models.decoder.layers import Attention, Block, DecoderModel, HeadLinear, rope_table
+from hearthd.models.decoder.layers import (
+    Block,
+    DecoderModel,
+    FusedAttention,
+    FusedMLP,
+    rope_table,
+)
 from hearthd.models.decoder.tensor_names import TensorNames
-from hearthd.models.dsl import functions as f
-from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.config.rope_scaling import Rope
@@ -70,47 +72,6 @@ class Config(DecoderConfig):
         if context <= self.original_context or not self.long_divisors:
             return self
         return replace(self, rope_divisors=self.long_divisors)
-
-
-class FusedAttention(Attention):
-    """Attention with one projection to queries, keys and values."""
-
-    def __init__(self, config: DecoderConfig) -> None:
-        width = config.head_dim
-        self.scale, self.cap = width**-0.5, None
-        self.counts = (config.heads, config.kv_heads)
-        count = config.heads + 2 * config.kv_heads
-        self.qkv_proj = HeadLinear(config.hidden, count, width, bias=config.attention_bias)
-        self.o_proj = nn.Linear(config.heads * width, config.hidden, bias=config.output_bias)
-
-    @override
-    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(N, E) -> queries (N, H, D), keys and values (N, G, D), before rotation."""
-        heads, groups = self.counts
-        y = self.qkv_proj(x)
-        return (
-            f.narrow(y, 1, 0, heads),
-            f.narrow(y, 1, heads, heads + groups),
-            f.narrow(y, 1, heads + groups, heads + 2 * groups),
-        )
-
-
-class FusedMLP(nn.Module):
-    """down(activation(gate) * up), where one projection gives gate and up."""
-
-    def __init__(
-        self, config: DecoderConfig, activation: Callable[[Tensor], Tensor] = f.silu
-    ) -> None:
-        self.activation = activation
-        self.gate_up_proj = nn.Linear(config.hidden, 2 * config.ffn)
-        self.down_proj = nn.Linear(config.ffn, config.hidden)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(N, E) -> (N, E)."""
-        y = self.gate_up_proj(x)
-        width = y.shape[1] // 2
-        gate, up = f.narrow(y, 1, 0, width), f.narrow(y, 1, width, 2 * width)
-        return self.down_proj(self.activation(gate) * up)
 
 
 class Phi3(DecoderModel):

@@ -9,14 +9,15 @@ from hearthd.models.decoder.config.decoder_config import from_config_json, from_
 from hearthd.models.decoder.experts import (
     EXPERT_NAMES,
     ExpertsConfig,
-    MixtureOfExperts,
     experts_from_config_json,
     experts_from_gguf,
+    feed_forward,
 )
-from hearthd.models.decoder.layers import MLP, Block, DecoderModel, NormedAttention
+from hearthd.models.decoder.layers import Block, DecoderModel, NormedAttention
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
 
 
 class Qwen3Moe(DecoderModel):
@@ -24,12 +25,8 @@ class Qwen3Moe(DecoderModel):
 
     def __init__(self, config: ExpertsConfig) -> None:
         blocks = [
-            Block(
-                config,
-                NormedAttention(config),
-                MixtureOfExperts(config) if routed else MLP(config),
-            )
-            for routed in config.routed
+            Block(config, NormedAttention(config), feed_forward(config, layer))
+            for layer in range(config.layers)
         ]
         super().__init__(config, blocks)
 
@@ -44,12 +41,17 @@ def from_hugging_face(data: ConfigJson) -> ExpertsConfig:
     return ExpertsConfig(**experts_from_config_json(data, fields), windows=windows)
 
 
+def from_gguf(data: GgufMetadata) -> ExpertsConfig:
+    """Read GGUF metadata; in llama.cpp the scores of a token's experts are normalized."""
+    return ExpertsConfig(**experts_from_gguf(data, from_gguf_metadata(data)), normalized=True)
+
+
 ARCHITECTURE = Architecture(
     name="qwen3moe",
     config=ExpertsConfig,
     model_types=("qwen3_moe",),
     read_config_json=from_hugging_face,
-    read_gguf=lambda data: ExpertsConfig(**experts_from_gguf(data, from_gguf_metadata(data))),
+    read_gguf=from_gguf,
     model=Qwen3Moe,
     tensors=EXPERT_NAMES,
 )

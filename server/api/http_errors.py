@@ -28,6 +28,7 @@ from hearthd.server.errors import (
     GenerationFailed,
     ModelNotFound,
     NotReloaded,
+    NotStored,
     PullFailed,
     QueueFull,
     RulesFailed,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 STATUS: tuple[tuple[type[RequestError], int], ...] = (
     (InvalidRequest, 400),
     (ModelNotFound, 404),
+    (NotStored, 404),
     (TextTooLong, 400),
     (RulesFailed, 400),
     (QueueFull, 429),

@@ -76,10 +76,10 @@ FIELDS: dict[str, Inert] = {
     "id_slot": Inert(_any),  # every slot finds every cached prefix
     "slot_id": Inert(_any),
     "best_of": Inert(_one_of(1), "n, for several answers", same_as="n"),
-    # The server stores nothing.
+    # Only /v1/responses stores answers.
     "store": Inert(_one_of(False)),
-    "previous_response_id": Inert(_none, "null, and the whole conversation in input"),
-    "conversation": Inert(_none, "null, and the whole conversation in input"),
+    "previous_response_id": Inert(_none, "null, and the whole conversation"),
+    "conversation": Inert(_none, "null, and the whole conversation"),
     "background": Inert(_one_of(False), "false"),
     "truncation": Inert(_one_of("disabled")),
     # Ollama's: what a bundle or `hearth serve` fixes, and a context that is not shifted.
@@ -111,9 +111,6 @@ FIELDS: dict[str, Inert] = {
     "lora": Inert(_one_of([]), "the model `name:adapter`"),
     "prompt": Inert(_none, "messages or input"),
     # Other ways to choose tokens.
-    "mirostat": Inert(_one_of(0), "0"),
-    "mirostat_tau": Inert(_any),
-    "mirostat_eta": Inert(_any),
     "use_beam_search": Inert(_one_of(False), "false"),
     "repetition_penalty": Inert(_one_of(1, 1.0), "repeat_penalty"),
     "bad_words": Inert(_one_of([]), "logit_bias"),

@@ -32,7 +32,7 @@ class JsonRoute(APIRoute):
     """A route that reads its JSON body with `parse_json`.
 
     Unless the application is strict, ignored fields are listed in the header `Warning`. It also
-    says how many tokens of a prompt, or messages of a conversation, were dropped.
+    says how many tokens or messages of a prompt were dropped.
     """
 
     @override
@@ -48,9 +48,9 @@ class JsonRoute(APIRoute):
             if ignored:
                 warnings.append(inert_fields.warning(await body.json(), ignored))
             if dropped := getattr(request.state, "dropped_tokens", 0):
-                warnings.append(_dropped_warning(dropped))
+                warnings.append(_dropped("prompt", f"{dropped} tokens in the middle"))
             if dropped := getattr(request.state, "dropped_messages", 0):
-                warnings.append(_DROPPED_MESSAGES.format(dropped))
+                warnings.append(_dropped("conversation", f"the oldest {dropped} messages"))
             if warnings:
                 response.headers["Warning"] = ", ".join(warnings)
             return response
@@ -58,12 +58,9 @@ class JsonRoute(APIRoute):
         return handle_json
 
 
-_DROPPED_MESSAGES = '299 hearth "messages: the oldest {} were left out to fit the context"'
-
-
-def _dropped_warning(count: int) -> str:
-    """The `Warning` header (RFC 7234) for a prompt that lost tokens."""
-    return f'299 hearth "prompt: {count} tokens in the middle were dropped to fit the context"'
+def _dropped(field: str, part: str) -> str:
+    """The `Warning` header (RFC 7234) for a prompt that lost a part."""
+    return f'299 hearth "{field}: {part} were dropped to fit the context"'
 
 
 class _JsonRequest(Request):

@@ -9,6 +9,7 @@ from ray import serve
 
 from hearthd.bundle import ArraysManifest, EncoderManifest, LanguageManifest
 from hearthd.server import logs
+from hearthd.server.api.stored.store import Store
 from hearthd.server.cluster.remote_calls import RemoteCalls
 from hearthd.server.cluster.remote_engine import RemoteEngine
 from hearthd.server.errors import NotReloaded
@@ -69,7 +70,8 @@ class Front:
             max_body_bytes=settings.max_body_bytes,
             pinned=[service.name for service in self._services],
         )
-        return create_app(pool, guards=guards, webui=settings.webui)
+        store = Store(settings.state_dir, limit=settings.state_size)
+        return create_app(pool, guards=guards, webui=settings.webui, store=store)
 
     async def check_health(self) -> None:
         """Called by Ray; the first call returns when requests are accepted."""

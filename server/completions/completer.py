@@ -16,7 +16,7 @@ import numpy as np
 
 from hearthd.server.completions.completion import Completion
 from hearthd.server.engine.generation import Embedded, EmbedRequest, Failed, Request
-from hearthd.server.engine.prompt import Prompt
+from hearthd.server.engine.prompt import ImageRows, Prompt
 from hearthd.server.errors import Draining, GenerationFailed
 from hearthd.text.answer import EmbeddedText
 from hearthd.text.errors import ContextExceeded, InvalidRequest
@@ -26,7 +26,7 @@ from hearthd.text.overflow import without_middle
 from hearthd.text.sampling_text import SamplingText
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hearthd.server.engine.generation import AdapterUse
     from hearthd.text.answer import Ended
     from hearthd.text.overflow import Overflow
-    from hearthd.text.text_request import TextRequest
+    from hearthd.text.text_request import ImageSquare, TextRequest
     from hearthd.text.tokenizer import Tokenizer
 
 
@@ -84,7 +84,7 @@ class Completer:
         `on_end` is called once, when the completion is closed.
         """
         accepted = time.monotonic()
-        given_ids = await self._valid_ids(request.prompt, request.field)
+        given_ids = await self._valid_ids(request.prompt, request.field, request.images)
         prompt = self._shortened(given_ids, request)
         # To score a prompt, the model generates it again: all but its first token are forced.
         forced = prompt[1:] if request.score_prompt else ()
@@ -102,7 +102,7 @@ class Completer:
         seed = secrets.randbelow(_RANDOM_SEEDS) if request.seed is None else request.seed
         generation = self._backend.submit(
             Request(
-                prompt=Prompt(prompt[:1] if forced else prompt),
+                prompt=_with_images(prompt[:1] if forced else prompt, request.images),
                 max_tokens=len(forced) + max_tokens,
                 sampling=sampling,
                 seed=seed,
@@ -165,7 +165,9 @@ class Completer:
         rules = replace(rules, reasoning=reasoning, forced=forced)
         return sampling, self._constraints.constraint(rules)
 
-    async def _valid_ids(self, prompt: str | tuple[int, ...], field: str) -> tuple[int, ...]:
+    async def _valid_ids(
+        self, prompt: str | tuple[int, ...], field: str, images: Sequence[ImageSquare] = ()
+    ) -> tuple[int, ...]:
         if len(prompt) == 0:
             got = "" if isinstance(prompt, str) else "[]"
             raise InvalidRequest(field=field, got=got, expected="at least one token")
@@ -174,6 +176,8 @@ class Completer:
             ids = await asyncio.to_thread(self._tokenizer.encode, prompt)
         else:
             ids = prompt
+        if images:  # the chat template wrote the ids
+            return ids
         for position, token in enumerate(ids):
             if not 0 <= token < self._vocab_size:
                 raise InvalidRequest(
@@ -185,7 +189,8 @@ class Completer:
 
     def _shortened(self, ids: tuple[int, ...], request: TextRequest) -> tuple[int, ...]:
         """The prompt of a request that fits in the context; raises ContextExceeded."""
-        if self._overflow == "error" or request.score_prompt or len(ids) < self._context:
+        keeps_all = request.score_prompt or request.images
+        if self._overflow == "error" or keeps_all or len(ids) < self._context:
             return self._fitting(ids, request.field)
         return without_middle(ids, context=self._context, max_tokens=request.max_tokens)
 
@@ -195,6 +200,13 @@ class Completer:
                 field=field, tokens=len(ids), limit=self._context - 1, context=self._context
             )
         return ids
+
+
+def _with_images(ids: tuple[int, ...], images: Sequence[ImageSquare]) -> Prompt:
+    rows = [
+        ImageRows(pixels=image.pixels, digest=image.digest, count=image.rows) for image in images
+    ]
+    return Prompt.of_ids(ids, rows)
 
 
 def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -29,7 +29,7 @@ from hearthd.text.answer import (
 )
 from hearthd.text.detokenize import Detokenizer, StopFilter
 from hearthd.text.reasoning import ReasoningFilter
-from hearthd.text.tool_calls.call_filter import CallFilter
+from hearthd.text.tool_calls.call_filter import CallFilter, Passed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -71,7 +71,12 @@ class Completion:
         self._filter = StopFilter((*request.stop, *(calls.stop if calls else ())))
         self._request = request
         self._reported = False  # whether a progress was sent
-        self._calls = CallFilter(calls, [tool.name for tool in use.tools] if use else ())
+        self._calls = CallFilter(
+            calls,
+            [tool.name for tool in use.tools] if use else (),
+            has_response=use is not None and not use.required and request.grammar is None,
+            only_calls=use is not None and use.required,
+        )
         self._one_call = use is not None and not use.parallel
         self._prompt_tokens = len(prompt)
         self.dropped_tokens = dropped_tokens
@@ -127,15 +132,9 @@ class Completion:
         Raises RulesFailed, GenerationFailed, or Draining when the server stopped before the end.
         """
         async for event in self._generation.events():
+            for piece in self._pieces(event):
+                yield piece
             match event:
-                case Prefilled(at, tokens, cached_tokens):
-                    yield self._progress(at, tokens, cached_tokens)
-                case Started(at, cached_tokens):
-                    self._started, self._cached_tokens = at, cached_tokens
-                    for tokens in self._last_progress():
-                        yield self._progress(at, tokens, cached_tokens)
-                case Token() if event.id not in self._request.stop_token_ids:
-                    yield self._piece(event)
                 case Finished("cancelled"):
                     raise Draining("the server stopped before the answer was complete")
                 case Failed(message, by_rules):
@@ -146,28 +145,43 @@ class Completion:
                     yield last
                 return
 
-    def _piece(self, token: Token) -> Piece:
+    def _pieces(self, event: Event) -> Iterator[Piece]:
+        """The pieces for an event, without those at the end of the answer."""
+        match event:
+            case Prefilled(at, tokens, cached_tokens):
+                yield self._progress(at, tokens, cached_tokens)
+            case Started(at, cached_tokens):
+                self._started, self._cached_tokens = at, cached_tokens
+                for tokens in self._last_progress():
+                    yield self._progress(at, tokens, cached_tokens)
+            case Token() if event.id not in self._request.stop_token_ids:
+                yield from self._token_pieces(event)
+
+    def _token_pieces(self, token: Token) -> Iterator[Piece]:
+        """The piece of a token, and those for text that follows a call in the same token."""
         if self._unscored:
             assert self._scored is not None, "made for prompts that are scored"
             self._unscored -= 1
             logprobs = self._logprobs(token, self._scored.position)
             self._scored.push(token.id)
-            return Piece(text="", token_ids=(), logprobs=logprobs)
+            yield Piece(text="", token_ids=(), logprobs=logprobs)
+            return
         self._token_times.append(token.at)
         self._drafted, self._accepted = token.drafted, token.accepted
         logprobs = self._logprobs(token, self._detokenizer.position)
         inside = self._reasoning.inside
         reasoning, text = self._reasoning.push(self._filter.push(self._detokenizer.push(token.id)))
         self._reasoning_tokens += inside or self._reasoning.inside
-        text, calls = self._calls.push(text)
-        return Piece(
-            text=text,
+        passed, *more = self._calls.push(text)
+        yield Piece(
+            text=passed.text,
             token_ids=(token.id,),
             logprobs=logprobs,
-            calls=calls,
+            calls=tuple(passed.calls),
             reasoning=reasoning,
             timings=self._timings() if self._request.timings_per_token else None,
         )
+        yield from map(_without_token, more)
 
     def _last_progress(self) -> tuple[int, ...]:
         """The events after the prompt has been read: first the cached tokens, unless reported."""
@@ -191,12 +205,16 @@ class Completion:
         match event:
             case Token() if event.id in self._request.stop_token_ids:
                 return self._rest(), "stop"
-            case Token() if self._filter.stopped or (self._one_call and self._calls.count):
+            case Token() if self._filter.stopped or self._one_call_complete:
                 return "", "stop"
             case Finished("stop" | "length" | "timeout" as reason):
                 rest = self._rest()
                 return rest, "stop" if self._filter.stopped else reason
         return None
+
+    @property
+    def _one_call_complete(self) -> bool:
+        return self._one_call and self._calls.count > 0 and not self._calls.open
 
     def _rest(self) -> str:
         """The text that was held back because it could have become a stop string."""
@@ -207,12 +225,14 @@ class Completion:
         reasoning, text = self._reasoning.push(rest)
         more_reasoning, more_text = self._reasoning.flush()
         reasoning, text = reasoning + more_reasoning, text + more_text
-        text, calls = self._calls.push(text)
-        held, more = self._calls.flush()
-        text, calls = text + held, calls + more
-        if text or calls or reasoning:
-            yield Piece(text=text, token_ids=(), logprobs=(), calls=calls, reasoning=reasoning)
-        yield self._summary("tool_calls" if self._calls.count and reason == "stop" else reason)
+        passed = self._calls.push(text)
+        passed.append(Passed(text=self._calls.flush(cut=reason != "stop")))
+        for index, part in enumerate(passed):
+            piece = _without_token(part, reasoning="" if index else reasoning)
+            if piece.text or piece.calls or piece.reasoning:
+                yield piece
+        called = self._calls.count > 0 and not self._calls.open
+        yield self._summary("tool_calls" if called and reason == "stop" else reason)
 
     def _logprobs(self, token: Token, offset: int) -> tuple[TokenLogprobs, ...]:
         if token.logprobs is None:
@@ -266,6 +286,16 @@ class Completion:
             seed=self._seed,
             dropped_tokens=self.dropped_tokens,
         )
+
+
+def _without_token(passed: Passed, reasoning: str = "") -> Piece:
+    return Piece(
+        text=passed.text,
+        token_ids=(),
+        logprobs=(),
+        calls=tuple(passed.calls),
+        reasoning=reasoning,
+    )
 
 
 def _prompt_text(prompt: str | tuple[int, ...], first: int, tokenizer: Tokenizer) -> Detokenizer:

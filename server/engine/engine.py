@@ -19,6 +19,7 @@ from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.engine.admission import Admission
 from hearthd.server.engine.generation import EmbedRequest, Failed, Finished, Generation, Request
 from hearthd.server.engine.inbox import Cancel, Inbox, Message, Stop, Submit, WriteAdapter
+from hearthd.server.engine.prompt import ImageRows, Prompt
 from hearthd.server.engine.scheduler import Scheduler
 from hearthd.server.engine.sequence import new_sequence
 from hearthd.server.engine.state import CacheState, EngineState, slot_states
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from hearthd.runtime.interface import Runtime
     from hearthd.server.engine.prefix_cache import PrefixCache
-    from hearthd.server.engine.prompt import Prompt
     from hearthd.server.engine.prompt_lookup import Costs
     from hearthd.server.engine.sequence import Sequence
     from hearthd.server.errors import Draining, EngineStopped
@@ -47,7 +47,8 @@ class Engine:
 
     `eos` are the ids that end an answer; at most `queue_limit` requests wait for a slot. With
     `costs`, of the runtime's `verify_tokens`, tokens are drafted. With `exact_logits`, no logits
-    are approximate. `submit` and `drain` are called from one event loop.
+    are approximate. `image_row_bytes` of the rows of the latest images are kept. `submit` and
+    `drain` are called from one event loop.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Engine:
         cache: PrefixCache | None = None,
         costs: Costs | None = None,
         exact_logits: bool = False,
+        image_row_bytes: int = 0,
     ) -> None:
         self._runtime = runtime
         self._eos = frozenset(eos)
@@ -66,7 +68,14 @@ class Engine:
         self._cache = cache
         self._admission = Admission(slots=runtime.slots, queue_limit=queue_limit)
         self._scheduler = Scheduler(slots=runtime.slots)
-        self._steps = StepRunner(runtime, self._scheduler, cache=cache, costs=costs, end=self._end)
+        self._steps = StepRunner(
+            runtime,
+            self._scheduler,
+            cache=cache,
+            costs=costs,
+            image_row_bytes=image_row_bytes,
+            end=self._end,
+        )
         self._inbox = Inbox()
         self._ids = itertools.count()
         self._open: set[int] = set()  # ids of the requests that their clients hold
@@ -160,6 +169,8 @@ class Engine:
                 field="prompt", got="rows of embeddings", expected="a token at its end"
             )
         for segment in prompt.row_segments:
+            if isinstance(segment, ImageRows):
+                continue
             if segment.rows.shape[1] != self._runtime.hidden:
                 raise InvalidRequest(
                     field="prompt",

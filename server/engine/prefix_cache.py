@@ -1,18 +1,20 @@
 """The prefix cache: blocks of KV rows of earlier prompts, so that later ones need not be read.
 
-Blocks and their keys are those of runtime/kv_blocks.py. A slot whose blocks were restored computes
-the same bits as one that has read the tokens.
+Blocks, snapshots and their keys are those of runtime/kv_blocks.py. A slot whose blocks were
+restored computes the same bits as one that has read the tokens.
 
 Blocks are opaque bytes. The least recently used ones are evicted first, and of one prompt the last
-ones first, because a block is useless without the ones before it. The cache knows no slots, no
+ones first, because a block is useless without the ones before it. A snapshot that no prompt uses
+is evicted before the blocks of a prompt that is used. The cache knows no slots, no
 requests and no runtime. It belongs to one thread; `state` may be called from any.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from hearthd.runtime.kv_blocks import snapshot_key
 from hearthd.server.engine.state import CacheState
 from hearthd.server.fault_isolation import contained
 
@@ -32,6 +34,19 @@ class Store(Protocol):
         """Write a block later, if there is time; returns at once."""
 
 
+class Found(NamedTuple):
+    """What the cache has of a prompt.
+
+    blocks  consecutive blocks
+    states  the snapshot after the last of them, if the model has states
+    known   how many blocks are there without regard to snapshots
+    """
+
+    blocks: list[Rows]
+    states: Rows | None
+    known: int
+
+
 class PrefixCache:
     """At most `limit_bytes` of blocks in memory, and a store that has more."""
 
@@ -42,10 +57,11 @@ class PrefixCache:
         self._bytes = self._hits = self._disk_hits = self._misses = self._evicted = 0
         self._keys: tuple[bytes, ...] = ()
 
-    def find(self, keys: Sequence[bytes], start: int) -> list[Rows]:
+    def find(self, keys: Sequence[bytes], start: int, *, with_states: bool = False) -> Found:
         """The blocks of keys[start], keys[start + 1], ... up to the first one that is missing.
 
-        `keys` are those of a prompt from its first chunk on.
+        `keys` are those of a prompt from its first chunk on. With states, the blocks up to the
+        last one that has a snapshot.
         """
         blocks: list[Rows] = []
         for key in keys[start:]:
@@ -53,21 +69,38 @@ class PrefixCache:
             if rows is None:
                 break
             blocks.append(rows)
+        known, states = len(blocks), None
+        while with_states and blocks and states is None:
+            states = self._get(snapshot_key(keys[start + len(blocks) - 1]))
+            if states is None:
+                blocks.pop()
         self._hits += len(blocks)
         if blocks:
-            self._touch(keys[: start + len(blocks)])
-        return blocks
+            self._touch(keys[: start + len(blocks)], has_snapshot=states is not None)
+        return Found(blocks, states, known)
 
-    def add(self, keys: Sequence[bytes], rows: Rows, *, is_whole: bool = True) -> None:
+    def add(
+        self,
+        keys: Sequence[bytes],
+        rows: Rows,
+        *,
+        states: Rows | None = None,
+        is_whole: bool = True,
+    ) -> None:
         """Add the missing block of the last of `keys`; the other keys are those before it.
 
-        Only whole blocks outlive the process: others serve nothing but the same prompt again.
+        `states` are the snapshot after the block. Only whole blocks outlive the process: others
+        serve nothing but the same prompt again.
         """
         self._misses += 1
-        self._put(keys[-1], rows)
-        self._touch(keys)
-        if self._store is not None and is_whole:
-            self._store.save(keys[-1], rows)
+        added = {keys[-1]: rows}
+        if states is not None:
+            added[snapshot_key(keys[-1])] = states
+        for key, entry in added.items():
+            self._put(key, entry)
+            if self._store is not None and is_whole:
+                self._store.save(key, entry)
+        self._touch(keys, has_snapshot=states is not None)
 
     def keys(self) -> tuple[bytes, ...]:
         """The keys of all blocks in memory; for any thread."""
@@ -100,9 +133,13 @@ class PrefixCache:
             self._blocks[key] = rows
             self._bytes += rows.nbytes
 
-    def _touch(self, keys: Sequence[bytes]) -> None:
-        """Mark the blocks of a prompt as used, the first one last; evict down to the limit."""
-        for key in reversed(keys):
+    def _touch(self, keys: Sequence[bytes], *, has_snapshot: bool = False) -> None:
+        """Mark the blocks of a prompt as used, the first one last; evict down to the limit.
+
+        The snapshot after the last of them is used, too.
+        """
+        used = [*reversed(keys), *([snapshot_key(keys[-1])] if has_snapshot else ())]
+        for key in used:
             if key in self._blocks:
                 self._blocks.move_to_end(key)
         while self._bytes > self._limit:

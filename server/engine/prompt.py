@@ -1,7 +1,7 @@
 """A prompt: a sequence of segments, each of which is token ids or rows of embeddings.
 
-Rows of embeddings are for images and audio, which no architecture has yet. The first layer reads
-them instead of the embeddings of tokens. Here they are arrays with a digest of their source.
+The first layer reads rows of embeddings instead of the embeddings of tokens. Here they are arrays
+with a digest of their source, or the square of an image that a model's tower computes them of.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from hearthd.runtime.interface import NO_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -66,7 +66,42 @@ class EmbeddingRows:
         return self.digest + array("q", (self.offset, len(self))).tobytes()
 
 
-Segment: TypeAlias = tuple[int, ...] | EmbeddingRows
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageRows:
+    """A segment whose rows are computed of the square of an image, once they are read.
+
+    pixels  u8 (S, S, 3); read-only
+    digest  32 bytes that identify the pixels
+    count   rows
+    offset  of the first row in the rows of the square
+    """
+
+    pixels: NDArray[np.uint8]
+    digest: bytes
+    count: int
+    offset: int = 0
+
+    def __len__(self) -> int:
+        """The number of positions."""
+        return self.count
+
+    def __getitem__(self, positions: slice) -> ImageRows:
+        """Some consecutive rows."""
+        start, stop, _ = positions.indices(len(self))
+        return replace(self, count=max(0, stop - start), offset=self.offset + start)
+
+    @property
+    def identity(self) -> bytes:
+        """What decides the rows: 48 bytes."""
+        return self.digest + array("q", (self.offset, len(self))).tobytes()
+
+    def part(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The rows of this segment, of all rows of the square."""
+        return rows[self.offset : self.offset + self.count]
+
+
+RowSegment: TypeAlias = EmbeddingRows | ImageRows
+Segment: TypeAlias = tuple[int, ...] | RowSegment
 
 
 @dataclass(frozen=True, init=False)
@@ -77,6 +112,17 @@ class Prompt:
 
     def __init__(self, *segments: Segment) -> None:
         object.__setattr__(self, "segments", tuple(filter(len, segments)))
+
+    @staticmethod
+    def of_ids(ids: tuple[int, ...], images: Sequence[ImageRows]) -> Prompt:
+        """A prompt whose ids have NO_TOKEN for each row of its images."""
+        segments: list[Segment] = []
+        at = 0
+        for image in images:
+            start = ids.index(NO_TOKEN, at)
+            segments += [ids[at:start], image]
+            at = start + len(image)
+        return Prompt(*segments, ids[at:])
 
     def __len__(self) -> int:
         """The number of positions."""
@@ -104,20 +150,28 @@ class Prompt:
         """The token of each position, 64-bit; NO_TOKEN where a row is read."""
         tokens = array("q")
         for segment in self.segments:
-            tokens.extend(
-                [NO_TOKEN] * len(segment) if isinstance(segment, EmbeddingRows) else segment
-            )
+            tokens.extend(segment if isinstance(segment, tuple) else [NO_TOKEN] * len(segment))
         return tokens
 
     @property
-    def row_segments(self) -> tuple[EmbeddingRows, ...]:
+    def row_segments(self) -> tuple[RowSegment, ...]:
         """The segments of rows."""
-        return tuple(segment for segment in self.segments if isinstance(segment, EmbeddingRows))
+        return tuple(segment for segment in self.segments if not isinstance(segment, tuple))
 
     @property
-    def rows(self) -> NDArray[np.float32] | None:
-        """The rows of all segments, f32 (n, E); None if there are none."""
-        rows = [segment.rows for segment in self.row_segments]
+    def images(self) -> tuple[ImageRows, ...]:
+        """The segments whose rows are computed of pixels."""
+        return tuple(segment for segment in self.segments if isinstance(segment, ImageRows))
+
+    def rows(self, images: Mapping[bytes, NDArray[np.float32]]) -> NDArray[np.float32] | None:
+        """The rows of all segments, f32 (n, E); None if there are none.
+
+        `images` has the rows of squares by their digest.
+        """
+        rows = [
+            segment.part(images[segment.digest]) if isinstance(segment, ImageRows) else segment.rows
+            for segment in self.row_segments
+        ]
         return np.concatenate(rows) if rows else None
 
     @property

@@ -7,7 +7,7 @@ no other sequence and calls no model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hearthd.sampling.sampler import Sampler
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
 
     from hearthd.sampling.sampler import SampledToken
     from hearthd.server.engine.generation import AdapterUse, Event, Failed, Finished
+    from hearthd.server.engine.prompt import ImageRows
     from hearthd.server.engine.prompt_lookup import PromptLookup
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 
 NO_SLOT = -1
+# Blocks of the prefix cache between two snapshots, at least.
+MIN_SNAPSHOT_BLOCKS = 8
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -45,6 +48,8 @@ class Sequence:
     sampler         chooses the tokens of the answer; None for an embedding
     exact           whether all logits are computed exactly, also those too low to be sampled
     block_keys      keys of the prompt's blocks in the prefix cache; empty if it is not used
+    known_blocks    blocks of the prompt that the prefix cache had when the request got its slot,
+                    with or without a snapshot; None before that
     lookup          drafts tokens; None if nothing is drafted
     slot            the slot, or NO_SLOT while the request waits
     position        how many of the tokens are in the slot's KV cache
@@ -52,6 +57,7 @@ class Sequence:
     cached_tokens   tokens of the prompt that came out of the prefix cache
     drafted         drafted tokens that the model has verified so far
     accepted        drafted tokens that became part of the answer so far
+    image_rows      rows of the squares of images that the next chunk reads, by digest
     hidden_sum      for a mean embedding: sum of the hidden states so far, f32 (hidden,)
     is_mean         for an embedding: whether it is the mean of the hidden states, not the last one
     progress        whether the client gets Prefilled
@@ -70,6 +76,7 @@ class Sequence:
     sampler: Sampler | None = None
     exact: bool = False
     block_keys: tuple[bytes, ...] = ()
+    known_blocks: int | None = None
     lookup: PromptLookup | None = None
     slot: int = NO_SLOT
     position: int = 0
@@ -77,6 +84,7 @@ class Sequence:
     cached_tokens: int = 0
     drafted: int = 0
     accepted: int = 0
+    image_rows: dict[bytes, NDArray[np.float32]] = field(default_factory=dict)
     hidden_sum: NDArray[np.float32] | None = None
     is_mean: bool = True
     progress: bool = False
@@ -107,6 +115,26 @@ class Sequence:
     def next_chunk(self, size: int) -> Prompt:
         """What to read in the next chunk, at most `size` positions; empty after the last chunk."""
         return self.prompt[self.position : min(self.position + size, self.prefill_tokens)]
+
+    def next_image(self, size: int) -> ImageRows | None:
+        """A square of an image in the next chunk whose rows are not there; None if all are."""
+        images = self.next_chunk(size).images
+        needed = {image.digest for image in images}
+        self.image_rows = {key: rows for key, rows in self.image_rows.items() if key in needed}
+        return next((image for image in images if image.digest not in self.image_rows), None)
+
+    def needs_snapshot(self, chunk: int) -> bool:
+        """Whether the states after the chunk that was just read are worth keeping.
+
+        Those at the end of the prompt and of its last whole chunk, for the next turn; those where
+        this prompt differs from earlier ones, as later ones may; and some between, further apart
+        the longer the prompt is, for a prompt that is edited.
+        """
+        blocks, rest = divmod(self.position, chunk)
+        if rest or self.position == self.prefill_tokens:
+            return True
+        spacing = max(MIN_SNAPSHOT_BLOCKS, 1 << max(0, blocks.bit_length() - 3))
+        return blocks in (self.prefill_tokens // chunk, self.known_blocks) or blocks % spacing == 0
 
     def advance(self, count: int) -> None:
         """`count` more tokens of the prompt are in the slot's KV cache."""

@@ -1,5 +1,7 @@
 """One step of the engine: one token of every sequence that is ready, and one chunk of one prompt.
 
+In place of the chunk, the rows of one square of an image are computed, until the chunk has all.
+
 It calls the model, the sampler and the prefix cache, and delivers what they return. An error in one
 of these calls ends the sequence that the call was for, and no other.
 """
@@ -15,6 +17,7 @@ import numpy as np
 
 from hearthd.sampling.constraint import ConstraintFailed
 from hearthd.server.engine.generation import Embedded, Failed, Finished
+from hearthd.server.engine.image_rows import LatestImageRows
 from hearthd.server.engine.prompt_lookup import PromptLookup, best_draft
 from hearthd.server.fault_isolation import STOPS, contained
 
@@ -37,6 +40,7 @@ class StepRunner:
 
     cache  the prefix cache; None for none
     costs  of the calls that verify drafted tokens; None to draft nothing
+    image_row_bytes  of rows of the latest images that are kept
     end    ends a sequence with its last event
     """
 
@@ -47,6 +51,7 @@ class StepRunner:
         *,
         cache: PrefixCache | None,
         costs: Costs | None,
+        image_row_bytes: int,
         end: Callable[[Sequence, Finished | Failed], None],
     ) -> None:
         self._runtime = runtime
@@ -54,6 +59,7 @@ class StepRunner:
         self._cache = cache
         self._costs = costs
         self._end = end
+        self._images = LatestImageRows(runtime, limit_bytes=image_row_bytes)
 
     def run(self) -> None:
         """One step."""
@@ -73,6 +79,8 @@ class StepRunner:
             with self._failing(sequence):
                 if sequence.is_embedding:
                     self._embed(sequence)
+                elif image := sequence.next_image(self._runtime.chunk):
+                    sequence.image_rows[image.digest] = self._images.rows(image)
                 else:
                     self._prefill(sequence)
 
@@ -92,11 +100,14 @@ class StepRunner:
         """
         if self._cache is None or not sequence.block_keys:
             return
-        blocks = self._cache.find(sequence.block_keys, sequence.position // self._runtime.chunk)
-        if blocks:
-            self._runtime.restore(sequence.slot, sequence.position, blocks)
+        first = sequence.position // self._runtime.chunk
+        found = self._cache.find(sequence.block_keys, first, with_states=self._runtime.has_states)
+        if sequence.known_blocks is None:
+            sequence.known_blocks = found.known
+        if found.blocks:
+            self._runtime.restore(sequence.slot, sequence.position, found.blocks, found.states)
             unread = sequence.prefill_tokens - sequence.position
-            tokens = min(len(blocks) * self._runtime.chunk, unread)
+            tokens = min(len(found.blocks) * self._runtime.chunk, unread)
             self._scheduler.advance(sequence, tokens)
             sequence.cached_tokens += tokens
 
@@ -105,13 +116,18 @@ class StepRunner:
         start, chunk = sequence.position, sequence.next_chunk(self._runtime.chunk)
         if start == sequence.cached_tokens:
             sequence.report()  # nothing has been read yet
-        self._runtime.prefill(sequence.slot, chunk.tokens, start, chunk.rows)
+        embedded = chunk.rows(sequence.image_rows)
+        self._runtime.prefill(sequence.slot, chunk.tokens, start, embedded)
         self._scheduler.advance(sequence, len(chunk))
         sequence.report()
         keys = sequence.block_keys[: start // self._runtime.chunk + 1]
         if self._cache is not None and keys:
             rows = self._runtime.save(sequence.slot, start, sequence.position)
-            self._cache.add(keys, rows, is_whole=len(chunk) == self._runtime.chunk)
+            states = None
+            if self._runtime.has_states and sequence.needs_snapshot(self._runtime.chunk):
+                states = self._runtime.save_states(sequence.slot, sequence.position)
+            is_whole = len(chunk) == self._runtime.chunk
+            self._cache.add(keys, rows, states=states, is_whole=is_whole)
 
     def _embed(self, sequence: Sequence) -> None:
         """Read a chunk of a text; after the last chunk, deliver its embedding."""

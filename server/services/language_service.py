@@ -11,12 +11,13 @@ import copy
 import dataclasses
 import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from typing_extensions import override
 
 from hearthd.bundle import (
     CHAT_TEMPLATE,
+    IMAGE_ROW_MEMORY,
     SIGNATURE_MEMORY,
     TOKENIZER,
     Admitted,
@@ -33,6 +34,7 @@ from hearthd.server.completions.completer import Completer
 from hearthd.server.engine.backend import Backend, Worker
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.prompt_lookup import Costs
+from hearthd.server.images.rendering import ConversationRenderer
 from hearthd.server.logs import count_tokens
 from hearthd.server.lora.loaded_adapters import LoadedAdapters
 from hearthd.server.metrics import LanguageMetrics
@@ -54,8 +56,9 @@ if TYPE_CHECKING:
     from hearthd.server.engine.state import EngineState
     from hearthd.server.lora.adapters import Adapter, Adapters
     from hearthd.text.answer import EmbeddedText, Ended
+    from hearthd.text.conversation import Conversation
     from hearthd.text.overflow import Overflow
-    from hearthd.text.templates.chat_template import ChatTemplate
+    from hearthd.text.templates.chat_template import ChatTemplate, Prompt
     from hearthd.text.text_request import TextRequest
 
 Speculation: TypeAlias = Literal["lookup", "off"]
@@ -131,6 +134,7 @@ class LanguageService(Service):
         self.tokenizer = tokenizer
         self._template = template
         self._backend = backend
+        self._renderer = ConversationRenderer(manifest.images, tokenizer)
         self._completer = Completer(
             backend,
             tokenizer,
@@ -238,6 +242,10 @@ class LanguageService(Service):
             )
         return self._template
 
+    def render(self, conversation: Conversation, **options: Any) -> Prompt:
+        """The prompt for a conversation, as ConversationRenderer.render makes it."""
+        return self._renderer.render(self.template, conversation, **options)
+
     def _ended(self, ended: Ended) -> None:
         self.metrics.completed(ended)
         count_tokens(ended.prompt_tokens, len(ended.token_times))
@@ -266,6 +274,7 @@ class LocalLanguageService(LanguageService):
             queue_limit=options.queue_limit,
             exact_logits=options.exact_logits,
             cache=prefix_cache(manifest, runtime.context, options, self._store),
+            image_row_bytes=IMAGE_ROW_MEMORY,
             costs=Costs(runtime.verify_tokens)
             if runtime.verify_tokens and options.speculation == "lookup"
             else None,

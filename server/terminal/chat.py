@@ -96,6 +96,8 @@ class Chat:
         except KeyboardInterrupt:
             self._continue(messages, pieces)
             raise
+        finally:
+            self.verification.begin()
         self._continue(messages, pieces)
         return summary
 

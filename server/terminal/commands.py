@@ -7,8 +7,9 @@ import dataclasses
 import json
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,22 +20,19 @@ from hearthd.find_or_bake import MODEL_HELP, find_or_bake
 from hearthd.later_verification import LaterVerification
 from hearthd.runtime.interrupts import keyboard_interrupts
 from hearthd.server.api.generation_fields import GenerationFields
-from hearthd.server.services.language_service import (
-    EngineOptions,
-    LanguageService,
-    open_language_service,
-)
 from hearthd.server.terminal.bundle_commands import Home
-from hearthd.server.terminal.chat import Chat
-from hearthd.server.terminal.chat_loop import converse
-from hearthd.server.terminal.message_reader import MessageReader
-from hearthd.server.terminal.session import Session, usage_line
 from hearthd.server.terminal.typed_fields import NOT_HERE, ChatFields, fields_of
 from hearthd.text.errors import InvalidRequest, RequestError
 from hearthd.text.overflow import Overflow
 
 # Exceptions that end the commands, each with its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, RequestError: 1}
+
+if TYPE_CHECKING:
+    from hearthd.server.services.language_service import LanguageService
+
+# Imported while a model is baked.
+_FOR_ANSWERS = ("services.language_service", "terminal.chat_loop", "terminal.message_reader")
 
 Model = Annotated[
     str,
@@ -117,9 +115,10 @@ def _generate(
     prompt = _read_prompt(prompt)
     _require_utf8(prompt, "prompt")
     pieces: list[str] = []
-    bundle = find_or_bake(model, home, context_.obj)
+    bundle = find_or_bake(model, home, context_.obj, meanwhile=_import_for_answers)
+    from hearthd.server.terminal.session import Session, usage_line
+
     with Session(_open(bundle, threads, overflow)) as session:
-        verification = LaterVerification(bundle)
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
@@ -127,7 +126,7 @@ def _generate(
     else:
         _show("\n")
         _note(usage_line(summary))
-    _finish(verification)
+    _finish(LaterVerification(bundle))
 
 
 @chat.command(cls=BakesFirst)
@@ -156,7 +155,11 @@ def _chat(
         hearth chat smollm2-135m --system "Answer in one sentence."
     """
     _require_utf8(system or "", "system")
-    bundle = find_or_bake(model, home, context_.obj, chats=True)
+    bundle = find_or_bake(model, home, context_.obj, chats=True, meanwhile=_import_for_answers)
+    from hearthd.server.terminal.chat import Chat
+    from hearthd.server.terminal.chat_loop import converse
+    from hearthd.server.terminal.message_reader import MessageReader
+
     opener = partial(_open, threads=threads, overflow=overflow)
     chat_ = Chat(bundle, opener, options, system=system, home=home)
 
@@ -173,15 +176,23 @@ def _chat(
 run.command(cls=BakesFirst, help=_RUN_HELP)(_chat)
 
 
-def _open(bundle: Path, threads: int | None, overflow: Overflow) -> LanguageService:
+def _import_for_answers() -> None:
+    for name in _FOR_ANSWERS:
+        import_module(f"hearthd.server.{name}")
+
+
+def _open(bundle: Path, threads: int | None, overflow: Overflow) -> "LanguageService":
+    from hearthd.server.services.language_service import EngineOptions, open_language_service
+
     return open_language_service(bundle, threads=threads, options=EngineOptions(overflow=overflow))
 
 
 def _finish(verification: LaterVerification) -> None:
+    verification.begin()
     if verification.is_alive():
         sys.stdout.flush()
         _note("compares the new bundle with NumPy, once; Ctrl-C leaves it to the next command")
-    verification.join()
+        verification.join()
     if verification.result:
         _note(verification.result)
 

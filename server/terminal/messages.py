@@ -30,7 +30,7 @@ def prompt_ids(
 ) -> tuple[int, ...]:
     """The token ids of the prompt for a conversation; raises InvalidRequest."""
     conversation = Conversation(messages=chat_messages.messages(messages))
-    return service.template.prompt(conversation.as_template()).ids
+    return service.render(conversation).ids
 
 
 def validated(schema: type[AnyFields], values: Mapping[str, Any]) -> AnyFields:

@@ -1,4 +1,4 @@
-"""Random weights in the shape of Gemma 3: the file, its values, and errors."""
+"""Random weights in the shape of Gemma 3 or Qwen3-30B-A3B: the file, its values, and errors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import gguf
 import numpy as np
 import pytest
 
+from benchmarks.engines.gguf_bytes import unread_bytes
+from benchmarks.synthetic_shapes import SIZES, architecture_of, tensors_of
 from benchmarks.synthetic_weights import (
-    SIZES,
     main,
     read_vocabulary,
-    tensors_of,
+    with_layers,
     write_header,
     write_tensors,
 )
@@ -23,6 +24,7 @@ from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BLOCK_BYTES
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
+from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.families.gemma3 import Config
 
 if TYPE_CHECKING:
@@ -73,11 +75,11 @@ def write(
     return out
 
 
-def config_of(path: Path) -> Any:
+def config_of(path: Path, architecture: str = "gemma3") -> Any:
     """The configuration that is read of a file; its numbers are f32."""
     source = GgufSource(path)
     shapes = {name: source.shape(name) for name in source.names()}
-    config = ARCHITECTURES["gemma3"].from_gguf(dict(source.metadata()), shapes, source.read)
+    config = ARCHITECTURES[architecture].from_gguf(dict(source.metadata()), shapes, source.read)
     assert config.norm_eps == np.float32(1e-6)
     return replace(config, norm_eps=1e-6)
 
@@ -133,7 +135,34 @@ def test_the_header_of_a_published_size_is_read_as_its_configuration(
     # The data are a hole in the file.
     padded = sum(tensor.stored_bytes + 31 for tensor in tensors_of(config))
     os.truncate(out, out.stat().st_size + 31 + padded)
-    assert config_of(out) == config
+    assert config_of(out, architecture_of(config)) == config
+
+
+def test_fewer_layers_of_experts_and_a_smaller_vocabulary(
+    vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = SIZES["qwen3-30b-a3b"]
+    assert isinstance(large, ExpertsConfig)
+    few = replace(
+        large,
+        hidden=256,
+        vocab_size=90,
+        experts=5,
+        experts_per_token=2,
+        expert_ffn=32,
+        ffn=96,
+    )
+    monkeypatch.setattr("benchmarks.synthetic_weights.SIZES", {"few": few})
+    out = write(vocabulary, "few", options=["--layers", "2"])
+    source = GgufSource(out)
+    assert source.shape("blk.1.ffn_down_exps.weight") == (5, 256, 32)
+    assert config_of(out, "qwen3moe") == with_layers(few, 2)
+    tokens: Any = source.metadata()["tokenizer.ggml.tokens"]
+    assert len(tokens) == 90
+    matrices = 2 * 3 * 5 * 32 * 256 * 18 // 32  # of two layers, in Q4_0
+    assert unread_bytes(out) == matrices * 3 // 5 + 90 * 256 * 210 // 256  # and a table in Q6_K
+    router = source.read("blk.0.ffn_gate_inp.weight")
+    assert abs(np.std(router) * 16 - 1) < 0.1
 
 
 def test_the_vocabulary_and_its_types_are_copied(vocabulary: Path) -> None:

@@ -19,6 +19,7 @@ from hearthd.bundle import (
     Golden,
     GoldenStep,
     Hearth,
+    ImageInput,
     InputSpec,
     KernelBuild,
     LanguageManifest,
@@ -56,6 +57,11 @@ EXAMPLE = LanguageManifest(
     entry_points=(
         EntryPoint(name="prefill_16", kind="prefill", batch=1, tokens=16, keys=64),
         EntryPoint(name="decode_1", kind="decode", batch=1, tokens=1, keys=64),
+    ),
+    images=ImageInput(
+        side=64, rows=16, longest_edge=256, resampling="lanczos", mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5), marker="<image>", placeholder="<image>",
+        tile="<row_{row}_col_{column}>", line_end="\n", start="<global-img>", end="<end>",
     ),
     target=Target(name="host", triple="x86_64-linux-gnu", cpu="host", features=("avx2",)),
     statistics={"nodes": 3},

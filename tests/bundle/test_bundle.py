@@ -36,6 +36,7 @@ from hearthd.bundle import (
     Golden,
     GoldenStep,
     Hearth,
+    ImageInput,
     InputSpec,
     KernelBuild,
     LanguageManifest,
@@ -93,6 +94,8 @@ def values_of(type_: Any) -> st.SearchStrategy[Any]:
         sizes = st.integers(0, 2**63 - 1)
         calls = st.dictionaries(st.text(max_size=4), sizes, max_size=2)
         return st.builds(Footprint, laid_out=sizes, read=sizes, looked_up=sizes, calls=calls)
+    if type_ is ImageInput:
+        return st.just(EXAMPLE.images)
     if type_ is AdapterPlaces:
         return st.sampled_from([NO_PLACES, EXAMPLE.adapters])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
@@ -164,7 +167,10 @@ def test_a_written_manifest_leaves_no_other_file(tmp_path: Path) -> None:
 FREE = ("calls", "config", "options", "statistics", "tools")
 FLAGS = ("modified", "adapters", "folder_interleaved")
 # Without them, the text differs from what is written.
-DEFAULTS = ("adapters", "serving", "gguf", "gguf_architecture", "interleaved", "folder_interleaved")
+DEFAULTS = (
+    "adapters", "serving", "gguf", "gguf_architecture", "interleaved", "folder_interleaved",
+    "images", "tile", "line_end",
+)  # fmt: skip
 
 
 def objects(value: Any, where: str = MANIFEST) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -193,9 +199,9 @@ def test_the_examples_have_every_field() -> None:
         LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
         GoldenStep, Footprint, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
         Provenance, SourceRecord, Hearth, KernelBuild, TriedPrecision, AdapterPlaces, AdapterArray,
-        AdapterMatrix, Serving,
+        AdapterMatrix, Serving, ImageInput,
     )  # fmt: skip
-    omitted = {"other_programs", "golden_rows", "template_bos", "auto_context"}
+    omitted = {"other_programs", "golden_rows", "template_bos", "auto_context", "state"}
     names = {name for _, _, name in FIELDS} | {"format"} | omitted
     assert names == {field.name for record in records for field in dataclasses.fields(record)}
 

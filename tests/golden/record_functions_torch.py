@@ -9,6 +9,7 @@ is not installed; where it is, a test compares them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,20 @@ def _trained(result: int) -> Callable[..., Any]:
     return function
 
 
+def _delta_rule(
+    query: Any, key: Any, value: Any, a: Any, b: Any, state: Any, *, every: bool
+) -> Any:
+    """Equation 10 of "Gated Delta Networks" (Yang et al., 2024), token by token."""
+    outputs, states = [], []
+    for q, k, v, g, rate in zip(query, key * 0.6, value, a * a * -0.2, b.sigmoid(), strict=True):
+        state = state * g.exp()[:, None, None]
+        wrong = v - torch.einsum("hkv,hk->hv", state, k)
+        state = state + torch.einsum("hk,hv->hkv", k, wrong * rate[:, None])
+        outputs.append(torch.einsum("hkv,hk->hv", state, q).flatten())
+        states.append(state.flatten())
+    return torch.cat([*outputs, *(states if every else states[-1:])])
+
+
 THEIRS: dict[str, Callable[..., Any]] = {
     "conv1d": lambda x, w, b: F.conv1d(x, w, b, **CONV1D),
     "conv2d": lambda x, w: F.conv2d(x, w, **CONV2D),
@@ -56,6 +71,9 @@ THEIRS: dict[str, Callable[..., Any]] = {
     "batch_norm": lambda x, w, b: F.batch_norm(x, *map(torch.tensor, statistics()), w, b, eps=0.1),
     **{f"batch_norm_training_{result}": _trained(result) for result in range(3)},
     "relu": F.relu,
+    "softplus": F.softplus,
+    "delta_rule_chunks": partial(_delta_rule, every=False),
+    "delta_rule_steps": partial(_delta_rule, every=True),
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
     "elu": lambda x: F.elu(x, 0.7),
     "sigmoid": torch.sigmoid,

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OUT = Path(__file__).parent / "llamacpp_samplers.json"
-DEFAULT_ORDER = ["penalties", "dry", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]
+DEFAULT_ORDER = [
+    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature",
+]  # fmt: skip
 BREAKERS = ["\n", ":", '"', "*"]
 VOCABULARY = 262_144
 CASES = 240
@@ -59,6 +61,7 @@ class Llama:
                 self._vocab, o["dry_multiplier"], o["dry_base"], o["dry_allowed_length"],
                 dry_last_n, texts, len(BREAKERS),
             ),
+            "top_n_sigma": lambda: llama_cpp.llama_sampler_init_top_n_sigma(o["top_n_sigma"]),
             "top_k": lambda: llama_cpp.llama_sampler_init_top_k(o["top_k"]),
             "typ_p": lambda: llama_cpp.llama_sampler_init_typical(o["typical_p"], keep),
             "top_p": lambda: llama_cpp.llama_sampler_init_top_p(o["top_p"], keep),
@@ -111,6 +114,7 @@ def make_case(random: np.random.Generator, vocabulary: list[int]) -> dict[str, A
         "temperature": float(random.choice([0, 0.3, 0.8, 1, 2])),
         "dynatemp_range": maybe(0, 0, 1.5),
         "dynatemp_exponent": maybe(1, 0.2, 3),
+        "top_n_sigma": maybe(-1, 0, 3),
         "top_k": int(random.choice([0, 1, 5, 20])),
         "top_p": maybe(1, 0, 1),
         "min_p": maybe(0, 0, 0.5),

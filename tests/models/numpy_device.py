@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hearthd.bundle import padding_of
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
 from hearthd.models.program import model_weights
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def random_weights(program: Program) -> dict[str, Array]:
-    """Rows of matrices of length 1; norms near 1, as they are after 1 + w."""
+    """Rows of matrices of length 1; norms near 1, as they are after 1 + w; rates below 0."""
     return random_arrays(program.parameters, program.hidden)
 
 
@@ -34,6 +35,8 @@ def random_arrays(parameters: Mapping[str, TensorType], hidden: int) -> dict[str
         values = rng.normal(size=tensor_type.shape)
         if name.endswith("norm.weight"):
             values = 1 + 0.3 * values
+        elif name.endswith("rates.weight"):
+            values = -np.abs(values)
         elif tensor_type.dtype is DType.I8:
             values = values * 30
         else:
@@ -47,10 +50,11 @@ def random_arrays(parameters: Mapping[str, TensorType], hidden: int) -> dict[str
 class Device:
     """Calls a program's entry points as bundle.py describes them, in NumPy."""
 
-    def __init__(self, program: Program, padding: int = 0) -> None:
+    def __init__(self, program: Program, padding: int | None = None) -> None:
+        """`padding` is another token for it than the usual one."""
         self.program = program
         self.weights = random_weights(program)
-        self.padding = padding
+        self.padding = padding_of(program.caches) if padding is None else padding
 
     def model_weights(self) -> dict[str, Array]:
         """The weights by the model's own names, if each is stored as one array."""

@@ -11,25 +11,17 @@ import pytest
 
 from hearthd.models import optimized as optimization
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.dsl import functions as f
-from hearthd.models.dsl import ops
+from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.dsl.composite import inlined
-from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.graph import Apply, Graph, Input, Tensor, make_graph
+from hearthd.models.dsl.graph import Apply, Graph
 from hearthd.models.dsl.kernel_rules import KERNEL_RULES
-from hearthd.models.dsl.rewrite import Node, Part, Rule, Variable, rewritten
-from hearthd.models.dsl.trace import trace
-from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.program import ProgramOptions
 from tests.models.numpy_device import Device
+from tests.models.tiny_configs import LAYERS, tiny
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from numpy.typing import NDArray
 
-    from hearthd.models.config import ModelConfig
-    from hearthd.models.dsl.rewrite import Pattern
     from hearthd.models.precision import KvCache
     from hearthd.models.program import Program
 
@@ -42,43 +34,10 @@ OPTIONS = ProgramOptions(
     decode_batches=(1, 2),
     verify_tokens=(4,),
 )
-LAYERS = 3
-# Sizes that every kernel takes.
-SHAPE = {
-    "layers": LAYERS, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "head_dim": 64,
-    "max_context": 64, "vocab_size": 64, "norm_eps": 1e-6, "rope_base": 1e4, "tied": True,
-}  # fmt: skip
-# What an architecture's configuration has besides.
-EXTRA: Mapping[str, Mapping[str, Any]] = {
-    "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
-    "gemma3": {"query_scale": 0.125},
-    "gemma4": {
-        "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
-        "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
-    },
-    "granite": {
-        "embedding_scale": 12.0, "attention_scale": 0.1, "residual_scale": 0.2, "logit_scale": 4.0,
-    },
-    "lfm2": {"taps": 3, "attends": (False, True, True)},
-    "mistral3": {"query_growth": 0.1, "original_context": 8},
-    "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
-    "qwen2": {"attention_bias": True},
-    "qwen3moe": {
-        "experts": 5, "experts_per_token": 2, "expert_ffn": 32, "normalized": True,
-        "routed": (False, True, True),
-    },
-    "smollm3": {"rotated": (True, True, False)},
-}  # fmt: skip
 # Those that cover every rule, for tests of what all architectures have in common.
 TWO = ("gemma3", "llama")
 INT8_RULES = ("int8_cache_attention", "write_int8_rows", "write_row_scales")
 CACHE_RULES = ("write_f16_rows", *INT8_RULES)
-
-
-def tiny(architecture: str, **changes: Any) -> ModelConfig:
-    family = ARCHITECTURES[architecture]
-    config: ModelConfig = family.config(**{**SHAPE, **EXTRA.get(architecture, {}), **changes})
-    return config
 
 
 @functools.cache
@@ -130,11 +89,17 @@ COUNTS = {
         beside=(2, 1),
         gate=("gated_gelu_tanh", 2),
     ),
+    "gemma4-moe": Counts(
+        norms=("residual_norm", 2), rotations="norm_rope", whole_head=True, gate=GELU
+    ),
     "glm4": Counts(norms=("residual_norm", 2), products=4),
     "lfm2": Counts(rotations="norm_rope"),
+    "lfm2moe": Counts(rotations="norm_rope"),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
+    "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
     "qwen3": Counts(rotations="norm_rope"),
+    "qwen35": Counts(rotations="norm_rope", products=6),
     "qwen3moe": Counts(rotations="norm_rope"),
 }
 
@@ -153,11 +118,23 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     gate, gates = per_layer.gate
     tables, matrices = per_layer.beside
     no_positions = 1 if architecture == "smollm3" else 0  # its last layer here
-    convolutions = 1 if architecture == "lfm2" else 0  # its first layer here
-    routed = whole - 1 if architecture == "qwen3moe" else 0  # its first layer has none here
+    delta_nets = 1 if architecture == "qwen35" else 0  # its first layer here
+    # Its first layer here.
+    convolutions = 1 if architecture in ("lfm2", "lfm2moe") else delta_nets
+    config = tiny(architecture)
+    routed = sum(config.routed[:whole]) if isinstance(config, ExpertsConfig) else 0
+    beside_experts = getattr(config, "shared_ffn", None) or architecture == "gemma4-moe"
+    shared_mlps = routed if beside_experts else 0
     counts = {
         "stacked_heads": layers - convolutions - shared if per_layer.stacked else 0,
-        "matrix": (per_layer.products * whole + per_layer.needed * partial - 3 * routed + matrices),
+        "matrix": (
+            per_layer.products * whole
+            + per_layer.needed * partial
+            - 3 * (routed - shared_mlps)
+            + 2 * delta_nets
+            + matrices
+        ),
+        "delta_rule_states": delta_nets * sequences,
         "experts": 3 * routed,
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
@@ -167,7 +144,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + (partial or -shared)
             - no_positions * (2 if whole == layers else 1)
         ),
-        gate: gates * whole,
+        gate: gates * whole + shared_mlps + delta_nets,
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": (
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens
@@ -218,7 +195,7 @@ def test_a_rule_that_stops_matching_is_seen(rule: str, monkeypatch: pytest.Monke
         counts = program_of(architecture, options).fusions["decode_1"]
         return dict(counts) != whole(architecture, "decode_1")
 
-    assert any(map(differs, TWO))
+    assert any(map(differs, (*TWO, "qwen35")))
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -281,118 +258,9 @@ def test_stacked_matrices_say_what_they_are_made_of() -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_parameter_of_a_model_is_stored_once(architecture: str) -> None:
     config, program = tiny(architecture), fused_program(architecture)
-    model = ARCHITECTURES[architecture].model(config)
+    if config.image:
+        program = program_of(architecture, replace(OPTIONS, reads_rows=True))
     stored = [name for one in program.weights for name in one.sources]
-    assert sorted(stored) == sorted(model.parameters())
+    assert sorted(stored) == sorted(ARCHITECTURES[architecture].model(config).parameters())
     for graph in program.graphs:
         assert graph.parameters.keys() <= program.parameters.keys()
-
-
-# --- the rules themselves
-
-
-def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
-    """The rule's pattern as a graph of its own, and that graph rewritten by the rule."""
-    rows, heads, width = 3, 4, 64
-    shapes: Mapping[str, tuple[int, ...]] = {
-        "h": (rows, width), "y": (rows, width), "after": (width,), "before": (width,),
-        "x": (rows, heads, width), "weight": (width,),
-        "cosine": (rows, width // 2), "sine": (rows, width // 2),
-        "query": (rows, heads, width), "key": (16, 2 * width), "value": (16, 2 * width),
-        "key_scale": (16, 2), "value_scale": (16, 2), "start": (1,), "places": (rows,),
-        "cache": (16, heads if rule.name == "write_row_scales" else width),
-    }  # fmt: skip
-    dtypes = {"start": DType.I32, "places": DType.I32}
-    if rule.name in INT8_RULES:
-        shapes = {**shapes, "h": (rows, heads, width // heads)}
-        dtypes |= dict.fromkeys(("key", "value"), DType.I8)
-    if rule.name == "write_int8_rows":
-        dtypes["cache"] = DType.I8
-    if rule.name == "write_f16_rows":
-        dtypes["cache"], shapes = DType.F16, {**shapes, "cache": (16, 2 * width)}
-    attrs = {"eps": 1e-3, "keys": 12, "window": 5, "scale": 0.2, "cap": None}
-    inputs: dict[str, Tensor] = {}
-    made: dict[int, Tensor] = {}
-
-    def void(name: str) -> Tensor:
-        tensor_type = TensorType(shapes[name], dtypes.get(name, DType.F32))
-        return inputs.setdefault(name, Tensor(tensor_type, Input(name)))
-
-    def build(pattern: Pattern) -> Tensor:
-        match pattern:
-            case Variable(name):
-                return void(name)
-            case Part():
-                return f.narrow(void(pattern.name), 1, 1, 3)
-            case Node():
-                if id(pattern) not in made:
-                    attributes = {key: attrs[name] for key, name in pattern.attrs.items()}
-                    made[id(pattern)] = pattern.op(*map(build, pattern.inputs), **attributes)
-                return made[id(pattern)]
-
-    outputs = tuple(map(build, rule.pattern))
-    graph = make_graph(rule.name, tuple(inputs.values()), outputs, {}, {})
-    result, counts, _ = rewritten(graph, (rule,))
-    assert counts == {rule.name: 1}
-    return graph, result
-
-
-@pytest.mark.parametrize("rule", KERNEL_RULES, ids=lambda rule: rule.name)
-def test_a_rule_computes_what_it_replaces(rule: Rule) -> None:
-    graph, result = rule_graphs(rule)
-    assert rule.name in op_names(result)
-    rng = np.random.default_rng(0)
-    values: Mapping[DType, Callable[[tuple[int, ...]], NDArray[Any]]] = {
-        DType.I32: lambda shape: 6 + np.arange(*shape),
-        DType.I8: lambda shape: rng.integers(-127, 128, shape),
-        DType.F16: lambda shape: rng.normal(size=shape),
-        DType.F32: lambda shape: rng.normal(size=shape),
-    }
-    arrays = [values[one.dtype](one.shape).astype(one.dtype.numpy) for one in graph.inputs]
-    for new, old in zip(evaluate(result, arrays, {}), evaluate(graph, arrays, {}), strict=True):
-        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
-
-
-def chain(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A norm after an add, both of which are read from outside."""
-    total = x + y
-    return f.rms_norm(total, weight, eps=1e-3), total
-
-
-def rewritten_chain(function: Callable[..., tuple[Tensor, ...]]) -> list[str]:
-    row, vector = TensorType((2, 32), DType.F32), TensorType((32,), DType.F32)
-    graph = trace("g", function, {"x": row, "y": row, "weight": vector})
-    return op_names(rewritten(graph, KERNEL_RULES)[0])
-
-
-def test_a_sum_that_others_read_comes_out_of_the_kernel_too() -> None:
-    assert rewritten_chain(chain).count("add_norm") == 1
-    assert "add" not in rewritten_chain(chain)
-
-
-def test_an_inner_node_that_others_read_is_not_fused_away() -> None:
-    def normed_is_read(h: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        normed = f.rms_norm(y, weight, eps=1e-3)
-        return f.rms_norm(h + normed, weight, eps=1e-3), normed
-
-    names = rewritten_chain(normed_is_read)
-    assert "residual_norm" not in names
-    assert names.count("rms_norm") == 1  # the other one is in add_norm
-    assert names.count("add_norm") == 1
-
-
-def test_norms_of_different_eps_are_not_fused() -> None:
-    def different(h: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        return (f.rms_norm(h + f.rms_norm(y, weight, eps=1e-3), weight, eps=1e-6),)
-
-    assert "residual_norm" not in rewritten_chain(different)
-
-
-def test_a_slice_of_other_axes_is_read_as_a_tensor_of_its_own() -> None:
-    def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
-        return (f.rope(ops.slice_(x, bounds=((1, 3, 1), (0, 2, 1), (0, 64, 1))), cosine, sine),)
-
-    table = TensorType((2, 32), DType.F32)
-    x = TensorType((4, 3, 64), DType.F32)
-    graph = trace("g", rotated, {"x": x, "cosine": table, "sine": table})
-    assert op_names(rewritten(graph, KERNEL_RULES)[0]) == ["slice", "rope"]

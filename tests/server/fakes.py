@@ -21,6 +21,7 @@ from hearthd.bundle import (
     Golden,
     GoldenStep,
     Hearth,
+    ImageInput,
     KernelBuild,
     LanguageManifest,
     Provenance,
@@ -303,16 +304,19 @@ def fake_service(
     keys: tuple[PublicKey, ...] = (),
     golden: tuple[Golden, ...] | None = None,
     overflow: Overflow = "error",
+    images: ImageInput | None = None,
     **runtime: Any,
 ) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields.
 
-    Its bundle has the runtime's own golden values, or `golden`.
+    Its bundle has the runtime's own golden values, or `golden`, and reads images if it has
+    `images`.
     """
     fields = {"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime}
     fake = ScriptedRuntime(script=script, **fields) if script else FakeRuntime(**fields)
     wrapped = Tokenizer(tokenizer, bos=BOS, context=fake.context)
     manifest = manifest_of(fake, eos=(script.end,) if script else (), pooling=pooling)
+    manifest = replace(manifest, images=images)
     return LocalLanguageService(
         fake,
         wrapped,

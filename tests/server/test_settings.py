@@ -47,6 +47,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "cache_ram": ("1MiB", 2**20),
     "cache_dir": ("cache", "cache"),
     "cache_disk": ("5", 5),
+    "state_dir": ("state", "state"),
+    "state_size": ("4MiB", 4 * 2**20),
     "self_test": ("off", "off"),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
 from hearthd.text.tool_calls.call_filter import CallFilter
 from hearthd.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from hearthd.text.tool_calls.generic_calls import GENERIC
 from hearthd.text.tool_calls.json_calls import (
     GRANITE,
     HERMES,
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hearthd.text.grammars.answer_constraint import AnswerConstraint
-    from hearthd.text.tool_calls.call_format import CallFormat, ToolCall
+    from hearthd.text.tool_calls.call_format import CallFormat
 
 FORMATS = {
     "hermes": HERMES,
@@ -40,6 +43,7 @@ FORMATS = {
     "granite": GRANITE,
     "phi": PHI,
     "function gemma": FUNCTION_GEMMA,
+    "generic": GENERIC,
 }
 MARKERS = sorted({name for format_ in FORMATS.values() for name in format_.special})
 # Markers that are special tokens, and markers that are plain text.
@@ -94,7 +98,15 @@ def constraint(world: str, tools: ToolUse, answer: Grammar | None) -> AnswerCons
     return WORLDS[world].constraint(tools, answer)
 
 
-def read(world: World, format_: CallFormat, tokens: Sequence[int]) -> tuple[str, list[ToolCall]]:
+@dataclasses.dataclass
+class ReadCall:
+    """A call in an answer."""
+
+    name: str
+    arguments: str = ""
+
+
+def read(world: World, format_: CallFormat, tokens: Sequence[int]) -> tuple[str, list[ReadCall]]:
     """The text and the calls of an answer."""
     shown = [
         world.tokenizer.name(token)
@@ -103,13 +115,19 @@ def read(world: World, format_: CallFormat, tokens: Sequence[int]) -> tuple[str,
         for token in tokens
     ]
     text = "".join(shown).encode("latin-1").decode()
-    call_filter = CallFilter(format_, SCHEMAS)
-    passed, calls = call_filter.push(text)
-    more, last = call_filter.flush()
-    return passed + more, [*calls, *last]
+    call_filter = CallFilter(format_, SCHEMAS, has_response=True)
+    # In two pieces, as a stream has them.
+    parts = [part for half in (text[:20], text[20:]) for part in call_filter.push(half)]
+    calls: list[ReadCall] = []
+    for delta in itertools.chain.from_iterable(part.calls for part in parts):
+        if delta.name:
+            calls.append(ReadCall(delta.name))
+        calls[delta.index].arguments += delta.arguments
+    assert not call_filter.open
+    return "".join(part.text for part in parts) + call_filter.flush(), calls
 
 
-def validate(calls: Sequence[ToolCall], format_: CallFormat) -> None:
+def validate(calls: Sequence[ReadCall], format_: CallFormat) -> None:
     simple = format_ is FUNCTION_GEMMA
     for call in calls:
         schema = {"f": SIMPLE_F, "g": G}[call.name] if simple else SCHEMAS[call.name]
@@ -121,6 +139,8 @@ few = settings(max_examples=4, deadline=None)
 CASES = [("special", name) for name in FORMATS] + [
     ("text", name) for name in FORMATS if name != "function gemma"
 ]
+# The grammar of the generic form applies from the first token on.
+TRIGGERED = [(world, name) for world, name in CASES if name != "generic"]
 
 
 @pytest.mark.parametrize(("world", "name"), CASES)
@@ -181,7 +201,7 @@ BEGINNINGS = {
 }
 
 
-@pytest.mark.parametrize(("world", "name"), CASES)
+@pytest.mark.parametrize(("world", "name"), TRIGGERED)
 @few
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_call_in_free_text_is_constrained_from_its_beginning(
@@ -199,6 +219,19 @@ def test_a_call_in_free_text_is_constrained_from_its_beginning(
     assert passed in ("", "I look.")
     assert calls
     validate(calls, FORMATS[name])
+
+
+@few
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_generic_form_is_calls_or_a_text(seed: int) -> None:
+    """The end of a string is likely, so both occur."""
+    rules = constraint("text", use(GENERIC, required=False), None)
+    tokens = WORLDS["text"].follow(rules, seed, nudge=NUDGE)
+    passed, calls = read(WORLDS["text"], GENERIC, tokens)
+    validate(calls, GENERIC)
+    assert not (calls and passed)
+    begins = WORLDS["text"].tokenizer.decode(tokens).split('"')[1]
+    assert begins == ("tool_calls" if calls else "response")
 
 
 @pytest.mark.parametrize(

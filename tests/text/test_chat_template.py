@@ -86,6 +86,50 @@ def test_phi_4_gets_tools_in_its_system_message() -> None:
     )
 
 
+TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
+PLAIN = "{% for m in messages %}{{ '[' + m.role + ']' + m.content }}{% endfor %}"
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + PLAIN
+CALLED: list[dict[str, Any]] = [
+    {"role": "user", "content": "x"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"id": id_, "type": "function", "function": {"name": "f", "arguments": {"a": "é"}}}
+            for id_ in ("1", "2")
+        ],
+    },
+    {"role": "tool", "content": "one", "name": "f", "tool_call_id": "1"},
+    {"role": "tool", "content": "two", "name": "f", "tool_call_id": "2"},
+    {"role": "user", "content": "y"},
+]
+
+
+@pytest.mark.parametrize("source", [PLAIN, NO_SYSTEM], ids=["system", "no system"])
+def test_a_template_without_tools_gets_them_in_a_system_text(source: str) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    for talk in (CALLED, [system, *CALLED]):
+        written = text(source, talk, tools=[TOOL])
+        listed = written.index(json.dumps(TOOL))
+        assert written.startswith("[system]" if source == PLAIN else "[user]")
+        assert ("Be brief." in written[:listed]) == (talk is not CALLED)
+        assert listed < written.index("tool_calls") < written.index("x[assistant]")
+
+
+def test_a_template_without_tools_gets_calls_and_results_as_texts() -> None:
+    calls = '{"tool_calls": [{"name": "f", "arguments": {"a": "é"}}, '
+    results = [f'{{"tool_response": {{"tool": "f", "content": "{x}"}}}}' for x in ("one", "two")]
+    after = (
+        f'{calls}{{"name": "f", "arguments": {{"a": "é"}}}}]}}[user]{results[0]}\n\n{results[1]}'
+    )
+    assert text(PLAIN, CALLED) == f"[user]x[assistant]{after}\n\ny"
+    assert text(PLAIN, CALLED, tools=[TOOL]).endswith(f"x[assistant]{after}\n\ny")
+    # Roles alternate, as Gemma's template needs them.
+    assert text(templates.GEMMA, CALLED, tools=[TOOL]).count("<start_of_turn>") == 4
+    told = [{**CALLED[1], "content": "I look."}]
+    assert text(PLAIN, told).startswith(f"[assistant]I look.\n\n{calls}")
+
+
 def test_mistral_gets_ids_of_nine_characters() -> None:
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
 

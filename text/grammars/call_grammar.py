@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.answer_constraint import AnswerRules, Trigger
 from hearthd.text.grammars.grammar import Grammar, side_grammar
+from hearthd.text.grammars.json_text import UnsupportedText
+from hearthd.text.grammars.lark_regex import lark_regex
 from hearthd.text.tool_calls.call_format import Signature, UnsupportedSchema
 from hearthd.text.value_marks import JSON_VALUE
 
@@ -38,6 +40,9 @@ class CallGrammars:
         Raises InvalidRequest for a strict tool whose schema cannot be enforced.
         """
         start, parts = "start: calls", []
+        has_response = use.format.response is not None and not use.required and answer is None
+        if has_response:
+            start += " | response"
         if answer is not None and not use.required:
             self._grammars.rules(answer)  # reports errors at the field of the answer
             start += f" | {JSON_VALUE}? @answer" if answer.json else " | @answer"
@@ -45,7 +50,7 @@ class CallGrammars:
         lark = f"{start}\n{self._calls(use)}"
         parts.insert(0, json.dumps({"name": "calls", "lark_grammar": lark}))
         grammar = Grammar("calls", f'{{"grammars": [{", ".join(parts)}]}}', field="tools")
-        if use.required or answer is not None:
+        if use.required or answer is not None or has_response:
             return AnswerRules(grammar=grammar)
         return AnswerRules(
             grammar=grammar,
@@ -54,7 +59,12 @@ class CallGrammars:
 
     def _calls(self, use: ToolUse) -> str:
         signatures = [
-            Signature(name=tool.name, schema=self._schema(tool), strict=tool.strict)
+            Signature(
+                name=tool.name,
+                schema=self._schema(tool),
+                input=self._input(tool.input, in_json=use.format.json_texts),
+                strict=tool.strict,
+            )
             for tool in use.tools
         ]
         try:
@@ -87,6 +97,25 @@ class CallGrammars:
                 break
         text: str = json.dumps(json.loads(side_grammar(attempt, "arguments"))["json_schema"])
         return text
+
+    def _input(self, grammar: Grammar | None, *, in_json: bool) -> str | None:
+        """The regular expression of a text in a call, between slashes; raises InvalidRequest."""
+        if grammar is None:
+            return None
+        self._grammars.rules(grammar)  # reports errors at its field
+        lark = grammar.value
+        if grammar.type == "regex":
+            # The whole input matches, with or without anchors.
+            pattern = lark.removeprefix("^").removesuffix("$").replace("/", r"\/")
+            lark = f"start: /{pattern}/"
+        try:
+            return lark_regex(lark, in_json=in_json).replace("/", r"\/")
+        except UnsupportedText as error:
+            raise InvalidRequest(
+                field=grammar.field,
+                got=grammar.type,
+                expected=f"a grammar without {error}, which cannot be enforced in a call",
+            ) from error
 
     def _quote(self, text: str) -> str:
         token = self._tokenizer.special_id(text)

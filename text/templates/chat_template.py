@@ -4,8 +4,8 @@ Templates are Jinja, with the conventions of Hugging Face's `apply_chat_template
 filters and white-space rules. A template is a program that came with the weights, so it runs in a
 sandbox (template_sandbox.py), and its errors are reported as errors of the messages.
 
-A message has `role`, `content` (text) and `tool_calls`; the result of a tool call also has `name`
-and `tool_call_id`.
+A message has `role`, `content` (text, or a list of parts) and `tool_calls`; the result of a tool
+call also has `name` and `tool_call_id`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ import jinja2
 from hearthd.bundle import CHAT_TEMPLATE, BundleError
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.reasoning import Reasoning, reasoning_tags
-from hearthd.text.templates import argument_form
+from hearthd.text.templates import argument_form, content_form
 from hearthd.text.templates import special_token_guard as guard
 from hearthd.text.templates.template_sandbox import LimitedEnvironment
 from hearthd.text.tool_calls.call_formats import call_format
+from hearthd.text.tool_calls.generic_calls import GENERIC, system_text, with_texts
 from hearthd.text.tool_calls.tools import ToolUse
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.bundle import SpecialTokens
+    from hearthd.text.templates.image_texts import ImageTexts
+    from hearthd.text.text_request import ImageSquare
     from hearthd.text.tokenizer import Tokenizer
     from hearthd.text.tool_calls.tools import Tool, ToolChoice
 
@@ -52,12 +55,14 @@ class BadChatTemplate(BundleError):
 class Prompt:
     """A rendered conversation: its text, and its ids as the model reads them.
 
-    `reasoning` is that of the answer, or None if the template has no tags for it.
+    `reasoning` is that of the answer, or None if the template has no tags for it. `images` are as
+    in TextRequest.
     """
 
     text: str
     ids: tuple[int, ...]
     reasoning: Reasoning | None = None
+    images: tuple[ImageSquare, ...] = ()
 
 
 class ChatTemplate:
@@ -71,7 +76,6 @@ class ChatTemplate:
         self, source: str, tokenizer: Tokenizer, *, eos: int | None, bos: int | None = None
     ) -> None:
         self.source = source
-        self._calls = call_format(source)
         self._tags = reasoning_tags(source)
         self._tokenizer = tokenizer
         bos = tokenizer.bos if bos is None else bos
@@ -90,9 +94,8 @@ class ChatTemplate:
             ) from error
         # Phi 4's template has no variable `tools` but a field of the system message.
         self._tools_in_message = "tools" not in variables and "message['tools']" in source
-        self._takes_tools = self._calls is not None and (
-            "tools" in variables or self._tools_in_message
-        )
+        takes_tools = "tools" in variables or self._tools_in_message
+        self._calls = (call_format(source) if takes_tools else None) or GENERIC
 
     @staticmethod
     def from_bundle(
@@ -126,18 +129,20 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
         continue_final: bool = False,
+        images: ImageTexts | None = None,
     ) -> Prompt:
         """Render a conversation; raises InvalidRequest.
+
 
         With `continue_final` the prompt ends in the last message, which the answer continues.
         `variables` are more variables of the template, such as enable_thinking. Names of special
         tokens in the messages, tools and variables are plain text in `ids`.
         """
         # Characters, of which each has at least a byte. The template could take long to join them.
-        self._tokenizer.require_size(sum(len(message["content"]) for message in messages))
+        self._tokenizer.require_size(sum(map(content_form.length, messages)))
         values = {
             "messages": self._adapted(messages, tools),
-            "tools": list(tools),
+            "tools": [] if self._calls is GENERIC else list(tools),
             "variables": dict(variables or {}),
         }
         marks = guard.choose_marks(values, 2)
@@ -155,6 +160,8 @@ class ChatTemplate:
         text = self.render(**values, add_generation_prompt=add_generation_prompt)
         if continue_final:
             text = _before_end(text, end)
+        if images:
+            text = images.placed(text)
         plain = text.replace(mark, "")
         return Prompt(
             text=plain,
@@ -167,20 +174,47 @@ class ChatTemplate:
     def _adapted(
         self, messages: Sequence[TemplateMessage], tools: Sequence[ToolDefinition]
     ) -> list[TemplateMessage]:
-        """The messages as the template expects them; raises InvalidRequest."""
-        if tools and not self._takes_tools:
-            raise InvalidRequest(
-                field="tools",
-                got=f"{len(tools)} tools",
-                expected="none, because the model's chat template does not support tools",
-            )
-        if self._calls and self._calls.id_length:
+        """The messages as the template expects them."""
+        if self._calls is GENERIC and tools:
+            return self._with_system(with_texts(messages), system_text(tools))
+        if self._calls is GENERIC and "tool_calls" not in self.source:
+            return with_texts(messages)
+        if self._calls.id_length:
             messages = [_with_ids(message, self._calls.id_length) for message in messages]
         if any("tool_calls" in message for message in messages) and self._takes_text_arguments:
             messages = [argument_form.with_text(message) for message in messages]
         if tools and self._tools_in_message:
             messages = _with_tools(messages, tools)
         return list(messages)
+
+    def _with_system(self, messages: list[TemplateMessage], text: str) -> list[TemplateMessage]:
+        """The messages with a text after the system message, or before the first other message."""
+        first, *rest = messages
+        if first["role"] in ("system", "developer"):
+            text = f"{first['content']}\n\n{text}"
+        else:
+            first, rest = {"role": "system"}, messages
+        if self._takes_system or not rest:
+            return [{**first, "content": text}, *rest]
+        question, *rest = rest
+        return [{**question, "content": f"{text}\n\n{question['content']}"}, *rest]
+
+    @functools.cached_property
+    def _takes_system(self) -> bool:
+        """Whether the template writes system messages."""
+        probe = "probe of the system message"
+        messages = [{"role": "system", "content": probe}, {"role": "user", "content": "probe"}]
+        try:
+            return probe in self.render(messages, tools=[], add_generation_prompt=False)
+        except InvalidRequest:
+            return False
+
+    @functools.cached_property
+    def _takes_parts(self) -> bool:
+        def render(messages: list[TemplateMessage]) -> str:
+            return self._render(messages, tools=[], add_generation_prompt=False)
+
+        return content_form.takes_parts(render)
 
     @functools.cached_property
     def _takes_text_arguments(self) -> bool:
@@ -205,7 +239,7 @@ class ChatTemplate:
 
     def tool_use(self, tools: Sequence[Tool], choice: ToolChoice) -> ToolUse | None:
         """How an answer may call these tools; None without tools."""
-        if not tools or self._calls is None:
+        if not tools:
             return None
         return ToolUse(
             format=self._calls,
@@ -225,6 +259,20 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The text that the template writes; raises InvalidRequest."""
+        if self._takes_parts:
+            messages = [content_form.with_parts(message) for message in messages]
+        return self._render(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, variables=variables
+        )
+
+    def _render(
+        self,
+        messages: list[TemplateMessage],
+        *,
+        tools: list[ToolDefinition],
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
         if "developer" not in self.source:  # OpenAI's newer name of system
             messages = [
                 {**message, "role": "system"} if message["role"] == "developer" else message

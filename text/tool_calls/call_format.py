@@ -1,32 +1,39 @@
-"""Tool calls, and the interface of the forms in which models write them."""
+"""Tool calls, and the forms in which models write them.
+
+A form is a sequence of texts around the name and the arguments of each call. Both the grammar of
+calls and their reader follow from it.
+"""
 
 from __future__ import annotations
 
-import json
+import enum
 import re
-import sys
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
+
+from hearthd.text.tool_calls.arguments import JsonArguments
+from hearthd.text.value_marks import marked_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-
-@dataclass(frozen=True, kw_only=True)
-class ToolCall:
-    """A tool call by the model; `arguments` is a JSON object as text."""
-
-    name: str
-    arguments: str
+    from hearthd.text.tool_calls.arguments import ArgumentReader
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parsed:
-    """The calls in the first `length` characters of a text; plain text if there are none."""
+class CallDelta:
+    """More of a tool call by the model.
 
-    length: int
-    calls: tuple[ToolCall, ...] = ()
+    index      position of the call in the answer, from 0
+    name       of the tool, in the first delta of a call; empty in the others
+    arguments  more of the arguments; the joined arguments of a complete call are a JSON object
+    complete   whether this is the end of the call
+    """
+
+    index: int
+    name: str = ""
+    arguments: str = ""
+    complete: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +41,14 @@ class Signature:
     """A tool that a call may name.
 
     schema  the JSON Schema of its arguments, as text that llguidance can compile
+    input   a regular expression of the text that is the only argument, `input`, as the format
+            writes texts; None if the schema says everything
     strict  whether a keyword that cannot be enforced is an error
     """
 
     name: str
     schema: str
+    input: str | None = None
     strict: bool = False
 
 
@@ -50,30 +60,88 @@ class UnsupportedSchema(ValueError):
         self.tool = tool
 
 
-class CallFormat(ABC):
-    """How a model writes tool calls.
+class Variable(enum.Enum):
+    """An element of a form that is not a fixed text."""
 
-    starts      texts that begin a call
-    only_first  whether a call can only be the beginning of an answer
+    SPACE = "white space, or none"
+    NAME = "the name of a tool"
+
+
+SPACE, NAME = Variable.SPACE, Variable.NAME
+Elements: TypeAlias = "tuple[str | Variable, ...]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallFormat:
+    """How a model writes tool calls: `opening`, calls with `separator` between them, `closing`.
+
+    A call is `head`, `middle`, its arguments and `tail`.
+
+    marker      text in front of `opening`; with `optional_marker` it may be absent
+    separator   None if each call has its own marker
+    between     elements between two calls with markers of their own
+    response    the elements before the JSON string that an answer without calls consists of, and
+                those after it; None if such an answer is any text
+    only_first  whether calls can only be the beginning of an answer
     special     names of special tokens that are part of a call and must appear in the text
     stop        strings that end the answer: the model waits for the tool's result
     id_length   number of letters and digits of a call's id, if the chat template requires one
+    json_texts  whether texts in arguments are JSON strings
     """
 
-    starts: tuple[str, ...]
+    marker: str
+    optional_marker: bool = False
+    opening: Elements = ()
+    head: Elements
+    middle: Elements
+    tail: Elements = ()
+    separator: Elements | None = None
+    between: Elements = (SPACE,)
+    closing: Elements = ()
+    response: tuple[Elements, Elements] | None = None
     only_first: bool = False
     special: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     id_length: int | None = None
+    json_texts: bool = True
 
-    @abstractmethod
-    def parse(self, text: str, *, final: bool) -> Parsed | None:
-        """Read a text that begins with one of `starts`; None if it is incomplete.
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """The texts that begin calls."""
+        return (self.marker, "{") if self.optional_marker else (self.marker,)
 
-        With `final` no more text will come, and the end of a call may be missing.
+    @property
+    def trigger(self) -> bytes:
+        """A regular expression of text in which a call has begun, from its group `call`.
+
+        With `only_first` it matches from the beginning of an answer.
         """
+        marker = re.escape(self.marker.encode())
+        if not self.optional_marker:
+            return b"(?P<call>%s)" % marker
+        name = next(index for index, element in enumerate(self.head) if element is NAME)
+        head = b"".join(
+            rb"\s*" if element is SPACE else re.escape(str(element).encode())
+            for element in self.head[:name]
+        )
+        return rb"\s*(?P<call>(%s)?%s)" % (marker, head)
 
-    @abstractmethod
+    def arguments(self) -> ArgumentReader:
+        """A reader of the arguments of one call."""
+        return JsonArguments()
+
+    def argument_rules(
+        self, name: str, tool: Signature, _quote: Callable[[str], str]
+    ) -> Sequence[str]:
+        """The rules of a tool's arguments, first the rule `name`; raises UnsupportedSchema."""
+        if tool.input is None:
+            return [f"{name}: {marked_schema(tool.schema)}"]
+        text = name.upper()
+        return [
+            rf'{name}: "{{" SPACE? "\"input\"" SPACE? ":" SPACE? {text} SPACE? "}}"',
+            f'{text}: /"{tool.input}"/',
+        ]
+
     def lark(
         self, tools: Sequence[Signature], quote: Callable[[str], str], *, parallel: bool
     ) -> str:
@@ -83,51 +151,71 @@ class CallFormat(ABC):
         UnsupportedSchema.
         """
 
-    @property
-    def trigger(self) -> bytes:
-        """A regular expression of text in which a call has begun, from its group `call`.
+        def written(elements: Elements, name: str = "") -> str:
+            return " ".join(
+                "SPACE?" if element is SPACE else quote(name if element is NAME else str(element))
+                for element in elements
+            )
 
-        With `only_first` it matches from the beginning of an answer.
-        """
-        return b"(?P<call>%s)" % b"|".join(re.escape(start.encode()) for start in self.starts)
+        marker = quote(self.marker) if self.marker else ""
+        group = [f"{marker}?" if self.optional_marker else marker, written(self.opening), "call"]
+        if self.separator is not None and parallel:
+            group.append(f"({written(self.separator)} call)*")
+        several = self.separator is None and parallel and not self.only_first
+        rules = [
+            f"calls: group ({written(self.between)} group)*" if several else "calls: group",
+            f"group: {' '.join([*group, written(self.closing)])}",
+            "call: " + " | ".join(f"call_{number}" for number in range(len(tools))),
+            r"SPACE: /[ \t\n]{1,8}/",
+        ]
+        for number, tool in enumerate(tools):
+            arguments = f"arguments_{number}"
+            begin, end = written(self.head + self.middle, tool.name), written(self.tail)
+            rules.append(f"call_{number}: {begin} {arguments} {end}")
+            rules += self.argument_rules(arguments, tool, quote)
+        if self.response:
+            before, after = self.response
+            text = '%json {"type": "string"}'
+            # The string's first quote is in `before` for the reader, which finds the text after it.
+            rules.append(f"response: {written(before[:-1])} text {written(after)}")
+            rules.append(f"text: {text}")
+        return "\n".join(rules)
 
 
-def _number(text: str) -> float:
-    """The nearest finite number: JSON's can be larger than those of its readers."""
-    return min(max(float(text), -sys.float_info.max), sys.float_info.max)
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """Elements found in a text, up to `end`, with the name among them."""
+
+    end: int
+    name: str = ""
 
 
-_DECODER = json.JSONDecoder(strict=False, parse_float=_number)
-_SPACE = re.compile(r"[ \t\r\n]*")
+_NAME = re.compile(r"[A-Za-z0-9_.-]*")
+_SPACES = re.compile(r"[ \t\r\n]*")
 
 
-def skip_space(text: str, start: int) -> int:
-    """The position of the first character after white space."""
-    space = _SPACE.match(text, start)
-    assert space is not None
-    return space.end()
+def match(elements: Elements, text: str, start: int = 0) -> Match | None:
+    """Find elements at a position; None if the text does not have them.
 
-
-def read_json(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value at a position, and where it ends; raises JSONDecodeError.
-
-    White space may precede it. Strings may contain line breaks.
+    Raises IncompleteText if more text decides.
     """
-    try:
-        return _DECODER.raw_decode(text, skip_space(text, start))
-    except json.JSONDecodeError:
-        raise
-    except (RecursionError, ValueError) as error:  # nested too deep, or a number of many digits
-        raise json.JSONDecodeError("too large", text, start) from error
+    position, name = start, ""
+    for element in elements:
+        if isinstance(element, Variable):
+            pattern = _SPACES if element is SPACE else _NAME
+            found = pattern.match(text, position)
+            assert found is not None
+            position, name = found.end(), found[0] if element is NAME else name
+            if element is NAME and position == len(text):
+                raise IncompleteText
+        elif text.startswith(element, position):
+            position += len(element)
+        elif element.startswith(text[position:]):
+            raise IncompleteText
+        else:
+            return None
+    return Match(end=position, name=name)
 
 
-def tool_call(name: object, arguments: object) -> ToolCall | None:
-    """A call with these parts, or None if they cannot be sent to a client."""
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        return None
-    try:
-        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-        text.encode()  # raises for half a surrogate pair
-    except (ValueError, RecursionError):
-        return None
-    return ToolCall(name=name, arguments=text)
+class IncompleteText(Exception):
+    """More text decides whether a text has the elements of a form."""

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from hearthd.text.tool_calls.call_format import (
-    CallFormat,
-    Parsed,
-    ToolCall,
-    UnsupportedSchema,
-    tool_call,
-)
+from hearthd.text.text_overlap import overlap
+from hearthd.text.tool_calls.arguments import ArgumentReader, finite
+from hearthd.text.tool_calls.call_format import NAME, CallFormat, UnsupportedSchema
 from hearthd.text.value_marks import FUNCTION_GEMMA_VALUE
 
 if TYPE_CHECKING:
@@ -30,64 +27,85 @@ if TYPE_CHECKING:
 _START, _END = "<start_function_call>", "<end_function_call>"
 ESCAPE, _RESPONSE = "<escape>", "<start_function_response>"
 
-_CALL = re.compile(r"\s*call:([^\s{]+)\s*(\{.*\})\s*", re.DOTALL)
-_PART = re.compile(r"<escape>(.*?)<escape>|([^\[\]{},:<]+)(:?)", re.DOTALL)
+_WORD = re.compile(r"[^\[\]{},:<]+")
 _LITERAL = re.compile(r"true|false|null|-?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
+@dataclass(frozen=True, kw_only=True)
 class FunctionGemmaCalls(CallFormat):
     """FunctionGemma's calls, each between two special tokens."""
 
-    starts = (_START,)
-    special = (_START, _END, ESCAPE, _RESPONSE)
-    stop = (_RESPONSE,)
+    @override
+    def arguments(self) -> ArgumentReader:
+        return _Arguments()
 
     @override
-    def parse(self, text: str, *, final: bool) -> Parsed | None:
-        body, end, _ = text[len(_START) :].partition(_END)
-        if not end and not final:
-            return None
-        call = _read_call(body)
-        length = len(_START) + len(body) + len(end)
-        return Parsed(length=length, calls=(call,) if call else ())
+    def argument_rules(
+        self, name: str, tool: Signature, quote: Callable[[str], str]
+    ) -> Sequence[str]:
+        if tool.input is not None:
+            text, escape = name.upper(), quote(ESCAPE)
+            return [
+                f'{name}: "{{input:" {escape} {text} {escape} "}}"',
+                f"{text}: /{tool.input}/",
+            ]
+        values = _Values(tool, name.replace("arguments", "value"), quote)
+        return [f"{name}: {values.start}", *values.rules]
 
     @override
     def lark(
         self, tools: Sequence[Signature], quote: Callable[[str], str], *, parallel: bool
     ) -> str:
-        rules = [
-            "calls: call+" if parallel else "calls: call",
-            "call: " + " | ".join(f"call_{number}" for number in range(len(tools))),
-        ]
-        for number, tool in enumerate(tools):
-            values = _Values(tool, f"value_{number}", quote)
-            head = json.dumps(f"call:{tool.name}")
-            rules.append(f"call_{number}: {quote(_START)} {head} {values.start} {quote(_END)}")
-            rules += values.rules
-        return "\n".join([*rules, *_terminals(quote)])
+        return "\n".join([super().lark(tools, quote, parallel=parallel), *_terminals(quote)])
 
 
-FUNCTION_GEMMA = FunctionGemmaCalls()
+FUNCTION_GEMMA = FunctionGemmaCalls(
+    marker=_START,
+    head=("call:", NAME),
+    middle=(),
+    between=(),
+    closing=(_END,),
+    special=(_START, _END, ESCAPE, _RESPONSE),
+    stop=(_RESPONSE,),
+    json_texts=False,
+)
 
 
-def _read_call(body: str) -> ToolCall | None:
-    call = _CALL.fullmatch(body)
-    if call is None:
-        return None
-    try:
-        return tool_call(call[1], json.loads(_PART.sub(_as_json, call[2])))
-    except (ValueError, RecursionError):
-        return None
+class _Arguments(ArgumentReader):
+    """Arguments in FunctionGemma's form. Brackets and commas are those of JSON."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_text = False
 
-def _as_json(part: re.Match[str]) -> str:
-    """A key or value of FunctionGemma as JSON. Brackets and commas are JSON already."""
-    escaped, bare, colon = part.groups()
-    if escaped is not None:
-        return json.dumps(escaped)
-    word = bare.strip()
-    is_json = not word or (not colon and _LITERAL.fullmatch(word))
-    return (word if is_json else json.dumps(word)) + colon
+    @override
+    def _token(self, text: str, start: int) -> tuple[str, int] | None:
+        if self._in_text:
+            return self._text(text, start)
+        if text.startswith(ESCAPE, start):
+            self._in_text = True
+            return '"', start + len(ESCAPE)
+        if ESCAPE.startswith(text[start : start + len(ESCAPE)]):
+            return None
+        word = _WORD.match(text, start)
+        if word is None:
+            return self._sign(text[start]), start + 1
+        if word.end() == len(text):
+            return None
+        bare = word[0].strip()
+        is_literal = text[word.end()] != ":" and _LITERAL.fullmatch(bare)
+        written = finite(bare) if is_literal else json.dumps(bare)
+        return (written if bare else ""), word.end()
+
+    def _text(self, text: str, start: int) -> tuple[str, int] | None:
+        end = text.find(ESCAPE, start)
+        self._in_text = end < 0
+        if end < 0:
+            end = len(text) - overlap(text[start:], [ESCAPE])
+        written = json.dumps(text[start:end], ensure_ascii=False)[1:-1]
+        if not self._in_text:
+            return f'{written}"', end + len(ESCAPE)
+        return (written, end) if end > start else None
 
 
 def _terminals(quote: Callable[[str], str]) -> list[str]:

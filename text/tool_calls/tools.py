@@ -11,6 +11,7 @@ from hearthd.text.errors import InvalidRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hearthd.text.grammars.grammar import Grammar
     from hearthd.text.tool_calls.call_format import CallFormat
 
 
@@ -22,6 +23,8 @@ class Tool:
     """A function that the model may call.
 
     parameters   the JSON Schema of the arguments, as text; None or {} for no arguments
+    input        the grammar, a regex or lark, of the text that is the only argument, `input`;
+                 None if the schema says everything
     strict       whether a keyword of the schema that cannot be enforced is an error
     field        path of the schema in the client's request, for errors
     """
@@ -29,6 +32,7 @@ class Tool:
     name: str
     description: str | None = None
     parameters: str | None = None
+    input: Grammar | None = None
     strict: bool = False
     field: str = "tools"
 

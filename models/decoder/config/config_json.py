@@ -18,17 +18,22 @@ if TYPE_CHECKING:
 _NAME = "config.json"
 # Not of config.json: what the folder's 1_Pooling/config.json says.
 POOLING = "1_Pooling/config.json"
+# Not of config.json either: how the folder's processor makes pixels of images.
+PROCESSOR = "preprocessor_config.json"
 # What the tools that quantize folders write. The weights are read by it: see
 # baker/weights/quantized_folder.
 QUANTIZED = ("quantization_config", "compression_config")
 # The object in this file: the tokens whose logits score a pair.
 LOGIT_SCORE = "1_LogitScore/config.json"
+# The state of transformers' own object.
+_PRIVATE = "_"
 # Keys that change nothing in inference, or that other files are the source of.
-_IGNORED = frozenset(QUANTIZED) | frozenset(
-    "_attn_implementation_autoset _name_or_path architectures attention_dropout auto_map "
+_IGNORED = frozenset((PROCESSOR, *QUANTIZED)) | frozenset(
+    "architectures attention_dropout auto_map "
     "bos_token_id cache_implementation dtype embd_pdrop eos_token_id initializer_range "
     "is_llama_config model_type pad_token_id pretraining_tp resid_pdrop torch_dtype "
-    "transformers.js_config transformers_version use_cache".split()
+    "sep_token_id transformers.js_config transformers_version unk_token_id unsloth_fixed "
+    "unsloth_version use_cache".split()
 )
 # Of models that also read images or sound, beside the text model.
 _TOWERS = frozenset(
@@ -155,7 +160,8 @@ class ConfigJson(TypedKeys):
 
     def finish(self) -> None:
         """Raise ConfigError for keys that were not asked for, and are not known to be harmless."""
-        unknown = sorted(self._data.keys() - self._read - _IGNORED)
+        unread = self._data.keys() - self._read - _IGNORED
+        unknown = sorted(key for key in unread if not key.startswith(_PRIVATE))
         if unknown:
             raise ConfigError(
                 f"{self._where}: unknown key {', '.join(unknown):.200}: "

@@ -27,6 +27,7 @@ __all__ = [
     "silu",
     "soft_cap",
     "softmax",
+    "softplus",
 ]
 
 
@@ -124,3 +125,10 @@ def sigmoid(x: Tensor) -> Tensor:
 def soft_cap(x: Tensor, cap: float) -> Tensor:
     """cap * tanh(x / cap): x where it is small, and between -cap and cap."""
     return ops.tanh(x * (1.0 / cap)) * cap
+
+
+@in_f32
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + e^x), without overflow."""
+    zero = ops.full_like(x, 0.0)
+    return ops.maximum(x, zero) + ops.log_plus_one(ops.exponential(-ops.absolute(x)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import composite
 from hearthd.models.dsl.functions.shapes import along_last, at, flatten_rows, narrow
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.dsl.ops.record import Array, Attrs
 
 __all__ = [
     "DECODE_ROWS",
@@ -107,11 +110,39 @@ def linear_bf16(x: Tensor, weight: Tensor) -> Tensor:
     return narrow(products, 0, 0, rows) + narrow(products, 0, rows, 2 * rows)
 
 
-@composite()
-def routed_linear(x: Tensor, chosen: Tensor, weight: Tensor, *, experts: int) -> Tensor:
-    """Each row of x (M, K) times the matrix (N, K) of its expert, transposed: (M, N).
+def by_expert(arrays: tuple[Array, ...], attrs: Attrs, product: Callable[..., Array]) -> Array:
+    """As `routed_product` in NumPy: the rows of an expert together, so that it is read once.
 
-    chosen  the experts of the rows, i32 (M,)
+    product  (rows (R, K), the arrays of an expert) -> (R, N)
+    """
+    x, chosen, *stored = arrays
+    experts, each = attrs["experts"], len(chosen) // len(x)
+    chosen = np.clip(chosen, 0, experts - 1)
+    order = np.argsort(chosen, kind="stable")
+    used, starts = np.unique(chosen[order], return_index=True)
+    products = []
+    for expert, rows in zip(used, np.split(order, starts[1:]), strict=True):
+        shares = (len(array) // experts for array in stored)
+        matrices = (
+            array[expert * share : (expert + 1) * share]
+            for array, share in zip(stored, shares, strict=True)
+        )
+        products.append(product(x[rows // each], *matrices))
+    result = np.empty((len(chosen), products[0].shape[1]), x.dtype)
+    result[order] = np.concatenate(products)
+    return result
+
+
+def _floats_by_expert(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    return by_expert(arrays, attrs, lambda x, weight: x @ weight.astype(x.dtype).T)
+
+
+@composite(in_numpy=_floats_by_expert)
+def routed_linear(x: Tensor, chosen: Tensor, weight: Tensor, *, experts: int) -> Tensor:
+    """Each row of x times the matrix (N, K) of each of its experts, transposed: (M, N).
+
+    x       (M / C, K): each row has C experts
+    chosen  the experts, i32 (M,): C of the first row, then C of the next one
     weight  (experts * N, K): the matrices of all experts, one after the other. It may be narrower
             than x, which is not rounded
     """
@@ -134,9 +165,16 @@ def routed_product(
     matrix  (the arrays of one expert) -> its matrix (N, K), in the dtype of x
     """
     ops.require(
-        x.type.rank == 2 and chosen.type == TensorType((x.shape[0],), DType.I32),
-        f"rows (M, K) and experts i32 (M,), got {x.type} and {chosen.type}",
+        x.type.rank == 2
+        and chosen.type == TensorType((chosen.type.size,), DType.I32)
+        and chosen.type.size % x.shape[0] == 0,
+        f"rows (M / C, K) and experts i32 (M,), got {x.type} and {chosen.type}",
     )
+    if chosen.shape[0] > x.shape[0]:
+        each = (x.shape[0], chosen.shape[0] // x.shape[0], x.shape[1])
+        x = ops.reshape(
+            ops.broadcast(x, shape=each, axes=(0, 2)), shape=(chosen.shape[0], x.shape[1])
+        )
     ops.require(
         experts >= 1 and all(array.shape[0] % experts == 0 for array in arrays),
         f"matrices of {experts} experts, got {[str(array.type) for array in arrays]}",

@@ -35,11 +35,12 @@ def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
     return ops.gather(x, indices, axis=axis_of(x, axis))
 
 
-def top_k(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_k(x: Tensor, count: int, *, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The `count` largest elements of each row of x (N, M), the largest first, and their indices.
 
-    (N, count) and i32 (N, count); of equal elements the first is larger. The extent M is at most
-    2^24, up to which f32 counts.
+    (N, count) and i32 (N, count); of equal elements the first is larger. With `values` (N, M),
+    these at the indices in place of the elements. The extent M is at most 2^24, up to which f32
+    counts.
     """
     rows, extent = x.shape
     ops.require(1 <= count <= extent, f"1 to {extent} elements, got {count}", "top_k")
@@ -67,8 +68,9 @@ def top_k(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     index = taken(ops.iota(shape=shape, axis=2, dtype=x.dtype))
     # A NaN has no place of its own, and several indices would be added.
     index = ops.minimum(index, ops.full_like(index, float(extent - 1)))
-    values = taken(ops.broadcast(x, shape=shape, axes=(0, 2)))
-    return values, ops.convert(index, dtype=DType.I32)
+    source = x if values is None else values
+    elements = taken(ops.broadcast(source, shape=shape, axes=(0, 2)))
+    return elements, ops.convert(index, dtype=DType.I32)
 
 
 def tril(x: Tensor, *, diagonal: int = 0) -> Tensor:

@@ -53,7 +53,7 @@ def dequantized(
     count = len(matrix_format.planes)
     planes, factors = arrays[:count], arrays[count:]
     values = _integers(planes, matrix_format, dtype)
-    if matrix_format.zero:
+    if matrix_format.zero and matrix_format.operand_bits > 7:
         values = values - float(matrix_format.zero)
     if matrix_format.steps > 1:
         values = values * (1 / matrix_format.steps)
@@ -106,6 +106,8 @@ def _integers(planes: Sequence[Tensor], matrix_format: MatrixFormat, dtype: DTyp
     assert integers is not None
     if matrix_format.missing:
         integers = ops.bitwise_or(integers, ops.full_like(integers, matrix_format.missing))
+    if matrix_format.zero and matrix_format.operand_bits <= 7:  # no less exact, and faster
+        integers = integers - ops.full_like(integers, matrix_format.zero)
     if matrix_format.values:
         table = ops.constant(value=np.array(matrix_format.values, np.int8))
         integers = ops.gather(table, ops.convert(integers, dtype=DType.I32), axis=0)

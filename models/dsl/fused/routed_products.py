@@ -13,8 +13,13 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import matrix_format as formats
 from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, rounded, steps
 from hearthd.models.dsl.composite import Fused
-from hearthd.models.dsl.functions.products import routed_product
-from hearthd.models.dsl.fused.quantized_products import dequantized, format_of, sample_matrix
+from hearthd.models.dsl.functions.products import by_expert, routed_product
+from hearthd.models.dsl.fused.quantized_products import (
+    dequantized,
+    format_of,
+    linear_quantized,
+    sample_matrix,
+)
 from hearthd.models.dsl.kernel_sources import variant
 from hearthd.models.dsl.matrix_format import FORMATS, ROWS
 from hearthd.models.dsl.ops.record import Kernel, Sample, require
@@ -27,25 +32,34 @@ if TYPE_CHECKING:
 
 __all__ = ["routed_linear", "routed_linear_quantized"]
 
-# Workgroups of a product, if it has so many blocks of sixteen outputs.
+# Workgroups of a product, if it has enough experts and blocks of sixteen outputs.
 _MIN_WORKGROUPS = 8
+# Of more rows, workgroups share the experts, because each rounds the rows that it multiplies.
+_FEW_ROWS = 64
+_MAX_EXPERT_SHARES = 32
 
 
 def _routed_limits(x: TensorType, chosen: TensorType, attrs: Attrs) -> None:
     require_rows(x)
-    require(chosen == TensorType((x.shape[0],), DType.I32), "experts i32 (M,)")
+    require(
+        chosen == TensorType((chosen.size,), DType.I32) and chosen.size % x.shape[0] == 0,
+        "experts i32 (M,), as many for each row",
+    )
     require(attrs["experts"] >= 1, "at least one expert")
 
 
 def _routed_kernel(function: str, types: Types, result: TensorType, attrs: Attrs) -> Kernel:
-    """A kernel whose workgroups share the blocks of sixteen outputs, each of all rows."""
+    """A kernel whose workgroups share the experts of many rows, then blocks of sixteen outputs."""
     rows, outputs = result.shape
+    experts = attrs["experts"]
+    each = experts if rows <= _FEW_ROWS else -(-experts // _MAX_EXPERT_SHARES)
+    shares = -(-experts // each)
     blocks = -(-outputs // ROWS)
-    share = -(-blocks // _MIN_WORKGROUPS)
+    share = -(-blocks // -(-_MIN_WORKGROUPS // shares))
     return Kernel(
         function=function,
-        sizes=(share, rows, outputs, types[0].shape[1], attrs["experts"]),
-        workgroups=-(-blocks // share),
+        sizes=(share, each, rows, rows // types[0].shape[0], outputs, types[0].shape[1], experts),
+        workgroups=shares * -(-blocks // share),
     )
 
 
@@ -67,15 +81,16 @@ def _limits(types: Types, attrs: Attrs) -> None:
 
 routed_linear: Fused = Fused(
     name="routed_linear",
-    doc="`f.routed_linear`: rows (M, K) times the matrices of their experts.",
+    doc="`f.routed_linear`: rows (M / C, K) times the matrices of their C experts each.",
     reference=f.routed_linear.op.reference,
+    in_numpy=f.routed_linear.op.in_numpy,
     limits=_limits,
     kernel=lambda types, result, attrs: _routed_kernel(
         f"routed_linear_{types[2].dtype.label}", types, result, attrs
     ),
     samples=lambda rng: [
         Sample((normal(rng, 1, 5), _chosen(1), normal(rng, 6, 5)), {"experts": 2}),
-        Sample((normal(rng, 4, 18), _chosen(2, 0, 2, 1), normal(rng, 12, 18)), {"experts": 3}),
+        Sample((normal(rng, 2, 18), _chosen(2, 0, 2, 1), normal(rng, 12, 18)), {"experts": 3}),
     ],
 )
 
@@ -100,6 +115,15 @@ def _routed_linear_quantized(
     return routed_product(rows, chosen, arrays, experts, matrix)
 
 
+def _quantized_by_expert(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    product_attrs = {name: value for name, value in attrs.items() if name != "experts"}
+
+    def product(x: Array, *stored: Array) -> Array:
+        return linear_quantized.evaluate((x, *stored), product_attrs)
+
+    return by_expert(arrays, attrs, product)
+
+
 def _quantized_limits(types: Types, attrs: Attrs) -> None:
     x, chosen, *arrays = types
     _routed_limits(x, chosen, attrs)
@@ -114,24 +138,25 @@ def _quantized_limits(types: Types, attrs: Attrs) -> None:
 
 routed_linear_quantized: Fused = Fused(
     name="routed_linear_quantized",
-    doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers of 4 "
-    "bits, or to 8 (`activation_bits`), times the matrices of their experts, which are the rows "
-    "(experts * N, K) of a matrix of integers of a `matrix_format`.",
+    doc="Rows (M / C, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers "
+    "of 4 bits, or to 8 (`activation_bits`), times the matrices of their C experts, which are the "
+    "rows (experts * N, K) of a matrix of integers of a `matrix_format`.",
     reference=_routed_linear_quantized,
+    in_numpy=_quantized_by_expert,
     limits=_quantized_limits,
     kernel=lambda types, result, attrs: _routed_kernel(
         variant(f"routed_linear_{format_of(attrs).symbol}", bits_of(attrs)), types, result, attrs
     ),
     samples=lambda rng: [
         Sample(
-            (normal(rng, 3, 32), _chosen(0, 1, 0), *sample_matrix(rng, matrix_format, 32, 32)),
+            (normal(rng, rows, 32), _chosen(0, 1, 0), *sample_matrix(rng, matrix_format, 32, 32)),
             {"matrix_format": matrix_format.name, "experts": 2, **more},
         )
-        for matrix_format, more in (
-            (formats.INT8, {"activation_bits": 8}),
-            (formats.INT5_MIN, {}),
-            (formats.INT6_SUPER, {}),
-            (formats.INT12, {}),
+        for rows, matrix_format, more in (
+            (3, formats.INT8, {"activation_bits": 8}),
+            (1, formats.INT5_MIN, {}),
+            (3, formats.INT6_SUPER, {}),
+            (3, formats.INT12, {}),
         )
     ],
 )

@@ -8,7 +8,7 @@ functions share; the runtime looks each up by scope and name.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, readers_of
@@ -41,7 +41,25 @@ _INDEX = TensorType((), DType.I32)
 _Typed: TypeAlias = tuple[str, TensorType]
 
 
+class Module(NamedTuple):
+    """A module, and the C functions that it calls.
+
+    text     StableHLO
+    kernels  the functions by their files' names, sorted
+    chains   C files that call several of them in one dispatch: their texts by their names
+    """
+
+    text: str
+    kernels: tuple[str, ...]
+    chains: Mapping[str, str]
+
+
 def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str:
+    """The text of `module`."""
+    return module(name, graphs, parameter_scope).text
+
+
+def module(name: str, graphs: Sequence[Graph], parameter_scope: str) -> Module:
     """The module `name` with one function for each graph.
 
     Raises DslError when two graphs give one parameter different types, for an operand that nothing
@@ -61,28 +79,36 @@ def module_text(name: str, graphs: Sequence[Graph], parameter_scope: str) -> str
         for key, tensor_type in sorted(parameters.items())
     ]
     plans = [schedule(graph) for graph in graphs]
-    for called in dict.fromkeys(_executables(plans)):
-        lines += called.text()
+    called = dict.fromkeys(_executables(plans))
+    for executable in called:
+        lines += executable.text()
     for graph, plan in zip(graphs, plans, strict=True):
         if any(op_of(node) is scan for node in graph.nodes):
             _refuse_overwriting(graph)
         lines += _function(graph, plan)
-    return "\n".join([*lines, "}", ""])
+    return Module("\n".join([*lines, "}", ""]), _kernels(called), _chains(called))
 
 
 def kernels(graphs: Sequence[Graph]) -> tuple[str, ...]:
-    """The C functions that the module of these graphs calls, by their files' names, sorted."""
-    called = _called(graphs)
-    return tuple(sorted({name for call in called for name in call.functions}))
+    """The `kernels` of the module of these graphs."""
+    return _kernels(_called(graphs))
 
 
 def chains(graphs: Sequence[Graph]) -> Mapping[str, str]:
-    """The C files that call several of them in one dispatch: their texts by their names."""
-    return {call.name: call.c_text for call in _called(graphs) if isinstance(call, Chain)}
+    """The `chains` of the module of these graphs."""
+    return _chains(_called(graphs))
 
 
 def _called(graphs: Sequence[Graph]) -> set[Executable | Chain]:
     return set(_executables([schedule(inlined(graph)) for graph in graphs]))
+
+
+def _kernels(called: Iterable[Executable | Chain]) -> tuple[str, ...]:
+    return tuple(sorted({name for call in called for name in call.functions}))
+
+
+def _chains(called: Iterable[Executable | Chain]) -> Mapping[str, str]:
+    return {call.name: call.c_text for call in called if isinstance(call, Chain)}
 
 
 def _executables(plans: Iterable[Sequence[Item]]) -> Iterator[Executable | Chain]:

@@ -33,7 +33,7 @@ class Linear(Module):
 
 
 class RoutedLinear(Module):
-    """y = x W^T, where each row has the matrix of one of the experts.
+    """y = x W^T, where each row has the matrices of some of the experts.
 
     weight  (experts * outputs, inputs)
     """
@@ -45,7 +45,7 @@ class RoutedLinear(Module):
         self.experts = experts
 
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """Rows (M, inputs) and their experts, i32 (M,) -> (M, outputs)."""
+        """Rows (M / C, inputs) and the C experts of each, i32 (M,) -> (M, outputs)."""
         return f.routed_linear(x, chosen, self.weight, experts=self.experts)
 
 

@@ -85,7 +85,9 @@ full: Op = Op(
     name="full",
     doc="A tensor of shape `shape`, every element `value`.",
     infer=_infer_full,
-    evaluate=lambda _, attrs: np.full(attrs["shape"], attrs["value"], dtype=attrs["dtype"].numpy),
+    evaluate=lambda _, attrs: np.broadcast_to(
+        np.full((), attrs["value"], dtype=attrs["dtype"].numpy), attrs["shape"]
+    ),
     lower=lambda _, result, attrs: Lowering(
         "stablehlo.constant",
         f"value = dense<{literal(attrs['value'], result.dtype)}> : {result.mlir}",

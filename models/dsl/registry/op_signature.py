@@ -104,12 +104,13 @@ def slots(samples: Sequence[Sample]) -> tuple[DTypeSlot, ...]:
 def variants(op: Op, sample: Sample, every: Sequence[DTypeSlot]) -> Iterator[Variant]:
     """The sample in every combination of dtypes that the op's shape rule takes."""
     count = len(sample.inputs)
+    given = [DType.of(array.dtype) for array in sample.inputs]
     types = [{dtype: TensorType(array.shape, dtype) for dtype in DType} for array in sample.inputs]
     choices = [
         list(DType) if slot.attribute or slot.inputs[0] < count else [None] for slot in every
     ]
     for dtypes in itertools.product(*choices):
-        inputs, attrs = [DType.of(array.dtype) for array in sample.inputs], dict(sample.attrs)
+        inputs, attrs = list(given), dict(sample.attrs)
         for slot, dtype in zip(every, dtypes, strict=True):
             if dtype is not None:
                 for i in slot.inputs:

@@ -1,6 +1,5 @@
 """The events of /v1/messages, and the message that they build up."""
 
-import json
 from collections.abc import Collection
 from typing import Any, Literal
 
@@ -9,10 +8,11 @@ from typing_extensions import override
 
 from hearthd.server.api.answer_writer import AnswerWriter, new_id
 from hearthd.server.api.anthropic.error_bodies import stream_error
+from hearthd.server.api.conversations.call_arguments import complete_members
 from hearthd.server.api.sse import NamedEvent
 from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import AnswerSummary, Piece
-from hearthd.text.tool_calls.call_format import ToolCall
+from hearthd.text.tool_calls.call_format import CallDelta
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
@@ -38,7 +38,9 @@ class CallBlock(BaseModel):
     type: Literal["tool_use"] = "tool_use"
     id: str = Field(description="Id of the call. The block with the result repeats it.")
     name: str = Field(description="Name of the tool.")
-    input: dict[str, Any] = Field(description="The arguments.")
+    input: dict[str, Any] = Field(
+        description="The arguments. With stop_reason max_tokens, the last ones may be missing."
+    )
 
 
 AnswerBlock = TextBlock | ThoughtBlock | CallBlock
@@ -102,7 +104,8 @@ class MessageWriter(AnswerWriter[MessageEvent, Message]):
             ),
         )
         self._stops = stops
-        self._open: TextBlock | ThoughtBlock | None = None
+        self._open: AnswerBlock | None = None
+        self._arguments = ""  # of the open call
 
     @override
     def error(self, error: BaseException) -> str:
@@ -120,8 +123,6 @@ class MessageWriter(AnswerWriter[MessageEvent, Message]):
     @override
     def _more(self, _index: int, piece: Piece) -> list[MessageEvent]:
         events = self._texts(piece.reasoning, piece.text)
-        if piece.calls:
-            events += self._close()
         for call in piece.calls:
             events += self._call(call)
         return events
@@ -147,29 +148,32 @@ class MessageWriter(AnswerWriter[MessageEvent, Message]):
         return [*self._close(), self._start(block)]
 
     def _start(self, block: AnswerBlock) -> MessageEvent:
-        self._open = None if isinstance(block, CallBlock) else block
+        self._open = block
         self._message.content.append(block)
-        shown = block.model_copy(update={"input": {}} if isinstance(block, CallBlock) else {})
-        return self._event("content_block_start", content_block=shown)
+        return self._event("content_block_start", content_block=block.model_copy())
 
     def _close(self) -> list[MessageEvent]:
         """Complete the open block, if there is one."""
         if self._open is None:
             return []
+        if isinstance(self._open, CallBlock):
+            self._open.input = complete_members(self._arguments)
         signed = isinstance(self._open, ThoughtBlock)
         self._open = None
         # Anthropic's clients expect a signature.
         signature = [self._delta("signature_delta", signature="")] if signed else []
         return [*signature, self._event("content_block_stop")]
 
-    def _call(self, call: ToolCall) -> list[MessageEvent]:
-        arguments = json.loads(call.arguments)
-        block = CallBlock(id=new_id("toolu_"), name=call.name, input=arguments)
-        return [
-            self._start(block),
-            self._delta("input_json_delta", partial_json=call.arguments),
-            self._event("content_block_stop"),
-        ]
+    def _call(self, call: CallDelta) -> list[MessageEvent]:
+        events: list[MessageEvent] = []
+        if call.name:
+            block = CallBlock(id=new_id("toolu_"), name=call.name, input={})
+            events = [*self._close(), self._start(block)]
+            self._arguments = ""
+        if call.arguments:
+            self._arguments += call.arguments
+            events.append(self._delta("input_json_delta", partial_json=call.arguments))
+        return [*events, *(self._close() if call.complete else ())]
 
     def _delta(self, name: str, **fields: Any) -> MessageEvent:
         return self._event("content_block_delta", delta={"type": name, **fields})

@@ -4,11 +4,17 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from hearthd.server.api.anthropic.client_tools import as_custom_tool
+from hearthd.server.api.anthropic.document_blocks import (
+    DocumentBlock,
+    ResultContent,
+    SearchResultBlock,
+    is_text_document,
+)
 from hearthd.server.api.conversations.content import (
     CONTENT,
-    Content,
     ContentPart,
     MediaPart,
     TextPart,
@@ -52,20 +58,28 @@ class ToolResultBlock(Fields):
 
     type: Literal["tool_result"]
     tool_use_id: Text = Field(description="Id of the call in an earlier message.")
-    content: Content = Field(default="", description=CONTENT)
+    content: ResultContent = Field(default="", description=CONTENT)
     is_error: bool = Field(
         default=False, description="Accepted and ignored: the content says what went wrong."
     )
 
 
-_ReadBlock = TextPart | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
+_ReadBlock = (
+    TextPart
+    | DocumentBlock
+    | SearchResultBlock
+    | ThinkingBlock
+    | RedactedThinkingBlock
+    | ToolUseBlock
+    | ToolResultBlock
+)
 _TypedBlock = Annotated[_ReadBlock, Field(discriminator="type")]
 AnyBlock = _ReadBlock | MediaPart
-Block = Annotated[_TypedBlock | Unlisted, or_media(_TypedBlock)]
+Block = Annotated[_TypedBlock | Unlisted, or_media(_TypedBlock, is_text_document)]
 
 
 class MessageParam(Fields):
-    """A message. Images and documents are not supported."""
+    """A message. Images and documents that are not plain text are not supported."""
 
     role: Literal["user", "assistant", "system"] = Field(description="The author.")
     content: Text | list[Block] = Field(description="A text, or a list of blocks.")
@@ -75,7 +89,10 @@ class ToolParam(Fields):
     """A tool that the model may call."""
 
     type: Literal["custom"] = Field(
-        default="custom", description="Only custom: the server runs no tools."
+        default="custom",
+        description="custom, or one of the types that Anthropic defines for tools of the client, "
+        "such as bash_20250124, text_editor_20250728 and memory_20250818, without a schema. The "
+        "server runs no tools.",
     )
     name: ToolName = Field(description="Name of the tool: up to 64 letters, digits and `_.-`.")
     description: Text | None = Field(default=None, description="What the tool does, for the model.")
@@ -85,6 +102,8 @@ class ToolParam(Fields):
     strict: bool = Field(
         default=False, description="Reject a schema that cannot be enforced completely."
     )
+
+    _with_schema = model_validator(mode="before")(as_custom_tool)
 
 
 class ToolChoiceParam(Fields):
@@ -126,7 +145,7 @@ def _answer(blocks: Sequence[AnyBlock], field: str) -> Message:
     for index, block in enumerate(blocks):
         path = f"{field}[{index}]"
         match block:
-            case TextPart() | MediaPart():
+            case TextPart() | DocumentBlock() | SearchResultBlock() | MediaPart():
                 content.append(part(block, path))
             case ThinkingBlock():
                 reasoning.append(block.thinking)
@@ -145,7 +164,7 @@ def _question(
     for index, block in enumerate(blocks):
         path = f"{field}[{index}]"
         match block:
-            case TextPart() | MediaPart():
+            case TextPart() | DocumentBlock() | SearchResultBlock() | MediaPart():
                 content.append(part(block, path))
             case ToolResultBlock() if role == "user":
                 if content:

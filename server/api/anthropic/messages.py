@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import override
 
 from hearthd.server.api.anthropic import message_blocks
+from hearthd.server.api.anthropic.client_tools import CLIENT_TOOLS
 from hearthd.server.api.anthropic.error_bodies import ERRORS
 from hearthd.server.api.anthropic.events import Message, MessageEvent, MessageWriter
 from hearthd.server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
@@ -25,6 +26,7 @@ from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
 
+_KNOWN_TOOLS = ("custom", *CLIENT_TOOLS)
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Anthropic"])
 
 
@@ -83,10 +85,10 @@ class MessagesRequest(TurnFields):
         alias="stop_sequences",
         description="End the answer before any of these strings.",
     )
-    tools: list[Annotated[ToolParam | Ignored, or_ignored(ToolParam, ("custom",))]] = Field(
+    tools: list[Annotated[ToolParam | Ignored, or_ignored(ToolParam, _KNOWN_TOOLS)]] = Field(
         default_factory=list,
-        description="Tools that the model may call. Tools without a schema, which Anthropic "
-        "defines, are ignored.",
+        description="Tools that the model may call. Tools that Anthropic runs, or that read the "
+        "screen, are ignored.",
     )
     tool_choice: ToolChoiceParam | None = Field(
         None, description="Whether and which tools the model may call. auto by default."

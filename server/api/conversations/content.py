@@ -1,6 +1,6 @@
 """The content of a message: a text, or a list of parts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, InstanceOf, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
@@ -26,40 +26,56 @@ _KINDS: dict[object, MediaKind] = {
 
 
 class TextPart(Fields):
-    """A part of a message. Images, sound and files are not supported."""
+    """A part of a message. Sound and files are not supported, and images by some models."""
 
     type: Literal["text"]
     text: Text = Field(description="The text.")
 
 
 class _AnyText(Protocol):
-    text: str
+    @property
+    def text(self) -> str: ...
 
 
 class MediaPart:
     """An image, sound or a file, in the form of any surface."""
 
-    def __init__(self, kind: MediaKind) -> None:
+    def __init__(self, kind: MediaKind, url: str) -> None:
         self.kind = kind
+        self.url = url
 
 
 Unlisted = SkipJsonSchema[InstanceOf[MediaPart]]  # not in the OpenAPI document
 
 
-def or_media(form: Any) -> WrapValidator:
-    """Validate a part as `form`, unless it is an image, sound or a file.
+def or_media(
+    form: Any, is_text: Callable[[dict[str, Any]], bool] = lambda _: False
+) -> WrapValidator:
+    """Validate a part as `form`, unless it is an image, sound or a file that is not `is_text`.
 
-    The text layer refuses those, with one message for all surfaces.
+    The text layer refuses those that the model does not read, with one message for all surfaces.
     """
     adapter = TypeAdapter(form)
 
     def validate(part: Any, _: ValidatorFunctionWrapHandler) -> Any:
         kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind in _KINDS:
-            return MediaPart(_KINDS[kind])
+        if isinstance(kind, str) and kind in _KINDS and not is_text(part):
+            return MediaPart(_KINDS[kind], _url(part))
         return adapter.validate_python(part)
 
     return WrapValidator(validate)
+
+
+def _url(part: dict[str, Any]) -> str:
+    """The address in a part in OpenAI's or Anthropic's form: a data URI where it has the data."""
+    match part:
+        case {"image_url": {"url": str(url)}} | {"image_url": str(url)}:
+            return url
+        case {"source": {"type": "base64", "data": str(data)}}:
+            return f"data:;base64,{data}"
+        case {"source": {"url": str(url)}}:
+            return url
+    return ""
 
 
 ContentPart = Annotated[TextPart | Unlisted, or_media(TextPart)]
@@ -75,4 +91,6 @@ def parts(content: str | Sequence[_AnyText | MediaPart], field: str) -> list[Par
 
 def part(wire: _AnyText | MediaPart, field: str) -> Part:
     """A part for the text layer; `field` is its path."""
-    return Media(kind=wire.kind, field=field) if isinstance(wire, MediaPart) else wire.text
+    if isinstance(wire, MediaPart):
+        return Media(kind=wire.kind, field=field, url=wire.url)
+    return wire.text

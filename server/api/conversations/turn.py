@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 async def rendered(
     service: LanguageService, body: TurnFields, conversation: Conversation
 ) -> "Prompt":
-    """The prompt for a turn, and the reasoning that may follow it; raises InvalidRequest."""
+    """The prompt for a turn, and the reasoning that may follow it.
+
+    Raises InvalidRequest or ImagesFull.
+    """
     with _errors_at(conversation.field):
         prompt = await asyncio.to_thread(
-            service.template.prompt,
-            conversation.as_template(),
+            service.render,
+            conversation,
             tools=[tool.as_template() for tool in conversation.visible_tools],
             variables=body.template_variables(),
             **body.ending(conversation),
@@ -54,6 +57,7 @@ async def begin(
                 body.completion(
                     prompt.ids, max_tokens=max_tokens, logprobs=logprobs, choice=choice
                 ),
+                images=prompt.images,
                 tools=service.template.tool_use(conversation.visible_tools, conversation.choice),
                 reasoning=prompt.reasoning,
                 field=conversation.field,

@@ -16,6 +16,7 @@ from hearthd.server.api.http_errors import fault, respond
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 
@@ -47,6 +48,11 @@ class ApiKeys:
         sent = _digest(key)
         # Compare every key, so that the time does not reveal which one matches.
         return sum(hmac.compare_digest(digest, sent) for digest in self._digests) > 0
+
+
+def sent_key(request: Request) -> str:
+    """The digest of the key that a client has sent."""
+    return _digest(_key(request.headers)).hex()
 
 
 def _key(headers: Headers) -> str:

@@ -132,8 +132,8 @@ async def apply_template(body: TemplateRequest, request: Request) -> TemplateRes
     service = await language_service(request, body)
     conversation = Conversation(messages=messages(body.messages))
     prompt = await asyncio.to_thread(
-        service.template.prompt,
-        conversation.as_template(),
+        service.render,
+        conversation,
         tools=body.tools,
         variables=body.chat_template_kwargs,
         **body.ending(conversation),

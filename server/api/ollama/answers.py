@@ -1,6 +1,5 @@
 """The answers of /api/chat and /api/generate, line by line or as a whole."""
 
-import json
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -11,11 +10,13 @@ from pydantic import BaseModel, Field
 from typing_extensions import override
 
 from hearthd.server.api.answer_writer import AnswerWriter, new_id
+from hearthd.server.api.conversations.call_arguments import complete_members
 from hearthd.server.api.ollama.error_bodies import stream_error
 from hearthd.server.api.ollama.model_names import tagged
 from hearthd.server.api.token_logprobs import ChosenLogprob, chosen_logprob
 from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import AnswerSummary, Piece
+from hearthd.text.tool_calls.call_format import CallDelta
 
 _NANOSECONDS = 10**9
 DoneReason = Literal["stop", "length", "load", "unload"]
@@ -85,7 +86,7 @@ class OllamaGenerateAnswer(OllamaAnswer):
     context: list[int] = Field(
         default=[],
         description="The token ids of the prompt and the answer, for `context` of the next "
-        "request. Present at the end, unless the request is `raw`.",
+        "request. Present at the end, unless the request is `raw` or has images.",
     )
 
 
@@ -129,7 +130,8 @@ class LineWriter(AnswerWriter[Line, Line], Generic[Line]):
         self._model = model
         self._clock = clock
         self._lines: list[Line] = []
-        self._calls = 0
+        self._open: OllamaFunctionCall | None = None
+        self._arguments = ""  # of the open call
 
     @override
     def error(self, error: BaseException) -> str:
@@ -142,22 +144,29 @@ class LineWriter(AnswerWriter[Line, Line], Generic[Line]):
     @override
     def _more(self, _index: int, piece: Piece) -> list[Line]:
         self._read(piece)
-        if not (piece.text or piece.reasoning or piece.calls or piece.logprobs):
-            return []
-        calls = [
-            OllamaToolCall(
-                id=new_id("call_"),
-                function=OllamaFunctionCall(
-                    index=index, name=call.name, arguments=json.loads(call.arguments)
-                ),
-            )
-            for index, call in enumerate(piece.calls, self._calls)
-        ]
-        self._calls += len(calls)
+        calls = [call for delta in piece.calls for call in self._call(delta)]
         more: dict[str, Any] = {}
         if piece.logprobs:
             more["logprobs"] = [chosen_logprob(token) for token in piece.logprobs]
+        if not (piece.text or piece.reasoning or calls or more):
+            return []
         return [self._line(piece.text, piece.reasoning, calls, done=False, **more)]
+
+    def _call(self, delta: CallDelta) -> list[OllamaToolCall]:
+        """The call that a delta completes, if it does: clients of Ollama read whole calls."""
+        if delta.name:
+            self._open = OllamaFunctionCall(index=delta.index, name=delta.name, arguments={})
+            self._arguments = ""
+        self._arguments += delta.arguments
+        return self._completed() if delta.complete else []
+
+    def _completed(self) -> list[OllamaToolCall]:
+        """The open call, with the arguments that are complete."""
+        call, self._open = self._open, None
+        if call is None:
+            return []
+        call.arguments = complete_members(self._arguments)
+        return [OllamaToolCall(id=new_id("call_"), function=call)]
 
     def _read(self, piece: Piece) -> None:
         """Called for each piece."""
@@ -169,7 +178,7 @@ class LineWriter(AnswerWriter[Line, Line], Generic[Line]):
             self._line(
                 "",
                 "",
-                (),
+                self._completed(),
                 done=True,
                 done_reason="length" if ended_by_limit else "stop",
                 **self._clock.durations(),

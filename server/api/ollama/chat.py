@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field
 
+from hearthd.server.api.conversations.truncation import truncated
 from hearthd.server.api.conversations.turn import begin, rendered
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.inert_fields import Ignored, or_ignored
@@ -18,7 +19,6 @@ from hearthd.server.api.ollama.answers import (
     stamp,
 )
 from hearthd.server.api.ollama.error_bodies import ERRORS
-from hearthd.server.api.ollama.fitted_turn import fitted
 from hearthd.server.api.ollama.messages import OllamaMessageParam, OllamaTool
 from hearthd.server.api.ollama.request_fields import AnswerFields, OllamaRoute
 from hearthd.server.api.ollama.unload import unloaded_name
@@ -82,7 +82,9 @@ async def ollama_chat(body: OllamaChatRequest, request: Request) -> OllamaChatAn
     turn, conversation = body.turn(service), body.conversation()
     if body.truncate:
         context = min(service.context, body.options.num_ctx or service.context)
-        prompt, request.state.dropped_messages = await fitted(service, turn, conversation, context)
+        conversation, prompt, request.state.dropped_messages = await truncated(
+            service, turn, conversation, max_tokens=context - 1
+        )
     else:
         prompt = await rendered(service, turn, conversation)
     choices = await begin(

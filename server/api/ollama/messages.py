@@ -16,7 +16,7 @@ from hearthd.text.errors import InvalidRequest
 from hearthd.text.tool_calls.tools import Tool
 
 Images = Annotated[list[Text], Field(max_length=64)]
-IMAGES = "Images, in base64. They are not supported."
+IMAGES = "Images in base64, for a model that reads them."
 
 
 class OllamaCalledFunction(Fields):
@@ -81,7 +81,10 @@ class OllamaTool(Fields):
 
 def images_of(images: Sequence[str], field: str) -> list[Part]:
     """The images of a message for the text layer; `field` is their path."""
-    return [Media(kind="image", field=f"{field}[{index}]") for index in range(len(images))]
+    return [
+        Media(kind="image", field=f"{field}[{index}]", url=f"data:;base64,{image}")
+        for index, image in enumerate(images)
+    ]
 
 
 def messages(params: Sequence[OllamaMessageParam]) -> list[Message | ToolResult]:
@@ -91,7 +94,7 @@ def messages(params: Sequence[OllamaMessageParam]) -> list[Message | ToolResult]
     for index, message in enumerate(params):
         field = f"messages[{index}]"
         content: list[Part] = [*images_of(message.images, f"{field}.images")]
-        content = [message.content, *content] if message.content or not content else content
+        content = [*content, message.content] if message.content or not content else content
         if message.role == "tool":
             call = _answered(message, open_calls, field)
             open_calls.remove(call)

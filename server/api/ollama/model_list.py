@@ -23,7 +23,6 @@ from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.version import version
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.reasoning import reasoning_tags
-from hearthd.text.tool_calls.call_formats import call_format
 
 router = APIRouter(route_class=OllamaRoute, responses=ERRORS, tags=["Ollama"])
 
@@ -32,7 +31,7 @@ _OLLAMA = "0.12.11"
 # Clients compare times with this one. Ollama sends a year after 2300.
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 TextManifest = LanguageManifest | EncoderManifest
-OllamaCapability = Literal["completion", "tools", "thinking", "embedding"]
+OllamaCapability = Literal["completion", "tools", "vision", "thinking", "embedding"]
 
 
 class OllamaVersion(BaseModel):
@@ -204,11 +203,6 @@ def template_source(deployment: Deployment) -> str:
         return ""
 
 
-def takes_tools(deployment: Deployment) -> bool:
-    """Whether the chat template of a model describes tools."""
-    return call_format(template_source(deployment)) is not None
-
-
 def _find(pool: ModelPool, name: str) -> tuple[Deployment, TextManifest]:
     """The model of a name in /api/tags; raises ModelNotFound for any other."""
     for deployment, manifest in text_models(pool):
@@ -245,8 +239,10 @@ def _capabilities(deployment: Deployment, manifest: TextManifest) -> list[Ollama
     if isinstance(manifest, EncoderManifest):
         return [] if manifest.scores else ["embedding"]
     capabilities: list[OllamaCapability] = ["completion"]
-    if takes_tools(deployment):
+    if deployment.has_chat_template:
         capabilities.append("tools")
+    if manifest.images is not None:
+        capabilities.append("vision")
     if reasoning_tags(template_source(deployment)):
         capabilities.append("thinking")
     if manifest.pooling == "last":  # it was trained to embed

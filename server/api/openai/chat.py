@@ -1,6 +1,5 @@
 """POST /v1/chat/completions: OpenAI's route for conversations, with tools."""
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -34,6 +33,7 @@ from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import Piece
 from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
+from hearthd.text.tool_calls.call_format import CallDelta
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
@@ -99,19 +99,37 @@ class ChatRequest(TurnFields):
         return Conversation(messages=messages(self.messages), tools=tools, choice=choice)
 
 
+class ChatFunctionDelta(BaseModel):
+    """More of a call of a function."""
+
+    name: str | None = Field(default=None, description="Name of the function, in the first event.")
+    arguments: str = Field(description="More of the arguments, a JSON object as text.")
+
+
+class ChatCallDelta(BaseModel):
+    """More of a tool call by the model: its name, and then its arguments."""
+
+    index: int = Field(description="Position of the call in the answer, from 0.")
+    id: str | None = Field(
+        default=None, description="Id of the call, in its first event. The tool message repeats it."
+    )
+    type: Literal["function"] = "function"
+    function: ChatFunctionDelta
+
+
 class ChatFunctionCall(BaseModel):
     """The function that the model calls."""
 
     name: str = Field(description="Name of the function.")
-    arguments: str = Field(description="The arguments, a JSON object as text.")
+    arguments: str = Field(
+        description="The arguments, a JSON object as text. With finish_reason length, the last "
+        "call may be cut off."
+    )
 
 
 class ChatToolCall(BaseModel):
     """A tool call by the model."""
 
-    index: int = Field(
-        default=0, description="In a stream: position of the call in the answer, from 0."
-    )
     id: str = Field(description="Id of the call. The tool message with the result repeats it.")
     type: Literal["function"]
     function: ChatFunctionCall
@@ -129,8 +147,8 @@ class ChatDelta(BaseModel):
     role: Literal["assistant"] = "assistant"
     content: str | None = Field(default=None, description="More text.")
     reasoning_content: str | None = Field(default=None, description="More reasoning.")
-    tool_calls: list[ChatToolCall] = Field(
-        default=[], description="More tool calls, each complete."
+    tool_calls: list[ChatCallDelta] = Field(
+        default=[], description="More of the tool calls, as the model writes them."
     )
 
 
@@ -255,7 +273,6 @@ class ChatWriter(ChoiceWriter[ChatChunkChoice, ChatChunk, ChatResponse]):
         )
         self._with_logprobs = body.logprobs
         self._verbose = verbose
-        self._calls: Counter[int] = Counter()
 
     @override
     def _begin(self) -> Iterable[ChatChunk]:
@@ -265,11 +282,10 @@ class ChatWriter(ChoiceWriter[ChatChunkChoice, ChatChunk, ChatResponse]):
     @override
     def _more(self, index: int, piece: Piece) -> Iterable[ChatChunk]:
         if piece.text or piece.logprobs or piece.calls or piece.reasoning or piece.progress:
-            more = _choice(index, _delta(piece, self._calls[index]))
+            more = _choice(index, _delta(piece))
             if self._with_logprobs:
                 more.logprobs = _logprobs(piece)
             yield self._chunk(more, piece)
-            self._calls[index] += len(piece.calls)
 
     @override
     def _last(self, index: int, reason: FinishWord) -> ChatChunkChoice:
@@ -289,23 +305,34 @@ def _choice(index: int, delta: ChatDelta, reason: FinishWord | None = None) -> C
     return ChatChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=reason)
 
 
-def _delta(piece: Piece, first_call: int) -> ChatDelta:
+def _delta(piece: Piece) -> ChatDelta:
     more: dict[str, Any] = {}
     if piece.reasoning:
         more["reasoning_content"] = piece.reasoning
     if piece.text or not (piece.calls or piece.reasoning):
         more["content"] = piece.text
     if piece.calls:
-        more["tool_calls"] = [
-            ChatToolCall(
-                index=index,
-                id=new_id("call_"),
-                type="function",
-                function=ChatFunctionCall(name=call.name, arguments=call.arguments),
-            )
-            for index, call in enumerate(piece.calls, first_call)
-        ]
+        more["tool_calls"] = [_call_delta(call) for call in piece.calls]
     return ChatDelta(**more)
+
+
+def _call_delta(call: CallDelta) -> ChatCallDelta:
+    function = ChatFunctionDelta(arguments=call.arguments)
+    if not call.name:
+        return ChatCallDelta(index=call.index, function=function)
+    function.name = call.name
+    return ChatCallDelta(index=call.index, id=new_id("call_"), type="function", function=function)
+
+
+def _calls(deltas: Iterable[ChatCallDelta]) -> list[ChatToolCall]:
+    """The calls that these deltas are parts of."""
+    calls: list[ChatToolCall] = []
+    for delta in deltas:
+        if delta.id is not None:
+            function = ChatFunctionCall(name=delta.function.name or "", arguments="")
+            calls.append(ChatToolCall(id=delta.id, type="function", function=function))
+        calls[delta.index].function.arguments += delta.function.arguments
+    return calls
 
 
 def _logprobs(piece: Piece) -> ChatLogprobs:
@@ -314,11 +341,7 @@ def _logprobs(piece: Piece) -> ChatLogprobs:
 
 def _joined(parts: list[ChatChunkChoice]) -> ChatChoice:
     content = "".join(part.delta.content or "" for part in parts)
-    calls = [
-        ChatToolCall(id=call.id, type="function", function=call.function)
-        for part in parts
-        for call in part.delta.tool_calls
-    ]
+    calls = _calls(call for part in parts for call in part.delta.tool_calls)
     more: dict[str, Any] = {"tool_calls": calls} if calls else {}
     if reasoning := "".join(part.delta.reasoning_content or "" for part in parts):
         more["reasoning_content"] = reasoning

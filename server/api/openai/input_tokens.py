@@ -6,12 +6,15 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
 from hearthd.server.api.conversations.turn import rendered
+from hearthd.server.api.conversations.turn_fields import TurnFields
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai.chat import ChatRequest
-from hearthd.server.api.openai.responses import ResponsesRequest
+from hearthd.server.api.openai.responses import ResponsesRequest, earlier_items
+from hearthd.server.api.stored.state import CurrentState
 from hearthd.server.services.language_service import LanguageService
+from hearthd.text.conversation import Conversation
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
 
@@ -24,19 +27,23 @@ class InputTokens(BaseModel):
 
 
 @router.post("/v1/responses/input_tokens", summary="Count the tokens of a request (Responses API)")
-async def response_input_tokens(body: ResponsesRequest, request: Request) -> InputTokens:
+async def response_input_tokens(
+    body: ResponsesRequest, request: Request, state: CurrentState
+) -> InputTokens:
     """Return the number of tokens that the model reads for a request to /v1/responses."""
     service = await language_service(request, body)
-    return await _count(body, service)
+    return await _count(body, body.after(earlier_items(body, state), state), service)
 
 
 @router.post("/v1/chat/completions/input_tokens", summary="Count the tokens of a conversation")
 async def chat_input_tokens(body: ChatRequest, request: Request) -> InputTokens:
     """Return the number of tokens that the model reads for a request to /v1/chat/completions."""
     service = await language_service(request, body)
-    return await _count(body, service)
+    return await _count(body, body.conversation(), service)
 
 
-async def _count(body: ChatRequest | ResponsesRequest, service: LanguageService) -> InputTokens:
-    prompt = await rendered(service, body, body.conversation())
+async def _count(
+    body: TurnFields, conversation: Conversation, service: LanguageService
+) -> InputTokens:
+    prompt = await rendered(service, body, conversation)
     return InputTokens(object="response.input_tokens", input_tokens=len(prompt.ids))

@@ -1,19 +1,24 @@
 """The events of /v1/responses, and the response that they build up."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
 from hearthd.server.api.answer_writer import AnswerWriter, new_id
-from hearthd.server.api.openai.response_tools import OfferedTool, OutputCall, OutputCustomCall
+from hearthd.server.api.openai.response_tools import (
+    OfferedTool,
+    OpenCall,
+    OutputCall,
+    OutputCustomCall,
+)
 from hearthd.server.api.sse import NamedEvent
 from hearthd.server.api.token_logprobs import ChosenLogprob, chosen_logprob
 from hearthd.server.api.usage import reports
 from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import AnswerSummary, Piece, Timings
-from hearthd.text.tool_calls.call_format import ToolCall
+from hearthd.text.tool_calls.call_format import CallDelta
 
 
 class OutputText(BaseModel):
@@ -104,8 +109,14 @@ class Incomplete(BaseModel):
     )
 
 
+class ConversationId(BaseModel):
+    """A stored conversation."""
+
+    id: str = Field(description="Its id.")
+
+
 class Response(BaseModel):
-    """An answer, and the settings of its request. The server does not store it."""
+    """An answer, and the settings of its request."""
 
     id: str = Field(description="A unique id of the answer.")
     object: Literal["response"] = "response"
@@ -126,8 +137,9 @@ class Response(BaseModel):
     )
     parallel_tool_calls: bool = Field(description="As in the request.")
     reasoning: dict[str, Any] = Field(description="As in the request.")
-    previous_response_id: None = Field(default=None, description="Always null.")
-    store: Literal[False] = Field(default=False, description="Always false.")
+    previous_response_id: str | None = Field(description="As in the request.")
+    conversation: ConversationId | None = Field(description="As in the request.")
+    store: bool = Field(description="As in the request.")
     system_fingerprint: str = Field(
         description="Identifies the bundle by the start of its digest, and one of several programs."
     )
@@ -136,7 +148,7 @@ class Response(BaseModel):
     tool_choice: str | dict[str, Any] = Field(description="As in the request.")
     tools: list[dict[str, Any]] = Field(description="As in the request.")
     top_p: float = Field(description="As in the request.")
-    truncation: Literal["disabled"] = Field(default="disabled", description="Always disabled.")
+    truncation: Literal["auto", "disabled"] = Field(description="As in the request.")
     usage: ResponseUsage | None = Field(default=None, description="null until the end.")
     timings: Timings | None = Field(
         default=None, description="null until the end. A field of llama-server."
@@ -155,7 +167,7 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
     """Writes the events of the only choice; the last event holds the complete response.
 
     `tools` are those of the request by the names that the model sees. With `summarized` the
-    reasoning is a summary.
+    reasoning is a summary. `on_end` gets the complete response before clients know it.
     """
 
     def __init__(
@@ -165,13 +177,16 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
         *,
         tools: Mapping[str, OfferedTool],
         summarized: bool,
+        on_end: Callable[[Response], None],
     ) -> None:
         super().__init__(choices)
         self._response = response
         self._tools = tools
         self._summarized = summarized
+        self._on_end = on_end
         self._number = -1
         self._item: OutputMessage | OutputReasoning | None = None  # the open one
+        self._open_call: OpenCall | None = None
         self._output: list[OutputItem] = []
         self._logprobs: list[ChosenLogprob] = []
 
@@ -197,7 +212,7 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
         events = self._reason(piece.reasoning) if piece.reasoning else []
         events += self._text(piece.text, **reports(piece)) if piece.text else []
         for call in piece.calls:
-            events += [*self._close("completed"), *self._call(call)]
+            events += self._call(call)
         return events
 
     def _reason(self, text: str) -> list[ResponseEvent]:
@@ -260,6 +275,8 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
 
     def _close(self, status: Literal["completed", "incomplete"]) -> list[ResponseEvent]:
         """Complete the open item, if there is one."""
+        if self._open_call:
+            return self._close_call(self._open_call, status)
         item = self._item
         if item is None:
             return []
@@ -287,29 +304,46 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
             **fields,
         )
 
-    def _call(self, call: ToolCall) -> list[ResponseEvent]:
-        item = self._tools[call.name].call(call)
-        if isinstance(item, OutputCall):
-            name, field, done = "function_call_arguments", "arguments", {"name": item.name}
-        else:
-            name, field, done = "custom_tool_call_input", "input", {}
-        text = getattr(item, field)
-        started = item.model_copy(update={field: "", "status": "in_progress"})
-        index = len(self._output)
-        where = {"item_id": item.id, "output_index": index}
-        self._output.append(item)
-        return [
-            self._event("output_item.added", output_index=index, item=started),
-            self._event(f"{name}.delta", delta=text, **where),
-            self._event(f"{name}.done", **{field: text}, **done, **where),
-            self._event("output_item.done", output_index=index, item=item),
+    def _call(self, call: CallDelta) -> list[ResponseEvent]:
+        events: list[ResponseEvent] = []
+        if call.name:
+            events = self._close("completed")
+            self._open_call = OpenCall(self._tools[call.name])
+            started = self._open_call.item.model_copy()
+            events.append(
+                self._event("output_item.added", output_index=len(self._output), item=started)
+            )
+        assert self._open_call is not None
+        if text := self._open_call.push(call.arguments):
+            events.append(self._call_event(self._open_call, "delta", delta=text))
+        return [*events, *(self._close("completed") if call.complete else ())]
+
+    def _call_event(self, call: OpenCall, name: str, /, **fields: str) -> ResponseEvent:
+        return self._event(
+            f"{call.event}.{name}",
+            item_id=call.item.id,
+            output_index=len(self._output),
+            **fields,
+        )
+
+    def _close_call(
+        self, call: OpenCall, status: Literal["completed", "incomplete"]
+    ) -> list[ResponseEvent]:
+        call.item.status = status
+        events = [
+            self._call_event(call, "done", **call.done),
+            self._event("output_item.done", output_index=len(self._output), item=call.item),
         ]
+        self._output.append(call.item)
+        self._open_call = None
+        return events
 
     @override
     def _end(self, _index: int, summary: AnswerSummary) -> list[ResponseEvent]:
         cut = summary.finish_reason in ("length", "timeout")
         status: Literal["completed", "incomplete"] = "incomplete" if cut else "completed"
-        events = [] if self._output or self._item else self._text("")
+        is_empty = not (self._output or self._item or self._open_call)
+        events = self._text("") if is_empty else []
         events += self._close(status)
         self._response = self._response.model_copy(
             update={
@@ -328,6 +362,7 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
                 "timings": summary.timings,
             }
         )
+        self._on_end(self._response)
         end = self._event(status, response=self._response, timings=summary.timings)
         return [*events, end]
 

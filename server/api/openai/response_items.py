@@ -1,13 +1,14 @@
 """A conversation in the form of /v1/responses: a list of items."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from hearthd.server.api.conversations.content import CONTENT, Unlisted, or_media, parts
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
-from hearthd.server.api.inert_fields import Ignored, or_ignored
+from hearthd.server.api.inert_fields import Ignored, ignoring, or_ignored
 from hearthd.server.api.openai.chat_messages import json_arguments
 from hearthd.server.api.openai.response_tools import qualified
 from hearthd.text.conversation import EarlierCall, Message, ToolResult
@@ -130,24 +131,30 @@ class ReasoningItem(ItemState):
         return "\n".join(part.text for part in self.content or self.summary)
 
 
-_REFERENCE = "item_reference"
+class ItemReference(Fields):
+    """A stored item, which stands here. `type` may be absent."""
+
+    type: Literal["item_reference"]
+    id: Text = Field(description="Id of the item.")
 
 
 def _with_type(item: Any) -> Any:
-    """Add the type of a message that has none, and reject a reference to an item."""
-    if isinstance(item, dict) and item.get("type") == _REFERENCE:
-        raise ValueError("the item itself, because the server stores no items")
-    return {"type": "message", **item} if isinstance(item, dict) and "role" in item else item
+    """Add the type of a message or a reference that has none."""
+    if not isinstance(item, dict) or item.get("type") is not None:
+        return item
+    if "role" in item:
+        return {**item, "type": "message"}
+    return {**item, "type": "item_reference"} if "id" in item else item
 
 
 _Call = CallItem | CustomCallItem | ShellCallItem
-_Item = MessageItem | ReasoningItem | _Call | CallOutputItem
+_Item = MessageItem | ReasoningItem | _Call | CallOutputItem | ItemReference
 _TypedItem = Annotated[_Item, Field(discriminator="type"), BeforeValidator(_with_type)]
 _TYPES = frozenset(
     name for item in get_args(_Item) for name in get_args(item.model_fields["type"].annotation)
 )
 # Items of tools that run on OpenAI's server are left out.
-_AnyItem = Annotated[_TypedItem | Ignored, or_ignored(_TypedItem, _TYPES | {_REFERENCE})]
+AnyItem = Annotated[_TypedItem | Ignored, or_ignored(_TypedItem, _TYPES)]
 
 
 def _not_empty(items: list[_Item | None]) -> list[_Item | None]:
@@ -156,11 +163,24 @@ def _not_empty(items: list[_Item | None]) -> list[_Item | None]:
     return items
 
 
-Items = Annotated[list[_AnyItem], Field(min_length=1), AfterValidator(_not_empty)]
+Items = Annotated[list[AnyItem], Field(min_length=1), AfterValidator(_not_empty)]
 
 
-def messages(instructions: str, items: Sequence[_Item | None]) -> list[Message | ToolResult]:
-    """The messages for the text layer; raises InvalidRequest.
+@functools.cache
+def _stored_items() -> TypeAdapter[list[_Item | None]]:
+    return TypeAdapter(list[AnyItem])
+
+
+def read_stored(items: Sequence[dict[str, Any]]) -> list[_Item | None]:
+    """Items that the server has stored. A request with an ignored one was told so then."""
+    with ignoring():
+        return _stored_items().validate_python(items)
+
+
+def messages(
+    instructions: str, items: Iterable[tuple[str, _Item | None]]
+) -> list[Message | ToolResult]:
+    """The messages for the text layer; raises InvalidRequest. Each item has its path before it.
 
     Consecutive calls, and the text before them, are one message. Reasoning belongs to the message
     from the assistant that follows it.
@@ -169,8 +189,7 @@ def messages(instructions: str, items: Sequence[_Item | None]) -> list[Message |
     converted: list[Message | ToolResult] = []
     if instructions:
         converted.append(Message(role="system", parts=[instructions]))
-    for index, item in enumerate(items):
-        field = f"input[{index}]"
+    for field, item in items:
         match item:
             case MessageItem():
                 message = Message(role=item.role, parts=parts(item.content, f"{field}.content"))

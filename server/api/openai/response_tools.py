@@ -13,10 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, field_serializer
 
 from hearthd.server.api.answer_writer import new_id
-from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
+from hearthd.server.api.fields import Fields, Text, ToolName
 from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.openai.tool_fields import FlatTool
-from hearthd.text.tool_calls.call_format import ToolCall
+from hearthd.text.grammars.grammar import Grammar
+from hearthd.text.tool_calls.arguments import JsonString, decoded
+from hearthd.text.tool_calls.call_format import SPACE, IncompleteText, match
 from hearthd.text.tool_calls.tools import Tool
 
 _INPUT_SCHEMA = json.dumps(
@@ -29,27 +31,48 @@ _INPUT_SCHEMA = json.dumps(
 )
 
 
+class CustomText(Fields):
+    """Any text."""
+
+    type: Literal["text"]
+
+
+class CustomGrammar(Fields):
+    """A text that a grammar describes."""
+
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"] = Field(
+        description="lark: a Lark grammar, in which no rule refers to itself. regex: a regular "
+        "expression of the whole input."
+    )
+    definition: Text = Field(description="The grammar.")
+
+
 class CustomTool(Fields):
     """A tool whose input is a text. The model sees a function with the argument `input`."""
 
     type: Literal["custom"]
     name: ToolName = Field(description="Name of the tool: up to 64 letters, digits and `_.-`.")
     description: Text = Field(default="", description="What the tool does, for the model.")
-    format: JsonObject | None = Field(
+    format: Annotated[CustomText | CustomGrammar, Field(discriminator="type")] | None = Field(
         default=None,
-        description="The format of the input. A grammar is added to the description for the model, "
-        "and is not enforced.",
+        description="The format of the input; any text by default. A grammar is enforced, and "
+        "added to the description for the model.",
     )
 
     def tool(self, field: str) -> Tool:
         """The tool; `field` is its path in the request."""
         texts = [self.description] if self.description else []
-        if self.format and (grammar := self.format.get("definition")):
-            texts.append(f"The input matches this {self.format.get('syntax')} grammar:\n{grammar}")
+        grammar = None
+        if isinstance(self.format, CustomGrammar):
+            syntax, definition = self.format.syntax, self.format.definition
+            texts.append(f"The input matches this {syntax} grammar:\n{definition}")
+            grammar = Grammar(syntax, definition, f"{field}.format.definition")
         return Tool(
             name=self.name,
             description="\n\n".join(texts) or None,
             parameters=_INPUT_SCHEMA,
+            input=grammar,
             strict=False,
             field=field,
         )
@@ -97,8 +120,8 @@ class OutputCall(BaseModel):
     name: str = Field(description="Name of the function.")
     namespace: str | None = Field(default=None, description="The group that the function is in.")
     arguments: str = Field(description="The arguments, a JSON object as text.")
-    status: Literal["in_progress", "completed"] = Field(
-        description="in_progress in a stream's event response.output_item.added only."
+    status: Literal["in_progress", "completed", "incomplete"] = Field(
+        description="incomplete: the answer reached its limit within the call."
     )
 
 
@@ -111,8 +134,8 @@ class OutputCustomCall(BaseModel):
     name: str = Field(description="Name of the tool.")
     namespace: str | None = Field(default=None, description="The group that the tool is in.")
     input: str = Field(description="The input of the tool.")
-    status: Literal["in_progress", "completed"] = Field(
-        description="in_progress in a stream's event response.output_item.added only."
+    status: Literal["in_progress", "completed", "incomplete"] = Field(
+        description="incomplete: the answer reached its limit within the call."
     )
 
 
@@ -125,17 +148,70 @@ class OfferedTool:
     namespace: str | None
     is_custom: bool
 
-    def call(self, call: ToolCall) -> OutputCall | OutputCustomCall:
-        """The item for a call by the model."""
+    def begin(self) -> OutputCall | OutputCustomCall:
+        """The item for a call by the model, without its arguments."""
         named: dict[str, Any] = {
             "call_id": new_id("call_"),
             "name": self.name,
             "namespace": self.namespace,
+            "status": "in_progress",
         }
         if self.is_custom:
-            text = json.loads(call.arguments).get("input", "")
-            return OutputCustomCall(id=new_id("ctc_"), status="completed", input=str(text), **named)
-        return OutputCall(id=new_id("fc_"), status="completed", arguments=call.arguments, **named)
+            return OutputCustomCall(id=new_id("ctc_"), input="", **named)
+        return OutputCall(id=new_id("fc_"), arguments="", **named)
+
+
+class OpenCall:
+    """A call by the model while its arguments arrive, which become a part of its item."""
+
+    def __init__(self, tool: OfferedTool) -> None:
+        self.item = tool.begin()
+        self._input = _CustomInput()
+
+    def push(self, arguments: str) -> str:
+        """Add arguments; return what that adds to the item."""
+        if isinstance(self.item, OutputCall):
+            self.item.arguments += arguments
+            return arguments
+        text = self._input.push(arguments)
+        self.item.input += text
+        return text
+
+    @property
+    def event(self) -> str:
+        """The part of the names of its events."""
+        is_function = isinstance(self.item, OutputCall)
+        return "function_call_arguments" if is_function else "custom_tool_call_input"
+
+    @property
+    def done(self) -> dict[str, str]:
+        """The fields of the event at the end of the arguments."""
+        if isinstance(self.item, OutputCall):
+            return {"arguments": self.item.arguments, "name": self.item.name}
+        return {"input": self.item.input}
+
+
+class _CustomInput:
+    """Reads the text `input` in the arguments of a custom tool, which is their only member."""
+
+    _HEAD = ("{", SPACE, '"input"', SPACE, ":", SPACE, '"')
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._text: JsonString | None = None
+
+    def push(self, arguments: str) -> str:
+        self._held += arguments
+        if self._text is None:
+            try:
+                head = match(self._HEAD, self._held)
+            except IncompleteText:
+                return ""
+            if head is None:
+                return ""
+            self._held, self._text = self._held[head.end :], JsonString()
+        held, self._held = self._held, ""
+        return "" if self._text.ended else decoded(self._text.push(held))
 
 
 def offered(tools: Sequence[_ResponseTool | None]) -> Mapping[str, OfferedTool]:

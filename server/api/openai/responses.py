@@ -1,7 +1,8 @@
-"""POST /v1/responses: OpenAI's newer route for conversations. The server stores no answers."""
+"""POST /v1/responses: OpenAI's newer route for conversations, which stores its answers."""
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Request
@@ -9,6 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import override
 
 from hearthd.server.api.answer_writer import new_id
+from hearthd.server.api.conversations.truncation import truncated
 from hearthd.server.api.conversations.turn import begin, rendered
 from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.current_service import language_service
@@ -16,16 +18,24 @@ from hearthd.server.api.fields import Fields, JsonObject, MaxTokens, Metadata, T
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai import response_items
-from hearthd.server.api.openai.response_events import Response, ResponseEvent, ResponseWriter
-from hearthd.server.api.openai.response_items import Items, MessageItem
+from hearthd.server.api.openai.response_events import (
+    ConversationId,
+    Response,
+    ResponseEvent,
+    ResponseWriter,
+)
+from hearthd.server.api.openai.response_items import AnyItem, ItemReference, Items, MessageItem
 from hearthd.server.api.openai.response_tools import ResponseTools, offered
 from hearthd.server.api.openai.tool_fields import MODES, FlatToolChoice, tool_choice
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
+from hearthd.server.api.stored.state import CurrentState, State, stored_item
+from hearthd.server.api.stored.store import Item
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
+from hearthd.text.overflow import prompt_room
 
 LOGPROBS = "message.output_text.logprobs"
 Include = Literal[
@@ -92,6 +102,12 @@ class ReasoningOptions(Fields):
     )
 
 
+class ConversationParam(Fields):
+    """A stored conversation."""
+
+    id: Text = Field(description="Its id.")
+
+
 class ResponsesRequest(TurnFields):
     """A conversation to continue. Sampling fields have llama-server's names and defaults."""
 
@@ -100,8 +116,20 @@ class ResponsesRequest(TurnFields):
     )
 
     input: Text | Items = Field(
-        description="A message from the user, or the whole conversation. The server stores nothing "
-        "between requests."
+        description="A message from the user, or the items of the conversation, after those that "
+        "`previous_response_id` or `conversation` stand for."
+    )
+    previous_response_id: Text | None = Field(
+        None, description="Id of a stored response that this request continues."
+    )
+    conversation: Text | ConversationParam | None = Field(
+        None,
+        description="Id of a stored conversation that this request continues. The input and the "
+        "answer are added to it.",
+    )
+    store: bool = Field(
+        True,
+        description="Store the response, until room is needed for newer ones: see --state-size.",
     )
     instructions: Text = Field("", description="A system message before the conversation.")
     max_output_tokens: MaxTokens = Field(
@@ -133,6 +161,11 @@ class ResponsesRequest(TurnFields):
         "0 by default.",
     )
     metadata: Metadata = Field(default_factory=dict, description="Returned with the answer.")
+    truncation: Literal["auto", "disabled"] = Field(
+        "disabled",
+        description="auto: drop the oldest turns of a conversation that does not fit in the "
+        "context. The header Warning says how many messages were dropped.",
+    )
 
     @property
     @override
@@ -147,11 +180,25 @@ class ResponsesRequest(TurnFields):
             raise InvalidRequest(field=other.field, got=other.type, expected="none beside text")
         return rules or other
 
-    def conversation(self) -> Conversation:
-        """The conversation and its tools; raises InvalidRequest."""
-        items = self.input
-        if isinstance(items, str):
-            items = [MessageItem(type="message", role="user", content=items)]
+    @property
+    def conversation_id(self) -> str | None:
+        """The id of the conversation."""
+        given = self.conversation
+        return given.id if isinstance(given, ConversationParam) else given
+
+    def after(self, earlier: Sequence[Item], state: State) -> Conversation:
+        """The conversation and its tools, after the `earlier` items; raises InvalidRequest."""
+        field = "conversation" if self.conversation else "previous_response_id"
+        items = [(field, item) for item in response_items.read_stored(earlier)]
+        if isinstance(self.input, str):
+            message = MessageItem(type="message", role="user", content=self.input)
+            items.append(("input", message))
+        else:
+            items += [
+                (path, _resolved(item, path, state))
+                for index, item in enumerate(self.input)
+                for path in (f"input[{index}]",)
+            ]
         tools = [offered_tool.tool for offered_tool in offered(self.tools).values()]
         return Conversation(
             messages=response_items.messages(self.instructions, items),
@@ -161,13 +208,36 @@ class ResponsesRequest(TurnFields):
         )
 
 
+def _resolved(item: AnyItem, path: str, state: State) -> AnyItem:
+    if not isinstance(item, ItemReference):
+        return item
+    (resolved,) = response_items.read_stored([state.item(item.id, path)])
+    return resolved
+
+
+def earlier_items(body: ResponsesRequest, state: State) -> list[Item]:
+    """The stored items before those of a request; raises InvalidRequest."""
+    if body.conversation_id is None:
+        previous = body.previous_response_id
+        return [] if previous is None else state.before(previous)
+    if body.previous_response_id is not None:
+        raise InvalidRequest(
+            field="previous_response_id",
+            got=body.previous_response_id,
+            expected="null with a conversation",
+        )
+    return state.in_conversation(body.conversation_id)
+
+
 @router.post(
     "/v1/responses",
     summary="Answer a conversation (Responses API)",
     response_model=Response,
     responses=streams(ResponseEvent),
 )
-async def responses(body: ResponsesRequest, request: Request) -> Response | CompletionStream:
+async def responses(
+    body: ResponsesRequest, request: Request, state: CurrentState
+) -> Response | CompletionStream:
     """Generate the next messages or tool calls of a conversation.
 
     With `stream`, the answer is a stream of server-sent events with OpenAI's names, such as
@@ -181,12 +251,22 @@ async def responses(body: ResponsesRequest, request: Request) -> Response | Comp
             got=body.top_logprobs,
             expected="null or 0 without logprobs in include",
         )
-    conversation = body.conversation()
+    conversation = body.after(earlier_items(body, state), state)
+    inputs = _inputs(await request.json(), state)
+    if body.truncation == "auto":
+        conversation, prompt, request.state.dropped_messages = await truncated(
+            service,
+            body,
+            conversation,
+            max_tokens=prompt_room(service.context, body.max_output_tokens),
+        )
+    else:
+        prompt = await rendered(service, body, conversation)
     choices = await begin(
         service,
         body,
         conversation,
-        await rendered(service, body, conversation),
+        prompt,
         max_tokens=body.max_output_tokens,
         logprobs=(body.top_logprobs or 0) if with_logprobs else None,
     )
@@ -195,8 +275,36 @@ async def responses(body: ResponsesRequest, request: Request) -> Response | Comp
         _in_progress(body, service),
         tools=offered(body.tools),
         summarized=body.reasoning.summary is not None,
+        on_end=lambda response: _store(response, body, inputs, state),
     )
     return await respond(writer, request, stream=body.stream)
+
+
+def _inputs(body: dict[str, Any], state: State) -> list[Item]:
+    """The items of a request as they are stored: what the server ignores stays among them."""
+    items = body["input"]
+    if isinstance(items, str):
+        items = [{"role": "user", "content": items}]
+    return [
+        state.item(item["id"], "input")
+        if item.get("type") == "item_reference" or not item.keys() - {"id", "type"}
+        else stored_item(item)
+        for item in items
+    ]
+
+
+def _store(
+    response: Response, body: ResponsesRequest, inputs: Sequence[Item], state: State
+) -> None:
+    """Store a complete response, and add its items to the conversation of the request."""
+    outputs = [item.model_dump(mode="json", exclude_none=True) for item in response.output]
+    if body.store:
+        dumped = response.model_dump(mode="json")
+        state.put(response.id, dumped, inputs=inputs, outputs=outputs)
+    conversation = body.conversation_id
+    # It may have been deleted while the model answered.
+    if conversation is not None and (record := state.store.get(state.owner, conversation)):
+        state.put(conversation, record, inputs=inputs, outputs=outputs)
 
 
 def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
@@ -207,6 +315,9 @@ def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
         instructions=body.instructions or None,
         max_output_tokens=body.max_output_tokens,
         metadata=body.metadata,
+        previous_response_id=body.previous_response_id,
+        conversation=ConversationId(id=body.conversation_id) if body.conversation_id else None,
+        store=body.store,
         model=service.name,
         parallel_tool_calls=body.parallel_tool_calls,
         reasoning=body.reasoning.model_dump(),
@@ -218,4 +329,5 @@ def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:
         else body.tool_choice.model_dump(),
         tools=tools,
         top_p=body.top_p,
+        truncation=body.truncation,
     )

@@ -1,6 +1,7 @@
 // The routes that generate text. An answer is a sequence of parts, each with some of these fields:
-// text, reasoning, calls [{id, name, arguments}], tokens [{text, logprob, top: [{text, logprob}]}],
-// timings, usage, finish. `timings` are the server's, so far.
+// text, reasoning, calls [{index, id, name, arguments}], tokens [{text, logprob, top: [{text, logprob}]}],
+// timings, usage, finish. `timings` are the server's, so far. A call arrives in several parts, of
+// which only the first has an id and a name.
 
 import { stream } from "./http.js";
 
@@ -24,7 +25,11 @@ export async function* chat(messages, { model, tools, sampling, probabilities },
     yield {
       text: choice?.delta.content ?? "",
       reasoning: choice?.delta.reasoning_content ?? "",
-      calls: (choice?.delta.tool_calls ?? []).map(({ id, function: called }) => ({ id, ...called })),
+      calls: (choice?.delta.tool_calls ?? []).map(({ index, id, function: called }) => ({
+        index,
+        id,
+        ...called,
+      })),
       tokens: (choice?.logprobs?.content ?? []).map(chatToken),
       timings: event.timings,
       usage: event.usage,

@@ -62,11 +62,19 @@ function request({ messages, settings, model, chats, signal, key }) {
 function add(reply, part) {
   reply.content += part.text;
   reply.reasoning += part.reasoning;
-  reply.calls = [...reply.calls, ...part.calls];
+  if (part.calls.length) reply.calls = part.calls.reduce(withMore, reply.calls);
   reply.tokens.push(...part.tokens);
   if (part.timings) reply.figures = figures(part.timings);
   reply.finish = part.finish ?? reply.finish;
   return Boolean(part.text || part.reasoning || part.calls.length);
+}
+
+// The calls with more of one of them.
+function withMore(calls, { index, id, name, arguments: more }) {
+  if (id) return [...calls, { id, name, arguments: more }];
+  return calls.map((call, at) =>
+    at === index ? { ...call, arguments: call.arguments + more } : call,
+  );
 }
 
 // Wait for what the error requires; return whether to send the request again.

@@ -17,6 +17,7 @@ from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import VMFB, Compiler, KernelBuild, bundle_home
 from hearthd.models.dsl.kernel_sources import KERNELS as SOURCES
+from hearthd.runtime import cpu_features
 from tests.baker.gru.gru_example import gru_options
 from tests.conftest import Silent
 
@@ -148,3 +149,20 @@ def test_other_tools_have_another_digest(
     digest = SOURCE.digest()
     monkeypatch.setattr(f"hearthd.baker.compiler.program_cache.{name}", value)
     assert SOURCE.digest() != digest
+
+
+def test_a_program_for_this_cpu_has_the_digest_of_its_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two models of one generation have the same features, and compilers schedule for the model."""
+    host = replace(SOURCE, target=replace(find_target("x86_64-v3"), name="host", cpu="host"))
+    monkeypatch.setattr(cpu_features, "CPUINFO", cpuinfo := tmp_path / "cpuinfo")
+    core = "processor: {}\nvendor_id: GenuineIntel\nmodel\t\t: {}\ncpu MHz: {}\nflags: avx2 fma\n\n"
+    cpuinfo.write_text(core.format(0, 143, 2100.1))
+    digest, named = host.digest(), SOURCE.digest()
+    cpuinfo.write_text(core.format(0, 143, 3500.2) + core.format(1, 143, 800.0))
+    assert host.digest() == digest
+    for other in (core.format(0, 173, 2100.1), core.format(0, 143, 2100.1) + core.format(1, 1, 1)):
+        cpuinfo.write_text(other)
+        assert host.digest() != digest
+    assert SOURCE.digest() == named

@@ -98,12 +98,26 @@ def test_words_are_split_as_the_file_s_rule_says(pre: str, words: list[str]) -> 
         ("falcon3", ["ab", "123", "4", "\u4e2d\u306ec", " -", "d"]),
         ("minicpm5", ["ab", "123", "4", "\u4e2d\u306ec", " -", "d"]),
         ("hunyuan-dense", ["ab", "123", "4", "\u4e2d\u306e", "c", " -", "d"]),
+        ("deepseek-v3", ["ab", "123", "4", "\u4e2d\u306e", "c", " -", "d"]),
+        ("deepseek-coder", ["ab", "1", "2", "3", "4", "\u4e2d\u306e", "c", " -", "d"]),
+        ("seed-coder", ["ab", "1", "2", "3", "4", "\u4e2d\u306ec", " -", "d"]),
+        ("command-r", ["ab", "1", "2", "3", "4", "\u4e2d\u306ec", " -", "d"]),
+        ("llama3", ["ab", "123", "4", "\u4e2d\u306ec", " -", "d"]),
     ],
 )
 def test_rules_of_newer_families_split_numbers_and_characters(pre: str, words: list[str]) -> None:
     text = "ab1234\u4e2d\u306ec -d"
     splits = convert({**METADATA, "tokenizer.ggml.pre": pre}).pre_tokenizer.pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in splits] == words
+
+
+def test_qwen35_keeps_a_mark_with_its_letter() -> None:
+    text = "\u0915\u093f"  # a letter and a mark of Devanagari, which do not compose
+    splits = {
+        pre: convert({**METADATA, "tokenizer.ggml.pre": pre}).pre_tokenizer.pre_tokenize_str(text)
+        for pre in ("qwen2", "qwen35")
+    }
+    assert [len(words) for words in splits.values()] == [2, 1]
 
 
 def test_a_word_that_is_a_token_is_kept_whole_by_llama_s_rule() -> None:
@@ -131,6 +145,35 @@ def test_sentencepiece_has_the_defaults_of_llama_cpp() -> None:
     assert gguf_specials(metadata).eos == [2]
     assert convert(metadata).encode("a a").ids == [1, 5, 5]
     assert gguf_specials({**metadata, "tokenizer.ggml.add_bos_token": False}).bos is None
+
+
+_GEMMA4_TOKENS = [
+    "<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)),
+    "a", "b", "\u2581", "\n", "ab", "\u2581ab", "\n\n", "<|tool_call>",
+]  # fmt: skip
+GEMMA4: Mapping[str, object] = {
+    "tokenizer.ggml.model": "gemma4",
+    "tokenizer.ggml.tokens": _GEMMA4_TOKENS,
+    "tokenizer.ggml.token_type": [3, 3, 3, 2, *[6] * 256, *[1] * 7, 4],
+    "tokenizer.ggml.merges": ["a b", "\u2581 ab", "\n \n"],
+    "tokenizer.ggml.bos_token_id": 2,
+    "tokenizer.ggml.unknown_token_id": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("ab ab", ["ab", "\u2581ab"]),
+        ("a\n\n\nb", ["a", "\n\n", "\n", "b"]),
+        ("a<|tool_call>b", ["a", "<|tool_call>", "b"]),
+        ("\u00e9\t", ["<0xC3>", "<0xA9>", "<0x09>"]),
+    ],
+)
+def test_gemma4_merges_characters_and_falls_back_to_bytes(text: str, tokens: list[str]) -> None:
+    encoding = convert(GEMMA4).encode(text)
+    assert encoding.tokens == ["<bos>", *tokens]
+    assert convert(GEMMA4).decode(encoding.ids) == text
 
 
 def test_qwen_s_rule_composes_characters() -> None:
@@ -163,7 +206,7 @@ def test_bos_is_added_only_if_the_file_says_so() -> None:
     [
         (
             {"pre": "bloom"},
-            "pre 'bloom' is not supported, only dbrx, .*, gpt-2, .*, tekken; use the",
+            "pre 'bloom' is not supported, only dbrx, .*, gpt-2, .*, tekken, .*; use the",
         ),
         ({"pre": None}, "pre is None, expected .* str"),
         ({"merges": None}, "merges is None, expected .* list"),

@@ -144,7 +144,7 @@ def test_bos_is_omitted_if_the_file_says_so(tmp_path: Path) -> None:
     [
         (
             lambda w: w.add_tokenizer_model("bert"),
-            "'bert' is not supported, only 'llama', 'gpt2'",
+            "'bert' is not supported, only 'llama', 'gpt2', 'gemma4'",
         ),
         (lambda w: w.add_tokenizer_model("gpt2"), r"ggml\.pre is None, expected .* str"),
         (lambda w: w.add_add_eos_token(True), "add_eos_token = true"),

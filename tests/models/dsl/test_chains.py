@@ -16,7 +16,8 @@ from hearthd.models.dsl.mlir.chains.addresses import ChainDispatch
 from hearthd.models.dsl.mlir.chains.schedule import schedule
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
-from tests.models.test_optimized import OPTIONS, tiny
+from tests.models.test_optimized import OPTIONS
+from tests.models.tiny_configs import tiny
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Graph

@@ -90,13 +90,18 @@ def test_blocks_are_evaluated_apart_with_the_same_result(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", sorted(fused.__dict__.keys() & ops.REGISTRY.keys()))
 def test_a_fused_op_computes_its_reference(name: str) -> None:
-    """On all of its samples, the function itself and the op give the same bits."""
+    """On all of its samples, the function itself and the op give the same bits.
+
+    An op with a value by NumPy adds in another order.
+    """
     op = ops.REGISTRY[name]
     assert isinstance(op, Fused)
     for sample in op.samples(np.random.default_rng(0)):
         plain = inlined(traced(lambda *xs, a=sample.attrs: op.reference(*xs, **a), sample.inputs))
         (value,) = evaluate(plain, sample.inputs, {})
-        np.testing.assert_array_equal(op.evaluate(sample.inputs, sample.attrs), value)
+        tolerance = 0 if op.in_numpy is None else 1e-5
+        actual = op.evaluate(sample.inputs, sample.attrs)
+        np.testing.assert_allclose(actual, value, rtol=0, atol=tolerance, equal_nan=True)
 
 
 def test_equal_nodes_become_one() -> None:

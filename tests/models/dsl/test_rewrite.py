@@ -13,7 +13,8 @@ from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
 from hearthd.models.optimized import Unfused, optimized
-from tests.models.test_optimized import LAYERS, OPTIONS, program_of
+from tests.models.test_optimized import OPTIONS, program_of
+from tests.models.tiny_configs import LAYERS
 
 
 def test_what_a_kernel_does_not_take_is_reported_with_the_reason() -> None:

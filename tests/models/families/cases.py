@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -21,13 +21,15 @@ class Case:
     name          of the case
     architecture  a name of ARCHITECTURES
     config        the configuration's class in transformers
-    arguments     its arguments, besides those of `SMALL`
+    arguments     its arguments, besides those of `SMALL`; with `tower`, those of its text model
+    tower         the other arguments of a model that also reads images
     """
 
     name: str
     architecture: str
     config: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    tower: Mapping[str, Any] = field(default_factory=dict)
 
 
 def random_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
@@ -74,7 +76,25 @@ _GEMMA4 = {
     "sliding_window": 48, "vocab_size_per_layer_input": 97, "global_head_dim": 8,
     "hidden_size_per_layer_input": 16,
 }  # fmt: skip
+# Six patches in a row, of which squares of nine give a row of embeddings.
+SMOLVLM_TOWER: Mapping[str, Any] = {
+    "scale_factor": 3, "image_token_id": 96,
+    "vision_config": {
+        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "patch_size": 5,
+        "num_attention_heads": 3, "image_size": 30,
+    },
+}  # fmt: skip
 _EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
+_DELTA_NET = {
+    "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+    "linear_key_head_dim": 10, "linear_value_head_dim": 16,
+}  # fmt: skip
+
+_ERNIE_EXPERTS = {"moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 20}
+_MULTIPLIERS = {
+    "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,
+    "logits_scaling": 4.0,
+}  # fmt: skip
 
 
 def _rope(base: float) -> dict[str, Any]:
@@ -133,6 +153,71 @@ CASES: Mapping[str, Case] = {
             mixed={
                 **_EXPERTS, "num_hidden_layers": 5, "mlp_only_layers": [1], "attention_bias": True,
                 "decoder_sparse_step": 2, "use_sliding_window": True, "sliding_window": 40,
+            },
+        ),
+        *_cases(
+            "qwen35",
+            "Qwen3_5TextConfig",
+            qwen35={
+                **_DELTA_NET, "num_hidden_layers": 4, "tie_word_embeddings": True,
+                "rope_parameters": _DEFAULT | {
+                    "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0],
+                    "mrope_interleaved": True,
+                },
+            },
+            shared_keys={
+                **_DELTA_NET, "linear_num_value_heads": 6, "linear_conv_kernel_dim": 3,
+                "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+                "attention_bias": True,
+            },
+        ),
+        *_cases(
+            "olmoe",
+            "OlmoeConfig",
+            olmoe={"num_experts": 7, "num_experts_per_tok": 3, "num_key_value_heads": 4},
+            one={"num_experts": 5, "num_experts_per_tok": 1, "tie_word_embeddings": True},
+            every={"num_experts": 3, "num_experts_per_tok": 3, "norm_topk_prob": True},
+        ),
+        *_cases(
+            "ernie4_5-moe",
+            "Ernie4_5_MoeConfig",
+            shared={
+                **_ERNIE_EXPERTS, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+                "moe_layer_end_index": 2,
+            },
+            alone={
+                **_ERNIE_EXPERTS, "moe_num_shared_experts": 0, "moe_layer_start_index": 0,
+                "moe_layer_end_index": 2, "tie_word_embeddings": False, **_rope(1e4),
+            },
+        ),
+        *_cases(
+            "lfm2moe",
+            "Lfm2MoeConfig",
+            lfm2moe={
+                **_EXPERTS, "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+                "num_hidden_layers": 4, "norm_eps": 1e-5, "num_dense_layers": 2,
+            },
+            plain={
+                **_EXPERTS, "layer_types": ["conv", "full_attention", "conv"],
+                "norm_eps": 1e-5, "num_dense_layers": 0, "use_expert_bias": False,
+                "norm_topk_prob": False, "routed_scaling_factor": 2.5,
+            },
+        ),
+        *_cases(
+            "granitemoe",
+            "GraniteMoeConfig",
+            granite3={
+                **_MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
+                "tie_word_embeddings": True,
+            },
+        ),
+        *_cases(
+            "granitemoe",
+            "GraniteMoeHybridConfig",
+            granite4={
+                **_MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
+                "shared_intermediate_size": 40, "layer_types": ["full_attention"] * 3,
+                "position_embedding_type": "rope", "mamba_n_heads": 8,
             },
         ),
         *_cases(
@@ -291,6 +376,18 @@ CASES: Mapping[str, Case] = {
             },
         ),
         *_cases(
+            "gemma4-moe",
+            "Gemma4TextConfig",
+            experts={
+                **_GEMMA4, "hidden_size_per_layer_input": 0, "num_hidden_layers": 4,
+                "num_key_value_heads": 2, "head_dim": 6, "enable_moe_block": True,
+                "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 20,
+                "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+                "final_logit_softcapping": 30.0,
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+            },
+        ),
+        *_cases(
             "gemma4",
             "Gemma4UnifiedTextConfig",
             equal={
@@ -299,6 +396,15 @@ CASES: Mapping[str, Case] = {
                 "attention_k_eq_v": True, "final_logit_softcapping": 30.0,
                 "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
             },
+        ),
+        *(
+            replace(case, tower={**SMOLVLM_TOWER, "tie_word_embeddings": case.name == "tied"})
+            for case in _cases(
+                "smolvlm",
+                "Idefics3Config",
+                idefics3={"model_type": "llama"},
+                tied={"model_type": "llama", **_rope(1e5)},
+            )
         ),
         *_cases(
             "gemma3",

@@ -13,7 +13,10 @@ import gguf
 import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
+from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.cases import MINISTRAL_ROPE
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
-_ROTATES_NEIGHBORS = ("llama", "smollm3", "granite", "mistral3")
+_ROTATES_NEIGHBORS = ("llama", "smollm3", "granite", "granitemoe", "mistral3")
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 
@@ -37,25 +40,22 @@ _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     """Write the file into the folder; returns its path."""
     path = folder / "model.gguf"
+    architecture = ARCHITECTURES[architecture].name_in_gguf
     writer = gguf.GGUFWriter(path, architecture)
     add_config(writer, architecture, config)
     architectures = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(architectures[architecture], config.layers)
     numbers: dict[str, list[float]] = {}
-    for name, values in _split(_tensors(SafetensorsSource(folder))):
+    for name, values in _split(_tensors(SafetensorsSource(folder)), architecture, config):
         if ".act_fn." in name:
             numbers.setdefault(name.rpartition(".")[2], []).append(values.item())
             continue
         name = f"{name}.weight" if name.endswith("layer_scalar") else name
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if name.endswith(_OWN_NAMES):
+            stored = name.replace("model.layers", "blk")
         assert stored is not None, name
-        if name.endswith("conv.conv.weight"):
-            values = values.squeeze(1)
-        if architecture in _ROTATES_NEIGHBORS and ("q_proj" in name or "k_proj" in name):
-            values = neighbors(values, config.head_dim)
-        if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
-            values = values + np.float32(1)
-        writer.add_tensor(stored, values)
+        writer.add_tensor(stored, _converted(name, values, architecture, config))
     tables = {"rope_freqs": () if architecture in SCALED else config.rope_divisors}
     if isinstance(config, Phi3Config):
         tables = {"factors_short": config.rope_divisors, "factors_long": config.long_divisors}
@@ -66,6 +66,19 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     for key, by_layer in numbers.items():
         writer.add_array(f"{architecture}.xielu.{key}", by_layer)
     return _written(writer, path)
+
+
+def _converted(name: str, values: Array, architecture: str, config: DecoderConfig) -> Array:
+    """The values that llama.cpp's converter stores of a tensor."""
+    if name.endswith("conv.conv.weight"):
+        values = values.squeeze(1)
+    if name.endswith("exp_probs_b.bias"):
+        values = values.reshape(-1)
+    if architecture in _ROTATES_NEIGHBORS and ("q_proj" in name or "k_proj" in name):
+        values = neighbors(values, config.head_dim)
+    if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
+        values = values + np.float32(1)
+    return values
 
 
 def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
@@ -81,15 +94,75 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
         yield name, np.stack(matrices)
 
 
-def _split(tensors: Iterator[tuple[str, Array]]) -> Iterator[tuple[str, Array]]:
-    """The tensors, where those of Granite 4 have the names and rows that `granite` has."""
+# As convert_hf_to_gguf.py renames parts of a layer before it looks up their names.
+_RENAMED_PARTS = {
+    "feed_forward.experts.w1": "mlp.experts.gate_proj",
+    "feed_forward.experts.w2": "mlp.experts.down_proj",
+    "feed_forward.experts.w3": "mlp.experts.up_proj",
+    "feed_forward.expert_bias": "exp_probs_b.bias",
+    "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
+    "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "experts.down_proj": "ffn_down_exps.weight",
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+}
+# Names that have no entry in the map of the gguf package.
+_OWN_NAMES = ("exp_probs_b.bias", "_exps.weight", ".scale")
+_GATE_AND_UP = "input_linear"  # of Granite: an MLP, or a tensor of experts
+
+
+def _split(
+    tensors: Iterator[tuple[str, Array]], architecture: str, config: DecoderConfig
+) -> Iterator[tuple[str, Array]]:
+    """The tensors as the converter has them: of Granite as those of other architectures."""
+    mlp = "mlp.shared_experts" if architecture == "granitemoe" else "mlp"
+    renamed = {
+        "shared_mlp.output_linear": f"{mlp}.down_proj",
+        "block_sparse_moe.output_linear": "mlp.experts.down_proj",
+        **_RENAMED_PARTS,
+    }
     for name, values in tensors:
-        if "shared_mlp.input_linear" in name:
-            gate, up = np.split(values, 2)
-            yield name.replace("shared_mlp.input_linear", "mlp.gate_proj"), gate
-            yield name.replace("shared_mlp.input_linear", "mlp.up_proj"), up
+        if isinstance(config, DeltaNetConfig):
+            yield _delta_net(name, values, config)
+        elif _GATE_AND_UP in name:
+            is_shared = "shared_mlp" in name
+            module = mlp if is_shared else "mlp.experts"
+            block = f"{'shared_mlp' if is_shared else 'block_sparse_moe'}.{_GATE_AND_UP}"
+            for part, rows in zip(("gate", "up"), np.split(values, 2, axis=-2), strict=True):
+                yield name.replace(block, f"{module}.{part}_proj"), rows
         else:
-            yield name.replace("shared_mlp.output_linear", "mlp.down_proj"), values
+            old = next((old for old in renamed if re.search(rf"\d\.{old}($|\.weight)", name)), None)
+            yield (name if old is None else name.replace(old, renamed[old])), values
+
+
+def _delta_net(name: str, values: Array, config: DeltaNetConfig) -> tuple[str, Array]:
+    """A tensor of Qwen3.5 as convert_hf_to_gguf.py writes it.
+
+    Value head k * r + j becomes j * J + k, for J key heads, each of r value heads.
+    """
+    groups, width = config.key_heads, config.value_width
+    keys = 2 * groups * config.key_width
+
+    def tiled(rows: Array, size: int) -> Array:
+        heads = rows.reshape(groups, -1, size, *rows.shape[1:])
+        return np.ascontiguousarray(heads.swapaxes(0, 1)).reshape(rows.shape)
+
+    part = name.rpartition("linear_attn.")[2]
+    if name.endswith("norm.weight") and part != "norm.weight":
+        return name, values + np.float32(1)
+    if part in ("in_proj_qkv.weight", "conv1d.weight"):
+        values = np.concatenate([values[:keys], tiled(values[keys:], width)])
+    elif part == "in_proj_z.weight":
+        values = tiled(values, width)
+    elif part in ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias"):
+        values = tiled(values, 1)
+    elif part == "out_proj.weight":
+        values = np.ascontiguousarray(tiled(np.ascontiguousarray(values.T), width).T)
+    if part == "A_log":
+        values = -np.exp(values)
+    return name.replace("dt_bias", "dt_proj.bias"), values.squeeze(
+        1
+    ) if "conv1d" in part else values
 
 
 def neighbors(rows: Array, width: int) -> Array:
@@ -106,6 +179,14 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     writer.add_context_length(config.max_context)
     writer.add_embedding_length(config.hidden)
     ffns = list(config.ffns) if isinstance(config, Gemma4Config) else config.ffn
+    if isinstance(config, ExpertsConfig):
+        writer.add_expert_count(config.experts)
+        writer.add_expert_used_count(config.experts_per_token)
+        writer.add_leading_dense_block_count(config.routed.index(True))
+        if architecture not in _EXPERTS_OF_MLP_WIDTH:
+            writer.add_expert_feed_forward_length(config.expert_ffn)
+        if config.shared_ffn is not None:
+            writer.add_expert_shared_feed_forward_length(config.shared_ffn)
     writer.add_feed_forward_length(ffns)
     writer.add_head_count(config.heads)
     kv_heads: int | list[int] = config.kv_heads
@@ -212,11 +293,16 @@ def _phi3(config: Any) -> dict[str, Any]:
     }
 
 
-def _qwen3moe(config: Any) -> dict[str, Any]:
+def _qwen35(config: Any) -> dict[str, Any]:
     return {
-        "expert_count": config.experts,
-        "expert_used_count": config.experts_per_token,
-        "expert_feed_forward_length": config.expert_ffn,
+        "full_attention_interval": config.attends.index(True) + 1,
+        "rope.dimension_count": config.rotary_width,
+        "rope.dimension_sections": [11, 11, 10, 0],
+        "ssm.conv_kernel": config.taps,
+        "ssm.state_size": config.key_width,
+        "ssm.inner_size": config.value_heads * config.value_width,
+        "ssm.time_step_rank": config.value_heads,
+        "ssm.group_count": config.key_heads,
     }
 
 
@@ -232,6 +318,8 @@ def _mistral3(config: Any) -> dict[str, Any]:
 
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("glm4", "mistral3")
+# Those of which a file says the width of an expert as that of an MLP.
+_EXPERTS_OF_MLP_WIDTH = ("granitemoe", "olmoe")
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
     "exaone4": _windows,
@@ -243,7 +331,9 @@ EXTRA_KEYS = {
         "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)
     },
     "granite": _granite,
+    "granitemoe": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
+    "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
     "mistral3": _mistral3,
     "modern-bert": _modern_bert,
     "nomic-bert": lambda config: {
@@ -252,7 +342,7 @@ EXTRA_KEYS = {
     },
     "olmo2": _windows,
     "phi3": _phi3,
-    "qwen3moe": _qwen3moe,
+    "qwen35": _qwen35,
 }
 
 

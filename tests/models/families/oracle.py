@@ -28,8 +28,11 @@ transformers.utils.logging.disable_progress_bar()
 
 def save_pretrained(case: Case, folder: Path) -> None:
     """Save the case's model, with random weights, as transformers does."""
-    config = getattr(transformers, case.config)(**{**SMALL, **case.arguments})
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    arguments = {**SMALL, **case.arguments}
+    if case.tower:
+        arguments = {"text_config": arguments, **case.tower}
+    config = getattr(transformers, case.config)(**arguments)
+    _auto_class(config).from_config(config).save_pretrained(folder)
     source = SafetensorsSource(folder)
     tensors = random_tensors({name: source.shape(name) for name in source.names()})
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -55,7 +58,7 @@ class _ExactProducts(TorchFunctionMode):  # type: ignore[misc]
 def logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float32]:
     """The logits after each token: f32 (T, V)."""
     with _ExactProducts():
-        return _logits(_model(folder, torch.float32), tokens)
+        return _logits(load(folder), tokens)
 
 
 def exact_logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float64]:
@@ -63,7 +66,7 @@ def exact_logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float64]:
 
     transformers computes the angles in f32 also for a model in f64. These are exact.
     """
-    model = _model(folder, torch.float64)
+    model = load(folder, torch.float64)
     config = model.config
     assert config.rope_parameters["rope_type"] == "default"
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
@@ -73,10 +76,16 @@ def exact_logits(folder: Path, tokens: Sequence[int]) -> NDArray[np.float64]:
     return _logits(model, tokens)
 
 
-def _model(folder: Path, dtype: torch.dtype) -> Any:
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager"
-    ).eval()
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
+    """The model in a folder, for inference."""
+    auto_class = _auto_class(transformers.AutoConfig.from_pretrained(folder))
+    return auto_class.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+
+
+def _auto_class(config: Any) -> Any:
+    if hasattr(config, "vision_config"):
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModelForCausalLM
 
 
 def _logits(model: Any, tokens: Sequence[int]) -> NDArray[Any]:

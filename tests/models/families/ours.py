@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def parameters_of(
 ) -> tuple[Program, Mapping[str, Array]]:
     """The f32 program and its parameters, as a bake writes them to a file in `folder`."""
     family, archive = ARCHITECTURES[architecture], folder / "params.irpa"
-    program = family.program(config, OPTIONS)
+    program = family.program(config, replace(OPTIONS, reads_rows=config.image is not None))
     write_parameters(source, locate(source, family, config, program), archive, lambda _: None)
     return program, stored_parameters(program.parameters, archive)
 

@@ -24,6 +24,7 @@ from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import VERIFY_TOKENS, decode_batches, recipes
 from hearthd.bundle import MIN_AUTO_CONTEXT
 from hearthd.models.catalog import ENCODERS
+from hearthd.models.decoder.experts import CHOSEN, SIGMOID
 from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from hearthd.models.precision import PRECISIONS
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from hearthd.models.config import ModelConfig
     from hearthd.models.dsl.graph import Graph
 
+# The fields of a tower with two layers.
+SMALL_TOWER: Mapping[str, Any] = {
+    "image_size": 128, "patch_size": 16, "joined_patches": 4, "tower_layers": 2,
+    "tower_hidden": 64, "tower_ffn": 96, "tower_heads": 1, "tower_norm_eps": 1e-6,
+}  # fmt: skip
 # A precision of each way to store and multiply matrices.
 COMPILED_PRECISIONS = ("f32", "bf16", "native")
 
@@ -75,6 +81,12 @@ SIZES: Mapping[str, Size] = {
     ),
     # baidu/ERNIE-4.5-0.3B-PT
     "ernie4_5": _decoder(1024, 3072, 16, 2, 128, 103424),
+    # baidu/ERNIE-4.5-21B-A3B-PT
+    "ernie4_5-moe": _decoder(
+        2560, 12288, 20, 4, 128, 103424,
+        rope_base=5e5, experts=64, experts_per_token=6, expert_ffn=1536, shared_ffn=3072,
+        routed=(False, True), choice_bias=True, normalized=True, min_sum=1e-12,
+    ),
     # LGAI-EXAONE/EXAONE-4.0-1.2B
     "exaone4": _decoder(2048, 4096, 32, 8, 64, 102400, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
     # google/gemma-2b
@@ -94,6 +106,14 @@ SIZES: Mapping[str, Size] = {
         layers=3, windows=(512, None, 512), local_head_dim=256, local_rope_base=1e4,
         layer_embedding=256, caching_layers=2, ffns=(6144, 6144, 12288), logit_cap=30.0,
     ),
+    # google/gemma-4-26B-A4B
+    "gemma4-moe": _decoder(
+        2816, 2112, 16, 2, 512, 262144,
+        windows=(1024, None), local_head_dim=256, local_kv_heads=8, local_rope_base=1e4,
+        layer_embedding=None, keys_are_values=True, caching_layers=2, ffns=(2112, 2112),
+        logit_cap=30.0, experts=128, experts_per_token=8, expert_ffn=704, routed=(True, True),
+        normalized=True,
+    ),
     # THUDM/GLM-4-9B-0414
     "glm4": _decoder(
         4096, 13696, 32, 2, 128, 151552,
@@ -109,11 +129,25 @@ SIZES: Mapping[str, Size] = {
         2560, 8192, 40, 8, 64, 100352,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=10.0,
     ),
+    # ibm-granite/granite-3.1-1b-a400m-instruct
+    "granite-moe": _decoder(
+        1024, 512, 16, 8, 64, 49155,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=6.0,
+        experts=32, experts_per_token=8, expert_ffn=512, routed=(True, True), normalized=True,
+        scores=CHOSEN,
+    ),
     # tencent/Hunyuan-0.5B-Instruct
     "hunyuan": _decoder(1024, 3584, 8, 4, 128, 120818),
     # LiquidAI/LFM2-350M
     "lfm2": _decoder(
         1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)
+    ),
+    # LiquidAI/LFM2-8B-A1B
+    "lfm2-moe": _decoder(
+        2048, 7168, 32, 8, 64, 65536,
+        taps=3, attends=(False, True), windows=(3, None), experts=32, experts_per_token=4,
+        expert_ffn=1792, routed=(False, True), scores=SIGMOID, choice_bias=True, normalized=True,
+        sum_offset=1e-6,
     ),
     # meta-llama/Llama-3.2-1B
     "llama3": _decoder(2048, 8192, 32, 8, 64, 128256, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
@@ -126,6 +160,12 @@ SIZES: Mapping[str, Size] = {
     "mistral": _decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
     # allenai/OLMo-2-0425-1B
     "olmo2": _decoder(2048, 8192, 16, 16, 128, 100352, tied=False),
+    # allenai/OLMoE-1B-7B-0924
+    "olmoe": _decoder(
+        2048, 1024, 16, 16, 128, 50304,
+        tied=False, rope_base=1e4, experts=64, experts_per_token=8, expert_ffn=1024,
+        routed=(True, True), normalized=False,
+    ),
     # allenai/Olmo-3-7B-Instruct
     "olmo3": _decoder(
         4096, 11008, 32, 32, 128, 100278,
@@ -153,10 +193,22 @@ SIZES: Mapping[str, Size] = {
         tied=False, experts=128, experts_per_token=8, expert_ffn=768, normalized=True,
         routed=(True, True),
     ),
+    # Qwen/Qwen3.5-0.8B
+    "qwen3.5": _decoder(
+        1024, 3584, 8, 2, 256, 248320,
+        attends=(False, True), rotary_width=64, key_heads=16, value_heads=16, key_width=128,
+        value_width=128, taps=4,
+    ),
     # HuggingFaceTB/SmolLM2-135M
     "smollm2": _decoder(576, 1536, 9, 3, 64, 49152),
     # HuggingFaceTB/SmolLM3-3B
     "smollm3": _decoder(2048, 11008, 16, 4, 128, 128256, rotated=(True, False)),
+    # HuggingFaceTB/SmolVLM-256M-Instruct
+    "smolvlm": _decoder(
+        576, 1536, 9, 3, 64, 49280,
+        rope_base=1e5, tied=False, image_size=512, patch_size=16, joined_patches=4, tower_layers=2,
+        tower_hidden=768, tower_ffn=3072, tower_heads=12, tower_norm_eps=1e-6,
+    ),
     # sentence-transformers/all-MiniLM-L6-v2
     "bert": Size(384, 1536, 12, 12, 32, 30522, {"token_types": 2, "max_context": 512}),
     # google/embeddinggemma-300m
@@ -191,14 +243,15 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
         lengths = tuple(length for length in recipe.lengths if length <= config.max_context)
         return encoder.program(config, EncoderOptions(precision=precision, lengths=lengths)).graphs
     decoder, values = recipes()[model][0].architecture, recipes()[model][0].defaults
+    config = decoder.config(**SIZES[model].arguments())
     options = ProgramOptions(
         context=MIN_AUTO_CONTEXT,
         precision=precision,
         prefill_tokens=values.prefill_tokens,
         decode_batches=decode_batches(values.slots),
         verify_tokens=VERIFY_TOKENS,
+        reads_rows=config.image is not None,
     )
-    config = decoder.config(**SIZES[model].arguments())
     return decoder.program(config.for_context(MIN_AUTO_CONTEXT), options).graphs
 
 

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from hearthd.baker.parameters import native
-from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.parameters.parameter_writer import Located, locate, write_parameters
 from hearthd.baker.reference.numpy_runtime import stored_parameters
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.experts import ExpertsConfig
-from hearthd.models.program import ProgramOptions
+from hearthd.models.dsl.graph import Parameter, Tensor
+from hearthd.models.dsl.storage import STORAGES
+from hearthd.models.dsl.stored_weights import Weight
+from hearthd.models.program import ProgramOptions, StoredTensor
 from tests.models.compiled import Compiled
 from tests.models.families import ours
 from tests.models.families.cases import random_tensors
@@ -176,6 +179,34 @@ def test_quantized_experts_keep_their_integers(quantized: Path, tmp_path: Path) 
         actual = real_weights(stored, weight.storage.format)
         assert weight.storage.name == native.NATIVE[source.dtype(tensor)]
         np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("type_", "storage"), [("Q4_0", "int4-g32"), ("F32", "f32")])
+def test_a_share_of_the_rows_of_each_expert_is_a_parameter(
+    type_: str, storage: str, tmp_path: Path
+) -> None:
+    """As in a tensor of gates and ups: the second half of each of three matrices."""
+    writer, kind = gguf.GGUFWriter(tmp_path / "model.gguf", "x"), gguf.GGMLQuantizationType[type_]
+    values = np.random.default_rng(1).normal(size=(3, 64, 96)).astype(np.float32)
+    writer.add_tensor("both.weight", gguf.quantize(values, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    stored = STORAGES[storage]
+    types = stored.arrays(3 * 32, 96)
+    weight = Weight(
+        sources={"up": (3 * 32, 96)},
+        storage=stored,
+        parameters={name: Tensor(array, Parameter()) for name, array in types.items()},
+    )
+    located = Located(weight, ((StoredTensor("both.weight", share=(1, 2)),),))
+    source = open_weights(tmp_path / "model.gguf")
+    write_parameters(source, [located], tmp_path / "params.irpa", lambda _: None)
+    arrays = list(stored_parameters(types, tmp_path / "params.irpa").values())
+    actual = arrays[0] if stored.format is None else real_weights(arrays, stored.format)
+    expected = gguf.dequantize(gguf.quantize(values, kind), kind)[:, 32:].reshape(96, 96)
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_published_names_of_keys_are_read() -> None:

@@ -57,7 +57,7 @@ def matrices(stored: str, rows: int, columns: int, experts: int = EXPERTS) -> Ma
 
 def product(kernels: Kernels, made: Matrices, x: Array, chosen: Array) -> Array:
     op, arrays, attributes, values = made
-    out = np.full((len(x), values.shape[1]), np.nan, np.float32)
+    out = np.full((len(chosen), values.shape[1]), np.nan, np.float32)
     return kernels(op, (x, chosen, *arrays), out, **attributes)
 
 
@@ -69,7 +69,7 @@ def inputs(rows: int, columns: int, experts: int = EXPERTS) -> tuple[Array, Arra
 
 @pytest.mark.parametrize("stored", STORED)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rows", [1, 3, 8, 57])
+@pytest.mark.parametrize("rows", [1, 3, 8, 131])
 def test_a_row_is_multiplied_with_the_matrix_of_its_expert(
     kernels: Kernels, stored: str, shape: tuple[int, int], rows: int
 ) -> None:
@@ -95,11 +95,20 @@ def test_floats_may_have_any_number_of_rows_and_columns(kernels: Kernels) -> Non
 @pytest.mark.parametrize("stored", STORED)
 def test_a_row_has_the_same_bits_in_every_batch(kernels: Kernels, stored: str) -> None:
     made = matrices(stored, 48, 32 * 66)
-    x, chosen = inputs(23, 32 * 66)
+    x, chosen = inputs(83, 32 * 66)
     together = product(kernels, made, x, chosen)
     for i in range(len(x)):
         alone = product(kernels, made, x[i : i + 1].copy(), chosen[i : i + 1].copy())
         assert np.array_equal(alone[0], together[i])
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_a_row_goes_through_several_experts(kernels: Kernels, stored: str) -> None:
+    made = matrices(stored, 48, 64)
+    x, chosen = inputs(90, 64)
+    several = product(kernels, made, x[:30].copy(), chosen)
+    repeated = product(kernels, made, np.repeat(x[:30], 3, axis=0), chosen)
+    assert np.array_equal(several, repeated)
 
 
 def test_an_expert_that_does_not_exist_is_the_nearest_that_does(kernels: Kernels) -> None:
@@ -113,7 +122,7 @@ def test_an_expert_that_does_not_exist_is_the_nearest_that_does(kernels: Kernels
 @pytest.mark.parametrize("stored", STORED)
 def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels], stored: str) -> None:
     made = matrices(stored, 32, 32 * 65)
-    x, chosen = inputs(11, 32 * 65)
+    x, chosen = inputs(83, 32 * 65)
     first, *others = (product(kernels, made, x, chosen) for kernels in built.values())
     assert all(np.array_equal(first, other) for other in others)
 

@@ -54,7 +54,7 @@ REFUSED_BY_SCHEMA = [
     ({"prompt": "x", "logprobs": 21}, "logprobs", 21),
     ({"prompt": "x", "logprobs": True}, "logprobs", True),
     ({"prompt": "x", "stream": 1}, "stream", 1),
-    ({"prompt": "x", "mirostat": 2}, "mirostat", 2),
+    ({"prompt": "x", "mirostat": 3}, "mirostat", 3),
     ({"prompt": "x", "samplers": ["top_k", "magic"]}, "samplers[1]", "magic"),
     ({"prompt": "x", "typical_p": 2}, "typical_p", 2),
     ({"prompt": "x", "dry_base": 0.5}, "dry_base", 0.5),

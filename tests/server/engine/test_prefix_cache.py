@@ -31,13 +31,13 @@ def rows_of(key: bytes) -> Rows:
 
 def add_all(cache: PrefixCache, keys: tuple[bytes, ...]) -> None:
     """Do what an engine does with a prompt: restore the blocks that are cached and add the rest."""
-    cached = cache.find(keys, 0)
+    cached = cache.find(keys, 0).blocks
     for count in range(len(cached) + 1, len(keys) + 1):
         cache.add(keys[:count], rows_of(keys[count - 1]))
 
 
 def count_found(cache: PrefixCache, keys: tuple[bytes, ...]) -> int:
-    blocks = cache.find(keys, 0)
+    blocks = cache.find(keys, 0).blocks
     for key, rows in zip(keys, blocks, strict=False):
         np.testing.assert_array_equal(rows, rows_of(key))
     return len(blocks)
@@ -62,7 +62,7 @@ def test_the_longest_cached_prefix_is_found() -> None:
     assert count_found(cache, keys_of([1, 2, 3, 4], 1)) == 3
     assert count_found(cache, keys_of([1, 2, 9], 1)) == 2
     assert count_found(cache, keys_of([2, 3], 1)) == 0
-    assert len(cache.find(keys_of([1, 2, 3], 1), 2)) == 1
+    assert len(cache.find(keys_of([1, 2, 3], 1), 2).blocks) == 1
     state = cache.state()
     assert (state.blocks, state.bytes, state.hits, state.misses) == (3, 3 * SIZE, 6, 3)
 
@@ -140,3 +140,20 @@ def test_a_block_that_is_added_twice_counts_once() -> None:
     state = cache.state()
     assert (state.blocks, state.bytes, state.evicted) == (3, 3 * SIZE, 0)
     assert count_found(cache, keys) == 3
+
+
+def test_blocks_are_found_up_to_the_last_snapshot_and_snapshots_are_evicted_and_stored() -> None:
+    keys, store = keys_of([1, 2, 3, 4], 1), MemoryStore()
+    cache = PrefixCache(limit_bytes=6 * SIZE, store=store)
+    for count in range(1, 5):
+        states = rows_of(keys[count - 1][::-1]) if count in (2, 3) else None
+        cache.add(keys[:count], rows_of(keys[count - 1]), states=states)
+    found = cache.find(keys, 1, with_states=True)
+    assert (len(found.blocks), found.known) == (2, 3)
+    assert found.states is not None
+    np.testing.assert_array_equal(found.states, rows_of(keys[2][::-1]))
+    assert cache.find(keys, 3, with_states=True) == ([], None, 1)
+    cache.add(keys_of([9], 1), rows_of(keys[0]))  # the snapshot that no prompt used goes first
+    assert cache.state().bytes == 6 * SIZE
+    again = PrefixCache(limit_bytes=9 * SIZE, store=store)
+    assert len(again.find(keys, 0, with_states=True).blocks) == 3

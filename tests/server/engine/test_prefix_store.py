@@ -205,7 +205,7 @@ def test_an_error_in_the_thread_does_not_end_it(
 def test_a_store_that_fails_costs_no_request() -> None:
     store = mock.Mock()
     store.load.side_effect = MemoryError
-    assert PrefixCache(limit_bytes=1, store=store).find([b"key"], 0) == []
+    assert PrefixCache(limit_bytes=1, store=store).find([b"key"], 0).blocks == []
 
 
 def test_an_unreadable_file_is_a_warning(

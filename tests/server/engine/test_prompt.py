@@ -30,13 +30,14 @@ def test_a_slice_has_the_tokens_and_rows_of_its_positions(
     part = prompt[start:stop]
     assert [*part.tokens] == whole[start:stop]
     assert len(part) == len(part.tokens)
-    rows, all_rows = part.rows, prompt.rows
+    rows, all_rows = part.rows({}), prompt.rows({})
     skipped, count = (tokens.count(NO_TOKEN) for tokens in (whole[:start], whole[start:stop]))
     if rows is None or all_rows is None:
         assert count == 0
     else:
         assert np.array_equal(rows, all_rows[skipped : skipped + count])
     for segment in part.row_segments:
+        assert isinstance(segment, EmbeddingRows)
         assert np.array_equal(segment.rows, ROWS[segment.offset : segment.offset + len(segment)])
 
 

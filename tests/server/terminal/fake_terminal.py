@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hearthd.cli import main
+from hearthd.server.services import language_service
 from hearthd.server.terminal import commands, message_reader
 from tests.server import fakes
 from tests.server.templates import GEMMA
@@ -24,7 +25,7 @@ def _open(*_: Any, options: EngineOptions, **__: Any) -> Any:
 def fake() -> None:
     """Replace the model of the commands in this process."""
     vars(commands)["find_or_bake"] = lambda model, *_, **__: Path(model)
-    vars(commands)["open_language_service"] = _open
+    vars(language_service)["open_language_service"] = _open
     if "FAKE_LIBEDIT" in os.environ:
         import readline
 

@@ -5,10 +5,10 @@
 #include "lora/adapted.h"
 #include "product/routed.h"
 
-// x f32 (rows, columns), chosen i32 (rows,) (if ROUTED), adapters (if ADAPTED), the arrays of a
-// matrix of (outputs, columns), or of (experts * outputs, columns), out f32 (rows, outputs); a
-// workgroup computes `blocks` times sixteen outputs of `rows_each` rows, or of all (if ROUTED or
-// ADAPTED).
+// x f32 (rows, columns), or (rows / each, columns) with chosen i32 (rows,) (if ROUTED), adapters
+// (if ADAPTED), the arrays of a matrix of (outputs, columns), or of (experts * outputs, columns),
+// out f32 (rows, outputs); a workgroup computes `blocks` times sixteen outputs of `rows_each` rows,
+// of the rows of `experts_each` experts (if ROUTED), or of all (if ADAPTED).
 int NAME(const float *x, size_t x_at,
 #if ROUTED
          const int32_t *chosen, size_t chosen_at,
@@ -16,10 +16,16 @@ int NAME(const float *x, size_t x_at,
          ADAPTER_ARRAYS, const int8_t *soon, size_t soon_at,
 #endif
          MATRIX_ARRAYS, float *out, size_t out_at, size_t workgroup, size_t blocks,
-#if !ROUTED && !ADAPTED
+#if ROUTED
+         size_t experts_each,
+#elif !ADAPTED
          size_t rows_each,
 #endif
-         size_t rows, size_t outputs, size_t columns
+         size_t rows,
+#if ROUTED
+         size_t each,
+#endif
+         size_t outputs, size_t columns
 #if ROUTED
          ,
          size_t experts
@@ -34,8 +40,9 @@ int NAME(const float *x, size_t x_at,
     if (!matrix.minimum) __builtin_unreachable();
 #endif
 #if ROUTED
-    Routing routing = {chosen + chosen_at, rows, experts};
-    multiply_routed(x + x_at, routing, &matrix, workgroup, blocks, out + out_at, outputs);
+    Routing routing = {chosen + chosen_at, rows, each, experts};
+    RoutedShare share = routed_share_of(workgroup, experts_each, blocks, routing, outputs);
+    multiply_routed(x + x_at, routing, &matrix, share, out + out_at, outputs);
 #elif ADAPTED
     const size_t sources[SOURCES] = {rows0, rows1, rows2, rows3};
     const Adapters adapters = ADAPTERS(sources);

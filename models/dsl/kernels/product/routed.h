@@ -5,42 +5,102 @@
 #include "product/experts.h"
 #include "product/product.h"
 
-// Some rows of x times the blocks `begin` to `end` of a matrix, of which `first` is the first one
-// of their expert: out has `outputs` floats a row.
-INLINE void multiply_rows(const float *x, const size_t *rows, int count, const Matrix *whole,
-                          size_t first, size_t begin, size_t end, float *out, size_t outputs) {
+// The most rows that are multiplied together without tiles.
+enum { SHARED_ROWS = MAX_SHARING < TOGETHER ? MAX_SHARING : TOGETHER };
+
+// Some rows, each of them a row of x, times the blocks `begin` to `end` of a matrix, of which
+// `first` is the first one of their expert: out has `outputs` floats a row.
+INLINE void multiply_rows(const float *x, const size_t *rows, int count, size_t each, int in_tiles,
+                          const Matrix *whole, size_t first, size_t begin, size_t end, float *out,
+                          size_t outputs) {
     Activations panel;
     const Matrix own = read_until(whole, first + end), *matrix = &own;
     float sums[TOGETHER][ROWS];
+    size_t sources[TOGETHER];
+    for (int i = 0; i < count; i++) sources[i] = rows[i] / each;
     size_t all = matrix->groups;
     for (size_t start = 0, stop; start < all; start = stop) {
         stop = least(start + CELLS / count, all);
-        quantize_panel(&panel, count, rows, start, stop, x, matrix, 1);
+        quantize_panel(&panel, count, sources, start, stop, x, matrix, !in_tiles);
         for (size_t block = begin; block < end; block++) {
             float *to = out + block * ROWS;
             for (int i = 0; i < count && start; i++) store(sums[i], load(to + rows[i] * outputs));
-            multiply(&panel, count, matrix, first + block, start, stop, 0, sums[0], ROWS);
+#if TILES
+            if (in_tiles)
+                multiply_tiles(&panel, matrix, first + block, start, stop, sums[0], ROWS);
+            else
+#endif
+                multiply(&panel, count, matrix, first + block, start, stop, 0, sums[0], ROWS);
             for (int i = 0; i < count; i++) store(to + rows[i] * outputs, load(sums[i]));
         }
     }
 }
 
-// All rows of x, f32 (rows, columns), times the matrices of their experts, of `outputs` rows each;
-// a workgroup computes `blocks` times sixteen outputs.
-INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matrix, size_t workgroup,
-                            size_t blocks, float *out, size_t outputs) {
-    size_t begin = workgroup * blocks, end = least(begin + blocks, outputs / ROWS);
-    for (size_t row = 0; row < routing.rows; row++) {
-        if (!is_first(routing, row)) continue;
-        size_t expert = expert_of(routing, row), first = expert * (outputs / ROWS), some[TOGETHER];
-        for (size_t next = row; next < routing.rows;) {
-            int count = next_rows(some, routing, expert, &next);
-            if (count == 8) multiply_rows(x, some, 8, matrix, first, begin, end, out, outputs);
-            if (count == 4) multiply_rows(x, some, 4, matrix, first, begin, end, out, outputs);
-            if (count == 2) multiply_rows(x, some, 2, matrix, first, begin, end, out, outputs);
-            if (count == 1) multiply_rows(x, some, 1, matrix, first, begin, end, out, outputs);
+// Fetches the first groups of a block: an expert's matrix begins where nothing was read before.
+INLINE void fetch_start(const Matrix *matrix, size_t block) {
+    size_t group = block * matrix->groups, count = least(AHEAD, matrix->groups);
+    for (int i = 0; i < 2; i++) {
+        Plane plane = matrix->integers.planes[i];
+        if (plane.bits)
+            fetch_lines(plane.bytes + group * group_bytes(plane), count * group_bytes(plane));
+    }
+    fetch_block_factors(matrix, block);
+}
+
+// The experts and the blocks of their matrices that a workgroup multiplies.
+typedef struct {
+    size_t expert, last_expert, begin, end;
+} RoutedShare;
+
+// Workgroups take `experts_each` experts and `blocks` blocks each.
+INLINE RoutedShare routed_share_of(size_t workgroup, size_t experts_each, size_t blocks,
+                                   Routing routing, size_t outputs) {
+    size_t shares = (outputs / ROWS + blocks - 1) / blocks;
+    size_t expert = workgroup / shares * experts_each, begin = workgroup % shares * blocks;
+    return (RoutedShare){expert, least(expert + experts_each, routing.experts), begin,
+                         least(begin + blocks, outputs / ROWS)};
+}
+
+// A share of all rows of x, f32 (rows / each, columns), times the matrices of their experts, of
+// `outputs` rows each.
+INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matrix,
+                            RoutedShare share, float *out, size_t outputs) {
+    size_t begin = share.begin, end = share.end, some[TOGETHER];
+    int tiles = TILES && matrix->integers.bits <= 8 && routing.rows >= TILE_ROWS;
+#if TILES
+    if (tiles) shape_tiles(matrix);
+#endif
+    size_t expert = next_expert(routing, share.expert), following;
+    for (; expert < share.last_expert; expert = following) {
+        following = next_expert(routing, expert + 1);
+        if (following < share.last_expert)
+            fetch_start(matrix, following * (outputs / ROWS) + begin);
+        size_t first = expert * (outputs / ROWS);
+        for (size_t next = 0; next < routing.rows;) {
+            int count = next_rows(some, tiles ? TILE_ROWS : SHARED_ROWS, routing, expert, &next);
+#if TILES
+            if (count == TILE_ROWS && tiles) {
+                multiply_rows(x, some, 16, routing.each, 1, matrix, first, begin, end, out,
+                              outputs);
+                continue;
+            }
+#endif
+            if (SHARED_ROWS == 16 && count == 16)
+                multiply_rows(x, some, 16, routing.each, 0, matrix, first, begin, end, out,
+                              outputs);
+            if (count == 8)
+                multiply_rows(x, some, 8, routing.each, 0, matrix, first, begin, end, out, outputs);
+            if (count == 4)
+                multiply_rows(x, some, 4, routing.each, 0, matrix, first, begin, end, out, outputs);
+            if (count == 2)
+                multiply_rows(x, some, 2, routing.each, 0, matrix, first, begin, end, out, outputs);
+            if (count == 1)
+                multiply_rows(x, some, 1, routing.each, 0, matrix, first, begin, end, out, outputs);
         }
     }
+#if TILES
+    if (tiles) _tile_release();
+#endif
 }
 
 #endif

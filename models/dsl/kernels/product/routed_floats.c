@@ -3,46 +3,60 @@
 // which convert sixteen weights, or one, to f32.
 #include "product/experts.h"
 
+// The most rows that are multiplied together.
+enum { SHARED_ROWS = 8 };
+
 // Some rows of x times the rows `begin` to `end` of an expert's matrix: out has `outputs` floats a
 // row. A row's sums are added in the same order whatever the other rows are.
-INLINE void multiply_floats(const float *x, const size_t *rows, int count, const WEIGHT *weight,
-                            size_t columns, size_t begin, size_t end, float *out, size_t outputs) {
+INLINE void multiply_floats(const float *x, const size_t *rows, int count, size_t each,
+                            const WEIGHT *weight, size_t columns, size_t begin, size_t end,
+                            float *out, size_t outputs) {
     size_t whole = columns / LANES * LANES;
+    const float *sources[SHARED_ROWS];
+    for (int i = 0; i < count; i++) sources[i] = x + rows[i] / each * columns;
     for (size_t output = begin; output < end; output++) {
         const WEIGHT *from = weight + output * columns;
-        f32x16 sums[TOGETHER] = {};
+        f32x16 sums[SHARED_ROWS] = {};
         for (size_t column = 0; column < whole; column += LANES) {
             f32x16 factor = load_weights(from + column);
             for (int i = 0; i < count; i++)
-                sums[i] = fma16(load(x + rows[i] * columns + column), factor, sums[i]);
+                sums[i] = fma16(load(sources[i] + column), factor, sums[i]);
         }
         for (int i = 0; i < count; i++) {
             float total = sum(sums[i]);
             for (size_t column = whole; column < columns; column++)
-                total += x[rows[i] * columns + column] * f32_of(from[column]);
+                total += sources[i][column] * f32_of(from[column]);
             out[rows[i] * outputs + output] = total;
         }
     }
 }
 
-// x f32 (rows, columns), chosen i32 (rows,), weight (experts * outputs, columns), out f32
-// (rows, outputs); a workgroup computes `blocks` times sixteen outputs of each row.
+// x f32 (rows / each, columns), chosen i32 (rows,), weight (experts * outputs, columns), out f32
+// (rows, outputs); a workgroup computes `blocks` times sixteen outputs of the rows of
+// `experts_each` experts.
 int NAME(const float *x, size_t x_at, const int32_t *chosen, size_t chosen_at, const WEIGHT *weight,
-         size_t weight_at, float *out, size_t out_at, size_t workgroup, size_t blocks, size_t rows,
-         size_t outputs, size_t columns, size_t experts) {
-    size_t begin = workgroup * blocks * LANES, end = least(begin + blocks * LANES, outputs);
-    Routing routing = {chosen + chosen_at, rows, experts};
+         size_t weight_at, float *out, size_t out_at, size_t workgroup, size_t blocks,
+         size_t experts_each, size_t rows, size_t each, size_t outputs, size_t columns,
+         size_t experts) {
+    size_t shares = (outputs + blocks * LANES - 1) / (blocks * LANES), some[TOGETHER];
+    size_t begin = workgroup % shares * blocks * LANES;
+    size_t end = least(begin + blocks * LANES, outputs);
+    Routing routing = {chosen + chosen_at, rows, each, experts};
+    size_t expert = workgroup / shares * experts_each, last = least(expert + experts_each, experts);
     x += x_at, weight += weight_at, out += out_at;
-    for (size_t row = 0; row < rows; row++) {
-        if (!is_first(routing, row)) continue;
-        size_t expert = expert_of(routing, row), some[TOGETHER];
+    for (expert = next_expert(routing, expert); expert < last;
+         expert = next_expert(routing, expert + 1)) {
         const WEIGHT *own = weight + expert * outputs * columns;
-        for (size_t next = row; next < rows;) {
-            int count = next_rows(some, routing, expert, &next);
-            if (count == 8) multiply_floats(x, some, 8, own, columns, begin, end, out, outputs);
-            if (count == 4) multiply_floats(x, some, 4, own, columns, begin, end, out, outputs);
-            if (count == 2) multiply_floats(x, some, 2, own, columns, begin, end, out, outputs);
-            if (count == 1) multiply_floats(x, some, 1, own, columns, begin, end, out, outputs);
+        for (size_t next = 0; next < rows;) {
+            int count = next_rows(some, SHARED_ROWS, routing, expert, &next);
+            if (count == 8)
+                multiply_floats(x, some, 8, each, own, columns, begin, end, out, outputs);
+            if (count == 4)
+                multiply_floats(x, some, 4, each, own, columns, begin, end, out, outputs);
+            if (count == 2)
+                multiply_floats(x, some, 2, each, own, columns, begin, end, out, outputs);
+            if (count == 1)
+                multiply_floats(x, some, 1, each, own, columns, begin, end, out, outputs);
         }
     }
     return 0;

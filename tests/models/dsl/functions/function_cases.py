@@ -106,6 +106,17 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
         ((3, 4),),
     ),
     "mean_squared_error": (f.mean_squared_error, ((3, 4), (3, 4))),
+    "softplus": (f.softplus, ((3, 5),)),
+    # More tokens than a chunk has; the keys are about as long as normalized ones.
+    **{
+        f"delta_rule_{name}": (
+            lambda q, k, v, a, b, state, every=every: f.delta_rule_states(
+                q, k * 0.6, v, a * a * -0.2, f.sigmoid(b), state, every=every
+            ),
+            ((tokens, 2, 3), (tokens, 2, 3), (tokens, 2, 4), (tokens, 2), (tokens, 2), (2, 3, 4)),
+        )
+        for name, tokens, every in (("chunks", 70, False), ("steps", 4, True))
+    },
     "attention": (
         lambda q, k, v: f.scaled_dot_product_attention(
             *(f.permute(one, 0, 2, 1, 3) for one in (q, k, v)), seen=f.causal(3, 3), scale=0.7

@@ -51,6 +51,11 @@ GGUF_SMOLLM2: dict[str, Any] = {
     "llama.attention.layer_norm_rms_epsilon": 9.999999747378752e-06,
     "llama.vocab_size": 49152, "llama.rope.dimension_count": 64, "tokenizer.ggml.model": "gpt2",
 }  # fmt: skip
+# What transformers 5 writes of the file above, and a tool that fine-tunes adds.
+HF_WRITTEN_AGAIN = HF_SMOLLM2 | {
+    "_model_name_or_path": "Smollm2 135M 8k Lc100K Mix1 Ep2", "unk_token_id": 0,
+    "unsloth_version": "2026.1", "_attn_implementation_autoset": True,
+}  # fmt: skip
 from_hugging_face = ARCHITECTURES["llama"].from_hugging_face
 
 
@@ -65,7 +70,9 @@ TENSORS = {"token_embd.weight": (49152, 576), "output_norm.weight": (576,)}
 
 
 @pytest.mark.parametrize(
-    ("data", "config"), [(HF_SMOLLM2, SMOLLM2), (HF_LLAMA2, LLAMA2)], ids=["SmolLM2", "Llama 2"]
+    ("data", "config"),
+    [(HF_SMOLLM2, SMOLLM2), (HF_WRITTEN_AGAIN, SMOLLM2), (HF_LLAMA2, LLAMA2)],
+    ids=["SmolLM2", "SmolLM2, written again", "Llama 2"],
 )
 def test_a_hugging_face_config(data: dict[str, Any], config: DecoderConfig) -> None:
     assert from_hugging_face(data) == config

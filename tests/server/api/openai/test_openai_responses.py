@@ -166,7 +166,6 @@ def test_an_empty_answer_is_an_empty_message() -> None:
         ({"conversation": "c"}, "conversation"),
         ({"include": ["nonsense"]}, "include[0]"),
         ({"top_logprobs": 1}, "top_logprobs"),
-        ({"tools": TOOLS}, "tools"),
         ({"text": {"format": {"type": "magic"}}}, "text.format.type"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
         (

@@ -11,10 +11,12 @@ import pytest
 
 from tests.server import fakes
 from tests.server.openai_servers import LIBRARY, chatty, client_of, scripted
-from tests.server.templates import CHATML
+from tests.server.templates import CHATML, GEMMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from hearthd.server.services.language_service import LanguageService
 
 TALK: list[Any] = [{"role": "user", "content": "the dog"}]
 
@@ -41,16 +43,19 @@ FLAT: list[Any] = [{"type": "function", **tool["function"]} for tool in TOOLS]
 NAMED: Any = {"type": "function", "function": {"name": "light"}}
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[openai.OpenAI]:
+def talkative(template: str) -> LanguageService:
     """A model that says anything, and can end its answers."""
-    service = fakes.fake_service(
+    return fakes.fake_service(
         LIBRARY,
-        template=CHATML,
-        context=1024,
+        template=template,
+        context=2048,
         script=fakes.Script(cue=(0, 0, 0, 0), answer=(), end=fakes.EOS),
     )
-    with client_of(service) as client:
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[openai.OpenAI]:
+    with client_of(talkative(CHATML)) as client:
         yield client
 
 
@@ -121,12 +126,27 @@ FORM: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEM
 def test_with_a_response_format_the_answer_is_a_call_or_matches_it(client: openai.OpenAI) -> None:
     bias = {"extra_body": {"logit_bias": [["{", 50]]}}
     for seed in range(2):
-        calls = ask(client, response_format=FORM, tool_choice="auto", seed=seed).message.tool_calls
-        for call in calls:
+        choice = ask(client, response_format=FORM, tool_choice="auto", seed=seed)
+        calls = choice.message.tool_calls
+        for call in calls[:-1] if choice.finish_reason == "length" else calls:
             check(call.function.name, call.function.arguments)
         answer = ask(client, response_format=FORM, seed=seed, **bias).message
         assert not answer.tool_calls
         assert set(json.loads(answer.content)) == {"ok"}
+
+
+def test_a_template_without_tools_has_the_same_choices() -> None:
+    with client_of(talkative(GEMMA)) as client:
+        for seed in range(2):
+            required = ask(client, tool_choice="required", parallel_tool_calls=False, seed=seed)
+            (call,) = required.message.tool_calls
+            check(call.function.name, call.function.arguments)
+            assert (required.finish_reason, required.message.content) == ("tool_calls", None)
+        (call,) = ask(client, tool_choice=NAMED, seed=1).message.tool_calls
+        assert call.function.name == "light"
+        free = ask(client, tool_choice="none", max_tokens=8, seed=1).message
+        plain = ask(client, tools=[], max_tokens=8, seed=1).message
+        assert free == plain
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -1,0 +1,87 @@
+"""How a model reads images: the pixels that its tower expects, and the tokens around their rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from hearthd.bundle.bundle_errors import NotABundle
+from hearthd.bundle.file_records import MANIFEST
+
+__all__ = ["ImageInput", "Resampling"]
+
+Resampling: TypeAlias = Literal["bilinear", "bicubic", "lanczos"]
+
+_MAX_SIDE = 4096
+_MAX_COLUMNS = 16  # squares in a row of an image
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageInput:
+    """How an image becomes squares, which the tower reads, and a text around their rows.
+
+    An image with a `longest_edge` is resized to it, and to multiples of `side`. If that gives
+    several squares, they precede the image as one square: for each of them `tile`, with the numbers
+    of its row and column from 1, and after each row and after all of them `line_end`.
+
+    side         pixels of a side of a square
+    rows         rows of embeddings of a square
+    longest_edge  pixels of the longer side of an image, or None: every image is one square
+    resampling   Pillow's filter
+    mean         is subtracted from a pixel of each channel, after a division by 255
+    std          divides the result
+    marker       special token that the chat template writes for an image
+    placeholder  special token that stands for the rows of a square in the texts below
+    tile         text before the rows of a square that is a part of an image
+    line_end     text after a row of squares
+    start        text before the rows of the image as one square
+    end          text after an image
+    """
+
+    side: int
+    rows: int
+    longest_edge: int | None
+    resampling: Resampling
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    marker: str
+    placeholder: str
+    tile: str = ""
+    line_end: str = ""
+    start: str
+    end: str
+
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a size out of range, or numbers that cannot normalize pixels."""
+        sizes = {"side": self.side, "rows": self.rows, "longest_edge": self.longest_edge or 1}
+        for name, size in sizes.items():
+            if not 1 <= size <= _MAX_SIDE:
+                raise NotABundle(f"{MANIFEST}.images.{name}: got {size}, expected 1 to {_MAX_SIDE}")
+        if (self.longest_edge or 1) > self.side * _MAX_COLUMNS:
+            raise NotABundle(
+                f"{MANIFEST}.images.longest_edge: got {self.longest_edge}, expected at most "
+                f"{_MAX_COLUMNS} sides of {self.side}"
+            )
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != 3 or not all(map(math.isfinite, values)) or 0 in self.std:
+                raise NotABundle(
+                    f"{MANIFEST}.images.{name}: got {values!r:.80}, expected 3 numbers"
+                )
+
+    @property
+    def square_bytes(self) -> int:
+        """Bytes of the pixels of a square."""
+        return self.side * self.side * 3
+
+    def text(self, rows: int, columns: int) -> str:
+        """The text of an image that was cut into rows and columns of squares, or not at all."""
+        lines = [
+            "".join(self._tile(row + 1, column + 1) + self.placeholder for column in range(columns))
+            for row in range(rows)
+        ]
+        tiles = "".join(line + self.line_end for line in [*lines, ""]) if lines else ""
+        return f"{tiles}{self.start}{self.placeholder}{self.end}"
+
+    def _tile(self, row: int, column: int) -> str:
+        return self.tile.replace("{row}", str(row)).replace("{column}", str(column))

@@ -1,0 +1,189 @@
+"""Layers that keep a state of a sequence, whatever its length, in place of a row of each position.
+
+In shape comments `N` is sequences x tokens, `E` the hidden width, `C` the channels of the
+convolution, `J` key heads, `H` value heads, `K` the width of a key, `V` of a value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.types import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hearthd.models.decoder.kv_cache import LayerCache, Span
+    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.dsl.graph import Tensor
+
+_EPS = 1e-6  # added to the squares of a key or a query
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaNetConfig(DecoderConfig):
+    """The shape of a decoder with gated delta nets in some layers.
+
+    attends      whether each layer has attention
+    key_heads    J
+    value_heads  H
+    key_width    K
+    value_width  V
+    taps         inputs that a convolution sums, the token's own included
+    takes_turns  whether value head i reads key head i mod J, as llama.cpp orders them, in place of
+                 i / (H / J)
+    """
+
+    by_layer = (*DecoderConfig.by_layer, "attends")
+
+    attends: tuple[bool, ...]
+    key_heads: int
+    value_heads: int
+    key_width: int
+    value_width: int
+    taps: int
+    takes_turns: bool = False
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.value_heads % self.key_heads:
+            raise ConfigError(
+                f"linear_num_value_heads: got {self.value_heads}, expected a multiple of the "
+                f"{self.key_heads} key heads"
+            )
+        if self.taps < 2:
+            raise ConfigError(f"linear_conv_kernel_dim: got {self.taps}, expected at least 2")
+
+    @property
+    def channels(self) -> int:
+        """C."""
+        return 2 * self.key_heads * self.key_width + self.value_heads * self.value_width
+
+    @property
+    def state_widths(self) -> tuple[int, int]:
+        """The widths of a layer's states: the memory, and the last inputs of the convolution."""
+        memory = self.value_heads * self.key_width * self.value_width
+        return memory, (self.taps - 1) * self.channels
+
+
+class CausalConv(nn.Module):
+    """A convolution of each channel over the latest inputs: (C, taps), the newest input last."""
+
+    def __init__(self, channels: int, taps: int) -> None:
+        self.weight = nn.parameter(channels, taps, dtype=DType.F32)
+
+    def __call__(self, x: Tensor, before: Tensor, span: Span) -> tuple[Tensor, Tensor]:
+        """Inputs (n, C) after the earlier ones (1, (taps - 1) * C).
+
+        Returns the sums (n, C), and the latest inputs after each token that the span keeps.
+        """
+        (count, channels), earlier = x.shape, self.weight.shape[1] - 1
+        inputs = ops.concatenate(ops.reshape(before, shape=(earlier, channels)), x, axis=0)
+        total = x * self._tap(earlier, x)
+        for tap in range(earlier):
+            total = total + f.narrow(inputs, 0, tap, tap + count) * self._tap(tap, x)
+        latest = [ops.gather(inputs, span.kept + steps, axis=0) for steps in range(1, earlier + 1)]
+        return total, ops.concatenate(*latest, axis=1)
+
+    def _tap(self, index: int, x: Tensor) -> Tensor:
+        tap = f.flatten(f.narrow(self.weight, 1, index, index + 1))
+        return f.along_axes(tap, x, (0,))
+
+
+class Rates(nn.Module):
+    """How fast the memory of each head fades: numbers (H,) below 0."""
+
+    def __init__(self, heads: int) -> None:
+        self.weight = nn.parameter(heads, dtype=DType.F32)
+
+
+class Bias(nn.Module):
+    """Numbers (H,) that are added to those of each head."""
+
+    def __init__(self, heads: int) -> None:
+        self.bias = nn.parameter(heads, dtype=DType.F32)
+
+
+class GatedDeltaNet(nn.Module):
+    """A memory of keys and values that fades, read by queries (Yang et al., 2024)."""
+
+    def __init__(self, config: DeltaNetConfig) -> None:
+        self.config = config
+        inner, heads = config.value_heads * config.value_width, config.value_heads
+        self.in_proj_qkv = nn.Linear(config.hidden, config.channels)
+        self.in_proj_z = nn.Linear(config.hidden, inner)
+        self.in_proj_b = nn.Linear(config.hidden, heads)
+        self.in_proj_a = nn.Linear(config.hidden, heads)
+        self.conv1d = CausalConv(config.channels, config.taps)
+        self.rates, self.dt = Rates(heads), Bias(heads)
+        self.output_rms = nn.RMSNorm(config.value_width, config.norm_eps)
+        self.out_proj = nn.Linear(inner, config.hidden)
+
+    def __call__(self, x: Tensor, _: RopeTable | None, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        rows = self.in_proj_qkv(x), self.in_proj_b(x), self.in_proj_a(x)
+        read = cache.recur(rows, self.config.state_widths, self._read)
+        heads = self.output_rms(f.split_heads(read, self.config.value_width))
+        gate = f.split_heads(self.in_proj_z(x), self.config.value_width)
+        return self.out_proj(f.flatten(f.silu(gate) * heads, first=1))
+
+    def _read(
+        self, rows: Sequence[Tensor], before: Sequence[Tensor], span: Span
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The outputs (n, H * V) for n tokens of a sequence, and the states after some of them."""
+        (qkv, b, a), (memory, inputs) = rows, before
+        config, tokens = self.config, qkv.shape[0]
+        mixed, latest = self.conv1d(qkv, inputs, span)
+        query, key, value = self._heads(f.silu(mixed))
+        log_decay = f.softplus(a + f.along_last(self.dt.bias, a)) * f.along_last(
+            self.rates.weight, a
+        )
+        rate = f.sigmoid(b)
+        if span.real is not None:
+            real = f.along_axes(span.real, rate, (1,))
+            log_decay, rate = log_decay * real, rate * real
+        shape = (config.value_heads, config.key_width, config.value_width)
+        output, states = f.gated_delta_rule(
+            query, key, value, log_decay, rate, ops.reshape(memory, shape=shape), every=span.every
+        )
+        return ops.reshape(output, shape=(tokens, shape[0] * shape[2])), (
+            f.flatten(states, first=1),
+            latest,
+        )
+
+    def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(n, C) -> queries and keys (n, H, K) of a length of K^-0.5 and of 1, values (n, H, V)."""
+        config = self.config
+        keys = config.key_heads * config.key_width
+        query, key, value = f.split(mixed, [keys, keys, mixed.shape[1] - 2 * keys], axis=1)
+        width = config.key_width
+        return (
+            self._repeated(_of_length(f.split_heads(query, width), width**-0.5)),
+            self._repeated(_of_length(f.split_heads(key, width), 1.0)),
+            f.split_heads(value, config.value_width),
+        )
+
+    def _repeated(self, heads: Tensor) -> Tensor:
+        """Key heads (n, J, K), each for the value heads that read it: (n, H, K)."""
+        tokens, count, width = heads.shape
+        times = self.config.value_heads // count
+        shape, axes = (tokens, count, times, width), (0, 1, 3)
+        if self.config.takes_turns:
+            shape, axes = (tokens, times, count, width), (0, 2, 3)
+        repeated = ops.broadcast(heads, shape=shape, axes=axes)
+        return ops.reshape(repeated, shape=(tokens, self.config.value_heads, width))
+
+
+def _of_length(x: Tensor, length: float) -> Tensor:
+    """x (n, J, K) / sqrt(sum(x^2) + 1e-6) * length."""
+    width = x.shape[2]
+    weight = ops.full(shape=(width,), dtype=x.dtype, value=length * width**-0.5)
+    return f.rms_norm(x, weight, eps=_EPS / width)

@@ -1,0 +1,202 @@
+"""Qwen3.5 (text): three of four layers are gated delta nets, the others gated attention.
+
+Source: "Gated Delta Networks" (Yang et al., 2024), and the model `qwen3_5` of transformers (2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config import rope_scaling
+from hearthd.models.decoder.config.decoder_config import (
+    FULL,
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+    not_every_nth,
+)
+from hearthd.models.decoder.layers import (
+    MLP,
+    Block,
+    DecoderModel,
+    HeadLinear,
+    NormedAttention,
+    rope_table,
+    rotated,
+)
+from hearthd.models.decoder.recurrent_layers import DeltaNetConfig, GatedDeltaNet
+from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
+from hearthd.models.dsl import functions as f
+
+if TYPE_CHECKING:
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.config.rope_scaling import Rope
+    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.decoder.layers import Layer, RopeTable
+    from hearthd.models.dsl.graph import Tensor
+
+_LINEAR = "linear_attention"
+_PERIOD = 4  # every fourth layer has attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(DeltaNetConfig):
+    """The shape of a model; `rotary_width` columns of a head turn."""
+
+    rotary_width: int
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rotary_width % 2 or self.rotary_width > self.head_dim:
+            raise ConfigError(
+                f"partial_rotary_factor: expected an even number of at most {self.head_dim} "
+                f"columns, got {self.rotary_width}"
+            )
+
+
+class GatedAttention(NormedAttention):
+    """Attention whose result is multiplied by a gate: a projection gives queries and gates."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__(config)
+        self.q_proj = HeadLinear(
+            config.hidden, config.heads, 2 * config.head_dim, bias=config.attention_bias
+        )
+
+    @override
+    def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        both, width = self.q_proj(x), self.k_proj.heads[1]
+        query, gate = (f.narrow(both, 2, start, start + width) for start in (0, width))
+        query, key = rotated(self.q_norm(query), rope), rotated(self.k_norm(self.k_proj(x)), rope)
+        mixed = cache.attend(query, key, self.v_proj(x), scale=self.scale)
+        return self.o_proj(mixed * f.sigmoid(f.flatten(gate, first=1)))
+
+
+class Qwen35(DecoderModel):
+    """Blocks with a gated delta net or attention."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        mixers: list[Layer] = [
+            GatedAttention(config) if attends else GatedDeltaNet(config)
+            for attends in config.attends
+        ]
+        super().__init__(config, [Block(config, mixer, MLP(config)) for mixer in mixers])
+
+    @override
+    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
+        """For each layer, the rotary table of positions i32 (N,), or None for no rotation."""
+        table = rope_table(self.config, positions, self.config.rotary_width)
+        return [table if attends else None for attends in self.config.attends]
+
+    @override
+    def state_widths(self, layer: int) -> tuple[int, ...]:
+        return () if self.config.attends[layer] else self.config.state_widths
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json."""
+    text = data.text_section(tied=None)
+    text.ignore("mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")
+    text.fixed(attn_output_gate=True)
+    fields = from_config_json(text, lambda *arguments: _rope(*arguments)[1])
+    layers = fields["layers"]
+    period = text.size("full_attention_interval", default=_PERIOD)
+    usual = [_LINEAR if linear else FULL for linear in not_every_nth(period, layers)]
+    layer_types = text.texts("layer_types", default=usual)
+    if not {FULL, _LINEAR}.issuperset(layer_types):
+        raise ConfigError(
+            f"config.json: layer_types: got {layer_types!r:.80}, supported: {_LINEAR}, {FULL}"
+        )
+    return Config(
+        **fields,
+        attends=tuple(layer_type == FULL for layer_type in layer_types),
+        rotary_width=_rope(text, fields["head_dim"], fields["max_context"])[0],
+        key_heads=text.size("linear_num_key_heads", default=16),
+        value_heads=text.size("linear_num_value_heads", default=32),
+        key_width=text.size("linear_key_head_dim", default=128),
+        value_width=text.size("linear_value_head_dim", default=128),
+        taps=text.size("linear_conv_kernel_dim", default=4),
+    )
+
+
+def _rope(data: ConfigJson, head_dim: int, max_context: int) -> tuple[int, Rope]:
+    """The columns of a head that turn, and how. Of a text, all three positions of M-RoPE agree."""
+    section, base = data.rope_section()
+    section.ignore("mrope_section", "mrope_interleaved")
+    share = data.number("partial_rotary_factor", default=0.25)
+    share = section.number("partial_rotary_factor", default=share)
+    width = int(head_dim * share)
+    return width, rope_scaling.read(section, base, width, max_context)
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata. A layer that predicts further tokens follows the others."""
+    width = data.size("rope.dimension_count")
+    data.ignore("rope.dimension_sections")
+    fields = from_gguf_metadata(data, rope_base=10_000_000.0, rope_width=width)
+    fields["layers"] -= data.count("nextn_predict_layers", default=0)
+    period = data.size("full_attention_interval", default=_PERIOD)
+    attends = tuple(not linear for linear in not_every_nth(period, fields["layers"]))
+    if True in attends:
+        of_attention = f"blk.{attends.index(True)}.attn_q.bias"
+        fields["attention_bias"] = fields["output_bias"] = data.has_tensor(of_attention)
+    value_heads, key_heads = data.size("ssm.time_step_rank"), data.size("ssm.group_count")
+    return Config(
+        **fields,
+        attends=attends,
+        rotary_width=width,
+        key_heads=key_heads,
+        value_heads=value_heads,
+        key_width=data.size("ssm.state_size"),
+        value_width=data.size("ssm.inner_size") // value_heads,
+        taps=data.size("ssm.conv_kernel"),
+        takes_turns=value_heads != key_heads,
+    )
+
+
+_MIXER = {
+    "in_proj_qkv": "attn_qkv",
+    "in_proj_z": "attn_gate",
+    "in_proj_b": "ssm_beta",
+    "in_proj_a": "ssm_alpha",
+    "conv1d": "ssm_conv1d",
+    "dt": "ssm_dt",
+    "output_rms": "ssm_norm",
+    "out_proj": "ssm_out",
+}
+ARCHITECTURE = Architecture(
+    name="qwen35",
+    config=Config,
+    model_types=("qwen3_5_text", "qwen3_5"),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=Qwen35,
+    tensors=TensorNames(
+        gguf={
+            **GGUF_NAMES,
+            "post_attention_layernorm": "post_attention_norm",
+            **{f"self_attn.{ours}": theirs for ours, theirs in _MIXER.items()},
+            "self_attn.rates.weight": "ssm_a",
+        },
+        folder={
+            **{f"self_attn.{name}": f"linear_attn.{name}" for name in _MIXER},
+            "self_attn.output_rms": "linear_attn.norm",
+            "self_attn.dt.bias": "linear_attn.dt_bias",
+            "self_attn.rates.weight": "linear_attn.A_log",
+        },
+        prefixes=("model.", "", "model.language_model."),
+        norm_offset=1.0,
+        logarithms=("self_attn.rates",),
+        others=("mtp.", "visual."),
+    ),
+)

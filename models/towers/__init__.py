@@ -1,0 +1,1 @@
+"""The towers that turn images into rows of embeddings."""

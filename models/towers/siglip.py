@@ -1,0 +1,194 @@
+"""SigLIP's tower: the pixels of a square image to a hidden state for each patch.
+
+Source: "Sigmoid Loss for Language Image Pre-Training" (Zhai et al., 2023), and the model
+`siglip_vision_model` of transformers. `N` is patches, `E` the hidden width of the tower.
+
+Idefics3 looks up positions by fractions of the image. For its published sizes, of 26, 27 and 32
+patches in a row, these are the numbers of the patches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hearthd.models.config import MAX_LAYERS, ConfigError
+from hearthd.models.decoder.layers import HeadLinear
+from hearthd.models.decoder.tensor_names import TensorNames
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn, ops
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hearthd.bundle import Resampling
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.dsl.graph import Tensor
+
+CHANNELS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class TowerConfig:
+    """The shape of a tower, as fields of the configuration of a model that has one.
+
+    image_size  pixels of a side of an image
+    patch_size  pixels of a side of a patch
+    """
+
+    image_size: int
+    patch_size: int
+    tower_layers: int
+    tower_hidden: int
+    tower_ffn: int
+    tower_heads: int
+    tower_norm_eps: float
+
+    @property
+    def patches_per_side(self) -> int:
+        """Patches in a row, and rows of patches."""
+        return self.image_size // self.patch_size
+
+    def require_tower(self, group: int) -> None:
+        """Raise ConfigError unless squares of `group` x `group` patches fill an image."""
+        if self.tower_layers > MAX_LAYERS:
+            raise ConfigError(f"{self.tower_layers} layers, expected at most {MAX_LAYERS}")
+        if self.tower_hidden % self.tower_heads:
+            raise ConfigError(
+                f"{self.tower_heads} heads cannot share a tower's width of {self.tower_hidden}"
+            )
+        side = self.patch_size * group
+        if self.image_size % side:
+            raise ConfigError(f"image_size: got {self.image_size}, expected a multiple of {side}")
+
+
+class Attention(nn.Module):
+    """Attention of every patch to every patch."""
+
+    def __init__(self, config: TowerConfig) -> None:
+        hidden, heads = config.tower_hidden, config.tower_heads
+        self.q_proj = HeadLinear(hidden, heads, hidden // heads, bias=True)
+        self.k_proj = HeadLinear(hidden, heads, hidden // heads, bias=True)
+        self.v_proj = HeadLinear(hidden, heads, hidden // heads, bias=True)
+        self.out_proj = nn.Linear(hidden, hidden, bias=True)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, E) -> (N, E)."""
+        query, key, value = (
+            f.unsqueeze(project(x), axis=0) for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        mixed = f.scaled_dot_product_attention(query, key, value)
+        return self.out_proj(ops.reshape(mixed, shape=x.shape))
+
+
+class Block(nn.Module):
+    """One layer: attention and MLP, each normalized before."""
+
+    def __init__(self, config: TowerConfig) -> None:
+        hidden, eps = config.tower_hidden, config.tower_norm_eps
+        self.layer_norm1 = nn.LayerNorm(hidden, eps)
+        self.self_attn = Attention(config)
+        self.layer_norm2 = nn.LayerNorm(hidden, eps)
+        self.fc1 = nn.Linear(hidden, config.tower_ffn, bias=True)
+        self.fc2 = nn.Linear(config.tower_ffn, hidden, bias=True)
+
+    def __call__(self, h: Tensor) -> Tensor:
+        """(N, E) -> (N, E)."""
+        h = h + self.self_attn(self.layer_norm1(h))
+        x = self.layer_norm2(h)
+        return h + self.fc2(f.gelu_tanh(self.fc1(x)))
+
+
+class Tower(nn.Module):
+    """The whole tower."""
+
+    def __init__(self, config: TowerConfig) -> None:
+        self.patch_size, count = config.patch_size, config.patches_per_side**2
+        hidden = config.tower_hidden
+        self.patch_embedding = nn.Linear(CHANNELS * self.patch_size**2, hidden, bias=True)
+        self.position_embedding = nn.Embedding(count, hidden)
+        self.layers = [Block(config) for _ in range(config.tower_layers)]
+        self.post_layernorm = nn.LayerNorm(hidden, config.tower_norm_eps)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Pixels f32 (3, S, S), normalized -> (N, E), a row of patches after the other."""
+        h = self.patch_embedding(patches(pixels, self.patch_size))
+        h = h + self.position_embedding.weight
+        for block in self.layers:
+            h = block(h)
+        return self.post_layernorm(h)
+
+
+def patches(pixels: Tensor, size: int) -> Tensor:
+    """(C, S, S) -> (N, C * size * size): the columns of a convolution's weights."""
+    channels, height, width = pixels.shape
+    shape = (channels, height // size, size, width // size, size)
+    grid = ops.transpose(ops.reshape(pixels, shape=shape), order=(1, 3, 0, 2, 4))
+    return ops.reshape(grid, shape=(shape[1] * shape[3], channels * size * size))
+
+
+def squares(h: Tensor, side: int) -> Tensor:
+    """Join the hidden states of squares of patches: (N, E) -> (N / side^2, side^2 * E).
+
+    The patches of a square follow each other as they do in the image, which is a square too.
+    """
+    count, hidden = h.shape
+    across = round(count**0.5) // side
+    grid = ops.reshape(h, shape=(across, side, across, side, hidden))
+    joined = ops.transpose(grid, order=(0, 2, 1, 3, 4))
+    return ops.reshape(joined, shape=(across**2, side**2 * hidden))
+
+
+def tower_fields(data: ConfigJson, *, eps: float = 1e-6) -> dict[str, Any]:
+    """The fields of `TowerConfig`, from the object of config.json; raises ConfigError."""
+    data.fixed(hidden_act="gelu_pytorch_tanh", num_channels=CHANNELS)
+    data.ignore("attention_dropout", "max_image_size", "size", "tie_word_embeddings")
+    return {
+        "image_size": data.size("image_size"),
+        "patch_size": data.size("patch_size"),
+        "tower_layers": data.size("num_hidden_layers", default=12),
+        "tower_hidden": data.size("hidden_size"),
+        "tower_ffn": data.size("intermediate_size", default=3072),
+        "tower_heads": data.size("num_attention_heads"),
+        "tower_norm_eps": data.number("layer_norm_eps", default=eps),
+    }
+
+
+# Pillow's numbers of its filters.
+_FILTERS: Mapping[int, Resampling] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
+_NUMBERS = {name: number for number, name in _FILTERS.items()}
+_STEPS = (
+    "do_convert_rgb", "do_image_splitting", "do_normalize", "do_pad", "do_rescale", "do_resize",
+)  # fmt: skip
+
+
+def pixel_fields(data: ConfigJson, resampling: Resampling) -> dict[str, Any]:
+    """The filter and the normalization of a processor, as fields of `ImageInput`.
+
+    `resampling` is the filter of a processor that names none. Raises ConfigError.
+    """
+    data.fixed(rescale_factor=1 / 255, **dict.fromkeys(_STEPS, True))
+    data.ignore("image_processor_type", "processor_class", "return_row_col_info")
+    filter_ = data.count("resample", default=_NUMBERS[resampling])
+    if filter_ not in _FILTERS:
+        raise ConfigError(f"resample: got {filter_}, supported: {', '.join(map(str, _FILTERS))}")
+    half = (0.5,) * CHANNELS
+    return {
+        "resampling": _FILTERS[filter_],
+        "mean": tuple(data.numbers("image_mean")) if data.has("image_mean") else half,
+        "std": tuple(data.numbers("image_std")) if data.has("image_std") else half,
+    }
+
+
+def tower_names(*prefixes: str) -> TensorNames:
+    """The names of a tower's tensors, in folders after one of the prefixes."""
+    return TensorNames(
+        folder={
+            "patch_embedding": "embeddings.patch_embedding",
+            "position_embedding": "embeddings.position_embedding",
+            "fc1": "mlp.fc1",
+            "fc2": "mlp.fc2",
+        },
+        layers="encoder.layers",
+        prefixes=prefixes,
+    )

@@ -1,0 +1,84 @@
+"""Documents and search results of plain text in Anthropic's form, which the model reads as text."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from hearthd.server.api.conversations.content import Content, TextPart, Unlisted, or_media, parts
+from hearthd.server.api.fields import Fields, Text
+
+
+class Citations(Fields):
+    """Whether the answer should cite a document."""
+
+    enabled: Literal[False] = Field(
+        default=False, description="Only false: the model's answers have no citations."
+    )
+
+
+class TextSource(Fields):
+    """A document as a text."""
+
+    type: Literal["text"]
+    media_type: Literal["text/plain"] = Field(default="text/plain", description="The type of it.")
+    data: Text = Field(description="The text.")
+
+
+class ContentSource(Fields):
+    """A document as parts of text."""
+
+    type: Literal["content"]
+    content: Content = Field(description="A text, or a list of texts.")
+
+
+class DocumentBlock(Fields):
+    """A document of plain text. PDF files are not supported."""
+
+    type: Literal["document"]
+    source: TextSource | ContentSource = Field(discriminator="type", description="The content.")
+    title: Text | None = Field(default=None, description="The title, which the model reads.")
+    context: Text | None = Field(default=None, description="More about the document.")
+    citations: Citations | None = Field(default=None, description="Accepted if not enabled.")
+
+    @property
+    def text(self) -> str:
+        """The document for the model."""
+        source = self.source
+        content = source.data if isinstance(source, TextSource) else _joined(source.content)
+        return _tagged("document", {"title": self.title, "context": self.context}, content)
+
+
+class SearchResultBlock(Fields):
+    """A result of a search, with its source."""
+
+    type: Literal["search_result"]
+    source: Text = Field(description="Where the result is from, such as an address.")
+    title: Text = Field(description="The title of the result.")
+    content: list[TextPart] = Field(description="The texts of the result.")
+    citations: Citations | None = Field(default=None, description="Accepted if not enabled.")
+
+    @property
+    def text(self) -> str:
+        """The result for the model."""
+        fields = {"source": self.source, "title": self.title}
+        return _tagged("search_result", fields, _joined(self.content))
+
+
+def _joined(content: Any) -> str:
+    return "\n".join(str(part) for part in parts(content, "content"))
+
+
+def _tagged(name: str, fields: Mapping[str, str | None], content: str) -> str:
+    head = "".join(f"<{key}>{value}</{key}>\n" for key, value in fields.items() if value)
+    return f"<{name}>\n{head}{content}\n</{name}>"
+
+
+def is_text_document(block: dict[str, Any]) -> bool:
+    """Whether a document in a request has a text: it can also be a PDF file or an address."""
+    source = block.get("source")
+    return isinstance(source, dict) and source.get("type") in ("text", "content")
+
+
+_ReadPart = Annotated[TextPart | DocumentBlock | SearchResultBlock, Field(discriminator="type")]
+ResultContent = Text | list[Annotated[_ReadPart | Unlisted, or_media(_ReadPart, is_text_document)]]

@@ -1,0 +1,59 @@
+"""Drop the oldest turns of a conversation that does not fit in the context."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from hearthd.server.api.conversations.turn import rendered
+from hearthd.server.api.conversations.turn_fields import TurnFields
+from hearthd.server.services.language_service import LanguageService
+from hearthd.text.conversation import Conversation, Message, ToolResult
+from hearthd.text.errors import TextTooLong
+
+if TYPE_CHECKING:
+    from hearthd.text.templates.chat_template import Prompt
+
+
+async def truncated(
+    service: LanguageService, body: TurnFields, conversation: Conversation, *, max_tokens: int
+) -> tuple[Conversation, "Prompt", int]:
+    """The conversation without its oldest turns, its prompt, and the number of dropped messages.
+
+    As few turns are dropped as give a prompt of at most `max_tokens`. A turn begins with a message
+    from the user; the last one stays, and so do all system messages, so the prompt may be too long.
+    Raises InvalidRequest and TextTooLong.
+    """
+    starts = _starts(conversation)
+    low, high = 0, len(starts) - 1
+    middle = 0  # first try the whole conversation
+    while low < high:
+        try:
+            prompt = await rendered(service, body, _from(conversation, starts[middle]))
+            fits = len(prompt.ids) <= max_tokens
+        except TextTooLong:
+            fits = False
+        low, high = (low, middle) if fits else (middle + 1, high)
+        middle = (low + high) // 2
+    shortened = _from(conversation, starts[low])
+    prompt = await rendered(service, body, shortened)
+    return shortened, prompt, len(conversation.messages) - len(shortened.messages)
+
+
+def _starts(conversation: Conversation) -> list[int]:
+    """Where a shorter conversation can begin: at its start, and at every later question."""
+    questions = [
+        index
+        for index, message in enumerate(conversation.messages)
+        if isinstance(message, Message) and message.role == "user"
+    ]
+    return [0, *questions[1:]]
+
+
+def _from(conversation: Conversation, start: int) -> Conversation:
+    """The conversation from a message on, with all system messages before it."""
+    messages = conversation.messages
+    kept = [*filter(_is_system, messages[:start]), *messages[start:]]
+    return dataclasses.replace(conversation, messages=kept)
+
+
+def _is_system(message: Message | ToolResult) -> bool:
+    return isinstance(message, Message) and message.role in ("system", "developer")

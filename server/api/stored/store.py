@@ -1,0 +1,165 @@
+"""Stored responses and conversations: in memory, or in a file that outlives the server.
+
+A record is a response or a conversation, with its items. Each belongs to an API key, and no other
+key finds it. When all records take more than the limit, those that were used least recently are
+dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+FILE = "state.sqlite3"
+_SCHEMA = """
+PRAGMA auto_vacuum = FULL;
+PRAGMA foreign_keys = ON;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS records (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL, id TEXT NOT NULL, used INTEGER NOT NULL, body TEXT NOT NULL,
+    UNIQUE (owner, id)
+);
+CREATE TABLE IF NOT EXISTS items (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    record INTEGER NOT NULL REFERENCES records ON DELETE CASCADE,
+    id TEXT NOT NULL, is_output INTEGER NOT NULL, body TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS items_of_record ON items (record);
+CREATE INDEX IF NOT EXISTS items_by_id ON items (id);
+"""
+_SIZE = """
+SELECT (SELECT total(length(body)) FROM records) + (SELECT total(length(body)) FROM items)
+"""
+_DROP_OLDEST = (
+    "DELETE FROM records WHERE number = (SELECT number FROM records ORDER BY used LIMIT 1)"
+)
+
+Item = dict[str, Any]  # as JSON, with an id
+
+
+class CannotOpenState(Exception):
+    """The file of the state cannot be used."""
+
+
+class Store:
+    """Records of all owners, of at most `limit` bytes of JSON.
+
+    `folder` keeps them across restarts; None keeps them in memory. Calls take microseconds and are
+    made by one thread. Raises CannotOpenState.
+    """
+
+    def __init__(self, folder: Path | None = None, *, limit: int = 2**24) -> None:
+        self._limit = limit
+        try:
+            path = ":memory:" if folder is None else _private_file(folder)
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._database.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise CannotOpenState(f"{folder}: cannot keep responses here: {error}") from error
+
+    def put(
+        self,
+        owner: str,
+        id_: str,
+        body: Item,
+        *,
+        inputs: Iterable[Item] = (),
+        outputs: Iterable[Item] = (),
+    ) -> None:
+        """Add a record, or replace its body and add items to it; older records may be dropped."""
+        try:
+            with self._transaction():
+                self._database.execute(
+                    "INSERT INTO records (owner, id, used, body) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT (owner, id) DO UPDATE SET used = excluded.used, "
+                    "body = excluded.body",
+                    (owner, id_, self._next_use(), json.dumps(body)),
+                )
+                record = self._number(owner, id_)
+                for is_output, items in ((False, inputs), (True, outputs)):
+                    self._database.executemany(
+                        "INSERT INTO items (record, id, is_output, body) VALUES (?, ?, ?, ?)",
+                        [(record, item["id"], is_output, json.dumps(item)) for item in items],
+                    )
+                while self._database.execute(_SIZE).fetchone()[0] > self._limit:
+                    self._database.execute(_DROP_OLDEST)
+        except sqlite3.Error as error:  # such as a full disk: the answer is not lost
+            log.warning("%s was not stored: %s", id_, error)
+
+    def get(self, owner: str, id_: str) -> Item | None:
+        """The body of a record, which counts as used now, or None."""
+        row = self._database.execute(
+            "UPDATE records SET used = ? WHERE owner = ? AND id = ? RETURNING body",
+            (self._next_use(), owner, id_),
+        ).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def items(self, owner: str, id_: str, *, outputs: bool = True) -> list[Item]:
+        """The items of a record, oldest first; without `outputs` those of the request only."""
+        rows = self._database.execute(
+            "SELECT body FROM items WHERE record = ? AND is_output <= ? ORDER BY number",
+            (self._number(owner, id_), outputs),
+        )
+        return [json.loads(body) for (body,) in rows]
+
+    def item(self, owner: str, id_: str) -> Item | None:
+        """The newest item with an id, or None."""
+        row = self._database.execute(
+            "SELECT items.body FROM items JOIN records ON items.record = records.number "
+            "WHERE records.owner = ? AND items.id = ? ORDER BY items.number DESC LIMIT 1",
+            (owner, id_),
+        ).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def delete(self, owner: str, id_: str) -> bool:
+        """Delete a record with its items; return whether there was one."""
+        deleted = self._database.execute(
+            "DELETE FROM records WHERE owner = ? AND id = ?", (owner, id_)
+        )
+        return deleted.rowcount > 0
+
+    def delete_item(self, owner: str, record: str, id_: str) -> bool:
+        """Delete an item of a record; return whether there was one."""
+        deleted = self._database.execute(
+            "DELETE FROM items WHERE record = ? AND id = ?", (self._number(owner, record), id_)
+        )
+        return deleted.rowcount > 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def _transaction(self) -> sqlite3.Connection:
+        self._database.execute("BEGIN IMMEDIATE")
+        return self._database
+
+    def _number(self, owner: str, id_: str) -> int | None:
+        row: Sequence[int] | None = self._database.execute(
+            "SELECT number FROM records WHERE owner = ? AND id = ?", (owner, id_)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    def _next_use(self) -> int:
+        last: int = self._database.execute("SELECT coalesce(max(used), 0) FROM records").fetchone()[
+            0
+        ]
+        return last + 1
+
+
+def _private_file(folder: Path) -> Path:
+    """The file in a folder, both created if they are missing, which others cannot read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    return path

@@ -1,0 +1,1 @@
+"""Routes for stored responses and conversations."""

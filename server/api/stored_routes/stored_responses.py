@@ -1,0 +1,49 @@
+"""GET and DELETE /v1/responses/{id}, and the items of its request."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.openai.response_events import Response
+from hearthd.server.api.stored.state import CurrentPage, CurrentState, Deleted, ItemList
+from hearthd.server.errors import NotStored
+from hearthd.text.errors import InvalidRequest
+
+router = APIRouter(responses=ERRORS, tags=["OpenAI"])
+
+_PATH = "/v1/responses/{response_id}"
+
+
+@router.get(_PATH, summary="Return a stored response", response_model=Response)
+async def get_response(
+    response_id: str,
+    state: CurrentState,
+    stream: Annotated[bool, Query(description="Only false: the response is complete.")] = False,
+) -> dict[str, Any]:
+    """Return a response that was stored, as it was answered."""
+    if stream:
+        raise InvalidRequest(field="stream", got=True, expected="false: the response is complete")
+    return _record(state, response_id)
+
+
+@router.delete(_PATH, summary="Delete a stored response")
+async def delete_response(response_id: str, state: CurrentState) -> Deleted:
+    """Delete a response. Responses after it can no longer be continued."""
+    _record(state, response_id)
+    state.store.delete(state.owner, response_id)
+    return Deleted(id=response_id, object="response")
+
+
+@router.get(f"{_PATH}/input_items", summary="List a stored response's input")
+async def input_items(response_id: str, state: CurrentState, page: CurrentPage) -> ItemList:
+    """Return the items of the request that a stored response answers."""
+    _record(state, response_id)
+    return page.of(state.items(response_id, outputs=False))
+
+
+def _record(state: CurrentState, id_: str) -> dict[str, Any]:
+    record = state.record(id_)
+    if record["object"] != "response":
+        raise NotStored(id_)
+    return record

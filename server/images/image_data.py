@@ -1,0 +1,31 @@
+"""The bytes of images in requests: data URIs and base64."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+from hearthd.text.errors import InvalidRequest
+
+_DATA_URI = re.compile(r"data:(?:image/[\w.+-]+)?(?:;[\w.+-]+=[\w.+-]+)*;base64,", re.IGNORECASE)
+
+
+def from_url(url: str, field: str) -> bytes:
+    """The bytes in a data URI; raises InvalidRequest at `field` for another address."""
+    match = _DATA_URI.match(url)
+    if match is None:
+        raise InvalidRequest(
+            field=field,
+            got=url[:80],
+            expected="the image itself, as data:image/...;base64,...: the server downloads nothing",
+        )
+    return from_base64(url[match.end() :], field)
+
+
+def from_base64(text: str, field: str) -> bytes:
+    """The bytes that base64 stands for; raises InvalidRequest at `field`."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise InvalidRequest(field=field, got=text[:40], expected=f"base64: {error}") from None

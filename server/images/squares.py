@@ -1,0 +1,83 @@
+"""From an image to the squares that a tower reads, as transformers' processors make them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from hearthd.bundle import ImageInput, Resampling
+
+_FILTERS: Mapping[Resampling, Image.Resampling] = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+@dataclass(frozen=True)
+class Squares:
+    """The squares of an image, u8 (S, S, 3) each; the last one is the whole image.
+
+    The others are those of `rows` and `columns` that it was cut into; 0 and 0 if it was not.
+    """
+
+    pixels: tuple[NDArray[np.uint8], ...]
+    rows: int = 0
+    columns: int = 0
+
+
+def squares(image: Image.Image, settings: ImageInput) -> Squares:
+    """The squares of an RGB image."""
+    side, resample = settings.side, _FILTERS[settings.resampling]
+
+    def resized(source: Image.Image, size: tuple[int, int]) -> Image.Image:
+        return source if source.size == size else source.resize(size, resample)
+
+    if settings.longest_edge is None:
+        return Squares((_pixels(resized(image, (side, side))),))
+    image = resized(image, _with_longest_edge(*image.size, settings.longest_edge))
+    width, height = _multiples(*image.size, side)
+    image = resized(image, (width, height))
+    columns, rows = width // side, height // side
+    if rows == columns == 1:
+        return Squares((_pixels(image),))
+    boxes = [
+        (column * side, row * side, (column + 1) * side, (row + 1) * side)
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    tiles = tuple(_pixels(image.crop(box)) for box in boxes)
+    return Squares((*tiles, _pixels(resized(image, (side, side)))), rows, columns)
+
+
+def _with_longest_edge(width: int, height: int, edge: int) -> tuple[int, int]:
+    """Width and height with the longer one `edge`, and the other one even."""
+    aspect = width / height
+    if width >= height:
+        shorter = int(edge / aspect)
+        return edge, max(1, shorter + shorter % 2)
+    shorter = int(edge * aspect)
+    return max(1, shorter + shorter % 2), edge
+
+
+def _multiples(width: int, height: int, side: int) -> tuple[int, int]:
+    """Width and height as multiples of `side`: the longer one is enlarged first."""
+    aspect = width / height
+    if width >= height:
+        width = math.ceil(width / side) * side
+        return width, max(1, math.ceil(int(width / aspect) / side)) * side
+    height = math.ceil(height / side) * side
+    return max(1, math.ceil(int(height * aspect) / side)) * side, height
+
+
+def _pixels(image: Image.Image) -> NDArray[np.uint8]:
+    return np.asarray(image, np.uint8)

@@ -1,0 +1,34 @@
+"""Record the pixels that transformers' processor makes of images.
+
+pip install -e ".[families]"
+python -m tests.golden.record_image_squares
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from transformers.models.idefics3.image_processing_pil_idefics3 import (
+    Idefics3ImageProcessorPil,
+)
+
+from tests.baker.small_smolvlm import pixels
+from tests.server.images.test_squares import EDGE, FILE, SIDE, SIZES, name
+
+
+def main() -> None:
+    """Write the file."""
+    processor = Idefics3ImageProcessorPil(
+        size={"longest_edge": EDGE}, max_image_size={"longest_edge": SIDE}, do_normalize=False,
+        do_rescale=False,
+    )  # fmt: skip
+    recorded = {}
+    for size in SIZES:
+        result = processor(pixels(*size), return_row_col_info=True, return_tensors="np")
+        squares = np.moveaxis(result["pixel_values"][0], 1, 3).astype(np.uint8)
+        recorded[name(size)] = squares
+        recorded[f"{name(size)}.grid"] = np.array([result["rows"][0][0], result["cols"][0][0]])
+    np.savez_compressed(FILE, **recorded)
+
+
+if __name__ == "__main__":
+    main()

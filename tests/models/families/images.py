@@ -1,0 +1,100 @@
+"""Prompts with images for the cases of cases.py that have a tower, and what transformers computes.
+
+    python -m tests.models.families.images
+
+records all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tests.models.families.cases import CASES, SMOLVLM_TOWER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+FILE = Path(__file__).parents[2] / "golden" / "images.npz"
+NAMES = tuple(name for name, case in CASES.items() if case.tower)
+IMAGE: int = SMOLVLM_TOWER["image_token_id"]
+SIDE = 30
+ROWS = 4
+# An image first, two that follow each other, and one before the last token.
+PROMPT = (*[IMAGE] * ROWS, 5, 17, 80, *[IMAGE] * 2 * ROWS, 41, 2, 9, *[IMAGE] * ROWS, 33)
+IMAGES = PROMPT.count(IMAGE) // ROWS
+ANSWER = 12
+
+
+class Recorded(NamedTuple):
+    """What transformers computes.
+
+    rows    of embeddings, by image: f32 (IMAGES, ROWS, E)
+    logits  after the prompt: f32 (V,)
+    answer  the greedy continuation: i32 (ANSWER,)
+    """
+
+    rows: NDArray[np.float32]
+    logits: NDArray[np.float32]
+    answer: NDArray[np.int32]
+
+
+def pixels() -> NDArray[np.float32]:
+    """Normalized pixels of the images, f32 (IMAGES, 3, SIDE, SIDE)."""
+    rng = np.random.default_rng(11)
+    return rng.uniform(-1, 1, (IMAGES, 3, SIDE, SIDE)).astype(np.float32)
+
+
+@functools.cache
+def _file() -> Mapping[str, NDArray[Any]]:
+    with np.load(FILE) as file:
+        return dict(file)
+
+
+def recorded(name: str) -> Recorded:
+    """The recording of a case."""
+    return Recorded(*(_file()[f"{name}.{field}"] for field in Recorded._fields))
+
+
+def computed(folder: Path) -> Recorded:
+    """What transformers computes with the model in a folder."""
+    import torch
+
+    from tests.models.families import oracle
+
+    model = oracle.load(folder)
+    inputs = {
+        "input_ids": torch.tensor([PROMPT]),
+        "attention_mask": torch.ones((1, len(PROMPT)), dtype=torch.long),
+        "pixel_values": torch.from_numpy(pixels())[None],
+    }
+    with torch.no_grad():
+        rows = torch.cat([*model.get_image_features(inputs["pixel_values"]).pooler_output])
+        rows = rows.reshape(IMAGES, ROWS, -1)
+        logits = model(**inputs).logits[0, -1]
+        options = {"do_sample": False, "max_new_tokens": ANSWER, "eos_token_id": None}
+        answer = model.generate(**inputs, **options)[0, len(PROMPT) :]
+    return Recorded(rows.numpy(), logits.numpy(), answer.numpy().astype(np.int32))
+
+
+def main() -> None:
+    """Record every case."""
+    from tests.models.families import oracle
+
+    arrays: dict[str, Any] = {}
+    for name in NAMES:
+        with tempfile.TemporaryDirectory() as folder:
+            oracle.save_pretrained(CASES[name], Path(folder))
+            values = computed(Path(folder))._asdict()
+            arrays |= {f"{name}.{field}": array for field, array in values.items()}
+    np.savez_compressed(FILE, **arrays)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Models that read images against transformers, on random weights that transformers saved.
+
+The recording of tests/models/families/images.py stands in where transformers is not installed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.types import DType
+from hearthd.runtime.interface import NO_TOKEN
+from tests.models.families import ours
+from tests.models.families.cases import CASES
+from tests.models.families.family_recording import recorded as recorded_case
+from tests.models.families.family_recording import write_folder
+from tests.models.families.images import ANSWER, IMAGE, IMAGES, NAMES, PROMPT, pixels, recorded
+from tests.models.families.test_families import HAS_TRANSFORMERS, close
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOLERANCE = 1e-4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -> None:
+    if HAS_TRANSFORMERS:
+        from tests.models.families import images, oracle
+
+        oracle.save_pretrained(CASES[name], tmp_path)
+        for ours_, theirs in zip(recorded(name), images.computed(tmp_path), strict=True):
+            close(ours_, theirs, 1e-5)
+    else:
+        write_folder(recorded_case(name), tmp_path)
+    expected, source = recorded(name), open_weights(tmp_path)
+    config = ours.config_of(source, CASES[name].architecture).for_context(ours.CONTEXT)
+    program, parameters = ours.parameters_of(source, CASES[name].architecture, config, tmp_path)
+    graphs = {point.name: graph for point, graph in program.entry_points}
+    rows = np.stack([evaluate(graphs["image"], [image], parameters)[0] for image in pixels()])
+    assert rows.shape[0] == IMAGES
+    close(rows, expected.rows, TOLERANCE)
+
+    tokens = np.where(np.equal(PROMPT, IMAGE), NO_TOKEN, PROMPT).astype(np.int32)
+    padded = np.zeros(ours.CHUNK, np.int32)
+    padded[: len(PROMPT) - 1] = tokens[:-1]
+    inputs = np.zeros((ours.CHUNK, config.hidden), np.float32)
+    inputs[padded == NO_TOKEN] = rows.reshape(-1, config.hidden)
+    start = np.zeros(1, np.int32)
+    slot = [
+        np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
+    ]
+    prefill = graphs[f"prefill_rows_{ours.CHUNK}"]
+    caches = evaluate(prefill, [padded, start, inputs, *slot], parameters)
+    answer = [PROMPT[-1]]
+    for position in range(len(PROMPT) - 1, len(PROMPT) - 1 + ANSWER):
+        numbers = [np.array([value], np.int32) for value in (answer[-1], position, 1)]
+        logits, *caches = evaluate(graphs["decode_1"], [*numbers, *caches], parameters)
+        if len(answer) == 1:
+            close(logits[0], expected.logits, TOLERANCE)
+        answer.append(int(logits[0].argmax()))
+    assert answer[1:] == expected.answer.tolist()

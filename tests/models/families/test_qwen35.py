@@ -1,0 +1,87 @@
+"""The states of Qwen3.5's delta nets in a slot: after every token, whatever was there before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.families.qwen35 import Config
+from hearthd.models.program import ProgramOptions
+from tests.models.families import ours
+from tests.models.families.cases import CASES, TOKENS
+from tests.models.families.family_recording import ROWS, recorded, write_folder
+from tests.models.families.gguf_files import write_gguf
+from tests.models.numpy_device import Device
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = Config(
+    layers=3, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, max_context=64, vocab_size=61,
+    norm_eps=1e-3, rope_base=1000.0, tied=True, rotary_width=4, attends=(False, True, False),
+    key_heads=2, value_heads=4, key_width=6, value_width=16, taps=4,
+)  # fmt: skip
+OPTIONS = ProgramOptions(
+    context=40, precision="f32", prefill_tokens=(3, 8), decode_batches=(1, 2), verify_tokens=(4,)
+)
+PROMPT = np.random.default_rng(0).integers(0, CONFIG.vocab_size, 30).tolist()
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return Device(ARCHITECTURES["qwen35"].program(CONFIG, OPTIONS))
+
+
+def test_what_was_in_a_slot_before_does_not_matter(device: Device) -> None:
+    rng = np.random.default_rng(1)
+    used = [rng.normal(size=cache.shape).astype(np.float32) for cache in device.slot()]
+    for count in (1, 2, 5, 12):
+        fresh = device.logits_after(PROMPT[:count])
+        np.testing.assert_array_equal(device.logits_after(PROMPT[:count], caches=used), fresh)
+
+
+@pytest.mark.parametrize("sizes", [(3,), (8,), (1, 5, 2)], ids=str)
+def test_chunks_of_any_sizes_give_the_same_logits(device: Device, sizes: tuple[int, ...]) -> None:
+    expected = device.logits_after(PROMPT, (1,))
+    np.testing.assert_allclose(device.logits_after(PROMPT, sizes), expected, atol=2e-5)
+
+
+def test_a_later_token_changes_no_earlier_logits(device: Device) -> None:
+    caches = device.prefill(device.slot(), PROMPT[:7], 0)
+    first, _ = device.verify(caches, [PROMPT[7], 1, 2, 3], 7)
+    second, _ = device.verify(caches, [PROMPT[7], 1, 9, 3], 7)
+    np.testing.assert_array_equal(first[:2], second[:2])
+    assert np.abs(first[2:] - second[2:]).max() > 1e-3
+
+
+@pytest.mark.parametrize("accepted", [1, 2, 3, 4])
+def test_rejected_drafts_leave_no_trace(device: Device, accepted: int) -> None:
+    """A verify reads tokens of which only the first ones are kept."""
+    caches = device.prefill(device.slot(), PROMPT[:7], 0)
+    drafted = [*PROMPT[7 : 7 + accepted], 1, 2, 3][:4]
+    guessed, caches = device.verify(caches, drafted, 7)
+    expected = device.logits_after(PROMPT[: 7 + accepted])
+    np.testing.assert_allclose(guessed[accepted - 1], expected, atol=2e-5)
+    logits, _ = device.decode([caches], [PROMPT[7 + accepted]], [7 + accepted])
+    expected = device.logits_after(PROMPT[: 8 + accepted])
+    np.testing.assert_allclose(logits[0], expected, atol=2e-5)
+
+
+def test_value_heads_in_the_order_of_a_gguf_file_give_the_same_logits(tmp_path: Path) -> None:
+    """llama.cpp's converter has value head i read key head i mod J."""
+    name = "qwen35-shared_keys"
+    case, recording = CASES[name], recorded(name)
+    write_folder(recording, tmp_path)
+    config: Any = ours.config_of(open_weights(tmp_path), case.architecture)
+    file = open_weights(write_gguf(tmp_path, case.architecture, config))
+    same: Any = ours.config_of(file, case.architecture)
+    assert replace(same, norm_eps=config.norm_eps) == replace(config, takes_turns=True)
+    logits = ours.logits(file, case.architecture, tmp_path, TOKENS)
+    difference = np.abs(logits[ROWS] - recording.logits).max()
+    assert difference <= 1e-4 * np.abs(recording.logits).max()
+    assert logits.argmax(axis=1).tolist() == recording.greedy

@@ -1,0 +1,144 @@
+"""The rules of models/dsl/kernel_rules.py: what each matches, and what it puts there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Graph, Input, Tensor, make_graph
+from hearthd.models.dsl.kernel_rules import KERNEL_RULES
+from hearthd.models.dsl.rewrite import Node, Part, Rule, Variable, rewritten
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from tests.models.test_optimized import INT8_RULES, op_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from hearthd.models.dsl.rewrite import Pattern
+
+
+def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
+    """The shapes of what the rule's pattern names."""
+    rows, heads, width = 3, 4, 64
+    shapes: dict[str, tuple[int, ...]] = {
+        "h": (rows, width), "y": (rows, width), "after": (width,), "before": (width,),
+        "x": (rows, heads, width), "weight": (width,),
+        "cosine": (rows, width // 2), "sine": (rows, width // 2),
+        "query": (rows, heads, width), "key": (16, 2 * width), "value": (16, 2 * width),
+        "key_scale": (16, 2), "value_scale": (16, 2), "start": (1,), "places": (rows,),
+        "cache": (16, heads if rule.name == "write_row_scales" else width),
+    }  # fmt: skip
+    if rule.name in INT8_RULES:
+        shapes["h"] = (rows, heads, width // heads)
+    elif rule.name == "write_f16_rows":
+        shapes["cache"] = (16, 2 * width)
+    elif rule.name == "delta_rule_states":
+        shapes |= dict.fromkeys(("query", "key"), (rows, 2, 4)) | {"state": (2, 4, 16)}
+        shapes |= dict.fromkeys(("log_decay", "rate"), (rows, 2)) | {"value": (rows, 2, 16)}
+    return shapes
+
+
+def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
+    """The rule's pattern as a graph of its own, and that graph rewritten by the rule."""
+    shapes = shapes_of(rule)
+    dtypes = {"start": DType.I32, "places": DType.I32}
+    if rule.name in INT8_RULES:
+        dtypes |= dict.fromkeys(("key", "value"), DType.I8)
+    if rule.name == "write_int8_rows":
+        dtypes["cache"] = DType.I8
+    if rule.name == "write_f16_rows":
+        dtypes["cache"] = DType.F16
+    attrs = {"eps": 1e-3, "keys": 12, "window": 5, "scale": 0.2, "cap": None, "every": True}
+    inputs: dict[str, Tensor] = {}
+    made: dict[int, Tensor] = {}
+
+    def void(name: str) -> Tensor:
+        tensor_type = TensorType(shapes[name], dtypes.get(name, DType.F32))
+        return inputs.setdefault(name, Tensor(tensor_type, Input(name)))
+
+    def build(pattern: Pattern) -> Tensor:
+        match pattern:
+            case Variable(name):
+                return void(name)
+            case Part():
+                return f.narrow(void(pattern.name), 1, 1, 3)
+            case Node():
+                if id(pattern) not in made:
+                    attributes = {key: attrs[name] for key, name in pattern.attrs.items()}
+                    made[id(pattern)] = pattern.op(*map(build, pattern.inputs), **attributes)
+                return made[id(pattern)]
+
+    outputs = tuple(map(build, rule.pattern))
+    graph = make_graph(rule.name, tuple(inputs.values()), outputs, {}, {})
+    result, counts, _ = rewritten(graph, (rule,))
+    assert counts == {rule.name: 1}
+    return graph, result
+
+
+@pytest.mark.parametrize("rule", KERNEL_RULES, ids=lambda rule: rule.name)
+def test_a_rule_computes_what_it_replaces(rule: Rule) -> None:
+    graph, result = rule_graphs(rule)
+    assert rule.name in op_names(result)
+    rng = np.random.default_rng(0)
+    values: Mapping[DType, Callable[[tuple[int, ...]], NDArray[Any]]] = {
+        DType.I32: lambda shape: 6 + np.arange(*shape),
+        DType.I8: lambda shape: rng.integers(-127, 128, shape),
+        DType.F16: lambda shape: rng.normal(size=shape),
+        DType.F32: lambda shape: rng.normal(size=shape),
+    }
+    arrays = [values[one.dtype](one.shape).astype(one.dtype.numpy) for one in graph.inputs]
+    for new, old in zip(evaluate(result, arrays, {}), evaluate(graph, arrays, {}), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
+
+
+def chain(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A norm after an add, both of which are read from outside."""
+    total = x + y
+    return f.rms_norm(total, weight, eps=1e-3), total
+
+
+def rewritten_chain(function: Callable[..., tuple[Tensor, ...]]) -> list[str]:
+    row, vector = TensorType((2, 32), DType.F32), TensorType((32,), DType.F32)
+    graph = trace("g", function, {"x": row, "y": row, "weight": vector})
+    return op_names(rewritten(graph, KERNEL_RULES)[0])
+
+
+def test_a_sum_that_others_read_comes_out_of_the_kernel_too() -> None:
+    assert rewritten_chain(chain).count("add_norm") == 1
+    assert "add" not in rewritten_chain(chain)
+
+
+def test_an_inner_node_that_others_read_is_not_fused_away() -> None:
+    def normed_is_read(h: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        normed = f.rms_norm(y, weight, eps=1e-3)
+        return f.rms_norm(h + normed, weight, eps=1e-3), normed
+
+    names = rewritten_chain(normed_is_read)
+    assert "residual_norm" not in names
+    assert names.count("rms_norm") == 1  # the other one is in add_norm
+    assert names.count("add_norm") == 1
+
+
+def test_norms_of_different_eps_are_not_fused() -> None:
+    def different(h: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        return (f.rms_norm(h + f.rms_norm(y, weight, eps=1e-3), weight, eps=1e-6),)
+
+    assert "residual_norm" not in rewritten_chain(different)
+
+
+def test_a_slice_of_other_axes_is_read_as_a_tensor_of_its_own() -> None:
+    def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
+        return (f.rope(ops.slice_(x, bounds=((1, 3, 1), (0, 2, 1), (0, 64, 1))), cosine, sine),)
+
+    table = TensorType((2, 32), DType.F32)
+    x = TensorType((4, 3, 64), DType.F32)
+    graph = trace("g", rotated, {"x": x, "cosine": table, "sine": table})
+    assert op_names(rewritten(graph, KERNEL_RULES)[0]) == ["slice", "rope"]

@@ -1,0 +1,66 @@
+"""Tiny configurations of every architecture, of sizes that every kernel takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.experts import CHOSEN, SIGMOID
+from tests.models.families.published_sizes import SMALL_TOWER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hearthd.models.config import ModelConfig
+
+LAYERS = 3
+SHAPE = {
+    "layers": LAYERS, "hidden": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "head_dim": 64,
+    "max_context": 64, "vocab_size": 64, "norm_eps": 1e-6, "rope_base": 1e4, "tied": True,
+}  # fmt: skip
+_EXPERTS = {
+    "experts": 5, "experts_per_token": 2, "expert_ffn": 32, "normalized": True,
+    "routed": (False, True, True),
+}  # fmt: skip
+_MULTIPLIERS = {
+    "embedding_scale": 12.0, "attention_scale": 0.1, "residual_scale": 0.2, "logit_scale": 4.0,
+}  # fmt: skip
+_CONVOLUTIONS = {"taps": 3, "attends": (False, True, True)}
+# What an architecture's configuration has besides.
+EXTRA: Mapping[str, Mapping[str, Any]] = {
+    "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
+    "gemma3": {"query_scale": 0.125},
+    "gemma4": {
+        "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
+        "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
+    },
+    "ernie4_5-moe": {**_EXPERTS, "choice_bias": True, "min_sum": 1e-12, "shared_ffn": 64},
+    "gemma4-moe": {
+        "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
+        "layer_embedding": None, "caching_layers": 3, "ffns": (96,) * 3, "logit_cap": 30.0,
+        **_EXPERTS, "routed": (True,) * 3,
+    },
+    "granite": _MULTIPLIERS,
+    "granitemoe": {**_MULTIPLIERS, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
+    "lfm2": _CONVOLUTIONS,
+    "lfm2moe": {
+        **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,
+    },
+    "mistral3": {"query_growth": 0.1, "original_context": 8},
+    "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
+    "qwen2": {"attention_bias": True},
+    "olmoe": _EXPERTS,
+    "qwen3moe": _EXPERTS,
+    "qwen35": {
+        "attends": (False, True, True), "rotary_width": 64, "key_heads": 2, "value_heads": 16,
+        "key_width": 8, "value_width": 16, "taps": 4,
+    },
+    "smollm3": {"rotated": (True, True, False)},
+    "smolvlm": SMALL_TOWER,
+}  # fmt: skip
+
+
+def tiny(architecture: str, **changes: Any) -> ModelConfig:
+    family = ARCHITECTURES[architecture]
+    config: ModelConfig = family.config(**{**SHAPE, **EXTRA.get(architecture, {}), **changes})
+    return config

@@ -1,0 +1,172 @@
+"""Images in requests of every surface, with a fake runtime."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from PIL import Image
+
+from hearthd.bundle import ImageInput
+from hearthd.server.images import image_reader
+from tests.baker.small_smolvlm import LONGEST_EDGE, ROWS, SIDE, SPECIAL, TEMPLATE, pixels
+from tests.server import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import httpx
+
+    from tests.fake_runtime import FakeRuntime
+
+SETTINGS = ImageInput(
+    side=SIDE, rows=ROWS, longest_edge=LONGEST_EDGE, resampling="lanczos", mean=(0.5,) * 3,
+    std=(0.5,) * 3, marker="<image>", placeholder="<image>",
+    tile="<fake_token_around_image><row_{row}_col_{column}>", line_end="\n",
+    start="<fake_token_around_image><global-img>", end="<fake_token_around_image>",
+)  # fmt: skip
+TEXT = "the dog"
+
+
+def encoded(width: int, height: int) -> str:
+    file = io.BytesIO()
+    Image.fromarray(pixels(width, height)).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+WIDE, TALL = encoded(60, 20), encoded(10, 50)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    library = fakes.gemma_like(special=SPECIAL)
+    service = fakes.fake_service(
+        library, template=TEMPLATE, images=SETTINGS, image_rows=ROWS, context=512
+    )
+    with fakes.running(service) as client:
+        yield client
+
+
+def openai(data: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+def chat(*parts: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": list(parts)}], "max_tokens": 3}
+
+
+def anthropic(data: str) -> dict[str, Any]:
+    return {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": data},
+    }
+
+
+def tokens(client: httpx.Client, path: str, body: dict[str, Any]) -> int:
+    response = client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    usage = response.json().get("usage", response.json())
+    counted = usage.get("input_tokens", usage.get("prompt_tokens"))
+    read: int = counted + usage.get("cache_read_input_tokens", 0)
+    return read
+
+
+def test_every_surface_reads_the_same_images(client: httpx.Client) -> None:
+    text = {"type": "text", "text": TEXT}
+    count = tokens(client, "/v1/chat/completions", chat(openai(WIDE), text, openai(TALL)))
+    empty = tokens(client, "/v1/chat/completions", chat(text))
+    # Two squares and the whole image, of each.
+    assert count - empty > 6 * ROWS
+    messages = chat(anthropic(WIDE), text, anthropic(TALL))
+    items = [
+        {"type": "input_image", "image_url": f"data:;base64,{WIDE}", "detail": "auto"},
+        {"type": "input_text", "text": TEXT},
+        {"type": "input_image", "image_url": f"data:;base64,{TALL}"},
+    ]
+    responses = {"input": [{"role": "user", "content": items}]}
+    assert tokens(client, "/v1/messages", messages) == count
+    assert tokens(client, "/v1/messages/count_tokens", messages) == count
+    assert tokens(client, "/v1/responses", {**responses, "max_output_tokens": 3}) == count
+    assert tokens(client, "/v1/responses/input_tokens", responses) == count
+
+
+def test_the_template_places_images_and_no_text_does(client: httpx.Client) -> None:
+    body = chat(openai(TALL), {"type": "text", "text": "<image>"})
+    prompt = client.post("/apply-template", json=body).json()["prompt"]
+    assert prompt == (
+        "<|im_start|>User:<fake_token_around_image><row_1_col_1><image>\n<fake_token_around_image>"
+        "<row_2_col_1><image>\n\n<fake_token_around_image><global-img><image>"
+        "<fake_token_around_image><image><end_of_utterance>\nAssistant:"
+    )
+    assert client.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_images_can_be_in_the_results_of_tools(client: httpx.Client) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": TEXT},
+        {"role": "assistant", "content": TEXT, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": [openai(TALL)]},
+    ]
+    path, body = "/v1/chat/completions", {"messages": messages, "max_tokens": 3}
+    assert tokens(client, path, body) > 3 * ROWS
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (
+            {"type": "image_url", "image_url": {"url": "http://example.com/a.png"}},
+            "expected the image itself, as data:image/...;base64,...: the server downloads nothing",
+        ),
+        ({"type": "image_url"}, "expected the image itself"),
+        (openai("@"), "expected base64"),
+        (openai("AAAA"), "expected an image in the format JPEG, PNG, WebP or GIF"),
+        ({"type": "input_audio"}, "expected text or an image"),
+    ],
+)
+def test_what_is_not_an_image_is_refused_at_its_field(
+    client: httpx.Client, part: dict[str, Any], message: str
+) -> None:
+    response = client.post("/v1/chat/completions", json=chat(openai(TALL), part))
+    assert response.status_code == 400
+    said = response.json()["error"]["message"]
+    assert said.startswith("messages[0].content[1]: got ")
+    assert message in said
+
+
+def test_an_image_that_does_not_fit_is_too_long(client: httpx.Client) -> None:
+    response = client.post("/v1/chat/completions", json=chat(*[openai(TALL)] * 40))
+    assert response.status_code == 400
+    assert "prompt is too long" in response.json()["error"]["message"]
+
+
+def test_the_memory_for_pixels_is_limited_and_given_back(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_reader, "PIXEL_MEMORY", 5 * SIDE * SIDE * 3)
+    library = fakes.gemma_like(special=SPECIAL)
+    service = fakes.fake_service(
+        library, template=TEMPLATE, images=SETTINGS, image_rows=ROWS, context=512
+    )
+    with fakes.running(service) as client:
+        many = client.post("/v1/chat/completions", json=chat(openai(TALL), openai(WIDE)))
+        assert many.status_code == 503
+        assert "memory for images is full" in many.json()["error"]["message"]
+        for _ in range(3):
+            assert tokens(client, "/v1/chat/completions", chat(openai(TALL))) > 3 * ROWS
+
+
+def test_a_question_about_the_same_image_reads_it_once() -> None:
+    library = fakes.gemma_like(special=SPECIAL)
+    service = fakes.fake_service(
+        library, template=TEMPLATE, images=SETTINGS, image_rows=ROWS, context=512
+    )
+    runtime: FakeRuntime = service._runtime  # type: ignore[assignment]
+    with fakes.running(service) as client:
+        for question in ("the fox", "the quick brown fox"):
+            body = chat(openai(WIDE), {"type": "text", "text": question})
+            assert client.post("/v1/chat/completions", json=body).status_code == 200
+            assert runtime.images_read == 3

@@ -1,0 +1,91 @@
+"""Prompts with images in the engine: their rows are computed when they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prompt import EmbeddingRows, ImageRows, Prompt
+from tests.server.engine.test_engine import events_of, fake, request_of, tokens_in, with_engine
+from tests.server.engine.test_prompts_with_rows import served
+
+if TYPE_CHECKING:
+    import pytest
+
+    from hearthd.server.engine.engine import Engine
+    from hearthd.server.engine.generation import Request
+    from tests.fake_runtime import FakeRuntime
+
+ROWS = 3
+REQUEST = request_of(3, max_tokens=6)
+
+
+def image(seed: int) -> ImageRows:
+    pixels = np.full((2, 2, 3), seed, np.uint8)
+    return ImageRows(pixels=pixels, digest=hashlib.sha256(pixels.tobytes()).digest(), count=ROWS)
+
+
+def computed(segment: ImageRows) -> EmbeddingRows:
+    return EmbeddingRows(rows=runtime().read_image(segment.pixels), digest=segment.digest)
+
+
+def runtime(**options: int) -> FakeRuntime:
+    return fake(chunk=4, image_rows=ROWS, **options)
+
+
+def request(*seeds: int) -> Request:
+    """Images that reach over the borders of chunks, and one that occurs twice."""
+    return replace(REQUEST, prompt=Prompt((3, 4), *map(image, seeds), (5, 6, 7)))
+
+
+def test_images_are_read_as_rows_of_embeddings() -> None:
+    images = request(1, 2, 1)
+    rows = [computed(one) for one in images.prompt.images]
+    as_rows = replace(REQUEST, prompt=Prompt((3, 4), *rows, (5, 6, 7)))
+    with_images, with_rows = served(runtime(), images, as_rows)
+    assert tokens_in(with_images) == tokens_in(with_rows)
+    (other,) = served(runtime(), request(1, 3, 1))
+    assert tokens_in(other) != tokens_in(with_images)
+
+
+def test_a_second_question_about_an_image_computes_no_rows() -> None:
+    model, cache = runtime(), PrefixCache(limit_bytes=10**6)
+    first = request(1, 2)
+    question = Prompt((3, 4), *first.prompt.images, (8, 9, 9))
+    served(model, first, cache=cache)
+    assert model.images_read == 2
+    (events,) = served(model, replace(first, prompt=question), cache=cache)
+    assert model.images_read == 2  # another engine has the prefix cache alone
+    assert events[0].cached_tokens == 8  # type: ignore[union-attr]
+
+
+def test_other_sequences_go_on_between_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step computes the rows of one image at most, and one token of every other sequence."""
+    steps: list[str] = []
+    model = runtime(slots=2, batch=2)
+
+    def recorded(name: str) -> None:
+        call = getattr(model, name)
+
+        def recording(*args: object) -> object:
+            steps.append(name)
+            return call(*args)
+
+        monkeypatch.setattr(model, name, recording)
+
+    recorded("decode")
+    recorded("read_image")
+
+    async def test(engine: Engine) -> None:
+        talking = engine.submit(request_of(3, max_tokens=200))
+        looking = engine.submit(request(1, 2, 3, 4))
+        await asyncio.gather(events_of(talking), events_of(looking))
+
+    with_engine(model, test)
+    assert steps.count("read_image") == 4
+    assert "read_image,read_image" not in ",".join(steps)

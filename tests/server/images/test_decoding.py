@@ -1,0 +1,142 @@
+"""Image files of every kind become RGB of 8 bits, and bad ones one sentence."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hearthd.bundle import MAX_PIXELS
+from hearthd.server.images.decoding import decoded
+from hearthd.text.errors import InvalidRequest
+from tests.baker.small_smolvlm import pixels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+COLORS = pixels(11, 7)
+GRAY = COLORS[..., 0]
+ALPHA = np.linspace(0, 255, GRAY.size).round().astype(np.uint8).reshape(GRAY.shape)
+ORIENTATION = 0x0112
+
+
+def saved(image: Image.Image, format_: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format_, **options)
+    return file.getvalue()
+
+
+def read(data: bytes) -> NDArray[np.int64]:
+    image = decoded(data, "image")
+    assert image.mode == "RGB"
+    return np.asarray(image, np.int64)
+
+
+def repeated(gray: NDArray[Any]) -> NDArray[np.int64]:
+    return np.repeat(gray.astype(np.int64)[..., None], 3, axis=2)
+
+
+def on_white(colors: NDArray[Any], alpha: NDArray[Any]) -> NDArray[np.float64]:
+    share = alpha[..., None] / 255
+    return np.asarray(share * colors + (1 - share) * 255)
+
+
+@pytest.mark.parametrize("format_", ["PNG", "WEBP"])
+def test_lossless_files_keep_every_pixel(format_: str) -> None:
+    data = saved(Image.fromarray(COLORS), format_, lossless=True)
+    assert np.array_equal(read(data), COLORS)
+
+
+def test_gray_and_two_colors() -> None:
+    assert np.array_equal(read(saved(Image.fromarray(GRAY), "PNG")), repeated(GRAY))
+    bits = Image.fromarray(GRAY > 120)
+    assert bits.mode == "1"
+    assert np.array_equal(read(saved(bits, "PNG")), repeated(np.where(GRAY > 120, 255, 0)))
+
+
+def test_sixteen_bits_are_scaled_to_eight() -> None:
+    wide = np.arange(GRAY.size, dtype=np.uint16).reshape(GRAY.shape) * 850
+    assert np.abs(read(saved(Image.fromarray(wide), "PNG")) - repeated(wide // 257)).max() <= 1
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparent_parts_are_white(mode: str) -> None:
+    colors = COLORS if mode == "RGBA" else repeated(GRAY)
+    layers = [*np.moveaxis(COLORS, 2, 0), ALPHA] if mode == "RGBA" else [GRAY, ALPHA]
+    data = saved(Image.fromarray(np.stack(layers, 2), mode), "PNG")
+    assert np.abs(read(data) - on_white(colors, ALPHA)).max() <= 1
+
+
+def test_a_transparent_color_of_a_palette_is_white() -> None:
+    image = Image.fromarray(np.array([[0, 1], [1, 0]], np.uint8), "P")
+    image.putpalette([200, 10, 10, 10, 200, 10])
+    green, white = [10, 200, 10], [255, 255, 255]
+    data = saved(image, "PNG", transparency=0)
+    assert read(data).tolist() == [[white, green], [green, white]]
+
+
+@pytest.mark.parametrize(("mode", "tolerance"), [("RGB", 25), ("L", 12), ("CMYK", 25)])
+def test_jpeg_files(mode: str, tolerance: int) -> None:
+    smooth = np.asarray(Image.fromarray(pixels(8, 8)).resize((64, 48), Image.Resampling.BICUBIC))
+    image = Image.fromarray(smooth).convert(mode)
+    expected = np.asarray(image.convert("RGB"), np.int64)
+    assert np.abs(read(saved(image, "JPEG", quality=95)) - expected).max() <= tolerance
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_turns_an_image(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    flipped = COLORS[:, ::-1] if orientation in (2, 4, 5, 7) else COLORS
+    turns = {1: 0, 2: 0, 3: 2, 4: 2, 5: 1, 6: 3, 7: 3, 8: 1}[orientation]
+    data = saved(Image.fromarray(COLORS), "PNG", exif=exif)
+    assert np.array_equal(read(data), np.rot90(flipped, turns))
+
+
+def test_the_first_frame_of_an_animation() -> None:
+    frames = [Image.new("RGB", (4, 3), color) for color in ("red", "blue")]
+    for format_ in ("GIF", "WEBP"):
+        data = saved(frames[0], format_, save_all=True, append_images=frames[1:], lossless=True)
+        assert (read(data) == [[[255, 0, 0]] * 4] * 3).all(), format_
+
+
+def png(width: int, height: int) -> bytes:
+    """A file that says it has these many pixels, and has none."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    signature = b"\x89PNG\r\n\x1a\n"
+    return (
+        signature
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b""))
+        + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("side", [4097, 20_000, 2**31 - 1])
+def test_a_bomb_is_refused_before_its_pixels_are_allocated(side: int) -> None:
+    with pytest.raises(InvalidRequest, match=f"expected an image of at most {MAX_PIXELS} pixels"):
+        decoded(png(side, side), "image")
+
+
+@pytest.mark.parametrize("format_", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_a_truncated_file_is_refused(format_: str) -> None:
+    data = saved(Image.fromarray(pixels(60, 50)), format_)
+    with pytest.raises(InvalidRequest, match=r"expected (a complete image file|an image in the)"):
+        decoded(data[: len(data) // 2], "image")
+
+
+@pytest.mark.parametrize("data", [b"", b"no image", saved(Image.fromarray(COLORS), "BMP")])
+def test_other_formats_are_refused(data: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="expected an image in the format JPEG, PNG, WebP"):
+        decoded(data, "image")
