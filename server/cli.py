@@ -139,7 +139,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
         pool = open_pool(loaded)
 
         def announce() -> None:
-            address = f"{url(sockets[0], tls)}{settings.api_prefix}"
+            address = url(sockets[0], tls, settings.api_prefix)
             _announce(pool, settings.log_format, address, time.perf_counter() - start)
             for deployment in pool:
                 if deployment.folder is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd import pull
+from hearthd import hub_weights
 from hearthd.baker.hub.hub_errors import HubError
 from hearthd.bundle import MANIFEST, NotABundle, bundle_home, write_manifest
 from hearthd.bundle.kept_bundles import FILE
@@ -284,7 +284,7 @@ def test_a_reference_is_downloaded_and_baked(
             raise HubError("no such model")
         return file
 
-    monkeypatch.setattr(pull, "download", download)
+    monkeypatch.setattr(hub_weights, "download", download)
     assert bundle_of("hf:org/repo:Q4_K_M").parent == home
     assert downloads == ["hf:org/repo:Q4_K_M"]
     assert bakes.arguments == [["--", str(file)]]

@@ -121,13 +121,14 @@ def bound_sockets(hosts: str, port: int) -> Iterator[list[socket.socket]]:
             path.unlink(missing_ok=True)
 
 
-def url(bound: socket.socket, tls: Tls | None = None) -> str:
-    """The URL of a bound socket, http://host:port, or https:// with TLS; unix:PATH in files."""
+def url(bound: socket.socket, tls: Tls | None = None, prefix: str = "") -> str:
+    """The URL of a bound socket, such as http://host:port/prefix; unix:PATH for one in files."""
     if isinstance(path := bound.getsockname(), str):
         return f"{_UNIX}{path}"
     host, port = bound.getsockname()[:2]
     scheme = "http" if tls is None else "https"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    name = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{name}:{port}{prefix}"
 
 
 def max_connections() -> int:

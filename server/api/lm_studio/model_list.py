@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from hearthd.bundle import EncoderManifest
 from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
-from hearthd.server.api.ollama.model_list import TextManifest, takes_tools, text_models
+from hearthd.server.api.ollama.model_list import TextManifest, text_models
 from hearthd.server.errors import ModelNotFound
 from hearthd.server.services.deployment import Deployment
 
@@ -20,8 +20,8 @@ class StudioModel(BaseModel):
 
     id: str = Field(description="Name of the model.")
     object: Literal["model"]
-    type: Literal["llm", "embeddings"] = Field(
-        description="llm: a language model. embeddings: an encoder."
+    type: Literal["llm", "vlm", "embeddings"] = Field(
+        description="llm: a language model. vlm: one that reads images. embeddings: an encoder."
     )
     publisher: str = Field(description="Always hearth.")
     arch: str = Field(description="Name of the architecture, such as gemma3.")
@@ -36,7 +36,7 @@ class StudioModel(BaseModel):
         description="Size of the context that is served, in tokens. Absent if not loaded.",
     )
     capabilities: list[Literal["tool_use"]] = Field(
-        description="tool_use: the chat template describes tools."
+        description="tool_use: the model has a chat template."
     )
 
 
@@ -78,7 +78,7 @@ def _listed(deployment: Deployment, manifest: TextManifest) -> StudioModel:
     return StudioModel(
         id=deployment.name,
         object="model",
-        type="embeddings" if isinstance(manifest, EncoderManifest) else "llm",
+        type=_type(manifest),
         publisher="hearth",
         arch=manifest.architecture,
         compatibility_type="hearth",
@@ -86,5 +86,11 @@ def _listed(deployment: Deployment, manifest: TextManifest) -> StudioModel:
         state="not-loaded" if deployment.current is None else "loaded",
         max_context_length=manifest.context,
         **loaded,
-        capabilities=["tool_use"] if takes_tools(deployment) else [],
+        capabilities=["tool_use"] if deployment.has_chat_template else [],
     )
+
+
+def _type(manifest: TextManifest) -> Literal["llm", "vlm", "embeddings"]:
+    if isinstance(manifest, EncoderManifest):
+        return "embeddings"
+    return "llm" if manifest.images is None else "vlm"

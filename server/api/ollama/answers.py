@@ -86,7 +86,7 @@ class OllamaGenerateAnswer(OllamaAnswer):
     context: list[int] = Field(
         default=[],
         description="The token ids of the prompt and the answer, for `context` of the next "
-        "request. Present at the end, unless the request is `raw`.",
+        "request. Present at the end, unless the request is `raw` or has images.",
     )
 
 

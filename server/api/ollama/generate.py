@@ -65,7 +65,7 @@ class OllamaGenerateRequest(AnswerFields):
     def conversation(self) -> Conversation:
         """The prompt as a conversation of one message."""
         system = [Message(role="system", parts=[self.system])] if self.system else []
-        prompt = Message(role="user", parts=[self.prompt, *images_of(self.images, "images")])
+        prompt = Message(role="user", parts=[*images_of(self.images, "images"), self.prompt])
         return Conversation(messages=[*system, prompt], field="prompt")
 
 
@@ -90,6 +90,7 @@ async def ollama_generate(
     clock.loaded()
     if not (body.prompt or body.suffix):
         return _empty(service.name, "load")
+    ids: Sequence[int] | None
     if body.raw or body.suffix or not service.has_template:
         choices, ids = await _continued(service, body)
     else:
@@ -102,8 +103,8 @@ async def ollama_generate(
 
 async def _answered(
     service: LanguageService, body: OllamaGenerateRequest
-) -> tuple[Choices, Sequence[int]]:
-    """The answer to a prompt in the chat template, and the ids of the prompt."""
+) -> tuple[Choices, Sequence[int] | None]:
+    """The answer to a prompt in the chat template, and the ids of a prompt without images."""
     turn, conversation = body.turn(service), body.conversation()
     prompt = await rendered(service, turn, conversation)
     bos = service.tokenizer.bos
@@ -117,7 +118,7 @@ async def _answered(
         max_tokens=body.max_tokens(len(prompt.ids)),
         logprobs=body.alternatives,
     )
-    return choices, prompt.ids
+    return choices, None if prompt.images else prompt.ids
 
 
 async def _continued(

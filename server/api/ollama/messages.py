@@ -94,7 +94,7 @@ def messages(params: Sequence[OllamaMessageParam]) -> list[Message | ToolResult]
     for index, message in enumerate(params):
         field = f"messages[{index}]"
         content: list[Part] = [*images_of(message.images, f"{field}.images")]
-        content = [message.content, *content] if message.content or not content else content
+        content = [*content, message.content] if message.content or not content else content
         if message.role == "tool":
             call = _answered(message, open_calls, field)
             open_calls.remove(call)

@@ -23,20 +23,24 @@ from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.version import version
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.reasoning import reasoning_tags
-from hearthd.text.tool_calls.call_formats import call_format
 
 router = APIRouter(route_class=OllamaRoute, responses=ERRORS, tags=["Ollama"])
 
+# The version that brought the newest field here, `logprobs`. GitHub Copilot demands 0.6.4.
+_OLLAMA = "0.12.11"
 # Clients compare times with this one. Ollama sends a year after 2300.
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 TextManifest = LanguageManifest | EncoderManifest
-OllamaCapability = Literal["completion", "tools", "thinking", "embedding"]
+OllamaCapability = Literal["completion", "tools", "vision", "thinking", "embedding"]
 
 
 class OllamaVersion(BaseModel):
-    """The version of the server."""
+    """The versions of the API and of the server."""
 
-    version: str = Field(description="Version of Hearth.")
+    version: str = Field(
+        description="Version of Ollama whose API the server has. Clients demand a lowest one."
+    )
+    hearth: str = Field(description="Version of Hearth. A field that Ollama lacks.")
 
 
 class OllamaDetails(BaseModel):
@@ -121,10 +125,10 @@ class OllamaShown(BaseModel):
 
 
 @router.head("/api/version", include_in_schema=False)
-@router.get("/api/version", summary="Get the version of the server")
+@router.get("/api/version", summary="Get the version of the API")
 async def ollama_version() -> OllamaVersion:
-    """Return the version of the server."""
-    return OllamaVersion(version=version())
+    """Return the version of Ollama whose API this is, and that of the server."""
+    return OllamaVersion(version=_OLLAMA, hearth=version())
 
 
 @router.head("/api/tags", include_in_schema=False)
@@ -199,11 +203,6 @@ def template_source(deployment: Deployment) -> str:
         return ""
 
 
-def takes_tools(deployment: Deployment) -> bool:
-    """Whether the chat template of a model describes tools."""
-    return call_format(template_source(deployment)) is not None
-
-
 def _find(pool: ModelPool, name: str) -> tuple[Deployment, TextManifest]:
     """The model of a name in /api/tags; raises ModelNotFound for any other."""
     for deployment, manifest in text_models(pool):
@@ -240,8 +239,10 @@ def _capabilities(deployment: Deployment, manifest: TextManifest) -> list[Ollama
     if isinstance(manifest, EncoderManifest):
         return [] if manifest.scores else ["embedding"]
     capabilities: list[OllamaCapability] = ["completion"]
-    if takes_tools(deployment):
+    if deployment.has_chat_template:
         capabilities.append("tools")
+    if manifest.images is not None:
+        capabilities.append("vision")
     if reasoning_tags(template_source(deployment)):
         capabilities.append("thinking")
     if manifest.pooling == "last":  # it was trained to embed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hearthd.server.process.listening import CannotListen, bound_sockets
+from hearthd.server.process.listening import CannotListen, bound_sockets, url
 from tests.server import fakes
 from tests.server.api.ollama.ask import lines
 from tests.server.openai_servers import LIBRARY, chatty
@@ -48,7 +48,8 @@ def test_a_file_is_not_replaced_by_a_socket(tmp_path: Path) -> None:
 
 def test_addresses_of_both_kinds(tmp_path: Path) -> None:
     with bound_sockets(f"unix:{tmp_path}/a.sock, 127.0.0.1", 0) as (first, second):
-        assert first.getsockname() == f"{tmp_path}/a.sock"
+        assert url(first, prefix="/llm") == f"unix:{tmp_path}/a.sock"
+        assert url(second, prefix="/llm").endswith(f":{second.getsockname()[1]}/llm")
         assert second.getsockname()[0] == "127.0.0.1"
 
 
