@@ -9,12 +9,24 @@ from typing import Literal, TypeAlias
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
 
-__all__ = ["ImageInput", "Resampling"]
+__all__ = ["GoldenImage", "ImageInput", "Resampling"]
 
 Resampling: TypeAlias = Literal["bilinear", "bicubic", "lanczos"]
 
 _MAX_SIDE = 4096
 _MAX_COLUMNS = 16  # squares in a row of an image
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldenImage:
+    """The first row of embeddings of a square of stripes, as computed by NumPy.
+
+    side    pixels of a side of the square
+    values  those of the row: E
+    """
+
+    side: int
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

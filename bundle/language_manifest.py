@@ -59,7 +59,7 @@ from hearthd.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.cache_specs import CacheSpec  # noqa: TC001 - typed_json reads it
 from hearthd.bundle.file_records import MANIFEST
-from hearthd.bundle.image_input import ImageInput  # noqa: TC001  (pydantic reads it)
+from hearthd.bundle.image_input import GoldenImage, ImageInput  # noqa: TC001  (pydantic)
 from hearthd.bundle.manifest import Manifest
 from hearthd.bundle.memory_sum import MIN_AUTO_CONTEXT, SHARED_MEMORY, Footprint, Memory
 from hearthd.bundle.parsing.typed_json import typed
@@ -189,7 +189,8 @@ class LanguageManifest(Manifest):
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
-    LoRA adapters, and `images` says how a model with a tower reads images. `golden_rows` are of
+    LoRA adapters, and `images` says how a model with a tower reads images, `golden_image` what it
+    computes of one. `golden_rows` are of
     caches of i8 or f16: of the second layer, or of the first one with activations of int8.
     Bundles of older versions have no `serving`: `activations` and `max_memory` are then read
     from the provenance.
@@ -209,6 +210,7 @@ class LanguageManifest(Manifest):
     footprint: Footprint
     golden: tuple[Golden, ...]
     golden_rows: tuple[GoldenRow, ...] = field(default=(), metadata=OMITTED)
+    golden_image: GoldenImage | None = field(default=None, metadata=OMITTED)
 
     @override
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from hearthd.runtime.device import CannotLoad, Device, result, result_rows
 from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.interface import NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
+from hearthd.runtime.pixels import normalized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -182,9 +183,8 @@ class IreeRuntime(Runtime):
         assert settings is not None, "a bundle that reads no images"
         side = settings.side
         assert pixels.shape == (side, side, 3), f"pixels {pixels.shape} of {side}"
-        mean, std = (np.asarray(values, np.float32) for values in (settings.mean, settings.std))
-        normal = np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1))
-        results = self._device.call(call.function, [self._device.upload(normal, "f32")], results=1)
+        argument = self._device.upload(normalized(pixels, settings), "f32")
+        results = self._device.call(call.function, [argument], results=1)
         return result(results, 0, (call.entry.tokens, self.hidden))
 
     @override

@@ -27,13 +27,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.pixels import golden_pixels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from hearthd.bundle import Golden, GoldenRow
+    from hearthd.bundle import Golden, GoldenImage, GoldenRow
     from hearthd.runtime.array_functions import Functions
     from hearthd.runtime.golden_arrays import GoldenExample
     from hearthd.runtime.interface import Reader, Rows, Runtime
@@ -47,6 +48,8 @@ Level: TypeAlias = Literal["quick", "full", "off"]
 # 1/128 in them gives 0.5. Caches of f16 differed by 0.001, and activations with 16 bits in place of
 # 8 give 0.14 to 0.32.
 ROW_TOLERANCE: Mapping[str, float] = {"i8": 0.2, "f16": 0.1}
+# Of the largest value of a row of an image: activations that are rounded to other integers.
+IMAGE_TOLERANCE = 0.02
 # A step in units of a golden row's scales.
 _STEP: Mapping[str, float] = {"i8": 1.0, "f16": 32767 / 127}
 
@@ -124,14 +127,15 @@ def self_test(
     tolerance: float,
     *,
     rows: Sequence[GoldenRow] = (),
+    image: GoldenImage | None = None,
     level: Level = "full",
 ) -> Verdict:
     """Read every golden prompt, then its continuation token by token, and compare the logits.
 
-    Also compare golden rows of the caches. Overwrites the caches of slot 0, or of all slots if the
-    level is full.
+    Also compare golden rows of the caches, and if the level is full the golden image. Overwrites
+    the caches of slot 0, or of all slots if the level is full.
     """
-    test = _LanguageTest(runtime, golden, tolerance, rows)
+    test = _LanguageTest(runtime, golden, tolerance, rows, image)
     return _judge(test.full() if level == "full" else test.quick(), tolerance, level)
 
 
@@ -184,6 +188,7 @@ class _LanguageTest:
     golden: Sequence[Golden]
     tolerance: float
     rows: Sequence[GoldenRow]
+    image: GoldenImage | None
 
     def quick(self) -> Iterator[_Compared]:
         """Every step of the first prompt, and its row."""
@@ -194,6 +199,7 @@ class _LanguageTest:
 
         For an embed, the caches that it wrote are tested by a decode.
         """
+        yield from self._image()
         runtime, prompts = self.runtime, range(len(self.golden))
         for name, variant in runtime.variants().items():
             yield from self._read(variant, range(variant.batch), prompts, f" ({name})")
@@ -217,6 +223,14 @@ class _LanguageTest:
             for index, logits in enumerate(_replay(reader, self.golden[number], slots)):
                 yield self._step(number, index, logits, by)
             yield from self._rows(number, slots, by)
+
+    def _image(self) -> Iterator[_Compared]:
+        """The first row of the golden image, by its largest difference."""
+        if self.image is not None:
+            expected = np.asarray(self.image.values)
+            row = self.runtime.read_image(golden_pixels(self.image.side))[0]
+            difference = _largest(row, expected) / float(np.abs(expected).max() or 1)
+            yield _Compared("golden image", difference, IMAGE_TOLERANCE)
 
     def _step(self, number: int, index: int, logits: NDArray[np.float32], by: str) -> _Compared:
         step = self.golden[number].steps[index]

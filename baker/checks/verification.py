@@ -127,4 +127,10 @@ def _self_test(bundle: Path, manifest: AnyManifest, program_file: ProgramFile) -
         examples = read_examples(bundle, manifest)
         return self_test_arrays(functions, examples, manifest.tolerance)
     runtime = IreeRuntime(bundle, manifest, threads=None, program=program_file)
-    return self_test(runtime, manifest.golden, manifest.tolerance, rows=manifest.golden_rows)
+    return self_test(
+        runtime,
+        manifest.golden,
+        manifest.tolerance,
+        rows=manifest.golden_rows,
+        image=manifest.golden_image,
+    )

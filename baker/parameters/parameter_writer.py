@@ -95,7 +95,11 @@ def tensors_of(
         return tensors
 
     found = {name: find(name, shape) for name, shape in shapes.items()}
-    used = {tensor.name for parts in found.values() for tensor in parts}
+    unread = (
+        architecture.tensors.parts(config, name, names, gguf=gguf)
+        for name in architecture.tower_parameters(config)
+    )
+    used = {tensor.name for parts in (*found.values(), *unread) for tensor in parts}
     unused = [
         name
         for name in names

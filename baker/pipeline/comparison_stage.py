@@ -25,6 +25,7 @@ from hearthd.bundle import (
     MANIFEST,
     PARAMETERS,
     TOKENIZER,
+    GoldenImage,
     kept_bundles,
     known_bundles,
     read_manifest,
@@ -32,8 +33,10 @@ from hearthd.bundle import (
 )
 from hearthd.bundle.manifest import digest
 from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.evaluate import evaluate
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.operating_system import lock
+from hearthd.runtime.pixels import golden_pixels, normalized
 from hearthd.runtime.self_test import self_test
 from hearthd.text import tokenizer_json
 
@@ -71,11 +74,12 @@ def compare_with_numpy(
     """
     with progress.stage("compute golden values with NumPy"):
         golden, rows = _golden_values(bundle, manifest, tokenizer)
-    compared = replace(manifest, golden=golden, golden_rows=rows)
+        image = _golden_image(bundle, manifest)
+    compared = replace(manifest, golden=golden, golden_rows=rows, golden_image=image)
     for program_file in runnable(manifest):
         with progress.stage(f"compare {program_file.file} with golden values"):
             runtime = IreeRuntime(bundle, compared, threads=None, program=program_file)
-            verdict = self_test(runtime, golden, manifest.tolerance, rows=rows)
+            verdict = self_test(runtime, golden, manifest.tolerance, rows=rows, image=image)
         require_passed(program_file, verdict)
     kept_bundles.keep_as(bundle, digest(manifest), digest(compared))
     write_manifest(bundle, compared)
@@ -116,3 +120,16 @@ def _golden_values(
     with threadpool_limits(1):
         golden = golden_values(runtime, ids)
     return golden, golden_rows(runtime, program.caches, golden, manifest.activations)
+
+
+def _golden_image(bundle: Path, manifest: LanguageManifest) -> GoldenImage | None:
+    """The golden image of a model that reads images."""
+    if (settings := manifest.images) is None:
+        return None
+    program = traced(manifest, adapters=0)
+    ((_, graph),) = [pair for pair in program.entry_points if pair[0].kind == "image"]
+    parameters = stored_parameters(program.parameters, bundle / PARAMETERS)
+    pixels = normalized(golden_pixels(settings.side), settings)
+    with threadpool_limits(1):
+        (rows,) = evaluate(graph, [pixels], parameters)
+    return GoldenImage(side=settings.side, values=tuple(rows[0].tolist()))

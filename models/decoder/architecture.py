@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from typing_extensions import override
+
 from hearthd.bundle import ModelMatrix
 from hearthd.models.config import ConfigError, ModelConfig
 from hearthd.models.decoder.config.config_json import PROCESSOR, ConfigJson
@@ -84,6 +86,10 @@ class ArchitectureFiles(Generic[C]):
         reader.finish()
         return config
 
+    def tower_parameters(self, config: C) -> tuple[str, ...]:  # noqa: ARG002
+        """The parameters that a program without images does not read."""
+        return ()
+
     def to_manifest(self, config: C) -> dict[str, Any]:
         """A configuration as a manifest holds it."""
         return asdict(config)
@@ -110,6 +116,13 @@ class Architecture(ArchitectureFiles[C]):
 
     model: Callable[[C], Decoder]
     images: Callable[[C, ConfigJson], ImageInput] | None = None
+
+    @override
+    def tower_parameters(self, config: C) -> tuple[str, ...]:
+        if not self.tensors.towers:
+            return ()
+        names = self.model(config).parameters()
+        return tuple(name for name in names if name.partition(".")[0] in self.tensors.towers)
 
     def image_input(self, config: C, metadata: Mapping[str, Any]) -> ImageInput | None:
         """How the model of these weights reads images, if it does; raises ConfigError."""

@@ -275,9 +275,7 @@ class LocalLanguageService(LanguageService):
             exact_logits=options.exact_logits,
             cache=prefix_cache(manifest, runtime.context, options, self._store),
             image_row_bytes=IMAGE_ROW_MEMORY,
-            costs=Costs(runtime.verify_tokens)
-            if runtime.verify_tokens and options.speculation == "lookup"
-            else None,
+            costs=_costs(runtime, options),
         )
         self._loaded = LoadedAdapters(
             manifest.adapters, self.engine, allowed=options.lora_dir, keys=options.keys
@@ -290,6 +288,7 @@ class LocalLanguageService(LanguageService):
                 manifest.golden,
                 manifest.tolerance,
                 rows=manifest.golden_rows,
+                image=manifest.golden_image,
                 # It is served before `hearth verify` compares it with NumPy: see --verify-later.
                 level="off" if level == "quick" and not manifest.golden else level,
             ),
@@ -315,6 +314,13 @@ class LocalLanguageService(LanguageService):
         await super().stop()
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
+
+
+def _costs(runtime: Runtime, options: EngineOptions) -> Costs | None:
+    """Those of verifying drafted tokens, if any are drafted."""
+    if not runtime.verify_tokens or options.speculation != "lookup":
+        return None
+    return Costs(runtime.verify_tokens)
 
 
 def open_language_service(

@@ -14,8 +14,9 @@ import pytest
 from PIL import Image
 
 from hearthd.baker.pipeline.bake import bake
+from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.server.services.language_service import EngineOptions, open_language_service
-from tests.baker.small_smolvlm import pixels, small_smolvlm
+from tests.baker.small_smolvlm import CONFIG, SIDE, pixels, small_smolvlm
 from tests.conftest import Silent, few_entry_points, options_for
 from tests.server.fakes import running
 
@@ -46,6 +47,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     with few_entry_points():
         return bake(options, Silent())
+
+
+def test_the_tower_was_compared_with_numpy(bundle: Path) -> None:
+    image = read_manifest_of(bundle, LanguageManifest).golden_image
+    assert image is not None
+    assert (image.side, len(image.values)) == (SIDE, CONFIG.hidden)
 
 
 def test_the_answer_about_images_is_that_of_transformers(bundle: Path) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from hearthd.bundle import GoldenRow
+from hearthd.bundle import GoldenImage, GoldenRow
 from hearthd.models.dsl.fused import LOGIT_MARGIN
+from hearthd.runtime.pixels import golden_pixels
 from hearthd.runtime.self_test import MARGIN, ROW_TOLERANCE, Level, Verdict, self_test
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
@@ -49,6 +50,17 @@ def test_one_wrong_logit_fails_and_is_named(step: int) -> None:
     assert "differs by 0.5 at golden prompt 1" in verdict.message
     assert verdict.message.endswith("; bake the bundle on this machine, or report it")
     assert self_test(RUNTIME, (wrong,), tolerance=0.51).passed
+
+
+@pytest.mark.parametrize(
+    ("change", "level", "passes"), [(0.0, "full", True), (1.0, "full", False), (1.0, "quick", True)]
+)
+def test_a_full_test_compares_the_golden_image(change: float, level: Level, passes: bool) -> None:
+    values = RUNTIME.read_image(golden_pixels(16))[0] + np.float32(change)
+    image = GoldenImage(side=16, values=tuple(values.tolist()))
+    verdict = self_test(RUNTIME, (CASE,), tolerance=0.0, image=image, level=level)
+    assert verdict.passed == passes
+    assert passes or "at golden image, expected at most 0.02" in verdict.message
 
 
 @pytest.mark.parametrize(("below", "passes"), [(0.3, False), (1.0, True)])

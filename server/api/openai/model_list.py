@@ -48,7 +48,7 @@ class ModelStatus(BaseModel):
     )
 
 
-Capability: TypeAlias = Literal["completion", "chat", "embedding", "rerank", "arrays"]
+Capability: TypeAlias = Literal["completion", "chat", "vision", "embedding", "rerank", "arrays"]
 
 
 class ListedModel(BaseModel):
@@ -69,7 +69,8 @@ class ListedModel(BaseModel):
     capabilities: list[Capability] = Field(
         [],
         description="What the model can do, also while it is not loaded. chat: it has a chat "
-        "template. arrays: it answers /run. Absent if its bundle could not be read.",
+        "template. vision: it reads images. arrays: it answers /run. Absent if its bundle could "
+        "not be read.",
     )
     status: ModelStatus = Field(description="A field of llama-server, which OpenAI's API lacks.")
 
@@ -179,9 +180,10 @@ def _capabilities(deployment: Deployment) -> list[Capability]:
             return ["rerank" if scores else "embedding"]
         case ArraysManifest():
             return ["arrays"]
+        case LanguageManifest(images=images) if deployment.has_chat_template:
+            seen: list[Capability] = [] if images is None else ["vision"]
+            return ["completion", "chat", *seen, "embedding"]
         case _:
-            if deployment.has_chat_template:
-                return ["completion", "chat", "embedding"]
             return ["completion", "embedding"]
 
 

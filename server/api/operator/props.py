@@ -45,7 +45,7 @@ class Props(BaseModel):
     model_ftype: str = Field(description="Precision of the weights.")
     target: str = Field(description="Name of the target of the program that runs on this CPU.")
     kernels: Kernels
-    modalities: dict[str, bool] = Field(description="Inputs besides text: none.")
+    modalities: dict[str, bool] = Field(description="Inputs besides text: images, as vision.")
     chat_template: str = Field(description="Source of the chat template; empty if there is none.")
     bos_token: str = Field(description="Name of the token that begins a text, or empty.")
     eos_token: str = Field(description="Name of the token that ends an answer, or empty.")
@@ -106,7 +106,7 @@ async def props(deployment: NamedModel, request: Request) -> Props:
         kernels=Kernels(
             names=[*manifest.provenance.kernels.names], instructions=program.instructions
         ),
-        modalities={"vision": False, "audio": False},
+        modalities={"vision": manifest.images is not None, "audio": False},
         chat_template=model.chat_template,
         bos_token=model.bos,
         eos_token=model.eos,

@@ -5,12 +5,16 @@ The recording of tests/models/families/images.py stands in where transformers is
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.source import BadFile
+from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
 from hearthd.runtime.interface import NO_TOKEN
@@ -64,3 +68,17 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
             close(logits[0], expected.logits, TOLERANCE)
         answer.append(int(logits[0].argmax()))
     assert answer[1:] == expected.answer.tolist()
+
+
+def test_a_program_without_images_leaves_the_tower_out(tmp_path: Path) -> None:
+    """As those of `--precision auto` and of `hearth tune`; an unknown tensor is refused."""
+    recording = recorded_case(NAMES[0])
+    write_folder(recording, tmp_path)
+    source, architecture = open_weights(tmp_path), ARCHITECTURES["smolvlm"]
+    config = ours.config_of(source, "smolvlm")
+    program = architecture.program(config, ours.OPTIONS)
+    locate(source, architecture, config, program)
+    extra = {**recording.shapes, "model.vision_model.head.weight": (2, 2)}
+    write_folder(replace(recording, shapes=extra), tmp_path)
+    with pytest.raises(BadFile, match=r"does not use: \['model.vision_model.head.weight'\]"):
+        locate(open_weights(tmp_path), architecture, config, program)

@@ -92,6 +92,12 @@ def test_every_surface_reads_the_same_images(client: httpx.Client) -> None:
     assert tokens(client, "/v1/responses/input_tokens", responses) == count
 
 
+def test_a_client_can_ask_whether_the_model_reads_images(client: httpx.Client) -> None:
+    assert client.get("/props").json()["modalities"] == {"vision": True, "audio": False}
+    (listed,) = client.get("/v1/models").json()["data"]
+    assert "vision" in listed["capabilities"]
+
+
 def test_the_template_places_images_and_no_text_does(client: httpx.Client) -> None:
     body = chat(openai(TALL), {"type": "text", "text": "<image>"})
     prompt = client.post("/apply-template", json=body).json()["prompt"]

@@ -62,6 +62,9 @@ def test_a_second_question_about_an_image_computes_no_rows() -> None:
     (events,) = served(model, replace(first, prompt=question), cache=cache)
     assert model.images_read == 2  # another engine has the prefix cache alone
     assert events[0].cached_tokens == 8  # type: ignore[union-attr]
+    (events,) = served(model, request(1, 3), cache=cache)
+    assert events[0].cached_tokens == 4  # type: ignore[union-attr]
+    assert [tokens_in(events)] == [tokens_in(one) for one in served(runtime(), request(1, 3))]
 
 
 def test_other_sequences_go_on_between_images(monkeypatch: pytest.MonkeyPatch) -> None:
