@@ -17,6 +17,7 @@ from hearthd.baker.pipeline.shared_stages import require_passed
 from hearthd.baker.reference.golden_values import STEPS, golden_rows, golden_values, prompt_ids
 from hearthd.baker.reference.numpy_runtime import (
     NumpyRuntime,
+    PassingParameters,
     program_options,
     stored_parameters,
     traced,
@@ -115,7 +116,8 @@ def _golden_values(
         adapters=0,
     )
     parameters = stored_parameters(program.parameters, bundle / PARAMETERS)
-    runtime = NumpyRuntime(program, parameters, context=context, slots=len(ids))
+    passing = PassingParameters(parameters)
+    runtime = NumpyRuntime(program, passing, context=context, slots=len(ids))
     # One thread: the last bits of a sum depend on the number of threads.
     with threadpool_limits(1):
         golden = golden_values(runtime, ids)

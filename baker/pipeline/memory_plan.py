@@ -154,7 +154,8 @@ def token_bytes(program: Program) -> int:
         for source in node.inputs:
             if id(source) in names and op.reads is not Reads.LOOKED_UP:
                 read[names[id(source)]] = int(source.type.nbytes * share)
-    return sum(read.values()) - sum(weight.partial_bytes for weight in program.weights)
+    refining = {name for weight in program.weights for name in weight.partial}
+    return sum(size for name, size in read.items() if name not in refining)
 
 
 def call_bytes(graph: Graph) -> int:

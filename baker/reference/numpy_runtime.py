@@ -5,10 +5,13 @@ It is slow and exact, reads the weights of a bundle's archive, and serves no one
 
 from __future__ import annotations
 
+import mmap
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from hearthd.baker.parameters.irpa import BadArchive, open_archive
 from hearthd.bundle import MANIFEST, PARAMETERS, NotABundle, padding_of
@@ -19,7 +22,7 @@ from hearthd.models.precision import kv_cache_of
 from hearthd.models.program import ProgramOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -179,6 +182,41 @@ def stored_parameters(
         name: entries[name].view(tensor_type.dtype.numpy).reshape(tensor_type.shape)
         for name, tensor_type in parameters.items()
     }
+
+
+class PassingParameters(Mapping[str, "NDArray[Any]"]):
+    """Mapped arrays that leave the memory of this process again.
+
+    After `limit` bytes of arrays were looked up, the pages that were read are unmapped: the system
+    keeps them as long as it has memory. An array that is in use is read again.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], limit: int = 1 << 30) -> None:
+        self._arrays, self._limit, self._looked_up = arrays, limit, 0
+
+    @override
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        array = self._arrays[name]
+        self._looked_up += array.nbytes
+        if self._looked_up > self._limit:
+            self._looked_up = array.nbytes
+            _mapping_of(array).madvise(mmap.MADV_DONTNEED)
+        return array
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
+def _mapping_of(array: NDArray[Any]) -> mmap.mmap:
+    base: Any = array
+    while not isinstance(base, mmap.mmap):
+        base = base.obj if isinstance(base, memoryview) else base.base
+    return base
 
 
 def open_reference(bundle: Path, manifest: LanguageManifest) -> NumpyRuntime:

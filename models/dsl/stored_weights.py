@@ -45,13 +45,15 @@ class Weight:
         return ranges
 
     @property
+    def partial(self) -> tuple[str, ...]:
+        """The names of arrays of which logits read some blocks only."""
+        partial = self.storage.partial
+        return tuple(name for name in self.parameters if name.rpartition(".")[2] in partial)
+
+    @property
     def partial_bytes(self) -> int:
-        """The bytes of arrays of which logits read some blocks only."""
-        return sum(
-            array.type.nbytes
-            for name, array in self.parameters.items()
-            if name.rpartition(".")[2] in self.storage.partial
-        )
+        """Their bytes."""
+        return sum(self.parameters[name].type.nbytes for name in self.partial)
 
 
 def plain_weights(parameters: Mapping[str, Tensor]) -> tuple[Weight, ...]:

@@ -77,6 +77,14 @@ def test_a_token_reads_the_experts_that_it_is_routed_to(tmp_path: Path) -> None:
     assert two.memory.weights == all_.memory.weights
 
 
+def test_a_token_reads_one_row_of_a_table_that_is_not_the_head(tmp_path: Path) -> None:
+    tied, untied = (
+        examine(write_experts(tmp_path / f"{flag}.gguf", replace(EXPERTS, tied=flag)))
+        for flag in (True, False)
+    )
+    assert tied.per_token == untied.per_token
+
+
 def test_an_encoder_has_a_memory_and_no_speed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

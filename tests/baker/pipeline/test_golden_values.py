@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from examples.train_tiny_gemma import tokenizer
+from hearthd.baker.parameters.irpa import ArchiveWriter, open_archive
 from hearthd.baker.reference.golden_values import (
     PROMPTS,
     STEPS,
@@ -17,7 +19,7 @@ from hearthd.baker.reference.golden_values import (
     golden_values,
     prompt_ids,
 )
-from hearthd.baker.reference.numpy_runtime import NumpyRuntime
+from hearthd.baker.reference.numpy_runtime import NumpyRuntime, PassingParameters
 from hearthd.bundle import Golden
 from hearthd.models.decoder import entry_points
 from hearthd.models.families.gemma3 import Gemma3
@@ -27,6 +29,8 @@ from tests.models.families.gemma3.gemma3_reference import forward
 from tests.models.numpy_device import random_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from hearthd.bundle import Activations, GoldenRow
@@ -101,3 +105,28 @@ def test_caches_of_f32_have_no_golden_rows() -> None:
     runtime.decode([0], [5], [0])
     golden = [Golden(prompt="", prompt_ids=(5,), steps=())]
     assert golden_rows(runtime, program.caches, golden, "int16") == ()
+
+
+def test_mapped_parameters_leave_the_memory_of_the_process(tmp_path: Path) -> None:
+    size = 8 << 20
+    with ArchiveWriter(tmp_path / "a", {str(i): size for i in range(4)}) as archive:
+        for i in range(4):
+            archive.write(str(i), np.full(size, i, np.uint8))
+    arrays = open_archive(tmp_path / "a")
+
+    def mapped() -> int:
+        text = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(text.partition("RssFile:")[2].split()[0]) << 10
+
+    before = mapped()
+
+    def growth(parameters: Mapping[str, NDArray[np.uint8]]) -> int:
+        most = 0
+        for _ in range(2):
+            for name in parameters:
+                assert (parameters[name] == int(name)).all()
+                most = max(most, mapped() - before)
+        return most
+
+    limited = growth(PassingParameters(arrays, 2 * size))
+    assert limited < 3 * size < growth(arrays)
