@@ -14,6 +14,7 @@ import numpy as np
 
 from hearthd.baker.weights.source import IntegerBlock
 from hearthd.models.dsl.matrix_format import FORMATS
+from hearthd.models.dsl.matrix_packing import numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,13 +37,10 @@ def _block(type_name: str, blocks: Bytes, d: Bytes, scales: NDArray[Any]) -> Int
     """Blocks whose scales are 1: those are d (N, K / 256, 2) times 2 s + 1, for s of each group."""
     matrix_format = FORMATS[type_name.lower().replace("_", "-")]
     entries = _entries(type_name, blocks) * np.float32(matrix_format.steps)
-    numbers = np.zeros(256, np.uint8)
-    for number, value in reversed([*enumerate(matrix_format.values)]):
-        numbers[value % 256] = number
     groups = entries.shape[1] // matrix_format.columns
     multipliers = (2 * scales + 1).astype(np.int8).reshape(len(blocks), -1, 1)
     return IntegerBlock(
-        integers=numbers[entries.astype(np.int8).view(np.uint8)],
+        integers=numbers_of(matrix_format, entries.astype(np.int8)),
         scale=np.ascontiguousarray(d).view(np.float16).astype(np.float32)[..., 0],
         minimum=None,
         multipliers=np.repeat(multipliers, groups // multipliers.shape[1], axis=1),

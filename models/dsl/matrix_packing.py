@@ -58,6 +58,14 @@ def pack(
     return tuple(arrays)
 
 
+def numbers_of(matrix_format: MatrixFormat, values: NDArray[np.int8]) -> NDArray[np.uint8]:
+    """The integers that number values of a format, the lowest of several; of any shape."""
+    numbers = np.zeros(256, np.uint8)
+    for number, value in reversed([*enumerate(matrix_format.values)]):
+        numbers[value % 256] = number
+    return numbers[values.view(np.uint8)]
+
+
 def _grid_arrays(
     matrix_format: MatrixFormat,
     integers: NDArray[np.uint8],
