@@ -51,8 +51,8 @@ def matrix(form: MatrixFormat, rows: int, columns: int) -> tuple[tuple[Array, ..
     rng = np.random.default_rng(rows)
     integers = sample_integers(rng, form, rows, columns)
     if form.grid is None:
-        integers[0] = -1 << form.bits - 1 if form.signed else 0
-        integers[1] = integers[0] + (1 << form.bits) - 1
+        smallest = -1 << form.bits - 1 if form.signed else 0
+        integers[0], integers[1] = smallest, smallest + (1 << form.bits) - 1
     shared = form.super_block or form.columns
     scales = (rows, -(-columns // shared))
     scale: Array = rng.uniform(1e-3, 1e-2, size=scales).astype(np.float16)
