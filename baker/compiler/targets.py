@@ -47,8 +47,8 @@ _CROSS_TARGETS: Mapping[str, Target] = {
         Target(
             name="x86_64-amx",
             triple="x86_64-linux-gnu",
-            cpu="x86-64-v4+avx512vnni+amx-tile+amx-int8",
-            features=(*_X86_V4, "avx512vnni", "amx-tile", "amx-int8"),
+            cpu="x86-64-v4+avx512vnni+avx512vbmi+amx-tile+amx-int8",
+            features=(*_X86_V4, "avx512vnni", "avx512vbmi", "amx-tile", "amx-int8"),
         ),
         # Raspberry Pi 5, and other cores with the dot products of ARMv8.2.
         Target(

@@ -9,7 +9,8 @@ import numpy as np
 
 from hearthd.baker.parameters.group_scales import best_scales, quotients
 from hearthd.baker.weights.source import IntegerBlock
-from hearthd.models.dsl.matrix_format import GROUP, INT8, INT12, ROWS, pack
+from hearthd.models.dsl.matrix_format import GROUP, INT8, INT12, ROWS
+from hearthd.models.dsl.matrix_packing import pack
 from hearthd.models.dsl.storage import BF16, F32
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def integer_groups(storage: Storage, block: NDArray[np.float32]) -> IntegerBlock
     assert matrix_format is not None, storage.name
     assert not matrix_format.values, storage.name
     assert not matrix_format.minimum, storage.name
-    assert not matrix_format.multiplier_bits, storage.name
+    assert not matrix_format.has_multipliers, storage.name
     if matrix_format.bits == INT8.bits:
         return int8_groups(block)
     if matrix_format.bits == INT12.bits:

@@ -13,14 +13,13 @@ import gguf
 import numpy as np
 
 from hearthd.baker.weights.source import IntegerBlock
-from hearthd.models.dsl.matrix_format import IQ1_SUPER, IQ2_SUPER, IQ3_ODD_SUPER, IQ3_SUPER
+from hearthd.models.dsl.matrix_format import FORMATS
+from hearthd.models.dsl.matrix_packing import numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
-
-    from hearthd.models.dsl.matrix_format import MatrixFormat
 
     Bytes = NDArray[np.uint8]
 
@@ -34,18 +33,14 @@ def _entries(type_name: str, blocks: Bytes) -> NDArray[np.float32]:
     return values
 
 
-def _block(
-    type_name: str, matrix_format: MatrixFormat, blocks: Bytes, d: Bytes, scales: NDArray[Any]
-) -> IntegerBlock:
+def _block(type_name: str, blocks: Bytes, d: Bytes, scales: NDArray[Any]) -> IntegerBlock:
     """Blocks whose scales are 1: those are d (N, K / 256, 2) times 2 s + 1, for s of each group."""
+    matrix_format = FORMATS[type_name.lower().replace("_", "-")]
     entries = _entries(type_name, blocks) * np.float32(matrix_format.steps)
-    numbers = np.zeros(256, np.uint8)
-    for number, value in reversed([*enumerate(matrix_format.values)]):
-        numbers[value % 256] = number
     groups = entries.shape[1] // matrix_format.columns
     multipliers = (2 * scales + 1).astype(np.int8).reshape(len(blocks), -1, 1)
     return IntegerBlock(
-        integers=numbers[entries.astype(np.int8).view(np.uint8)],
+        integers=numbers_of(matrix_format, entries.astype(np.int8)),
         scale=np.ascontiguousarray(d).view(np.float16).astype(np.float32)[..., 0],
         minimum=None,
         multipliers=np.repeat(multipliers, groups // multipliers.shape[1], axis=1),
@@ -58,7 +53,7 @@ def _nibbles(stored: Bytes) -> Bytes:
 
 
 def _scales_in_words(
-    type_name: str, matrix_format: MatrixFormat, words: Callable[[Bytes], NDArray[np.uint32]]
+    type_name: str, words: Callable[[Bytes], NDArray[np.uint32]]
 ) -> Callable[[Bytes, int], IntegerBlock]:
     """IQ2_XXS, IQ3_XXS: the upper four bits of a word of 32 bits are a scale, the others signs."""
 
@@ -69,21 +64,19 @@ def _scales_in_words(
         signs = words(blocks)
         scales = signs >> 28
         signs &= np.uint32((1 << 28) - 1)
-        return _block(type_name, matrix_format, blocks, d, scales)
+        return _block(type_name, blocks, d, scales)
 
     return decode
 
 
-def _scales_in_nibbles(
-    type_name: str, matrix_format: MatrixFormat, count: int
-) -> Callable[[Bytes, int], IntegerBlock]:
+def _scales_in_nibbles(type_name: str, count: int) -> Callable[[Bytes, int], IntegerBlock]:
     """IQ2_XS, IQ2_S, IQ3_S: the last `count` bytes are two scales each."""
 
     def decode(rows: Bytes, columns: int) -> IntegerBlock:
         blocks = rows.reshape(len(rows), columns // 256, -1).copy()
         d, scales = blocks[..., :2].copy(), _nibbles(blocks[..., -count:])
         blocks[..., :2], blocks[..., -count:] = _UNIT, 0
-        return _block(type_name, matrix_format, blocks, d, scales)
+        return _block(type_name, blocks, d, scales)
 
     return decode
 
@@ -96,7 +89,7 @@ def _iq1_s(rows: Bytes, columns: int) -> IntegerBlock:
     words = blocks[..., 34:].view(np.uint16)
     scales = words >> 12 & 7
     words &= np.uint16(0x8FFF)
-    return _block("IQ1_S", IQ1_SUPER, blocks, d, scales)
+    return _block("IQ1_S", blocks, d, scales)
 
 
 def _iq1_m(rows: Bytes, columns: int) -> IntegerBlock:
@@ -107,7 +100,7 @@ def _iq1_m(rows: Bytes, columns: int) -> IntegerBlock:
     d = np.bitwise_or.reduce(nibbles, axis=-1, keepdims=True).view(np.uint8)
     scales = words[..., np.newaxis] >> np.array([0, 3, 6, 9], np.uint16) & 7
     words[...] = _UNIT.view(np.uint16) >> np.array([0, 4, 8, 12], np.uint16) << 12
-    return _block("IQ1_M", IQ1_SUPER, blocks, d, scales)
+    return _block("IQ1_M", blocks, d, scales)
 
 
 def _ternary(type_name: str) -> Callable[[Bytes, int], IntegerBlock]:
@@ -131,14 +124,12 @@ GRID_TYPES: Mapping[str, Callable[[NDArray[np.uint8], int], IntegerBlock]] = {
     "IQ1_S": _iq1_s,
     "IQ1_M": _iq1_m,
     "IQ2_XXS": _scales_in_words(
-        "IQ2_XXS", IQ2_SUPER, lambda blocks: blocks[..., 2:].view(np.uint32)[..., 1::2]
+        "IQ2_XXS", lambda blocks: blocks[..., 2:].view(np.uint32)[..., 1::2]
     ),
-    "IQ2_XS": _scales_in_nibbles("IQ2_XS", IQ2_SUPER, 8),
-    "IQ2_S": _scales_in_nibbles("IQ2_S", IQ2_SUPER, 8),
-    "IQ3_XXS": _scales_in_words(
-        "IQ3_XXS", IQ3_SUPER, lambda blocks: blocks[..., 66:].view(np.uint32)
-    ),
-    "IQ3_S": _scales_in_nibbles("IQ3_S", IQ3_ODD_SUPER, 4),
+    "IQ2_XS": _scales_in_nibbles("IQ2_XS", 8),
+    "IQ2_S": _scales_in_nibbles("IQ2_S", 8),
+    "IQ3_XXS": _scales_in_words("IQ3_XXS", lambda blocks: blocks[..., 66:].view(np.uint32)),
+    "IQ3_S": _scales_in_nibbles("IQ3_S", 4),
     "TQ1_0": _ternary("TQ1_0"),
     "TQ2_0": _ternary("TQ2_0"),
 }

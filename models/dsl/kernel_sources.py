@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hearthd.models.dsl.grids import SIGN_BYTES
 from hearthd.models.dsl.matrix_format import GROUP, STORED
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ def _format_macros(matrix_format: MatrixFormat) -> _Macros:
     }
     values = ",".join(map(str, matrix_format.values))
     return {
+        **_grid_macros(matrix_format),
         "BITS": str(matrix_format.operand_bits),
-        "PLANES": str(len(planes)),
+        "PLANES": str(len(matrix_format.planes)),
         **planes,
         "MISSING": str(matrix_format.missing),
         "ZERO": str(matrix_format.zero),
@@ -71,6 +73,30 @@ def _format_macros(matrix_format: MatrixFormat) -> _Macros:
         "MINIMUM": str(int(matrix_format.minimum)),
         "MULTIPLIER_BITS": str(matrix_format.multiplier_bits),
     }
+
+
+def _grid_macros(matrix_format: MatrixFormat) -> _Macros:
+    """The macros of a grid, a C initializer among them, or those of a format without one."""
+    grid = matrix_format.grid
+    if grid is None:
+        return {"GRIDS": "0", "GRID": "{}", "EXTRA": "NONE"}
+    count = matrix_format.integer_arrays - len(matrix_format.planes)
+    fields = {
+        "bytes": f"{grid.name}_bytes",
+        "levels": f"{grid.name}_levels",
+        "count": grid.count,
+        "columns": grid.columns,
+        "extra_bytes": grid.extra_bytes,
+        "multiplier_bits": grid.multiplier_bits,
+        "has_offsets": int(grid.offset is not None),
+    }
+    for name in ("upper", "multiplier", "offset"):
+        bits = getattr(grid, name)
+        if bits is not None:
+            fields[name] = f"{{{bits.start},{bits.stride}}}"
+    initializer = ",".join(f".{name}={value}" for name, value in fields.items())
+    extra = "SIGNS" if grid.extra_bytes == SIGN_BYTES else "APART"
+    return {"GRIDS": str(count), "GRID": f"{{{initializer}}}", "EXTRA": extra}
 
 
 def _products(matrix_format: MatrixFormat) -> Iterator[tuple[str, str, _Macros]]:

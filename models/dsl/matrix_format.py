@@ -25,17 +25,15 @@ llama.cpp's K-quants do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from hearthd.models.dsl.grids import SIGN_BYTES, Bits, Grid
 from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
 
 ROWS = 16
 GROUP = 32
@@ -45,12 +43,12 @@ QUAD_BYTES = ROWS * QUAD
 
 # ggml's kvalues_iq4nl (ggml-common.h): the values of IQ4_NL and IQ4_XS.
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-# The values of the grids of ggml-common.h, with both signs: of iq3xxs; of iq3s; of iq2xxs, iq2xs
-# and iq2s; of iq1s, times 8, with its delta of 1 added or subtracted. The last two have six.
-_IQ3_VALUES = (-62, -52, -44, -36, -28, -20, -12, -4, 4, 12, 20, 28, 36, 44, 52, 62)
-_IQ3_ODD_VALUES = tuple(range(-15, 16, 2))
-_IQ2_VALUES = (-43, -25, -8, 8, 25, 43) + (0,) * 10
-_IQ1_VALUES = (-9, -7, -1, 1, 7, 9) + (0,) * 10
+# The values of the levels of grids (ggml-common.h), then those of the other sign or, of IQ1 (times
+# 8), of the other offset. Kernels have the signs of IQ2 at bit 2 or 3.
+_IQ3_XXS_VALUES = (4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62)
+_IQ3_S_VALUES = (1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15)
+_IQ2_VALUES = (8, 25, 43, 0, -8, -25, -43, 0, -8, -25, -43, 0) + (0,) * 4
+_IQ1_VALUES = (-7, 1, 9, 0, -9, -1, 7, 0) + (0,) * 8
 # Twice the values of E2M1, as ggml's kvalues_mxfp4 (OCP Microscaling Formats 1.0).
 _FP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
@@ -90,12 +88,14 @@ class MatrixFormat:
     super_block      how many columns share a stored scale, if more than `columns`; 0 otherwise
     minimum          whether each scale has a minimum
     multiplier_bits  bits of the integers by which the scale and the minimum of a super-block are
-                     multiplied for `columns` of them: 8, signed, or 4, unsigned; 0 without them
+                     multiplied for `columns` of them: 8, signed, or 4, unsigned; 0 if no array has
+                     them; 4 bits without a minimum are of n, where 2 n + 1 is the multiplier
     exponents        whether scales are exponents of two: e stands for 2^(e - 127), 0 for 0
     signed           whether integers are signed
     zero             the integer that stands for 0
     steps            how many steps of an integer, or of a value, equal one scale: a power of two
     values           the sixteen values that integers of 4 bits index, each in -127 to 127
+    grid             the levels, the lowest bits of integers; the plane, if any, has their signs
     split            the formats of its parts, if logits can be computed from the upper one
     table            the format of an embedding table or an output head; None: this one
     """
@@ -111,12 +111,17 @@ class MatrixFormat:
     zero: int = 0
     steps: int = 1
     values: tuple[int, ...] = ()
+    grid: Grid | None = None
     split: Split | None = None
     table: MatrixFormat | None = None
 
     def __post_init__(self) -> None:
         """Kernels find four bits in the first plane, and a fifth in the second one."""
         planes = [(plane.start, plane.bits) for plane in self.planes]
+        if self.grid is not None:
+            assert planes in ([], [(self.grid.level_bits, 1)]), self.name
+            assert self.values, self.name
+            return
         assert self.bits not in (4, 5) or planes == [(0, 4), (4, 1)][: self.bits - 3], self.name
         assert not self.values or (self.bits, len(self.values)) == (4, 16), self.name
         assert self.multiplier_bits in ((0, 4, 8) if self.minimum else (0, 8)), self.name
@@ -127,6 +132,8 @@ class MatrixFormat:
     @property
     def bits(self) -> int:
         """The bits of an integer."""
+        if self.grid is not None:
+            return self.grid.level_bits + 1
         return max(plane.start + plane.bits for plane in self.planes)
 
     @property
@@ -137,8 +144,13 @@ class MatrixFormat:
     @property
     def missing(self) -> int:
         """Half of the range of the bits that no plane has, below the lowest one; 0 if none are."""
-        start = min(plane.start for plane in self.planes)
+        start = 0 if self.grid else min(plane.start for plane in self.planes)
         return 1 << start >> 1
+
+    @property
+    def has_multipliers(self) -> bool:
+        """Whether integers multiply the scales of super-blocks."""
+        return bool(self.multiplier_bits or (self.grid and self.grid.multiplier_bits))
 
     @property
     def symbol(self) -> str:
@@ -157,8 +169,8 @@ class MatrixFormat:
             )
         blocks, groups = rows // ROWS, columns // GROUP
         arrays = {
-            plane.name: TensorType((blocks, groups, plane.bits, QUAD_BYTES), DType.I8)
-            for plane in self.planes
+            name: TensorType((blocks, groups, count, bytes_), DType.I8)
+            for name, count, bytes_ in self._integer_arrays()
         }
         factors = ("scale", "minimum") if self.minimum else ("scale",)
         scales = -(-columns // (self.super_block or self.columns))
@@ -166,10 +178,26 @@ class MatrixFormat:
             dtype = DType.I8 if self.exponents and name == "scale" else DType.F16
             arrays[name] = TensorType((blocks, scales, ROWS), dtype)
         if self.multiplier_bits:
-            count = len(factors) * self.multiplier_bits // 8
-            shape = (blocks, columns // self.columns, count, ROWS)
+            in_group = GROUP // self.columns
+            bits = len(factors) * self.multiplier_bits
+            parts = in_group if bits >= 8 else in_group * bits // 8
+            shape = (blocks, groups * parts, max(1, bits // 8), ROWS)
             arrays["multiplier"] = TensorType(shape, DType.I8)
         return arrays
+
+    def _integer_arrays(self) -> Iterator[tuple[str, int, int]]:
+        """The arrays of the integers of a matrix: a name, and how many times how many bytes."""
+        if self.grid is not None:
+            yield "index", GROUP // self.grid.columns * ROWS // QUAD_BYTES, QUAD_BYTES
+            if self.grid.extra_bytes not in (0, SIGN_BYTES):
+                yield "extra", self.grid.extra_bytes, ROWS
+        for plane in self.planes:
+            yield plane.name, plane.bits, QUAD_BYTES
+
+    @property
+    def integer_arrays(self) -> int:
+        """How many arrays have the integers: they are the first ones of a matrix."""
+        return len([*self._integer_arrays()])
 
     def require(self, arrays: tuple[TensorType, ...]) -> None:
         """Raise TypeRuleError unless these are the stored arrays of a matrix."""
@@ -180,57 +208,6 @@ class MatrixFormat:
         if arrays != tuple(expected.values()):
             described = ", ".join(f"{name} {type_}" for name, type_ in expected.items())
             raise TypeRuleError(f"expected {described}")
-
-
-def pack(
-    matrix_format: MatrixFormat,
-    integers: NDArray[np.integer[Any]],
-    scale: NDArray[np.float16] | NDArray[np.int8],
-    minimum: NDArray[np.float16] | None = None,
-    multipliers: NDArray[np.int8] | None = None,
-) -> tuple[NDArray[np.int8] | NDArray[np.float16], ...]:
-    """The stored arrays of integers (N, K), and of scales and minimums (N, scales of a row).
-
-    Integers are i16 if they have 12 bits, otherwise u8, or i8 if they are signed. Scales are f16,
-    or i8 with the bits of exponents. Multipliers are (N, K / columns, 1), of the scales, or
-    (N, K / columns, 2), also of the minimums.
-
-    Raises TypeRuleError for sizes that `arrays` rejects.
-    """
-    assert (minimum is not None) == matrix_format.minimum, matrix_format.name
-    assert (multipliers is not None) == bool(matrix_format.multiplier_bits), matrix_format.name
-    stored, *_ = matrix_format.arrays(*integers.shape).values()
-    blocks, groups = stored.shape[:2]
-    # A quad is moved as one element of 4 or 8 bytes, which is four times as fast as its integers.
-    quads = np.ascontiguousarray(integers).view(f"u{QUAD * integers.itemsize}")
-    ordered = quads.reshape(blocks, ROWS, groups, QUADS).transpose(0, 2, 3, 1)
-    unsigned = np.ascontiguousarray(ordered).view(f"u{integers.itemsize}")
-    arrays: list[Any] = []
-    for plane in matrix_format.planes:
-        bits = (unsigned >> plane.start & ((1 << plane.bits) - 1)).astype(np.uint8)
-        arrays.append(_packed(bits, plane.bits))
-    for factors in (scale, minimum):
-        if factors is not None:
-            by_row = factors.reshape(blocks, ROWS, -1).transpose(0, 2, 1)
-            arrays.append(np.ascontiguousarray(by_row))
-    if multipliers is not None:
-        if matrix_format.multiplier_bits == 4:
-            multipliers = multipliers[..., :1] | multipliers[..., 1:] << 4
-        by_block = multipliers.reshape(blocks, ROWS, *multipliers.shape[1:])
-        arrays.append(np.ascontiguousarray(by_block.transpose(0, 2, 3, 1)))
-    return tuple(arrays)
-
-
-def _packed(quads: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
-    """Quads (..., 8, 64) of integers of 1, 2, 4 or 8 bits, as many in a byte as fit."""
-    if bits == 4:
-        low, high = np.split(quads, 2, axis=2)
-        return (low | high << 4).view(np.int8)
-    in_byte = 8 // bits
-    planes = quads.reshape(*quads.shape[:2], bits, in_byte, QUAD_BYTES)
-    starts = (np.arange(in_byte, dtype=np.uint8) * bits)[:, np.newaxis]
-    packed: NDArray[np.uint8] = np.bitwise_or.reduce(planes << starts, axis=3)
-    return packed.view(np.int8)
 
 
 _LOW = Plane("low", 0, 4)
@@ -316,38 +293,83 @@ IQ4 = MatrixFormat(name="iq4-g32", planes=(_LOW,), values=_IQ4_VALUES)
 IQ4_SUPER = MatrixFormat(
     name="iq4-g32-s256", planes=(_LOW,), values=_IQ4_VALUES, super_block=256, multiplier_bits=8
 )
-IQ3_SUPER = MatrixFormat(
-    name="iq3-g32-s256",
-    planes=(_LOW,),
-    values=_IQ3_VALUES,
+_IQ2_SIGN, _IQ3_SIGN = (Plane("sign", 2, 1),), (Plane("sign", 3, 1),)
+IQ3_XXS = MatrixFormat(
+    name="iq3-xxs",
+    planes=_IQ3_SIGN,
+    values=_IQ3_XXS_VALUES,
     super_block=256,
-    multiplier_bits=8,
     steps=4,
+    grid=Grid(
+        name="iq3_xxs",
+        count=256,
+        columns=4,
+        extra_bytes=SIGN_BYTES,
+        multiplier=Bits(28, 1),
+        multiplier_bits=4,
+    ),
 )
-IQ3_ODD_SUPER = MatrixFormat(
-    name="iq3-odd-g32-s256",
-    planes=(_LOW,),
-    values=_IQ3_ODD_VALUES,
+IQ3_S = MatrixFormat(
+    name="iq3-s",
+    planes=_IQ3_SIGN,
+    values=_IQ3_S_VALUES,
     super_block=256,
     multiplier_bits=8,
+    grid=Grid(name="iq3_s", count=512, columns=4, extra_bytes=1, upper=Bits(0, 1)),
 )
-IQ2_SUPER = MatrixFormat(
-    name="iq2-g16-s256",
-    planes=(_LOW,),
+IQ2_XXS = MatrixFormat(
+    name="iq2-xxs",
+    planes=_IQ2_SIGN,
+    values=_IQ2_VALUES,
+    super_block=256,
+    steps=8,
+    grid=Grid(
+        name="iq2_xxs",
+        count=256,
+        columns=8,
+        extra_bytes=SIGN_BYTES,
+        multiplier=Bits(28, 1),
+        multiplier_bits=4,
+    ),
+)
+IQ2_XS = MatrixFormat(
+    name="iq2-xs",
+    planes=_IQ2_SIGN,
     values=_IQ2_VALUES,
     columns=16,
     super_block=256,
-    multiplier_bits=8,
+    multiplier_bits=4,
     steps=8,
+    grid=Grid(name="iq2_xs", count=512, columns=8, extra_bytes=SIGN_BYTES, upper=Bits(28, 1)),
 )
-IQ1_SUPER = MatrixFormat(
-    name="iq1-g16-s256",
-    planes=(_LOW,),
+IQ2_S = MatrixFormat(
+    name="iq2-s",
+    planes=_IQ2_SIGN,
+    values=_IQ2_VALUES,
+    columns=16,
+    super_block=256,
+    multiplier_bits=4,
+    steps=8,
+    grid=Grid(name="iq2_s", count=1024, columns=8, extra_bytes=1, upper=Bits(0, 2)),
+)
+_IQ1 = Grid(name="iq1_s", count=2048, columns=8, extra_bytes=2, upper=Bits(0, 4), offset=Bits(3, 4))
+IQ1_S = MatrixFormat(
+    name="iq1-s",
+    planes=(),
+    values=_IQ1_VALUES,
+    super_block=256,
+    steps=8,
+    grid=replace(_IQ1, offset=Bits(15, 0), multiplier=Bits(3, 4), multiplier_bits=3),
+)
+IQ1_M = MatrixFormat(
+    name="iq1-m",
+    planes=(),
     values=_IQ1_VALUES,
     columns=16,
     super_block=256,
-    multiplier_bits=8,
+    multiplier_bits=4,
     steps=8,
+    grid=_IQ1,
 )
 MXFP4 = MatrixFormat(name="mxfp4-g32", planes=(_LOW,), values=_FP4_VALUES, exponents=True)
 INT1 = MatrixFormat(name="int1-g128", planes=(Plane("weight", 1, 1),), super_block=128, zero=2)
@@ -356,8 +378,8 @@ INT2 = MatrixFormat(name="int2-g256", planes=(_LOW_2,), super_block=256, zero=1)
 # The formats of matrices.
 STORED = (
     INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT4_SUPER_MIN, INT5, INT5_MIN, INT5_HALVES,
-    INT5_SUPER_MIN, INT6_SUPER, INT8, INT12, IQ4, IQ4_SUPER, IQ3_SUPER, IQ3_ODD_SUPER, IQ2_SUPER,
-    IQ1_SUPER, MXFP4, INT1, INT2,
+    INT5_SUPER_MIN, INT6_SUPER, INT8, INT12, IQ4, IQ4_SUPER, IQ3_XXS, IQ3_S, IQ2_XXS, IQ2_XS,
+    IQ2_S, IQ1_S, IQ1_M, MXFP4, INT1, INT2,
 )  # fmt: skip
 _TABLES = tuple(stored.table or stored for stored in STORED)
 _PARTS = [

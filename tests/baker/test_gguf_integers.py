@@ -13,6 +13,7 @@ from hearthd.baker.weights import gguf_integers
 from hearthd.baker.weights.source import IntegerBlock
 from hearthd.models.dsl.matrix_format import FORMATS, INT8_HALVES
 from hearthd.models.dsl.storage import STORAGES
+from hearthd.models.dsl.types import TypeRuleError
 from tests.baker import gguf_blocks
 from tests.baker.gguf_blocks import FACTORS, values_of
 from tests.models.unpacked import real_weights
@@ -61,19 +62,46 @@ def test_integers_times_scales_are_the_values_of_the_file(name: str) -> None:
     np.testing.assert_array_equal(decoded, values(name))
 
 
-def stored_values(name: str) -> NDArray[np.float32]:
-    """The values that a bundle stores for the blocks."""
+def stored_arrays(name: str) -> tuple[NDArray[Any], ...]:
+    """The arrays that a bundle stores for the blocks."""
     block = gguf_integers.decoded(name, random_rows(name), COLUMNS)
     storage = STORAGES[NATIVE[name]]
     arrays = encoded_integers(storage, block)
     expected = storage.arrays(ROWS, COLUMNS).values()
     assert [(x.shape, x.dtype) for x in arrays] == [(t.shape, t.dtype.numpy) for t in expected]
-    return real_weights(arrays, FORMATS[storage.name])
+    return arrays
 
 
 @pytest.mark.parametrize("name", FACTORS)
 def test_every_type_is_stored_exactly(name: str) -> None:
-    np.testing.assert_array_equal(stored_values(name), values(name))
+    actual = real_weights(stored_arrays(name), FORMATS[NATIVE[name]])
+    np.testing.assert_array_equal(actual, values(name))
+
+
+@pytest.mark.parametrize("name", sorted(FACTORS.keys() - {"TQ1_0"}))
+def test_every_type_takes_about_the_bytes_of_the_file(name: str) -> None:
+    size = sum(array.nbytes for array in stored_arrays(name))
+    assert size <= 1.05 * random_rows(name).nbytes
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "reason"),
+    [
+        ("IQ3_S", slice(0, 8), "has no entry"),
+        ("IQ2_XXS", slice(7, 8), "odd number of signs"),
+        ("IQ1_S", slice(0, 8), "different ones"),
+    ],
+)
+def test_integers_that_a_grid_does_not_have_are_rejected(
+    name: str, changed: slice, reason: str
+) -> None:
+    form = FORMATS[NATIVE[name]]
+    assert form.grid is not None
+    block = gguf_integers.decoded(name, random_rows(name), COLUMNS)
+    top = 1 << form.grid.level_bits
+    block.integers[3, changed] = top - 1 if name == "IQ3_S" else block.integers[3, changed] ^ top
+    with pytest.raises(TypeRuleError, match=reason):
+        encoded_integers(STORAGES[NATIVE[name]], block)
 
 
 def test_eight_bits_are_stored_in_halves_too() -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.models.unpacked_grids import grid_integers, grid_multipliers
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -31,6 +33,8 @@ def _bits_of_quad(plane: Array, bits: int, quad: int) -> Array:
 
 def stored_integers(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Array:
     """i32 (N / 16, K / 32, 8, 64) of the planes among stored arrays."""
+    if matrix_format.grid is not None:
+        return grid_integers(arrays, matrix_format.grid)
     blocks, groups = arrays[0].shape[:2]
     integers = np.zeros((blocks, groups, 8, 64), np.int32)
     for array, plane in zip(arrays, matrix_format.planes, strict=False):
@@ -46,7 +50,7 @@ def stored_integers(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Arr
 
 def stored_factors(arrays: Sequence[Array], matrix_format: MatrixFormat) -> list[Array]:
     """f32 (N / 16, K / columns, 16) of the scales and minimums among stored arrays."""
-    stored = arrays[len(matrix_format.planes) :]
+    stored = arrays[matrix_format.integer_arrays :]
     factors = [array.astype(np.float32) for array in stored[: 1 + matrix_format.minimum]]
     if matrix_format.exponents:
         factors[0] = (stored[0].view(np.uint8).astype(np.uint32) << 23).view(np.float32)
@@ -54,9 +58,15 @@ def stored_factors(arrays: Sequence[Array], matrix_format: MatrixFormat) -> list
         groups = arrays[0].shape[1] * 32 // matrix_format.columns
         each = matrix_format.super_block // matrix_format.columns
         factors = [np.repeat(factor, each, axis=1)[:, :groups] for factor in factors]
+    grid = matrix_format.grid
+    if grid is not None and grid.multiplier is not None:
+        return [factors[0] * grid_multipliers(arrays, grid)]
     if not matrix_format.multiplier_bits:
         return factors
     multipliers = stored[-1]
+    if matrix_format.multiplier_bits == 4 and not matrix_format.minimum:
+        halves = np.concatenate([multipliers & 15, multipliers >> 4 & 15], axis=2)
+        return [factors[0] * (2 * halves.reshape(factors[0].shape) + 1)]
     if matrix_format.multiplier_bits == 4:
         multipliers = np.concatenate([multipliers & 15, multipliers >> 4 & 15], axis=2)
     return [factor * multipliers[:, :, i] for i, factor in enumerate(factors)]

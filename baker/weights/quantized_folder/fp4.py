@@ -1,6 +1,7 @@
 """FP4 (E2M1): a weight is a float of 4 bits times the scale of 16 columns (NVFP4) or 32 (MXFP4).
 
-Twice a float of 4 bits is an integer from -12 to 12, so integers and half of the scale are kept.
+Twice a float of 4 bits is an integer from -12 to 12, so integers and half of the scale are kept:
+the integers themselves of NVFP4, their numbers and powers of two of MXFP4.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hearthd.baker.weights.quantized_folder.quantized_matrix import (
     integer_storage,
     unpack,
 )
+from hearthd.models.dsl.matrix_format import MXFP4
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +55,7 @@ def float4(parts: StoredParts) -> QuantizedMatrix:
         parts=parts,
         type=f"{parts.method} {name}",
         shape=(rows, columns),
-        storage=integer_storage(-_MAX, _MAX, group),
+        storage=integer_storage(-_MAX, _MAX, group) if is_nv else MXFP4.name,
         open=open_rows,
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from hearthd.baker.weights.source import BadFile, IntegerBlock, block_shapes
 from hearthd.models.dsl.matrix_format import FORMATS, STORED
+from hearthd.models.dsl.matrix_packing import numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,7 +129,9 @@ class QuantizedMatrix:
     def integer_blocks(self) -> Iterator[IntegerBlock]:
         """The integers as `storage` has them, in blocks of rows; raises BadFile for others."""
         form = FORMATS[str(self.storage)]
-        low, high = _range(form.bits, form.signed, form.zero)
+        low, high = min(form.values, default=0), max(form.values, default=0)
+        if not form.values:
+            low, high = _range(form.bits, form.signed, form.zero)
         for rows in self._row_blocks():
             numbers = rows.numbers
             if numbers.min() < low or numbers.max() > high:
@@ -139,6 +142,8 @@ class QuantizedMatrix:
                 )
             groups = self.shape[1] // form.columns
             integers: Array = (numbers + form.zero).astype(np.int8 if form.signed else np.uint8)
+            if form.values:
+                integers = numbers_of(form, numbers)
             yield IntegerBlock(
                 integers=integers,
                 scale=np.repeat(rows.scale, groups // rows.scale.shape[1], axis=1),

@@ -6,7 +6,7 @@ there are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +15,18 @@ from hearthd.models.dsl import matrix_format as formats
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, rounded, steps
 from hearthd.models.dsl.composite import Fused, composite
+from hearthd.models.dsl.grid_integers import grid_integers, grid_multipliers
 from hearthd.models.dsl.kernel_sources import variant
 from hearthd.models.dsl.matrix_format import FORMATS, GROUP, QUAD, QUADS, ROWS
+from hearthd.models.dsl.matrix_packing import pack
 from hearthd.models.dsl.ops.record import Kernel, Reads, Sample, require
 from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.matrix_format import MatrixFormat
@@ -50,7 +54,7 @@ def dequantized(
     arrays: Sequence[Tensor], matrix_format: MatrixFormat, dtype: DType = DType.F32
 ) -> Tensor:
     """The real weights (N, K) of stored arrays."""
-    count = len(matrix_format.planes)
+    count = matrix_format.integer_arrays
     planes, factors = arrays[:count], arrays[count:]
     values = _integers(planes, matrix_format, dtype)
     if matrix_format.zero and matrix_format.operand_bits > 7:
@@ -58,7 +62,11 @@ def dequantized(
     if matrix_format.steps > 1:
         values = values * (1 / matrix_format.steps)
     groups = values.shape[2] // matrix_format.columns
-    return _scaled(values, *_of_groups(factors, groups, matrix_format, dtype))
+    scale, *minimum = _of_groups(factors, groups, matrix_format, dtype)
+    grid = matrix_format.grid
+    if grid is not None and grid.multiplier is not None:
+        scale = scale * ops.convert(grid_multipliers(planes, grid), dtype=dtype)
+    return _scaled(values, scale, *minimum)
 
 
 def _of_groups(
@@ -69,7 +77,8 @@ def _of_groups(
         factors = _powers_of_two(factors[0]), *factors[1:]
     if not matrix_format.super_block:
         return factors
-    bits, each = matrix_format.multiplier_bits, matrix_format.super_block // matrix_format.columns
+    bits, columns = matrix_format.multiplier_bits, matrix_format.columns
+    each = matrix_format.super_block // columns
     results = []
     for i, factor in enumerate(factors[:-1] if bits else factors):
         blocks, count, rows = factor.shape
@@ -78,7 +87,13 @@ def _of_groups(
         scale = ops.convert(f.narrow(by_group, 1, 0, groups), dtype=dtype)
         if bits:
             stored = factors[-1]
-            multiplier = _taken(stored, 4 * i, 4) if bits == 4 else f.narrow(stored, 2, i, i + 1)
+            if bits == 8:
+                multiplier = f.narrow(stored, 2, i, i + 1)
+            elif matrix_format.minimum:
+                multiplier = _taken(stored, 4 * i, 4)
+            else:
+                halves = [_taken(stored, 4 * half, 4) for half in range(GROUP // columns)]
+                multiplier = ops.concatenate(*halves, axis=2) * 2 + 1
             multiplier = ops.reshape(multiplier, shape=(blocks, groups, rows))
             scale = scale * ops.convert(multiplier, dtype=dtype)
         results.append(scale)
@@ -97,6 +112,8 @@ def _integers(planes: Sequence[Tensor], matrix_format: MatrixFormat, dtype: DTyp
     if matrix_format.bits > 8:  # the upper plane has signed integers of 8 bits
         low, high = (by_rows(_unpacked(plane, plane.shape[2]), dtype) for plane in planes)
         return low + high * float(1 << matrix_format.planes[1].start)
+    if matrix_format.grid is not None:
+        return by_rows(_values(grid_integers(planes, matrix_format), matrix_format), dtype)
     integers: Tensor | None = None
     for plane, stored in zip(planes, matrix_format.planes, strict=True):
         bits = _unpacked(plane, stored.bits)
@@ -109,9 +126,14 @@ def _integers(planes: Sequence[Tensor], matrix_format: MatrixFormat, dtype: DTyp
     if matrix_format.zero and matrix_format.operand_bits <= 7:  # no less exact, and faster
         integers = integers - ops.full_like(integers, matrix_format.zero)
     if matrix_format.values:
-        table = ops.constant(value=np.array(matrix_format.values, np.int8))
-        integers = ops.gather(table, ops.convert(integers, dtype=DType.I32), axis=0)
+        integers = _values(ops.convert(integers, dtype=DType.I32), matrix_format)
     return by_rows(integers, dtype)
+
+
+def _values(numbers: Tensor, matrix_format: MatrixFormat) -> Tensor:
+    """The values i8 that numbers i32 stand for."""
+    table = ops.constant(value=np.array(matrix_format.values, np.int8))
+    return ops.gather(table, numbers, axis=0)
 
 
 def _unpacked(packed: Tensor, bits: int) -> Tensor:
@@ -165,24 +187,33 @@ def quantized_product(x: Tensor, *arrays: Tensor, matrix_format: str) -> Tensor:
     return ops.dot_general(x, weight, batch=((), ()), contract=((1,), (1,)), dtype=x.dtype)
 
 
+def sample_integers(
+    rng: np.random.Generator, matrix_format: MatrixFormat, rows: int, columns: int
+) -> NDArray[np.integer[Any]]:
+    """Random integers (rows, columns) of a format, which a grid must have."""
+    bits, is_signed, grid = matrix_format.bits, matrix_format.signed, matrix_format.grid
+    if grid is not None:
+        return grid.sample(rng, rows, columns)
+    low = -1 << (bits - 1) if is_signed else 0
+    dtype = np.int16 if bits > 8 else np.int8 if is_signed else np.uint8
+    return rng.integers(low, low + (1 << bits), size=(rows, columns), dtype=dtype)
+
+
 def sample_matrix(
     rng: np.random.Generator, matrix_format: MatrixFormat, rows: int, columns: int
 ) -> tuple[Array, ...]:
     """The stored arrays of a matrix of all possible integers."""
-    bits, is_signed = matrix_format.bits, matrix_format.signed
-    low = -1 << (bits - 1) if is_signed else 0
-    dtype = np.int16 if bits > 8 else np.int8 if is_signed else np.uint8
-    integers = rng.integers(low, low + (1 << bits), size=(rows, columns), dtype=dtype)
+    integers = sample_integers(rng, matrix_format, rows, columns)
     scales = (rows, matrix_format.arrays(rows, columns)["scale"].shape[1])
     scale: Array = rng.uniform(0.001, 0.01, size=scales).astype(np.float16)
     has_minimum, multipliers = matrix_format.minimum, None
     minimum = rng.uniform(-0.1, 0, size=scales).astype(np.float16) if has_minimum else None
     if matrix_format.exponents:
         scale = rng.integers(118, 121, size=scales, dtype=np.int8)
-    if matrix_format.multiplier_bits:
+    if matrix_format.has_multipliers:
         shape = (rows, columns // matrix_format.columns, 1 + has_minimum)
-        multipliers = rng.integers(0, 16, size=shape, dtype=np.int8)
-    return formats.pack(matrix_format, integers, scale, minimum, multipliers)
+        multipliers = rng.integers(0, 8, size=shape, dtype=np.int8) * 2 + 1
+    return pack(matrix_format, integers, scale, minimum, multipliers)
 
 
 # --- linear_quantized
@@ -249,7 +280,7 @@ linear_quantized: Fused = Fused(
             (1, formats.INT8, {}),
             (11, formats.INT2_SUPER_MIN, {"activation_bits": 8}),
             (2, formats.INT12, {}),
-            (2, formats.IQ4_SUPER, {}),
+            (2, formats.IQ2_XS, {}),
         )
     ],
 )

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl.composite import Fused
-from hearthd.models.dsl.matrix_format import INT6_SUPER, INT8_HALVES, INT12, pack
+from hearthd.models.dsl.matrix_format import INT6_SUPER, INT8_HALVES, INT12
+from hearthd.models.dsl.matrix_packing import pack
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
 from tests.models.kernels.emulated_kernels import (
@@ -161,6 +162,8 @@ def test_the_largest_products_fit(
     integers = np.full((16, 64), largest, dtype)
     integers[4:8] = smallest
     integers[8:] = np.where(_SIGNS > 0, largest, smallest)
+    if form.grid is not None:
+        integers = form.grid.sample(np.random.default_rng(0), 16, 64)
     scale = np.full((16, form.arrays(16, 64)["scale"].shape[1]), 0.01, np.float16)
     stored_scale = np.full(scale.shape, 120, np.int8) if form.exponents else scale
     multipliers = np.full((16, 64 // form.columns, 1 + form.minimum), 15, np.int8)
@@ -169,7 +172,7 @@ def test_the_largest_products_fit(
         integers,
         stored_scale,
         scale if form.minimum else None,
-        multipliers if form.multiplier_bits else None,
+        multipliers if form.has_multipliers else None,
     )
     attrs = {"matrix_format": form.name, "activation_bits": activation_bits}
     check(arm, here, Call("linear_quantized", [_EXTREME, *arrays], attrs))

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl.fused import linear_quantized
-from hearthd.models.dsl.matrix_format import FORMATS, INT8, STORED, pack
+from hearthd.models.dsl.fused.quantized_products import sample_integers
+from hearthd.models.dsl.matrix_format import FORMATS, INT8, STORED
+from hearthd.models.dsl.matrix_packing import pack
 from tests.models.kernels.kernel_library import ALL_FORMATS
 from tests.models.unpacked import real_weights
 
@@ -47,11 +49,10 @@ def form(request: pytest.FixtureRequest) -> MatrixFormat:
 def matrix(form: MatrixFormat, rows: int, columns: int) -> tuple[tuple[Array, ...], Array]:
     """The stored arrays, and the values in f64."""
     rng = np.random.default_rng(rows)
-    smallest = -1 << form.bits - 1 if form.signed else 0
-    largest = smallest + (1 << form.bits) - 1
-    dtype = np.int16 if form.bits > 8 else np.int8 if form.signed else np.uint8
-    integers = rng.integers(smallest, largest + 1, size=(rows, columns), dtype=dtype)
-    integers[0], integers[1] = smallest, largest
+    integers = sample_integers(rng, form, rows, columns)
+    if form.grid is None:
+        smallest = -1 << form.bits - 1 if form.signed else 0
+        integers[0], integers[1] = smallest, smallest + (1 << form.bits) - 1
     shared = form.super_block or form.columns
     scales = (rows, -(-columns // shared))
     scale: Array = rng.uniform(1e-3, 1e-2, size=scales).astype(np.float16)
@@ -82,10 +83,13 @@ def multipliers_of(
     form: MatrixFormat, rng: np.random.Generator, rows: int, columns: int
 ) -> NDArray[np.int8] | None:
     """Integers of any size that multiply scales and minimums, if the format has some."""
-    if not form.multiplier_bits:
+    if not form.has_multipliers:
         return None
-    low, high = (0, 15) if form.multiplier_bits == 4 else (-128, 127)
+    low, high = (-128, 127) if form.multiplier_bits == 8 else (0, 15)
     shape = (rows, columns // form.columns, 1 + form.minimum)
+    if form.multiplier_bits != 8 and not form.minimum:
+        bits = form.grid.multiplier_bits if form.grid and form.grid.multiplier else 4
+        return rng.integers(0, 1 << bits, size=shape, dtype=np.int8) * 2 + 1
     multipliers = rng.integers(low, high + 1, size=shape, dtype=np.int8)
     multipliers[0], multipliers[1] = low, high
     return multipliers

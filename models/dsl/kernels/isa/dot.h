@@ -8,6 +8,7 @@
 // 1. x86 and plain C: a group's quads are unpacked to registers first (matrix.h).
 //      dot_quad(sums, quad, x)                       weights are -128 to 127; sums start at
 //                                                    -DOT_OFFSET times the sum of the activations
+//      dot_bytes(sums, quad, x)                      the same, DOT_OFFSET is already added
 //      dot_small(sums, parts, quads, count, x, bits) weights of 2 to 6 bits, 0 to 63: `count` quads
 //                                                    times each of `parts` parts of x
 // 2. ARM, which has too few registers for a group: DOT_RUNS is defined, and a Run points to quads:
@@ -74,6 +75,7 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 #include <immintrin.h>
 #define DOT_NAME "avx2"
 #define DOT_OFFSET 0
+#define dot_bytes dot_quad
 // vpmaddubsw takes one side unsigned: signs of weights go to the activations. No activation is
 // -128, so that no pair of products overflows 16 bits.
 INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {

@@ -11,9 +11,6 @@
 
 #define DOT_OFFSET 0
 
-// Loops are unrolled before anything else is done to them, so that nothing but sums stays of them.
-#define UNROLL _Pragma("clang loop unroll(full)")
-
 enum { QUARTERS = 4, QUARTER = sizeof(Quad) / QUARTERS };
 
 // Quads of a group from `first` on: integers of four or five bits in the arrays where they are

@@ -17,6 +17,9 @@ enum { NEAREST = 3 };
 #endif
 
 typedef int32_t i32x16 __attribute__((vector_size(64)));
+typedef uint32_t u32x16 __attribute__((vector_size(64)));
+typedef uint16_t u16x16 __attribute__((vector_size(32)));
+typedef uint8_t u8x16 __attribute__((vector_size(16)));
 typedef float f32x16 __attribute__((vector_size(64)));
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef float f32x4 __attribute__((vector_size(16)));
@@ -24,6 +27,8 @@ typedef _Float16 f16x16 __attribute__((vector_size(32)));
 typedef int8_t i8x16 __attribute__((vector_size(16)));
 
 #define INLINE static inline __attribute__((always_inline))
+// Loops are unrolled before anything else is done to them, so that nothing but sums stays of them.
+#define UNROLL _Pragma("clang loop unroll(full)")
 
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -52,9 +57,22 @@ INLINE f32x16 widen_i8(const int8_t *from) {
     return __builtin_convertvector(lanes, f32x16);
 }
 
+// Sixteen u8 as u32.
+INLINE u32x16 widen_u8(const uint8_t *from) {
+    u8x16 lanes;
+    __builtin_memcpy(&lanes, from, sizeof lanes);
+    return __builtin_convertvector(lanes, u32x16);
+}
+
+// Sixteen u16 as u32.
+INLINE u32x16 widen_u16(const void *from) {
+    u16x16 lanes;
+    __builtin_memcpy(&lanes, from, sizeof lanes);
+    return __builtin_convertvector(lanes, u32x16);
+}
+
 // The four bits of each of sixteen bytes from bit `start` on, 0 to 15, as f32.
 INLINE f32x16 widen_nibbles(const int8_t *from, int start) {
-    typedef uint8_t u8x16 __attribute__((vector_size(16)));
     u8x16 bytes;
     __builtin_memcpy(&bytes, from, sizeof bytes);
     return __builtin_convertvector(bytes >> start & 15, f32x16);
@@ -62,7 +80,6 @@ INLINE f32x16 widen_nibbles(const int8_t *from, int start) {
 
 // Two to the power of each of sixteen exponents, less 127, as f32; 0 for the exponent 0.
 INLINE f32x16 widen_exponents(const uint8_t *from) {
-    typedef uint8_t u8x16 __attribute__((vector_size(16)));
     u8x16 bytes;
     __builtin_memcpy(&bytes, from, sizeof bytes);
     return (f32x16)(__builtin_convertvector(bytes, i32x16) << 23);
@@ -78,8 +95,6 @@ INLINE float f32_of_bf16(uint16_t number) {
 
 // Sixteen bf16 as f32.
 INLINE f32x16 widen_bf16(const uint16_t *from) {
-    typedef uint16_t u16x16 __attribute__((vector_size(32)));
-    typedef uint32_t u32x16 __attribute__((vector_size(64)));
     u16x16 halves;
     __builtin_memcpy(&halves, from, sizeof halves);
     u32x16 lanes = __builtin_convertvector(halves, u32x16) << 16;

@@ -1,6 +1,9 @@
 // Looks up rows of a matrix of integers, as f32: op `embedding_quantized`. A variant defines NAME
 // and the format of the matrix (matrix.h).
 #include "product/matrix.h"
+#if GRIDS
+#include "product/grid_tables.h"
+#endif
 
 // ids i32 (M,), the arrays of a matrix of (V, columns), out f32 (M, columns); a workgroup reads one
 // row.
@@ -18,7 +21,7 @@ int NAME(const int32_t *ids, size_t ids_at, MATRIX_ARRAYS, float *out, size_t ou
             factors[half] = factors_of(&matrix, block, i, half);
         Quad quads[QUADS];
         Bytes lower[QUADS] = {};
-        unpack(quads, integers, group);
+        unpack(quads, integers, group, 0);
         if (integers.bits > 8) unpack_low(lower, integers, group);
         for (size_t j = 0; j < GROUP; j++) {
             size_t half = j * scales / GROUP, at = lane * QUAD + j % QUAD;

@@ -4,6 +4,9 @@
 // format of the matrix (matrix.h).
 #include "lora/adapted.h"
 #include "product/routed.h"
+#if GRIDS
+#include "product/grid_tables.h"
+#endif
 
 // x f32 (rows, columns), or (rows / each, columns) with chosen i32 (rows,) (if ROUTED), adapters
 // (if ADAPTED), the arrays of a matrix of (outputs, columns), or of (experts * outputs, columns),

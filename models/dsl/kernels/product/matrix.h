@@ -21,15 +21,7 @@
 #ifndef HEARTH_MATRIX_H
 #define HEARTH_MATRIX_H
 
-#include "isa/lookup.h"
-
-// Rows of a block, which are LANES; columns of a group, and of a quad; quads of a group.
-enum { ROWS = 16, GROUP = 32, QUAD = 4, QUADS = GROUP / QUAD };
-
-// Four columns of each of sixteen rows, row after row.
-typedef int8_t Quad __attribute__((vector_size(QUAD * ROWS)));
-// The same, unsigned; or the bytes of a plane, which have bits of several quads.
-typedef Numbers Bytes;
+#include "product/grid.h"
 
 // A plane has `bits` bits of each integer, from bit `start` on.
 typedef struct {
@@ -40,9 +32,12 @@ typedef struct {
 // The bits of an integer are stored in one plane or two; `missing` stands for those that are not:
 // half of their range. Products read integers of `bits` bits: 2 to 6 are unsigned, 8 and 12 are
 // signed; of 12, the second plane has the upper eight. If there are `values`, sixteen signed bytes,
-// an integer of four bits is an index into them, and `bits` is 8.
+// an integer of four bits is an index into them, and `bits` is 8. If there is a grid, it has the
+// lowest bits of integers of three or four, and a plane may have the highest.
 typedef struct {
     int bits;
+    Grid grid;
+    const uint8_t *index, *extra;
     Plane planes[2];
     int missing;
     const int8_t *values;
@@ -90,6 +85,25 @@ INLINE void add_plane(Bytes quads[QUADS], Plane plane, size_t group, size_t last
     }
 }
 
+// Adds the integers of a group that a grid and signs have to its quads.
+INLINE void add_grid(Bytes quads[QUADS], const Integers *from, size_t group) {
+    const Grid *grid = &from->grid;
+    size_t indices = index_bytes(grid), extra = (size_t)(grid->extra_bytes * ROWS);
+    fetch_group(from->index, indices, group, from->last);
+    if (from->extra) fetch_group(from->extra, extra, group, from->last);
+    u32x16 bits = from->extra ? extra_bits(grid, from->extra, group) : (u32x16){};
+    set_levels(quads, grid, from->index + group * indices, bits);
+    if (grid->has_offsets) add_offsets(quads, grid, bits);
+    if (!from->planes[0].bits) return;
+    Bytes signs = with_even_signs(bits);
+    if (grid->extra_bytes != SIGN_BYTES) {
+        const uint8_t *stored = from->planes[0].bytes + group * sizeof signs;
+        fetch_group(from->planes[0].bytes, sizeof signs, group, from->last);
+        __builtin_memcpy(&signs, stored, sizeof signs);
+    }
+    add_signs(quads, signs, from->planes[0].start);
+}
+
 // Where the bytes of the quads are, if a plane has 8 bits; else 0.
 INLINE const int8_t *stored_quads(Integers from) {
     if (from.planes[0].bits == 8) return (const int8_t *)from.planes[0].bytes;
@@ -102,8 +116,9 @@ INLINE void unpack_low(Bytes quads[QUADS], Integers from, size_t group) {
     add_plane(quads, from.planes[0], group, from.last);
 }
 
-// The quads of a group: of 12 bits, those of the upper eight.
-INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
+// The quads of a group: of 12 bits, those of the upper eight. `offset`, 0 or 128, is added to
+// values.
+INLINE void unpack(Quad quads[QUADS], Integers from, size_t group, int offset) {
     const int8_t *stored = stored_quads(from);
     if (stored) {
         fetch_group(stored, GROUP * ROWS, group, from.last);
@@ -113,11 +128,14 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
         return;
     }
     Bytes bits[QUADS] = {};
-    add_plane(bits, from.planes[0], group, from.last);
+    if (from.grid.count)
+        add_grid(bits, &from, group);
+    else
+        add_plane(bits, from.planes[0], group, from.last);
     if (from.planes[1].bits) add_plane(bits, from.planes[1], group, from.last);
     for (int i = 0; i < QUADS; i++) {
         if (from.missing) bits[i] |= (uint8_t)from.missing;
-        if (from.values) bits[i] = look_up(bits[i], from.values);
+        if (from.values) bits[i] = look_up(bits[i], from.values, offset);
         quads[i] = (Quad)bits[i];
     }
 }
@@ -128,6 +146,7 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group) {
 // `super_groups` is not 0, so many groups, a super-block, share the scale and the minimum. If
 // `multiplier_bits` is not 0, a group or a half has integers that multiply them: of 8 bits, those
 // of sixteen rows for the scales, then for the minimums, or of 4 bits, in the low and high nibbles.
+// Without minimums, nibbles are of the halves of a group; each number n stands for 2 n + 1.
 typedef struct {
     Integers integers;
     const void *scale;
@@ -153,15 +172,37 @@ INLINE size_t scale_bytes(const Matrix *matrix) {
     return ROWS * (matrix->has_exponents ? 1 : sizeof(_Float16));
 }
 
-// The bytes of the multipliers of a scale.
+// The bytes of the multipliers of a group.
 INLINE size_t multiplier_bytes(const Matrix *matrix) {
-    return (size_t)((matrix->minimum ? 2 : 1) * matrix->multiplier_bits / 8 * ROWS);
+    int factors = (matrix->minimum ? 2 : 1) * (matrix->halves ? 2 : 1);
+    return (size_t)(factors * matrix->multiplier_bits / 8 * ROWS);
+}
+
+// The scales of a group, or a half of it, by the integers that multiply them.
+INLINE Factors multiplied(Factors factors, const Matrix *matrix, size_t group, int half) {
+    const int8_t *from = matrix->multiplier + group * multiplier_bytes(matrix);
+    const Integers *integers = &matrix->integers;
+    int bits = matrix->multiplier_bits, has_minimum = matrix->minimum != 0;
+    if (integers->grid.multiplier_bits)
+        factors.scale *= odd_multipliers(&integers->grid, integers->extra, group);
+    if (bits == 4 && !has_minimum) factors.scale *= widen_nibbles(from, 4 * half) * 2 + 1;
+    if (bits == 4 && has_minimum) {
+        from += half * ROWS;
+        factors.scale *= widen_nibbles(from, 0);
+        factors.minimum *= widen_nibbles(from, 4);
+    }
+    if (bits == 8) {
+        from += half * (has_minimum ? 2 : 1) * ROWS;
+        factors.scale *= widen_i8(from);
+        if (has_minimum) factors.minimum *= widen_i8(from + ROWS);
+    }
+    return factors;
 }
 
 // The scales and minimums of a group of a block, or of a half of it.
 INLINE Factors factors_of(const Matrix *matrix, size_t block, size_t group, int half) {
     size_t part = (block * matrix->groups + group) * (matrix->halves ? 2 : 1) + half, at = part;
-    int bits = matrix->multiplier_bits, super = matrix->super_groups;
+    int super = matrix->super_groups;
     if (super) at = block * scales_of_row(matrix) + group / (size_t)super;
     Factors factors = {};
     if (matrix->has_exponents)
@@ -170,14 +211,7 @@ INLINE Factors factors_of(const Matrix *matrix, size_t block, size_t group, int 
         factors.scale = widen((const _Float16 *)matrix->scale + at * ROWS);
     factors.scale *= 1.0f / (float)matrix->steps;
     if (matrix->minimum) factors.minimum = widen(matrix->minimum + at * ROWS);
-    const int8_t *multiplier = matrix->multiplier + part * multiplier_bytes(matrix);
-    if (bits == 4) {
-        factors.scale *= widen_nibbles(multiplier, 0);
-        factors.minimum *= widen_nibbles(multiplier, 4);
-    }
-    if (bits == 8) factors.scale *= widen_i8(multiplier);
-    if (bits == 8 && matrix->minimum) factors.minimum *= widen_i8(multiplier + ROWS);
-    return factors;
+    return multiplied(factors, matrix, block * matrix->groups + group, half);
 }
 
 // Fetches what `factors_of` reads of a block.
@@ -185,7 +219,7 @@ INLINE void fetch_block_factors(const Matrix *matrix, size_t block) {
     size_t bytes = scales_of_row(matrix) * scale_bytes(matrix);
     fetch_lines((const char *)matrix->scale + block * bytes, bytes);
     if (!matrix->multiplier_bits) return;
-    bytes = matrix->groups * (matrix->halves ? 2 : 1) * multiplier_bytes(matrix);
+    bytes = matrix->groups * multiplier_bytes(matrix);
     fetch_lines(matrix->multiplier + block * bytes, bytes);
 }
 
@@ -193,7 +227,7 @@ INLINE void fetch_block_factors(const Matrix *matrix, size_t block) {
 INLINE void fetch_factors(const Matrix *matrix, size_t at) {
     size_t halves = matrix->halves ? 2 : 1, last = matrix->integers.last;
     if (matrix->multiplier_bits)
-        fetch_group(matrix->multiplier, halves * multiplier_bytes(matrix), at, last);
+        fetch_group(matrix->multiplier, multiplier_bytes(matrix), at, last);
     if (matrix->super_groups) return;
     fetch_group(matrix->scale, halves * scale_bytes(matrix), at, last);
     if (matrix->minimum) fetch_group(matrix->minimum, halves * ROWS * sizeof(_Float16), at, last);
@@ -202,7 +236,9 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
 // A variant of a kernel for a format of matrices defines, as models/dsl/kernel_sources.py does:
 //
 //   BITS            bits of an integer, as products take it
-//   PLANES          1 or 2; PLANE0 and PLANE1 are the start and the bits of each: 0, 4
+//   GRID            a Grid, of zeros if there is none; GRIDS: its arrays, 2 with extra bits
+//   EXTRA           where extra bits are: NONE, APART, or SIGNS, beside the signs in plane0
+//   PLANES          0 to 2; PLANE0 and PLANE1 are the start and the bits of each: 0, 4
 //   MISSING, ZERO   bits that no plane has; the integer that stands for 0
 //   VALUES          the values that integers number, or 0
 //   HALVES, MINIMUM whether each half of a group has a scale; whether each scale has a minimum
@@ -216,16 +252,30 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
 #define JOINED(a, b) a##b
 #define JOIN(a, b) JOINED(a, b)
 #define ARRAY(type, name) const type *name, size_t name##_at
-#define PLANE_ARRAYS_1 ARRAY(uint8_t, plane0)
-#define PLANE_ARRAYS_2 PLANE_ARRAYS_1, ARRAY(uint8_t, plane1)
+#define GRID_ARRAYS_0
+#define GRID_ARRAYS_1 ARRAY(uint8_t, index),
+#define GRID_ARRAYS_2 GRID_ARRAYS_1 ARRAY(uint8_t, extra),
+#define PLANE_ARRAYS_0
+#define PLANE_ARRAYS_1 ARRAY(uint8_t, plane0),
+#define PLANE_ARRAYS_2 PLANE_ARRAYS_1 ARRAY(uint8_t, plane1),
 #define MINIMUM_ARRAY_0
 #define MINIMUM_ARRAY_1 , ARRAY(_Float16, minimum)
 #define MULTIPLIER_ARRAY_0
 #define MULTIPLIER_ARRAY_4 , ARRAY(int8_t, multiplier)
 #define MULTIPLIER_ARRAY_8 MULTIPLIER_ARRAY_4
-#define MATRIX_ARRAYS            \
-    JOIN(PLANE_ARRAYS_, PLANES), \
-        ARRAY(SCALE, scale) JOIN(MINIMUM_ARRAY_, MINIMUM) JOIN(MULTIPLIER_ARRAY_, MULTIPLIER_BITS)
+#define MATRIX_ARRAYS           \
+    JOIN(GRID_ARRAYS_, GRIDS)   \
+    JOIN(PLANE_ARRAYS_, PLANES) \
+    ARRAY(SCALE, scale) JOIN(MINIMUM_ARRAY_, MINIMUM) JOIN(MULTIPLIER_ARRAY_, MULTIPLIER_BITS)
+#define INDEX_OF_0 0
+#define INDEX_OF_1 index + index_at
+#define INDEX_OF_2 INDEX_OF_1
+#define EXTRA_OF_NONE 0
+#define EXTRA_OF_APART extra + extra_at
+#define EXTRA_OF_SIGNS plane0 + plane0_at
+#define PLANES_OF_0 \
+    {               \
+    }
 #define PLANES_OF_1                    \
     {                                  \
         {                              \
@@ -243,6 +293,9 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
 #define MULTIPLIER_OF_8 MULTIPLIER_OF_4
 #define MATRIX(columns)                                   \
     {.integers = {.bits = BITS,                           \
+                  .grid = GRID,                           \
+                  .index = JOIN(INDEX_OF_, GRIDS),        \
+                  .extra = JOIN(EXTRA_OF_, EXTRA),        \
                   .planes = JOIN(PLANES_OF_, PLANES),     \
                   .missing = MISSING,                     \
                   .values = VALUES},                      \

@@ -47,6 +47,12 @@ INLINE i32x16 dot_whole(i32x16 sums, const Quad *quads, int count, const int8_t 
     return sums;
 }
 
+// The same for values that have DOT_OFFSET added.
+INLINE i32x16 dot_values(i32x16 sums, const Quad *quads, int count, const int8_t *x) {
+    for (int i = 0; i < count; i++) sums = dot_bytes(sums, quads[i], x + i * QUAD);
+    return sums;
+}
+
 // The same for integers of 12 bits, of which `lower` are the lower four.
 INLINE i32x16 dot_wide(i32x16 sums, const Quad *upper, const Bytes *lower, const int8_t *x) {
     // Neither sum waits for the other.
@@ -66,7 +72,10 @@ INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Bytes *lo
     // The parts share the loads of the quads.
     _Pragma("clang loop unroll(full)") for (int part = 0; part < PARTS; part++) {
         dots[part] = (i32x16){} + x->start[part][half][cell];
-        if (bits == 8) dots[part] = dot_whole(dots[part], quads, count, q + part * GROUP);
+        if (bits == 8 && matrix->integers.values)
+            dots[part] = dot_values(dots[part], quads, count, q + part * GROUP);
+        else if (bits == 8)
+            dots[part] = dot_whole(dots[part], quads, count, q + part * GROUP);
         if (bits > 8) dots[part] = dot_wide(dots[part], quads, lower, q + part * GROUP);
     }
     if (bits < 8) dot_small(dots, PARTS, quads, count, q, bits);
@@ -102,7 +111,7 @@ INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_
         if (is_small) fetch_factors(matrix, at);
         Quad quads[QUADS];
         Bytes lower[QUADS];
-        unpack(quads, matrix->integers, at);
+        unpack(quads, matrix->integers, at, DOT_OFFSET);
         if (is_wide) unpack_low(lower, matrix->integers, at);
         ROW_LOOP
         for (int row = 0; row < rows; row++) {

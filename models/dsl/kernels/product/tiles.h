@@ -122,7 +122,7 @@ INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix
         fetch_group(stored, GROUP * ROWS, group, matrix->integers.last);
         return (const Quad *)(stored + group * GROUP * ROWS);
     }
-    unpack(to, matrix->integers, group);
+    unpack(to, matrix->integers, group, 0);
     for (int i = 0; i < QUADS && matrix->integers.bits < 8; i++) to[i] -= (int8_t)matrix->zero;
     return to;
 }

@@ -343,7 +343,7 @@ CASES: Mapping[str, Case] = {
         "FP8",
     ),
     "nvfp4": compressed("nvfp4-pack-quantized", 4, "int5-g16", float_4(16), "NVFP4"),
-    "mxfp4": compressed("mxfp4-pack-quantized", 4, "int5-g32", float_4(32), "MXFP4"),
+    "mxfp4": compressed("mxfp4-pack-quantized", 4, "mxfp4-g32", float_4(32), "MXFP4"),
     "fp8_blocks": Case(
         settings={"quant_method": "fp8", "weight_block_size": [16, 32]},
         type="FP8",
