@@ -94,7 +94,10 @@ class Compilation:
             objects = stack.enter_context(temporary_folder("kernels.", output.parent))
             pool = stack.enter_context(ThreadPoolExecutor(1, "compiler"))
             stack.callback(self._cancel)
-            self._done = pool.submit(self._compile, objects, target, tuple(kernels), chains)
+            self._built = pool.submit(
+                build, tuple(kernels), target, objects, chains, self._cancelled
+            )
+            self._done = pool.submit(self._compile, objects)
             self._running = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -110,8 +113,8 @@ class Compilation:
 
     @property
     def kernels(self) -> KernelBuild:
-        """The C kernels in the program; waits until they are built. Raises as `wait`."""
-        return self._done.result()
+        """The C kernels in the program; waits until they are built. Raises KernelError."""
+        return self._built.result()
 
     def wait(self, *, seconds: float | None = None) -> None:
         """Wait until the output is written.
@@ -128,11 +131,9 @@ class Compilation:
         if (process := self._process) is not None:
             kill(process)
 
-    def _compile(
-        self, objects: Path, target: Target, kernels: Iterable[str], chains: Mapping[str, str]
-    ) -> KernelBuild:
-        """Build the kernels, then compile the program; raises KernelError or CompileError."""
-        built = build(kernels, target, objects, chains, self._cancelled)
+    def _compile(self, objects: Path) -> None:
+        """Compile the program, after the kernels; raises KernelError or CompileError."""
+        self._built.result()
         command = [
             find_tool("iree-compile"),
             *self.compiler.flags,
@@ -156,4 +157,3 @@ class Compilation:
                 diagnostics.seek(0)
                 text = diagnostics.read().decode(errors="replace")
                 raise CompileError(f"iree-compile failed: {text[:2000]}")
-        return built
