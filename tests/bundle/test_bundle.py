@@ -195,7 +195,7 @@ def test_the_examples_have_every_field() -> None:
         Provenance, SourceRecord, Hearth, KernelBuild, TriedPrecision, AdapterPlaces, AdapterArray,
         AdapterMatrix, Serving,
     )  # fmt: skip
-    omitted = {"other_programs", "golden_rows", "template_bos", "auto_context", "state"}
+    omitted = {"other_programs", "golden_rows", "template_bos", "auto_context", "state", "behind"}
     names = {name for _, _, name in FIELDS} | {"format"} | omitted
     assert names == {field.name for record in records for field in dataclasses.fields(record)}
 
