@@ -27,6 +27,7 @@ class CacheSpec:
 
     state  whether the row of a position has all that its layer keeps of the tokens up to it: a
            prefill writes that of its last token alone
+    behind rows at the end that are no positions', for outputs of a call
     """
 
     name: str
@@ -34,6 +35,7 @@ class CacheSpec:
     width: int
     dtype: CacheDType
     state: bool = field(default=False, metadata=OMITTED)
+    behind: int = field(default=0, metadata=OMITTED)
 
     @property
     def bytes(self) -> int:

@@ -345,7 +345,9 @@ class IreeRuntime(Runtime):
         """
         pairs = zip(self._manifest.caches, self._slot_caches(slot), strict=True)
         return [
-            view.map().asarray((spec.rows, spec.row_bytes), np.dtype(np.uint8))
+            view.map().asarray((spec.rows, spec.row_bytes), np.dtype(np.uint8))[
+                : spec.rows - spec.behind
+            ]
             for spec, view in pairs
             if spec.state == states
         ]

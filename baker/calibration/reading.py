@@ -138,7 +138,7 @@ def logits(
 def _graph(model: Decoder, count: int, length: int) -> Graph:
     """Read `count` sequences of `length` tokens: the normalized hidden states (N, E)."""
     layers = [
-        [(2, width) for width in model.state_widths(layer)]
+        [(2 + state.behind(length), state.width) for state in model.states(layer)]
         or [(length, model.cache_width(layer))] * 2
         for layer in range(model.config.cached_layers)
     ]

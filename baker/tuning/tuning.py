@@ -162,7 +162,7 @@ def _prepared(request: TuneRequest) -> _Run:
     """Open the weights and read the examples."""
     source, architecture, config = _opened(request)
     config = config.for_context(request.max_length)
-    if any(map(architecture.model(config).state_widths, range(config.cached_layers))):
+    if any(map(architecture.model(config).states, range(config.cached_layers))):
         raise TuneError(
             f"MODEL: {architecture.name} has recurrent layers, which cannot be tuned yet: choose a "
             "model without them"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import CacheDType
     from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.kv_cache import StateRows
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.precision import KvCache
     from hearthd.models.program import ProgramOptions
@@ -63,8 +64,8 @@ class Decoder(Protocol):
     def cache_heads(self, layer: int) -> int:
         """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
 
-    def state_widths(self, layer: int) -> tuple[int, ...]:
-        """The widths of what a layer keeps of a sequence, if it keeps no row of each position."""
+    def states(self, layer: int) -> tuple[StateRows, ...]:
+        """What a layer keeps of a sequence, if it keeps no row of each position."""
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens i32 (N,) -> hidden states (N, E), which the first layer reads."""
@@ -135,13 +136,18 @@ def _layer_caches(
     A verify leaves a state for each of its tokens beside the one before them, so that the tokens
     that are rejected leave no trace.
     """
-    if widths := model.state_widths(layer):
-        kept = 1 + max(options.verify_tokens, default=1)
+    if states := model.states(layer):
+        ring = 1 + max(options.verify_tokens, default=1)
         return tuple(
             CacheSpec(
-                name=f"layers.{layer}.state{i}", rows=kept, width=width, dtype="f32", state=True
+                name=f"layers.{layer}.state{i}",
+                rows=ring + state.behind(options.chunk),
+                width=state.width,
+                dtype="f32",
+                state=True,
+                behind=state.behind(options.chunk),
             )
-            for i, width in enumerate(widths)
+            for i, state in enumerate(states)
         )
     rows = cache_rows(model.window(layer), context=options.context, chunk=options.chunk)
     width, heads = model.cache_width(layer), model.cache_heads(layer)
@@ -196,7 +202,7 @@ def read(
     count = tokens.shape[0] // len(starts)
     positions = ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)
     real = None
-    if any(map(model.state_widths, range(model.config.cached_layers))):
+    if any(map(model.states, range(model.config.cached_layers))):
         if len(starts) == 1:
             real = _real_tokens(tokens)
         if rows is None:

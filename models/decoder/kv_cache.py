@@ -9,7 +9,7 @@ rows of a cache.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from hearthd.models.dsl.graph import Tensor
 
-    # (rows of n new tokens of a sequence, its states before them, each (1, width), span) -> the
-    # outputs (n, E), and the states after the M tokens that the span keeps, each (M, width)
+    # (rows of n new tokens of a sequence, its buffers, span) -> the outputs (n, E), and the buffers
+    # with the states after the tokens that the span keeps
     Step: TypeAlias = Callable[
-        [Sequence[Tensor], Sequence[Tensor], "Span"], tuple[Tensor, Sequence[Tensor]]
+        [Sequence[Tensor], tuple[Tensor, ...], "Span"], tuple[Tensor, tuple[Tensor, ...]]
     ]
 
 
@@ -36,18 +36,54 @@ def cache_rows(window: int | None, *, context: int, chunk: int) -> int:
     return (context if window is None else min(window, context)) + chunk
 
 
+class StateRows(NamedTuple):
+    """A state that a layer keeps of a sequence.
+
+    width    E: a ring has rows f32 (E,)
+    outputs  values that a call leaves behind the ring, for each new token
+    """
+
+    width: int
+    outputs: int = 0
+
+    def behind(self, tokens: int) -> int:
+        """The rows behind the ring, for the outputs of a number of tokens."""
+        return -(-tokens * self.outputs // self.width)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Span:
     """New tokens of a sequence that a recurrence reads.
 
+    start  the position of the first one, i32 (1,)
     kept   i32 (M,): the tokens after which the state is kept, counted from the first new one
     every  whether they are all tokens
     real   f32 (n,): 1 for each token, 0 for padding; None: all are tokens
+    ring   R, the rows of a ring of states
     """
 
+    start: Tensor
     kept: Tensor
     every: bool
     real: Tensor | None
+    ring: int
+
+    def before(self, states: Tensor) -> Tensor:
+        """The row (1, E) of the position before the first token; zeros if there is none."""
+        return f.row_before(states, self.start, ring=self.ring)
+
+    def written(self, states: Tensor, after: Tensor) -> Tensor:
+        """A ring of states (R, E) with those after the tokens that are kept, (M, E)."""
+        positions = f.trailing(self.start, self.kept.shape) + self.kept
+        places = ops.remainder(positions, ops.full_like(positions, self.ring))
+        return ops.scatter(states, places, after, combine="replace")
+
+    @property
+    def positions(self) -> Tensor:
+        """The positions of the first token and of the last one that is kept, i32 (2,)."""
+        count = self.kept.shape[0]
+        last = self.start + f.narrow(self.kept, 0, count - 1, count)
+        return ops.concatenate(self.start, last, axis=0)
 
 
 @dataclass(kw_only=True)
@@ -116,47 +152,33 @@ class LayerCache:
             mixed.append(ops.reshape(attended, shape=(tokens, heads * width)))
         return mixed
 
-    def recur(
-        self,
-        rows: Sequence[Tensor],
-        widths: Sequence[int],
-        step: Step,
-    ) -> Tensor:
+    def recur(self, rows: Sequence[Tensor], _: Sequence[StateRows], step: Step) -> Tensor:
         """What a recurrence gives for the new tokens, of which each of `rows` has N rows: (N, E).
 
-        widths  those of the states
-
-        Replaces `buffers` by the updated ones, as `attend` does.
+        Replaces `buffers`, which hold the states, by the updated ones, as `attend` does.
         """
         tokens, spans = self._shape(rows[0].shape[0])
-        assert [buffer.shape[1] for buffer in self.buffers[0]] == [*widths], (
-            "states of other widths"
-        )
         count, outputs = tokens * spans, []
-        span = self._span(count, every=spans > 1)
         for i, buffers in enumerate(self.buffers):
-            start = self.starts[i * spans]
-            before = [_row_before(buffer, start) for buffer in buffers]
             new = [f.narrow(x, 0, i * count, (i + 1) * count) for x in rows]
-            output, after = step(new, before, span)
-            positions = f.trailing(start, span.kept.shape) + span.kept
-            places = ops.remainder(positions, ops.full_like(positions, buffers[0].shape[0]))
-            self.buffers[i] = tuple(
-                ops.scatter(buffer, places, state, combine="replace")
-                for buffer, state in zip(buffers, after, strict=True)
-            )
+            span = self._span(self.starts[i * spans], count, every=spans > 1)
+            output, self.buffers[i] = step(new, buffers, span)
             outputs.append(output)
         return ops.concatenate(*outputs, axis=0)
 
-    def _span(self, tokens: int, *, every: bool) -> Span:
-        """The new tokens of each sequence."""
+    def _span(self, start: Tensor, tokens: int, *, every: bool) -> Span:
+        """The new tokens of a sequence."""
+        # Only some buffers have outputs behind their rings.
+        ring = min(buffer.shape[0] for buffer in self.buffers[0])
         index = ops.iota(shape=(tokens,), axis=0, dtype=DType.I32)
         if every or tokens == 1:
-            return Span(kept=index, every=every, real=None)
+            return Span(start=start, kept=index, every=every, real=None, ring=ring)
         if self.count is None:
-            return Span(kept=f.narrow(index, 0, tokens - 1, tokens), every=False, real=None)
+            kept = f.narrow(index, 0, tokens - 1, tokens)
+            return Span(start=start, kept=kept, every=False, real=None, ring=ring)
         is_real = ops.compare(index, f.trailing(self.count, (tokens,)), direction="LT")
-        return Span(kept=self.count + -1, every=False, real=ops.convert(is_real, dtype=DType.F32))
+        real = ops.convert(is_real, dtype=DType.F32)
+        return Span(start=start, kept=self.count + -1, every=False, real=real, ring=ring)
 
     def _shape(self, rows: int) -> tuple[int, int]:
         """The new tokens of a span, and the spans of a sequence."""
@@ -191,17 +213,6 @@ class LayerCache:
                     exists = ops.broadcast(exists, shape=previous.shape, axes=(0,))
                     parts.append(ops.select(exists, previous, ops.full_like(previous, 0.0)))
         return [ops.concatenate(*parts, axis=0) for parts in before]
-
-
-def _row_before(buffer: Tensor, start: Tensor) -> Tensor:
-    """The row (1, E) of the position before one, i32 (1,); zeros before the first."""
-    rows = buffer.shape[0]
-    place = ops.remainder(start + (rows - 1), ops.full_like(start, rows))
-    row = ops.gather(buffer, place, axis=0)
-    exists = ops.compare(start, ops.full_like(start, 0), direction="GT")
-    return ops.select(
-        f.trailing(ops.reshape(exists, shape=(1, 1)), row.shape), row, ops.full_like(row, 0.0)
-    )
 
 
 def _attention(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hearthd.models.decoder.config.decoder_config import DecoderConfig
-    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.decoder.kv_cache import LayerCache, StateRows
     from hearthd.models.dsl.graph import Tensor
 
 
@@ -242,8 +242,8 @@ class DecoderModel(nn.Module):
         """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
         return self.config.layer(layer).kv_heads
 
-    def state_widths(self, _: int) -> tuple[int, ...]:
-        """The widths of what a layer keeps of a sequence, if it keeps no row of each position."""
+    def states(self, _: int) -> tuple[StateRows, ...]:
+        """What a layer keeps of a sequence, if it keeps no row of each position."""
         return ()
 
 

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.kv_cache import StateRows
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
@@ -68,10 +69,10 @@ class DeltaNetConfig(DecoderConfig):
         return 2 * self.key_heads * self.key_width + self.value_heads * self.value_width
 
     @property
-    def state_widths(self) -> tuple[int, int]:
-        """The widths of a layer's states: the memory, and the last inputs of the convolution."""
-        memory = self.value_heads * self.key_width * self.value_width
-        return memory, (self.taps - 1) * self.channels
+    def states(self) -> tuple[StateRows, StateRows]:
+        """What a layer keeps: the memory, and the last inputs of the convolution."""
+        inner = self.value_heads * self.value_width
+        return StateRows(self.key_width * inner, inner), StateRows((self.taps - 1) * self.channels)
 
 
 class CausalConv(nn.Module):
@@ -80,18 +81,16 @@ class CausalConv(nn.Module):
     def __init__(self, channels: int, taps: int) -> None:
         self.weight = nn.parameter(channels, taps, dtype=DType.F32)
 
-    def __call__(self, x: Tensor, before: Tensor, span: Span) -> tuple[Tensor, Tensor]:
-        """Inputs (n, C) after the earlier ones (1, (taps - 1) * C).
-
-        Returns the sums (n, C), and the latest inputs after each token that the span keeps.
-        """
+    def __call__(self, x: Tensor, states: Tensor, span: Span) -> tuple[Tensor, Tensor]:
+        """Inputs (n, C) -> the sums (n, C), and the ring of the latest inputs, (taps - 1) * C."""
         (count, channels), earlier = x.shape, self.weight.shape[1] - 1
-        inputs = ops.concatenate(ops.reshape(before, shape=(earlier, channels)), x, axis=0)
+        before = ops.reshape(span.before(states), shape=(earlier, channels))
+        inputs = ops.concatenate(before, x, axis=0)
         total = x * self._tap(earlier, x)
         for tap in range(earlier):
             total = total + f.narrow(inputs, 0, tap, tap + count) * self._tap(tap, x)
         latest = [ops.gather(inputs, span.kept + steps, axis=0) for steps in range(1, earlier + 1)]
-        return total, ops.concatenate(*latest, axis=1)
+        return total, span.written(states, ops.concatenate(*latest, axis=1))
 
     def _tap(self, index: int, x: Tensor) -> Tensor:
         tap = f.flatten(f.narrow(self.weight, 1, index, index + 1))
@@ -130,34 +129,28 @@ class GatedDeltaNet(nn.Module):
     def __call__(self, x: Tensor, _: RopeTable | None, cache: LayerCache) -> Tensor:
         """(N, E) -> (N, E)."""
         rows = self.in_proj_qkv(x), self.in_proj_b(x), self.in_proj_a(x)
-        read = cache.recur(rows, self.config.state_widths, self._read)
-        heads = self.output_rms(f.split_heads(read, self.config.value_width))
+        heads = self.output_rms(cache.recur(rows, self.config.states, self._read))
         gate = f.split_heads(self.in_proj_z(x), self.config.value_width)
         return self.out_proj(f.flatten(f.silu(gate) * heads, first=1))
 
     def _read(
-        self, rows: Sequence[Tensor], before: Sequence[Tensor], span: Span
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The outputs (n, H * V) for n tokens of a sequence, and the states after some of them."""
-        (qkv, b, a), (memory, inputs) = rows, before
-        config, tokens = self.config, qkv.shape[0]
-        mixed, latest = self.conv1d(qkv, inputs, span)
+        self, rows: Sequence[Tensor], buffers: tuple[Tensor, ...], span: Span
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The outputs (n, H, V) for n tokens of a sequence, and its buffers after them."""
+        (qkv, b, a), (memory, inputs) = rows, buffers
+        mixed, inputs = self.conv1d(qkv, inputs, span)
         query, key, value = self._heads(f.silu(mixed))
-        log_decay = f.softplus(a + f.along_last(self.dt.bias, a)) * f.along_last(
-            self.rates.weight, a
-        )
+        log_decay = f.softplus(a + f.along_last(self.dt.bias, a))
+        log_decay = log_decay * f.along_last(self.rates.weight, a)
         rate = f.sigmoid(b)
         if span.real is not None:
             real = f.along_axes(span.real, rate, (1,))
             log_decay, rate = log_decay * real, rate * real
-        shape = (config.value_heads, config.key_width, config.value_width)
-        output, states = f.gated_delta_rule(
-            query, key, value, log_decay, rate, ops.reshape(memory, shape=shape), every=span.every
-        )
-        return ops.reshape(output, shape=(tokens, shape[0] * shape[2])), (
-            f.flatten(states, first=1),
-            latest,
-        )
+        memory = f.gated_delta_rule(
+            memory, span.positions, query, key, value, log_decay, rate,
+            ring=span.ring, every=span.every,
+        )  # fmt: skip
+        return f.learned(memory, value, ring=span.ring), (memory, inputs)
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(n, C) -> queries and keys (n, H, K) of a length of K^-0.5 and of 1, values (n, H, V)."""

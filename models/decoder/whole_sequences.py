@@ -18,7 +18,7 @@ from hearthd.models.dsl.types import DType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hearthd.models.decoder.kv_cache import Step
+    from hearthd.models.decoder.kv_cache import StateRows, Step
     from hearthd.models.dsl.graph import Tensor
 
 
@@ -75,14 +75,22 @@ class WholeSequences(LayerCache):
         return [ops.reshape(copy, shape=x.shape) for copy in shifted]
 
     @override
-    def recur(self, rows: Sequence[Tensor], widths: Sequence[int], step: Step) -> Tensor:
+    def recur(self, rows: Sequence[Tensor], states: Sequence[StateRows], step: Step) -> Tensor:
         """What a recurrence gives for the tokens, of which each of `rows` has B * L rows."""
-        last = ops.full(shape=(1,), dtype=DType.I32, value=self.keys - 1)
-        span, outputs = Span(kept=last, every=False, real=None), []
-        for start in range(0, self._sequences * self.keys, self.keys):
-            new = [f.narrow(x, 0, start, start + self.keys) for x in rows]
-            zeros = [ops.full(shape=(1, width), dtype=rows[0].dtype, value=0.0) for width in widths]
-            outputs.append(step(new, zeros, span)[0])
+        start = ops.full(shape=(1,), dtype=DType.I32, value=0)
+        span = Span(start=start, kept=start + (self.keys - 1), every=False, real=None, ring=2)
+        buffers = tuple(
+            ops.full(
+                shape=(span.ring + state.behind(self.keys), state.width),
+                dtype=rows[0].dtype,
+                value=0.0,
+            )
+            for state in states
+        )
+        outputs = []
+        for first in range(0, self._sequences * self.keys, self.keys):
+            new = [f.narrow(x, 0, first, first + self.keys) for x in rows]
+            outputs.append(step(new, buffers, span)[0])
         return ops.concatenate(*outputs, axis=0)
 
     def _batched(self, x: Tensor) -> Tensor:

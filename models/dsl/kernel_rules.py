@@ -24,7 +24,7 @@ def norm(x: Pattern, weight: Pattern) -> Node:
 h, y, after, before, weight, cosine, sine = variables("h y after before weight cosine sine")
 query, key, value, start = variables("query key value start")
 key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
-log_decay, rate, state = variables("log_decay rate state")
+states, positions, log_decay, rate = variables("states positions log_decay rate")
 heads = Part(ops.slice_, "x", "heads")
 some_heads = Part(ops.slice_, "x", "heads", "rows")
 sum_of_normed = node(ops.add, h, norm(y, after))
@@ -40,15 +40,20 @@ def both(pair: Tensor) -> tuple[Tensor, Tensor]:
 # of decodes, and a prompt those of its chunks, whatever their sizes.
 RECURRENT_RULES = (
     Rule(
-        name="delta_rule_states",
+        name="gated_delta_rule",
         pattern=(
-            node(f.delta_rule_states.op, query, key, value, log_decay, rate, state, every="every"),
+            node(
+                f.gated_delta_rule.op, states, positions, query, key, value, log_decay, rate,
+                ring="ring", every="every",
+            ),
         ),
-        replacement=lambda query, key, value, log_decay, rate, state, every: (
-            fused.delta_rule_states(query, key, value, log_decay, rate, state, every=every),
+        replacement=lambda states, positions, query, key, value, log_decay, rate, ring, every: (
+            fused.gated_delta_rule(
+                states, positions, query, key, value, log_decay, rate, ring=ring, every=every
+            ),
         ),
     ),
-)
+)  # fmt: skip
 # Each row: what is matched, and what replaces it. Earlier rows go first.
 KERNEL_RULES = (
     *RECURRENT_RULES,

@@ -135,7 +135,7 @@ def _sources() -> Iterator[tuple[str, str, _Macros]]:
         yield name, f"norms/{name}.c", {}
     for name in ("write_f16_rows", "write_int8_rows", "write_row_scales"):
         yield name, f"cache/{name}.c", {}
-    yield "delta_rule_states", "recurrent/delta_rule_states.c", {}
+    yield "gated_delta_rule", "recurrent/gated_delta_rule.c", {}
 
 
 # By the name of a C function without `hearth_`, which the macro NAME has in full.

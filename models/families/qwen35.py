@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.config.rope_scaling import Rope
-    from hearthd.models.decoder.kv_cache import LayerCache
+    from hearthd.models.decoder.kv_cache import LayerCache, StateRows
     from hearthd.models.decoder.layers import Layer, RopeTable
     from hearthd.models.dsl.graph import Tensor
 
@@ -99,8 +99,8 @@ class Qwen35(DecoderModel):
         return [table if attends else None for attends in self.config.attends]
 
     @override
-    def state_widths(self, layer: int) -> tuple[int, ...]:
-        return () if self.config.attends[layer] else self.config.state_widths
+    def states(self, layer: int) -> tuple[StateRows, ...]:
+        return () if self.config.attends[layer] else self.config.states
 
 
 def from_hugging_face(data: ConfigJson) -> Config:

@@ -40,23 +40,32 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
         shapes["h"] = (rows, heads, width // heads)
     elif rule.name == "write_f16_rows":
         shapes["cache"] = (16, 2 * width)
-    elif rule.name == "delta_rule_states":
-        shapes |= dict.fromkeys(("query", "key"), (rows, 2, 4)) | {"state": (2, 4, 16)}
+    elif rule.name == "gated_delta_rule":
+        shapes |= dict.fromkeys(("query", "key"), (rows, 2, 4)) | {"states": (9, 128)}
         shapes |= dict.fromkeys(("log_decay", "rate"), (rows, 2)) | {"value": (rows, 2, 16)}
+        shapes |= {"positions": (2,)}
     return shapes
 
 
 def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
     """The rule's pattern as a graph of its own, and that graph rewritten by the rule."""
     shapes = shapes_of(rule)
-    dtypes = {"start": DType.I32, "places": DType.I32}
+    dtypes = dict.fromkeys(("start", "places", "positions"), DType.I32)
     if rule.name in INT8_RULES:
         dtypes |= dict.fromkeys(("key", "value"), DType.I8)
     if rule.name == "write_int8_rows":
         dtypes["cache"] = DType.I8
     if rule.name == "write_f16_rows":
         dtypes["cache"] = DType.F16
-    attrs = {"eps": 1e-3, "keys": 12, "window": 5, "scale": 0.2, "cap": None, "every": True}
+    attrs = {
+        "eps": 1e-3,
+        "keys": 12,
+        "window": 5,
+        "scale": 0.2,
+        "cap": None,
+        "ring": 8,
+        "every": True,
+    }
     inputs: dict[str, Tensor] = {}
     made: dict[int, Tensor] = {}
 

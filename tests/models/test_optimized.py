@@ -134,7 +134,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + 2 * delta_nets
             + matrices
         ),
-        "delta_rule_states": delta_nets * sequences,
+        "gated_delta_rule": delta_nets * sequences,
         "experts": 3 * routed,
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.

@@ -18,64 +18,75 @@ if TYPE_CHECKING:
 
     from hearthd.models.dsl.graph import Tensor
 
-__all__ = ["delta_rule_states", "gated_delta_rule"]
+__all__ = ["gated_delta_rule", "learned", "row_before"]
 
 CHUNK = 64  # tokens that are learned by products of matrices
 
 
+@composite()
 def gated_delta_rule(
+    states: Tensor,
+    positions: Tensor,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     log_decay: Tensor,
     rate: Tensor,
-    state: Tensor,
     *,
-    every: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """What a memory returns for each query, after it has learned the token's key and value.
+    ring: int,
+    every: bool,
+) -> Tensor:
+    """A ring of states with those after new tokens, and behind it what they read: see `learned`.
 
-    query, key (T, H, K), value (T, H, V), log_decay, at most 0, and rate (T, H), state (H, K, V).
-    Token by token
+    states (ring + X, H * K * V): the state (H, K, V) after position p is row p mod `ring`; zeros
+    before position 0. positions i32 (2,): of the first token, and of the last one that counts.
+    query, key (T, H, K), value (T, H, V), log_decay, at most 0, and rate (T, H). Token by token
 
         S = exp(log_decay) S;  S = S + key (rate (value - S^T key))^T;  output = S^T query
 
-    Returns the outputs (T, H, V), and the states after each token if `every`, else after the last
-    one: (T or 1, H, K, V). A token whose log_decay and rate are 0 changes nothing.
-    """
-    flat = delta_rule_states(query, key, value, log_decay, rate, state, every=every)
-    size, count = value.type.size, value.shape[0] if every else 1
-    states = narrow(flat, 0, size, flat.shape[0])
-    return (
-        ops.reshape(narrow(flat, 0, 0, size), shape=value.shape),
-        ops.reshape(states, shape=(count, *state.shape)),
-    )
-
-
-@composite()
-def delta_rule_states(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: Tensor,
-    rate: Tensor,
-    state: Tensor,
-    *,
-    every: bool,
-) -> Tensor:
-    """The outputs of `gated_delta_rule` (T * H * V,), and behind them its states.
-
-    Computed by products for CHUNK tokens at a time. The kernel computes token by token.
+    The state is written after each token if `every`, else after the last one that counts. Those
+    behind it have a log_decay and a rate of 0, which changes nothing. The outputs (T, H, V) are at
+    the start of the X rows. Computed by products for CHUNK tokens at a time; the kernel computes
+    token by token.
     """
     tokens, size = key.shape[0], 1 if every else CHUNK
-    outputs, states = [], []
+    first, last = narrow(positions, 0, 0, 1), narrow(positions, 0, 1, 2)
+    width, rows = states.shape[1], ops.full_like(first, ring)
+    row = row_before(states, first, ring=ring)
+    state = ops.reshape(row, shape=(*key.shape[1:], value.shape[2]))
+    outputs, after = [], []
     for start in range(0, tokens, size):
         stop = min(start + size, tokens)
         q, k, v, g, b = (narrow(x, 0, start, stop) for x in (query, key, value, log_decay, rate))
         output, state = _chunk(q, k, v, g, b, state)
         outputs.append(flatten(output))
-        states.append(flatten(state))
-    return ops.concatenate(*outputs, *(states if every else states[-1:]), axis=0)
+        after.append(ops.reshape(state, shape=(1, width)))
+    places = [ops.remainder(first + ahead, rows) for ahead in range(tokens)] if every else []
+    places = places or [ops.remainder(last, rows)]
+    kept = ops.concatenate(*after[-len(places) :], axis=0)
+    places_tensor = ops.concatenate(*places, axis=0)
+    updated = ops.scatter(states, places_tensor, kept, combine="replace")
+    behind = flatten(narrow(states, 0, ring, states.shape[0]))
+    if value.type.size < behind.shape[0]:
+        outputs.append(narrow(behind, 0, value.type.size, behind.shape[0]))
+    behind = ops.concatenate(*outputs, axis=0)
+    behind = ops.reshape(behind, shape=(states.shape[0] - ring, width))
+    return ops.concatenate(narrow(updated, 0, 0, ring), behind, axis=0)
+
+
+def row_before(states: Tensor, position: Tensor, *, ring: int) -> Tensor:
+    """The row (1, E) of the position before one, i32 (1,), in a ring; zeros before position 0."""
+    place = ops.remainder(position + (ring - 1), ops.full_like(position, ring))
+    row = ops.gather(states, place, axis=0)
+    exists = ops.compare(position, ops.full_like(position, 0), direction="GT")
+    exists = ops.broadcast(exists, shape=row.shape, axes=(0,))
+    return ops.select(exists, row, ops.full_like(row, 0.0))
+
+
+def learned(states: Tensor, value: Tensor, *, ring: int) -> Tensor:
+    """The outputs (T, H, V) that `gated_delta_rule` left behind a ring, for values (T, H, V)."""
+    behind = flatten(narrow(states, 0, ring, states.shape[0]))
+    return ops.reshape(narrow(behind, 0, 0, value.type.size), shape=value.shape)
 
 
 def _chunk(

@@ -5,6 +5,7 @@ The cases stand in for tests/models/test_functions_torch.py where PyTorch is not
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -27,6 +28,23 @@ if TYPE_CHECKING:
     Shape = tuple[int, ...]
 
 GOLDEN = Path(__file__).parents[3] / "golden/functions_torch.npz"
+
+DELTA_RULE_START = 3  # the position of the first token
+
+
+def _delta_rule(
+    states: Tensor, q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor, *, ring: int
+) -> Tensor:
+    """The outputs and the ring. The keys are about as long as normalized ones."""
+    count = q.shape[0]
+    ends = np.array([DELTA_RULE_START, DELTA_RULE_START + count - 1], np.int32)
+    states = f.gated_delta_rule(
+        states, ops.constant(value=ends), q, k * 0.6, v, a * a * -0.2, f.sigmoid(b),
+        ring=ring, every=ring > count,
+    )  # fmt: skip
+    outputs = f.learned(states, v, ring=ring)
+    return ops.concatenate(f.flatten(outputs), f.flatten(f.narrow(states, 0, 0, ring)), axis=0)
+
 
 CONV1D: dict[str, Any] = {"stride": (2,), "padding": (1,), "dilation": (2,), "groups": 2}
 CONV2D: dict[str, Any] = {"stride": (1, 3), "padding": (2, 0), "dilation": (1, 2), "groups": 1}
@@ -107,15 +125,20 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     ),
     "mean_squared_error": (f.mean_squared_error, ((3, 4), (3, 4))),
     "softplus": (f.softplus, ((3, 5),)),
-    # More tokens than a chunk has; the keys are about as long as normalized ones.
+    # More tokens than a chunk has, and a ring that has the state after each token.
     **{
         f"delta_rule_{name}": (
-            lambda q, k, v, a, b, state, every=every: f.delta_rule_states(
-                q, k * 0.6, v, a * a * -0.2, f.sigmoid(b), state, every=every
+            functools.partial(_delta_rule, ring=ring),
+            (
+                (ring + tokens // 3 + 1, 24),
+                (tokens, 2, 3),
+                (tokens, 2, 3),
+                (tokens, 2, 4),
+                (tokens, 2),
+                (tokens, 2),
             ),
-            ((tokens, 2, 3), (tokens, 2, 3), (tokens, 2, 4), (tokens, 2), (tokens, 2), (2, 3, 4)),
         )
-        for name, tokens, every in (("chunks", 70, False), ("steps", 4, True))
+        for name, tokens, ring in (("chunks", 70, 2), ("steps", 4, 5))
     },
     "attention": (
         lambda q, k, v: f.scaled_dot_product_attention(
