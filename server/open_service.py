@@ -19,7 +19,8 @@ from hearthd.server.process.memory_limit import memory_limit
 from hearthd.server.services.array_service import open_array_service
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.encoder_service import open_encoder_service
-from hearthd.server.services.language_service import EngineOptions, open_language_service
+from hearthd.server.services.engine_options import EngineOptions
+from hearthd.server.services.language_service import open_language_service
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.setting_files import adapter_folders, read_signing_keys, read_template
 from hearthd.server.settings import BadSettings, reject_language_only

@@ -96,12 +96,17 @@ class _Copied:
         """Its output is written already."""
 
 
+@dataclass(frozen=True)
 class ProgramCache:
     """A folder of programs by the digest of their source, each with a record of its kernels."""
 
-    def __init__(self, folder: Path, *, limit_bytes: int = _LIMIT_BYTES) -> None:
-        self._files = DigestCache(
-            folder=folder, suffix=".vmfb", record=KernelBuild, limit_bytes=limit_bytes
+    folder: Path
+    limit_bytes: int = _LIMIT_BYTES
+
+    @property
+    def _files(self) -> DigestCache[KernelBuild]:
+        return DigestCache(
+            folder=self.folder, suffix=".vmfb", record=KernelBuild, limit_bytes=self.limit_bytes
         )
 
     @classmethod

@@ -22,7 +22,8 @@ from benchmarks.serving.server_commands import CACHE_MB
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.generation import Request, Token
 from hearthd.server.engine.prompt import Prompt
-from hearthd.server.services.language_service import EngineOptions, open_language_service
+from hearthd.server.services.engine_options import EngineOptions
+from hearthd.server.services.language_service import open_language_service
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

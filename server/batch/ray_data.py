@@ -28,7 +28,8 @@ from hearthd.server.batch.files import BatchRequest, Reply
 from hearthd.server.batch.runner import Counts, answer
 from hearthd.server.process.memory_limit import admit_within
 from hearthd.server.services.deployment import Deployment
-from hearthd.server.services.language_service import EngineOptions, open_language_service
+from hearthd.server.services.engine_options import EngineOptions
+from hearthd.server.services.language_service import open_language_service
 from hearthd.server.services.model_pool import ModelPool
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import override
 
@@ -39,6 +38,7 @@ from hearthd.server.logs import count_tokens
 from hearthd.server.lora.loaded_adapters import LoadedAdapters
 from hearthd.server.metrics import LanguageMetrics
 from hearthd.server.process.memory_limit import admit
+from hearthd.server.services.engine_options import DEFAULT_OPTIONS, EngineOptions
 from hearthd.server.services.prefix_caches import prefix_cache, prefix_store
 from hearthd.server.services.service import Description, Service, fingerprint
 from hearthd.text.errors import InvalidRequest
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from hearthd.bundle import ProgramFile, PublicKey
+    from hearthd.bundle import ProgramFile
     from hearthd.runtime.interface import Runtime
     from hearthd.runtime.self_test import Level, Verdict
     from hearthd.server.completions.completion import Completion
@@ -60,43 +60,6 @@ if TYPE_CHECKING:
     from hearthd.text.overflow import Overflow
     from hearthd.text.templates.chat_template import ChatTemplate, Prompt
     from hearthd.text.text_request import TextRequest
-
-Speculation: TypeAlias = Literal["lookup", "off"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """Limits and modes of the engine; the settings of `hearth serve` with the same names.
-
-    queue_limit   requests that may wait for a slot; one more is rejected
-    cache_ram     size of the prefix cache in memory, in bytes; 0 disables it; None for one context
-    cache_dir     folder that keeps the prefix cache across restarts; None for no folder
-    cache_disk    size of the prefix cache in that folder, in bytes
-    speculation   how tokens are drafted: "lookup" in the text so far, or "off"
-    exact_logits  compute every logit exactly for every request
-    max_memory    memory that serving may take, in bytes; None for the bundle's or system's limit
-    context       positions of each slot; None for as many as the bundle and the memory allow
-    overflow      what becomes of a prompt that is too long, as in Completer
-    models        models of this process, which share its memory
-    lora          folders of LoRA adapters that are loaded with the bundle, by name
-    lora_dir      folder of the adapters that requests may load; None for none
-    keys          public keys, one of which must have signed the bundle and every adapter; none: no
-                  signature is checked
-    """
-
-    queue_limit: int = 64
-    cache_ram: int | None = None
-    cache_dir: Path | None = None
-    cache_disk: int = 2**30
-    speculation: Speculation = "lookup"
-    exact_logits: bool = False
-    max_memory: int | None = None
-    context: int | None = None
-    overflow: Overflow = "error"
-    models: int = 1
-    lora: Mapping[str, Path] = field(default_factory=dict)
-    lora_dir: Path | None = None
-    keys: tuple[PublicKey, ...] = ()
 
 
 class LanguageBackend(Backend, Worker, Protocol):
@@ -259,7 +222,7 @@ class LocalLanguageService(LanguageService):
         runtime: Runtime,
         tokenizer: Tokenizer,
         manifest: LanguageManifest,
-        options: EngineOptions = EngineOptions(),
+        options: EngineOptions = DEFAULT_OPTIONS,
         *,
         name: str | None = None,
         template: ChatTemplate | None = None,
@@ -328,7 +291,7 @@ def open_language_service(
     *,
     threads: int | None = None,
     name: str | None = None,
-    options: EngineOptions = EngineOptions(),
+    options: EngineOptions = DEFAULT_OPTIONS,
     level: Level = "quick",
     chat_template: str | None = None,
     reserved: int = 0,

@@ -11,7 +11,7 @@ from hearthd.server.engine.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
     from hearthd.bundle import LanguageManifest, ProgramFile
-    from hearthd.server.services.language_service import EngineOptions
+    from hearthd.server.services.engine_options import EngineOptions
 
 
 def prefix_cache(

@@ -182,7 +182,8 @@ def _import_for_answers() -> None:
 
 
 def _open(bundle: Path, threads: int | None, overflow: Overflow) -> "LanguageService":
-    from hearthd.server.services.language_service import EngineOptions, open_language_service
+    from hearthd.server.services.engine_options import EngineOptions
+    from hearthd.server.services.language_service import open_language_service
 
     return open_language_service(bundle, threads=threads, options=EngineOptions(overflow=overflow))
 

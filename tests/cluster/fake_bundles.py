@@ -13,7 +13,8 @@ from hearthd.sampling.options import SamplingOptions
 from hearthd.server.cluster.bundles import Bundle, Bundles, TextParts
 from hearthd.server.engine.generation import Request
 from hearthd.server.engine.prompt import Prompt
-from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
+from hearthd.server.services.engine_options import EngineOptions
+from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.server.services.service import fingerprint
 from hearthd.text.templates.chat_template import ChatTemplate
 from hearthd.text.tokenizer import Tokenizer

@@ -19,7 +19,8 @@ from typing_extensions import override
 from hearthd.server.cluster import application
 from hearthd.server.cluster.bundles import Bundle, Bundles, TextParts
 from hearthd.server.cluster.front import Front
-from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
+from hearthd.server.services.engine_options import EngineOptions
+from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.server.services.service import fingerprint
 from hearthd.server.settings import Settings
 from hearthd.text.templates.chat_template import ChatTemplate

@@ -15,7 +15,8 @@ from PIL import Image
 
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
-from hearthd.server.services.language_service import EngineOptions, open_language_service
+from hearthd.server.services.engine_options import EngineOptions
+from hearthd.server.services.language_service import open_language_service
 from tests.baker.small_smolvlm import CONFIG, SIDE, pixels, small_smolvlm
 from tests.conftest import Silent, few_entry_points, options_for
 from tests.server.fakes import running

@@ -33,7 +33,8 @@ from hearthd.server.app import Guards, create_app
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.listening import bound_sockets, url
 from hearthd.server.services.deployment import Deployment
-from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
+from hearthd.server.services.engine_options import EngineOptions
+from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.text.templates.chat_template import ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import PublicKey
     from hearthd.server.process.listening import Tls
-    from hearthd.server.services.language_service import Speculation
+    from hearthd.server.services.engine_options import Speculation
     from hearthd.server.services.service import Service
     from hearthd.text.overflow import Overflow
 

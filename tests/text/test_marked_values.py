@@ -147,6 +147,7 @@ def test_a_text_that_is_fed_counts() -> None:
 
 
 CALLS = {
+    "generic": '{"tool_calls": [{"name": "f", "arguments": ',
     "hermes": '<tool_call>{"name": "f", "arguments": ',
     "llama": '{"name": "f", "parameters": ',
     "mistral": '[TOOL_CALLS][{"name": "f", "arguments": ',

@@ -286,11 +286,14 @@ def _inputs(body: dict[str, Any], state: State) -> list[Item]:
     if isinstance(items, str):
         items = [{"role": "user", "content": items}]
     return [
-        state.item(item["id"], "input")
-        if item.get("type") == "item_reference" or not item.keys() - {"id", "type"}
-        else stored_item(item)
+        state.item(item["id"], "input") if _is_reference(item) else stored_item(item)
         for item in items
     ]
+
+
+def _is_reference(item: dict[str, Any]) -> bool:
+    named = isinstance(item.get("id"), str)
+    return named and (item.get("type") == "item_reference" or not item.keys() - {"id", "type"})
 
 
 def _store(

@@ -8,6 +8,21 @@ from zlib import crc32
 
 import numpy as np
 
+from tests.models.families.case_arguments import (
+    DEFAULT,
+    DELTA_NET,
+    ERNIE_EXPERTS,
+    EXPERTS,
+    GEMMA4,
+    LINEAR,
+    LLAMA3,
+    LONGROPE,
+    MINISTRAL_ROPE,
+    MULTIPLIERS,
+    SMOLVLM_TOWER,
+    YARN,
+)  # fmt: skip
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,49 +67,6 @@ SMALL: Mapping[str, Any] = {
     "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2,
 }  # fmt: skip
-_LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
-_DEFAULT = {"rope_type": "default", "rope_theta": 5000.0}
-_LLAMA3 = {
-    "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
-}  # fmt: skip
-_YARN = {
-    "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0,
-    "original_max_position_embeddings": 128,
-}  # fmt: skip
-# As in Ministral 3, whose queries grow beyond each 64 positions here.
-MINISTRAL_ROPE = _YARN | {
-    "original_max_position_embeddings": 64, "mscale": 1.0, "mscale_all_dim": 1.0,
-    "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": 0.1,
-}  # fmt: skip
-_LONGROPE = {
-    "rope_type": "longrope", "rope_theta": 10_000.0, "partial_rotary_factor": 1.0,
-    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
-    "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
-}  # fmt: skip
-_GEMMA4 = {
-    "sliding_window": 48, "vocab_size_per_layer_input": 97, "global_head_dim": 8,
-    "hidden_size_per_layer_input": 16,
-}  # fmt: skip
-# Six patches in a row, of which squares of nine give a row of embeddings.
-SMOLVLM_TOWER: Mapping[str, Any] = {
-    "scale_factor": 3, "image_token_id": 96,
-    "vision_config": {
-        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "patch_size": 5,
-        "num_attention_heads": 3, "image_size": 30,
-    },
-}  # fmt: skip
-_EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
-_DELTA_NET = {
-    "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
-    "linear_key_head_dim": 10, "linear_value_head_dim": 16,
-}  # fmt: skip
-
-_ERNIE_EXPERTS = {"moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 20}
-_MULTIPLIERS = {
-    "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,
-    "logits_scaling": 4.0,
-}  # fmt: skip
 
 
 def _rope(base: float) -> dict[str, Any]:
@@ -121,9 +93,9 @@ CASES: Mapping[str, Case] = {
             one_group={"num_key_value_heads": 1},
             all_groups={"num_key_value_heads": 4, "head_dim": 10},
             biases={"attention_bias": True, "mlp_bias": True},
-            llama3={"rope_parameters": _LLAMA3, "tie_word_embeddings": True},
-            yarn={"rope_parameters": _YARN},
-            linear={"rope_parameters": _LINEAR},
+            llama3={"rope_parameters": LLAMA3, "tie_word_embeddings": True},
+            yarn={"rope_parameters": YARN},
+            linear={"rope_parameters": LINEAR},
             falcon3={"head_dim": 20, **_rope(1000042.0)},
         ),
         *_cases(
@@ -137,7 +109,7 @@ CASES: Mapping[str, Case] = {
             "Qwen2Config",
             qwen2={"tie_word_embeddings": True, **_rope(1e6)},
             window={"use_sliding_window": True, "sliding_window": 33, "max_window_layers": 1},
-            yarn={"rope_parameters": _YARN | {"rope_theta": 1e6}},
+            yarn={"rope_parameters": YARN | {"rope_theta": 1e6}},
         ),
         *_cases(
             "qwen3",
@@ -149,9 +121,9 @@ CASES: Mapping[str, Case] = {
         *_cases(
             "qwen3moe",
             "Qwen3MoeConfig",
-            qwen3moe={**_EXPERTS, "norm_topk_prob": True, "tie_word_embeddings": True},
+            qwen3moe={**EXPERTS, "norm_topk_prob": True, "tie_word_embeddings": True},
             mixed={
-                **_EXPERTS, "num_hidden_layers": 5, "mlp_only_layers": [1], "attention_bias": True,
+                **EXPERTS, "num_hidden_layers": 5, "mlp_only_layers": [1], "attention_bias": True,
                 "decoder_sparse_step": 2, "use_sliding_window": True, "sliding_window": 40,
             },
         ),
@@ -159,14 +131,14 @@ CASES: Mapping[str, Case] = {
             "qwen35",
             "Qwen3_5TextConfig",
             qwen35={
-                **_DELTA_NET, "num_hidden_layers": 4, "tie_word_embeddings": True,
-                "rope_parameters": _DEFAULT | {
+                **DELTA_NET, "num_hidden_layers": 4, "tie_word_embeddings": True,
+                "rope_parameters": DEFAULT | {
                     "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0],
                     "mrope_interleaved": True,
                 },
             },
             shared_keys={
-                **_DELTA_NET, "linear_num_value_heads": 6, "linear_conv_kernel_dim": 3,
+                **DELTA_NET, "linear_num_value_heads": 6, "linear_conv_kernel_dim": 3,
                 "layer_types": ["linear_attention", "full_attention", "linear_attention"],
                 "attention_bias": True,
             },
@@ -182,11 +154,11 @@ CASES: Mapping[str, Case] = {
             "ernie4_5-moe",
             "Ernie4_5_MoeConfig",
             shared={
-                **_ERNIE_EXPERTS, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+                **ERNIE_EXPERTS, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
                 "moe_layer_end_index": 2,
             },
             alone={
-                **_ERNIE_EXPERTS, "moe_num_shared_experts": 0, "moe_layer_start_index": 0,
+                **ERNIE_EXPERTS, "moe_num_shared_experts": 0, "moe_layer_start_index": 0,
                 "moe_layer_end_index": 2, "tie_word_embeddings": False, **_rope(1e4),
             },
         ),
@@ -194,11 +166,11 @@ CASES: Mapping[str, Case] = {
             "lfm2moe",
             "Lfm2MoeConfig",
             lfm2moe={
-                **_EXPERTS, "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+                **EXPERTS, "layer_types": ["conv", "full_attention", "conv", "full_attention"],
                 "num_hidden_layers": 4, "norm_eps": 1e-5, "num_dense_layers": 2,
             },
             plain={
-                **_EXPERTS, "layer_types": ["conv", "full_attention", "conv"],
+                **EXPERTS, "layer_types": ["conv", "full_attention", "conv"],
                 "norm_eps": 1e-5, "num_dense_layers": 0, "use_expert_bias": False,
                 "norm_topk_prob": False, "routed_scaling_factor": 2.5,
             },
@@ -207,7 +179,7 @@ CASES: Mapping[str, Case] = {
             "granitemoe",
             "GraniteMoeConfig",
             granite3={
-                **_MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
+                **MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
                 "tie_word_embeddings": True,
             },
         ),
@@ -215,7 +187,7 @@ CASES: Mapping[str, Case] = {
             "granitemoe",
             "GraniteMoeHybridConfig",
             granite4={
-                **_MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
+                **MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
                 "shared_intermediate_size": 40, "layer_types": ["full_attention"] * 3,
                 "position_embedding_type": "rope", "mamba_n_heads": 8,
             },
@@ -238,7 +210,7 @@ CASES: Mapping[str, Case] = {
                 "residual_multiplier": 0.22, "logits_scaling": 4.0, "tie_word_embeddings": True,
                 "vocab_size": 99,
             },
-            bias={"attention_bias": True, "mlp_bias": True, "rope_parameters": _YARN},
+            bias={"attention_bias": True, "mlp_bias": True, "rope_parameters": YARN},
         ),
         *_cases(
             "granite",
@@ -265,11 +237,11 @@ CASES: Mapping[str, Case] = {
             },
             short={
                 "original_max_position_embeddings": 400, "max_position_embeddings": 800,
-                "rope_parameters": _LONGROPE,
+                "rope_parameters": LONGROPE,
             },
             long={
                 "original_max_position_embeddings": 64, "max_position_embeddings": 512,
-                "rope_parameters": _LONGROPE,
+                "rope_parameters": LONGROPE,
             },
         ),
         *_cases(
@@ -287,7 +259,7 @@ CASES: Mapping[str, Case] = {
             glm4={"head_dim": 16},
             share={
                 "tie_word_embeddings": True, "attention_bias": False,
-                "rope_parameters": _DEFAULT | {"partial_rotary_factor": 2 / 3},
+                "rope_parameters": DEFAULT | {"partial_rotary_factor": 2 / 3},
             },
         ),
         *_cases(
@@ -310,19 +282,19 @@ CASES: Mapping[str, Case] = {
             mistral3={"rope_parameters": MINISTRAL_ROPE, "tie_word_embeddings": True},
             window={"rope_parameters": MINISTRAL_ROPE | {"factor": 2.0}, "sliding_window": 70},
         ),
-        *_cases("olmo2", "Olmo2Config", olmo2={}, linear={"rope_parameters": _LINEAR}),
+        *_cases("olmo2", "Olmo2Config", olmo2={}, linear={"rope_parameters": LINEAR}),
         *_cases(
             "olmo2",
             "Olmo3Config",
             olmo3={
                 "num_hidden_layers": 5, "sliding_window": 40,
-                "rope_parameters": {"full_attention": _LINEAR, "sliding_attention": _DEFAULT},
+                "rope_parameters": {"full_attention": LINEAR, "sliding_attention": DEFAULT},
             },
             olmo3_yarn={
                 "layer_types": ["sliding_attention", "full_attention", "full_attention"],
                 "rope_parameters": {
-                    "full_attention": _YARN | {"attention_factor": 1.2},
-                    "sliding_attention": _DEFAULT | {"rope_theta": 3000.0},
+                    "full_attention": YARN | {"attention_factor": 1.2},
+                    "sliding_attention": DEFAULT | {"rope_theta": 3000.0},
                 },
                 "sliding_window": 60, "attention_bias": True,
             },
@@ -332,14 +304,14 @@ CASES: Mapping[str, Case] = {
             "Exaone4Config",
             exaone4={"num_hidden_layers": 5, "sliding_window": 45},
             full={
-                "sliding_window": None, "tie_word_embeddings": True, "rope_parameters": _LLAMA3,
+                "sliding_window": None, "tie_word_embeddings": True, "rope_parameters": LLAMA3,
                 "layer_types": ["full_attention"] * 3,
             },
         ),
         *_cases(
             "apertus",
             "ApertusConfig",
-            apertus={"rope_parameters": _LLAMA3},
+            apertus={"rope_parameters": LLAMA3},
             bias={"attention_bias": True, "tie_word_embeddings": True, **_rope(1e5)},
         ),
         *_cases("gemma", "GemmaConfig", gemma={}, one_group={"num_key_value_heads": 1}),
@@ -356,7 +328,7 @@ CASES: Mapping[str, Case] = {
             "gemma4",
             "Gemma4TextConfig",
             gemma4={
-                **_GEMMA4, "num_hidden_layers": 7, "num_kv_shared_layers": 3, "head_dim": 4,
+                **GEMMA4, "num_hidden_layers": 7, "num_kv_shared_layers": 3, "head_dim": 4,
                 "layer_types": [
                     *["sliding_attention", "sliding_attention", "full_attention"] * 2,
                     "full_attention",
@@ -364,7 +336,7 @@ CASES: Mapping[str, Case] = {
                 "use_double_wide_mlp": True, "final_logit_softcapping": 30.0,
             },
             unshared={
-                **_GEMMA4, "num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 6,
+                **GEMMA4, "num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 6,
                 "layer_types": ["sliding_attention", "full_attention"] * 2,
                 "rope_parameters": {
                     "full_attention": {
@@ -379,7 +351,7 @@ CASES: Mapping[str, Case] = {
             "gemma4-moe",
             "Gemma4TextConfig",
             experts={
-                **_GEMMA4, "hidden_size_per_layer_input": 0, "num_hidden_layers": 4,
+                **GEMMA4, "hidden_size_per_layer_input": 0, "num_hidden_layers": 4,
                 "num_key_value_heads": 2, "head_dim": 6, "enable_moe_block": True,
                 "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 20,
                 "attention_k_eq_v": True, "num_global_key_value_heads": 1,

@@ -19,7 +19,8 @@ from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.phi3 import Config as Phi3Config
-from tests.models.families.cases import MINISTRAL_ROPE
+from tests.models.families.case_arguments import MINISTRAL_ROPE
+from tests.models.families.gguf_delta_nets import delta_net
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +124,7 @@ def _split(
     }
     for name, values in tensors:
         if isinstance(config, DeltaNetConfig):
-            yield _delta_net(name, values, config)
+            yield delta_net(name, values, config)
         elif _GATE_AND_UP in name:
             is_shared = "shared_mlp" in name
             module = mlp if is_shared else "mlp.experts"
@@ -133,36 +134,6 @@ def _split(
         else:
             old = next((old for old in renamed if re.search(rf"\d\.{old}($|\.weight)", name)), None)
             yield (name if old is None else name.replace(old, renamed[old])), values
-
-
-def _delta_net(name: str, values: Array, config: DeltaNetConfig) -> tuple[str, Array]:
-    """A tensor of Qwen3.5 as convert_hf_to_gguf.py writes it.
-
-    Value head k * r + j becomes j * J + k, for J key heads, each of r value heads.
-    """
-    groups, width = config.key_heads, config.value_width
-    keys = 2 * groups * config.key_width
-
-    def tiled(rows: Array, size: int) -> Array:
-        heads = rows.reshape(groups, -1, size, *rows.shape[1:])
-        return np.ascontiguousarray(heads.swapaxes(0, 1)).reshape(rows.shape)
-
-    part = name.rpartition("linear_attn.")[2]
-    if name.endswith("norm.weight") and part != "norm.weight":
-        return name, values + np.float32(1)
-    if part in ("in_proj_qkv.weight", "conv1d.weight"):
-        values = np.concatenate([values[:keys], tiled(values[keys:], width)])
-    elif part == "in_proj_z.weight":
-        values = tiled(values, width)
-    elif part in ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias"):
-        values = tiled(values, 1)
-    elif part == "out_proj.weight":
-        values = np.ascontiguousarray(tiled(np.ascontiguousarray(values.T), width).T)
-    if part == "A_log":
-        values = -np.exp(values)
-    return name.replace("dt_bias", "dt_proj.bias"), values.squeeze(
-        1
-    ) if "conv1d" in part else values
 
 
 def neighbors(rows: Array, width: int) -> Array:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tests.models.families.cases import CASES, SMOLVLM_TOWER
+from tests.models.families.case_arguments import SMOLVLM_TOWER
+from tests.models.families.cases import CASES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

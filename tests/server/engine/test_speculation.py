@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.sampling.options import SamplingOptions
-    from hearthd.server.services.language_service import Speculation
+    from hearthd.server.services.engine_options import Speculation
 
 SIZES = (2, 4, 8)
 VOCAB, CONTEXT = 24, 64

@@ -32,7 +32,8 @@ from hearthd.runtime.language_model import IreeRuntime
 from hearthd.server.open_service import open_model
 from hearthd.server.process import memory_limit as memory
 from hearthd.server.process.memory_limit import Limit, admit, memory_limit
-from hearthd.server.services.language_service import EngineOptions, open_language_service
+from hearthd.server.services.engine_options import EngineOptions
+from hearthd.server.services.language_service import open_language_service
 from hearthd.server.settings import Settings
 from tests.bundle.signed_folders import SigningKey
 from tests.server import fakes, tiny

@@ -9,7 +9,8 @@ import pytest
 
 from hearthd.bundle import FileRecord, LanguageManifest, ProgramFile, Target
 from hearthd.server.services.deployment import Deployment
-from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
+from hearthd.server.services.engine_options import EngineOptions
+from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.server.services.service import fingerprint
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime

@@ -13,7 +13,7 @@ from tests.server import fakes
 from tests.server.templates import GEMMA
 
 if TYPE_CHECKING:
-    from hearthd.server.services.language_service import EngineOptions
+    from hearthd.server.services.engine_options import EngineOptions
 
 
 def _open(*_: Any, options: EngineOptions, **__: Any) -> Any:

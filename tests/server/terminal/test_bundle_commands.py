@@ -120,7 +120,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     calls: list[Call] = []
 
     def find_or_bake(
-        model: str, home: Path | None, bake: dict[str, str], *, chats: bool = False
+        model: str, home: Path | None, bake: dict[str, str], *, chats: bool = False, **_: object
     ) -> NoReturn:
         calls.append((model, home, bake, chats))
         raise typer.Exit

@@ -14,7 +14,8 @@ from hearthd.server.api.openai.chat import ChatRequest
 from hearthd.server.api.openai.completions import CompletionsRequest
 from hearthd.server.api.openai.embeddings import EmbeddingsRequest
 from hearthd.server.api.openai.responses import ResponsesRequest
-from hearthd.server.services.language_service import EngineOptions, LocalLanguageService
+from hearthd.server.services.engine_options import EngineOptions
+from hearthd.server.services.language_service import LocalLanguageService
 from hearthd.text.tokenizer import Tokenizer
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes, templates

@@ -105,7 +105,7 @@ def test_the_other_routes_leave_them_out_too() -> None:
             "/v1/chat/completions": [{"type": "web_search"}],
             "/v1/messages": [
                 {"type": "web_search_20250305", "name": "web_search", "max_uses": 5},
-                {"type": "bash_20250124", "name": "bash"},
+                {"type": "computer_20250124", "name": "computer"},
             ],
         }.items():
             body = {"messages": talk, "max_tokens": 2, "tools": tools}

@@ -1,0 +1,53 @@
+"""The options of the engine of a language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hearthd.bundle import PublicKey
+    from hearthd.text.overflow import Overflow
+
+Speculation: TypeAlias = Literal["lookup", "off"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Limits and modes of the engine; the settings of `hearth serve` with the same names.
+
+    queue_limit   requests that may wait for a slot; one more is rejected
+    cache_ram     size of the prefix cache in memory, in bytes; 0 disables it; None for one context
+    cache_dir     folder that keeps the prefix cache across restarts; None for no folder
+    cache_disk    size of the prefix cache in that folder, in bytes
+    speculation   how tokens are drafted: "lookup" in the text so far, or "off"
+    exact_logits  compute every logit exactly for every request
+    max_memory    memory that serving may take, in bytes; None for the bundle's or system's limit
+    context       positions of each slot; None for as many as the bundle and the memory allow
+    overflow      what becomes of a prompt that is too long, as in Completer
+    models        models of this process, which share its memory
+    lora          folders of LoRA adapters that are loaded with the bundle, by name
+    lora_dir      folder of the adapters that requests may load; None for none
+    keys          public keys, one of which must have signed the bundle and every adapter; none: no
+                  signature is checked
+    """
+
+    queue_limit: int = 64
+    cache_ram: int | None = None
+    cache_dir: Path | None = None
+    cache_disk: int = 2**30
+    speculation: Speculation = "lookup"
+    exact_logits: bool = False
+    max_memory: int | None = None
+    context: int | None = None
+    overflow: Overflow = "error"
+    models: int = 1
+    lora: Mapping[str, Path] = field(default_factory=dict)
+    lora_dir: Path | None = None
+    keys: tuple[PublicKey, ...] = ()
+
+
+DEFAULT_OPTIONS = EngineOptions()

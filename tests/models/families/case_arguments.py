@@ -1,0 +1,52 @@
+"""Arguments of tiny models that several cases share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
+DEFAULT = {"rope_type": "default", "rope_theta": 5000.0}
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10_000.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+}  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0,
+    "original_max_position_embeddings": 128,
+}  # fmt: skip
+# As in Ministral 3, whose queries grow beyond each 64 positions here.
+MINISTRAL_ROPE = YARN | {
+    "original_max_position_embeddings": 64, "mscale": 1.0, "mscale_all_dim": 1.0,
+    "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": 0.1,
+}  # fmt: skip
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 10_000.0, "partial_rotary_factor": 1.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+    "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
+}  # fmt: skip
+GEMMA4 = {
+    "sliding_window": 48, "vocab_size_per_layer_input": 97, "global_head_dim": 8,
+    "hidden_size_per_layer_input": 16,
+}  # fmt: skip
+# Six patches in a row, of which squares of nine give a row of embeddings.
+SMOLVLM_TOWER: Mapping[str, Any] = {
+    "scale_factor": 3, "image_token_id": 96,
+    "vision_config": {
+        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "patch_size": 5,
+        "num_attention_heads": 3, "image_size": 30,
+    },
+}  # fmt: skip
+EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
+DELTA_NET = {
+    "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+    "linear_key_head_dim": 10, "linear_value_head_dim": 16,
+}  # fmt: skip
+
+ERNIE_EXPERTS = {"moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 20}
+MULTIPLIERS = {
+    "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,
+    "logits_scaling": 4.0,
+}  # fmt: skip

@@ -1,0 +1,44 @@
+"""Write tensors of gated delta nets as llama.cpp's converter does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
+
+    Array = NDArray[Any]
+
+
+def delta_net(name: str, values: Array, config: DeltaNetConfig) -> tuple[str, Array]:
+    """A tensor of Qwen3.5 as convert_hf_to_gguf.py writes it.
+
+    Value head k * r + j becomes j * J + k, for J key heads, each of r value heads.
+    """
+    groups, width = config.key_heads, config.value_width
+    keys = 2 * groups * config.key_width
+
+    def tiled(rows: Array, size: int) -> Array:
+        heads = rows.reshape(groups, -1, size, *rows.shape[1:])
+        return np.ascontiguousarray(heads.swapaxes(0, 1)).reshape(rows.shape)
+
+    part = name.rpartition("linear_attn.")[2]
+    if name.endswith("norm.weight") and part != "norm.weight":
+        return name, values + np.float32(1)
+    if part in ("in_proj_qkv.weight", "conv1d.weight"):
+        values = np.concatenate([values[:keys], tiled(values[keys:], width)])
+    elif part == "in_proj_z.weight":
+        values = tiled(values, width)
+    elif part in ("in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias"):
+        values = tiled(values, 1)
+    elif part == "out_proj.weight":
+        values = np.ascontiguousarray(tiled(np.ascontiguousarray(values.T), width).T)
+    if part == "A_log":
+        values = -np.exp(values)
+    return name.replace("dt_bias", "dt_proj.bias"), values.squeeze(
+        1
+    ) if "conv1d" in part else values
