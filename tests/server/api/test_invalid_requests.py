@@ -99,7 +99,9 @@ def test_every_route_with_a_body_rejects_duplicate_keys(client: httpx.Client) ->
             path, content='{"a": 1, "a": 2}', headers={"Content-Type": "application/json"}
         )
         assert refused.status_code == 400, path
-        assert refused.json()["error"]["message"].startswith('a: got "2 values"'), path
+        error = refused.json()["error"]  # of Ollama's routes, a text
+        message = error if isinstance(error, str) else error["message"]
+        assert message.startswith('a: got "2 values"'), path
 
 
 @pytest.mark.parametrize(

@@ -301,7 +301,9 @@ def test_an_array_program_has_its_own_routes(client: httpx.Client) -> None:
         assert client.get(path).status_code == 404, path
     assert set(client.get("/openapi.json").json()["paths"]) == {
         "/run", "/health", "/health/ready", "/metrics", "/v1/bundle", "/v1/bundle/reload",
-        "/v1/models", "/v1/models/{name}", "/models/load", "/models/unload",
+        "/v1/models", "/v1/models/{name}", "/models/load", "/models/unload", "/api/version",
+        "/api/tags", "/api/ps", "/api/show", "/api/copy", "/api/delete", "/api/pull",
+        "/api/v0/models", "/api/v0/models/{name}",
     }  # fmt: skip
 
 
