@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, make_graph, op_of
 from hearthd.models.dsl.iree_faults.tensor_sets import MOVES, TensorSets
-from hearthd.models.dsl.ops.control import scan
 from hearthd.models.dsl.ops.creation import full
 from hearthd.models.dsl.ops.indexing import scatter
-from hearthd.models.dsl.ops.record import Loop
 from hearthd.models.dsl.ops.shape import pad, slice_
-from hearthd.models.dsl.types import DslError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,34 +53,6 @@ def updated_before_read(node: Tensor, readers: Mapping[int, int]) -> Graph | Non
     updated = scatter(copy, indices, updates, **node.origin.attrs)
     result = slice_(updated, bounds=tuple((0, extent, 1) for extent in operand.shape))
     return make_graph("update", inputs, (result,), {}, {})
-
-
-def refuse_overwriting_beside_loops(graph: Graph) -> None:
-    """Raise DslError for updates in place beside a loop: it may still read their storage.
-
-    The compiler lets an update take the storage of its operand once no later line reads it, but
-    does not have it wait for a loop before, nor for the next turn of the loop that it is in.
-    """
-    loops = [node for node in graph.nodes if op_of(node) is scan]
-    if not loops:
-        return
-    _refuse_overwriting(graph)
-    for node in loops:
-        assert isinstance(node.origin, Apply)
-        types = tuple(source.type for source in node.inputs)
-        loop = scan.lower(types, node.type, node.origin.attrs)
-        assert isinstance(loop, Loop)
-        body = inlined(loop.body)
-        _refuse_overwriting(body)
-        refuse_overwriting_beside_loops(body)
-
-
-def _refuse_overwriting(graph: Graph) -> None:
-    if graph.in_place:
-        raise DslError(f"{graph.name}: a function with a loop has no results in place")
-    for node in graph.nodes:
-        if op_of(node) is scatter and op_of(node.inputs[0]) is not full:
-            raise DslError(f"{graph.name}: in a function with a loop, scatter starts from full")
 
 
 def _is_read_elsewhere(operand: Tensor, readers: Mapping[int, int]) -> bool:

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of, readers_of
-from hearthd.models.dsl.iree_faults import updates
 from hearthd.models.dsl.iree_faults.barriers import is_behind_barrier, operands_behind_barriers
 from hearthd.models.dsl.iree_faults.forms import packed_booleans
 from hearthd.models.dsl.iree_faults.merged_axes import merged_axes
 from hearthd.models.dsl.iree_faults.powers import negative_powers
 from hearthd.models.dsl.iree_faults.tensor_sets import TensorSets
+from hearthd.models.dsl.iree_faults.updates import updated_argument, updated_before_read
 from hearthd.models.dsl.mlir.chains.addresses import ChainDispatch
 from hearthd.models.dsl.mlir.chains.chain import STATE, Chain
 from hearthd.models.dsl.mlir.chains.schedule import schedule
 from hearthd.models.dsl.mlir.executables import Executable, flat, passed
+from hearthd.models.dsl.mlir.updates_beside_loops import refuse_updates_beside_loops
 from hearthd.models.dsl.ops.creation import literal
 from hearthd.models.dsl.ops.elementwise import COMPUTE_BARRIER, power
 from hearthd.models.dsl.ops.record import Kernel, Loop, Lowering, integers
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.mlir.chains.schedule import Item
 
 _INDEX = TensorType((), DType.I32)
-
 
 # A value's name and its type.
 _Typed: TypeAlias = tuple[str, TensorType]
@@ -81,7 +81,7 @@ def module(name: str, graphs: Sequence[Graph], parameter_scope: str) -> Module:
     for executable in called:
         lines += executable.text()
     for graph, plan in zip(graphs, plans, strict=True):
-        updates.refuse_overwriting_beside_loops(graph)
+        refuse_updates_beside_loops(graph)
         lines += _function(graph, plan)
     return Module("\n".join([*lines, "}", ""]), _kernels(called), _chains(called))
 
@@ -153,7 +153,7 @@ def _function(graph: Graph, plan: Sequence[Item]) -> Iterator[str]:
     yield from _nodes(graph, plan, "%v", ids)
     returned = [_known(tensor, ids, graph.name) for tensor in graph.outputs]
     for i, tensor in enumerate(graph.outputs):
-        if i not in graph.in_place and updates.updated_argument(tensor, graph):
+        if i not in graph.in_place and updated_argument(tensor, graph):
             copied = (f"%kept{i}", tensor.type)
             yield _operation(copied, "stablehlo.optimization_barrier", [(returned[i], tensor.type)])
             returned[i] = copied[0]
@@ -190,7 +190,7 @@ def _nodes(graph: Graph, plan: Sequence[Item], prefix: str, ids: dict[int, str])
         if isinstance(lowering, Loop):
             ids[id(node)] = f"{node_name}#{2 if lowering.stacked else 1}"
             yield from _loop(node_name, lowering, operands, node.type)
-        elif safe := merged_axes(node) or updates.updated_before_read(node, readers):
+        elif safe := merged_axes(node) or updated_before_read(node, readers):
             names = zip(safe.inputs, operands, strict=True)
             inside = {id(tensor): name for tensor, (name, _) in names}
             yield from _nodes(safe, safe.nodes, f"{node_name}m", inside)
