@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 
 from hearthd.text.errors import InvalidRequest
@@ -27,5 +26,5 @@ def from_base64(text: str, field: str) -> bytes:
     """The bytes that base64 stands for; raises InvalidRequest at `field`."""
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii.Error, or a character that is not ASCII
         raise InvalidRequest(field=field, got=text[:40], expected=f"base64: {error}") from None

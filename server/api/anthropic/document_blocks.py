@@ -1,11 +1,11 @@
 """Documents and search results of plain text in Anthropic's form, which the model reads as text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hearthd.server.api.conversations.content import Content, TextPart, Unlisted, or_media, parts
+from hearthd.server.api.conversations.content import TextPart, Unlisted, or_media
 from hearthd.server.api.fields import Fields, Text
 
 
@@ -29,7 +29,7 @@ class ContentSource(Fields):
     """A document as parts of text."""
 
     type: Literal["content"]
-    content: Content = Field(description="A text, or a list of texts.")
+    content: Text | list[TextPart] = Field(description="A text, or a list of texts.")
 
 
 class DocumentBlock(Fields):
@@ -45,8 +45,9 @@ class DocumentBlock(Fields):
     def text(self) -> str:
         """The document for the model."""
         source = self.source
-        content = source.data if isinstance(source, TextSource) else _joined(source.content)
-        return _tagged("document", {"title": self.title, "context": self.context}, content)
+        content = source.data if isinstance(source, TextSource) else source.content
+        fields = {"title": self.title, "context": self.context}
+        return _tagged("document", fields, content)
 
 
 class SearchResultBlock(Fields):
@@ -62,14 +63,13 @@ class SearchResultBlock(Fields):
     def text(self) -> str:
         """The result for the model."""
         fields = {"source": self.source, "title": self.title}
-        return _tagged("search_result", fields, _joined(self.content))
+        return _tagged("search_result", fields, self.content)
 
 
-def _joined(content: Any) -> str:
-    return "\n".join(str(part) for part in parts(content, "content"))
-
-
-def _tagged(name: str, fields: Mapping[str, str | None], content: str) -> str:
+def _tagged(name: str, fields: Mapping[str, str | None], content: str | Sequence[TextPart]) -> str:
+    """The text of a block, whose fields and content the model can tell apart."""
+    if not isinstance(content, str):
+        content = "\n".join(part.text for part in content)
     head = "".join(f"<{key}>{value}</{key}>\n" for key, value in fields.items() if value)
     return f"<{name}>\n{head}{content}\n</{name}>"
 

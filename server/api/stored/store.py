@@ -7,6 +7,7 @@ dropped.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -35,11 +36,21 @@ CREATE TABLE IF NOT EXISTS items (
     record INTEGER NOT NULL REFERENCES records ON DELETE CASCADE,
     id TEXT NOT NULL, is_output INTEGER NOT NULL, body TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS size (bytes INTEGER NOT NULL);
+INSERT INTO size SELECT 0 WHERE NOT EXISTS (SELECT * FROM size);
+CREATE TRIGGER IF NOT EXISTS record_added AFTER INSERT ON records
+    BEGIN UPDATE size SET bytes = bytes + length(new.body); END;
+CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE OF body ON records
+    BEGIN UPDATE size SET bytes = bytes + length(new.body) - length(old.body); END;
+CREATE TRIGGER IF NOT EXISTS record_deleted AFTER DELETE ON records
+    BEGIN UPDATE size SET bytes = bytes - length(old.body); END;
+CREATE TRIGGER IF NOT EXISTS item_added AFTER INSERT ON items
+    BEGIN UPDATE size SET bytes = bytes + length(new.body); END;
+CREATE TRIGGER IF NOT EXISTS item_deleted AFTER DELETE ON items
+    BEGIN UPDATE size SET bytes = bytes - length(old.body); END;
+CREATE INDEX IF NOT EXISTS records_by_use ON records (used);
 CREATE INDEX IF NOT EXISTS items_of_record ON items (record);
 CREATE INDEX IF NOT EXISTS items_by_id ON items (id);
-"""
-_SIZE = """
-SELECT (SELECT total(length(body)) FROM records) + (SELECT total(length(body)) FROM items)
 """
 _DROP_OLDEST = (
     "DELETE FROM records WHERE number = (SELECT number FROM records ORDER BY used LIMIT 1)"
@@ -68,6 +79,12 @@ class Store:
         except (OSError, sqlite3.Error) as error:
             raise CannotOpenState(f"{folder}: cannot keep responses here: {error}") from error
 
+    @property
+    def size(self) -> int:
+        """Bytes of all records and items, as JSON."""
+        size: int = self._database.execute("SELECT bytes FROM size").fetchone()[0]
+        return size
+
     def put(
         self,
         owner: str,
@@ -92,16 +109,20 @@ class Store:
                         "INSERT INTO items (record, id, is_output, body) VALUES (?, ?, ?, ?)",
                         [(record, item["id"], is_output, json.dumps(item)) for item in items],
                     )
-                while self._database.execute(_SIZE).fetchone()[0] > self._limit:
+                while self.size > self._limit:
                     self._database.execute(_DROP_OLDEST)
         except sqlite3.Error as error:  # such as a full disk: the answer is not lost
             log.warning("%s was not stored: %s", id_, error)
 
     def get(self, owner: str, id_: str) -> Item | None:
         """The body of a record, which counts as used now, or None."""
+        with contextlib.suppress(sqlite3.OperationalError):  # such as a full disk
+            self._database.execute(
+                "UPDATE records SET used = ? WHERE owner = ? AND id = ?",
+                (self._next_use(), owner, id_),
+            )
         row = self._database.execute(
-            "UPDATE records SET used = ? WHERE owner = ? AND id = ? RETURNING body",
-            (self._next_use(), owner, id_),
+            "SELECT body FROM records WHERE owner = ? AND id = ?", (owner, id_)
         ).fetchone()
         return None if row is None else json.loads(row[0])
 

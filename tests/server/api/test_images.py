@@ -129,6 +129,7 @@ def test_images_can_be_in_the_results_of_tools(client: httpx.Client) -> None:
         ),
         ({"type": "image_url"}, "expected the image itself"),
         (openai("@"), "expected base64"),
+        (openai("\u00e9"), "expected base64"),
         (openai("AAAA"), "expected an image in the format JPEG, PNG, WebP or GIF"),
         ({"type": "input_audio"}, "expected text or an image"),
     ],

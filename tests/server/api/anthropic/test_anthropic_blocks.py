@@ -81,6 +81,10 @@ def test_a_tool_can_return_documents(client: httpx.Client) -> None:
         ({"type": "document", "source": {"type": "base64", "data": "eA=="}}, "messages[0].content"),
         ({"type": "document", "source": {"type": "url", "url": "x"}}, "messages[0].content"),
         ({"type": "document"}, "messages[0].content"),
+        (
+            {"type": "document", "source": {"type": "content", "content": [{"type": "image"}]}},
+            "messages[0].content[0].source",
+        ),
         ({**DOCUMENT, "citations": {"enabled": True}}, "messages[0].content[0].citations.enabled"),
         ({**RESULT, "content": "x"}, "messages[0].content[0].content"),
         ({"type": "document", "source": {"type": "text"}}, "messages[0].content[0].source.data"),

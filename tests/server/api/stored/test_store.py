@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,26 @@ def test_the_record_that_was_used_least_recently_is_dropped_first() -> None:
     assert store.items("a", "r0") == [item("i0", "x" * 1000)]
     store.put("a", "large", {}, inputs=[item("i4", "x" * 5000)])
     assert store.get("a", "large") is None
+
+
+def test_the_size_is_that_of_the_bodies() -> None:
+    """It is kept up to date by triggers: to add up all bodies would stop every stream."""
+    store = Store()
+    store.put("a", "r", {"n": 1}, inputs=[item("i", "x" * 100)], outputs=[item("o")])
+    store.put("a", "r", {"n": 22222}, outputs=[item("p", "x" * 50)])
+    store.put("a", "s", {"n": 3}, inputs=[item("q")])
+    store.delete_item("a", "r", "o")
+    expected = [{"n": 22222}, item("i", "x" * 100), item("p", "x" * 50), {"n": 3}, item("q")]
+    assert store.size == sum(len(json.dumps(body)) for body in expected)
+    store.delete("a", "r")
+    assert store.size == sum(len(json.dumps(body)) for body in expected[3:])
+
+
+def test_a_record_can_be_read_where_nothing_can_be_written() -> None:
+    store = Store()
+    store.put("a", "r", {"n": 1})
+    store._database.execute("PRAGMA query_only = ON")  # as with a full disk
+    assert store.get("a", "r") == {"n": 1}
 
 
 def test_a_file_keeps_the_records(tmp_path: Path) -> None:
