@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from hearthd.server.api.conversations.content import CONTENT, Unlisted, or_media, parts
-from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
+from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName, encodable_json
 from hearthd.server.api.inert_fields import Ignored, ignoring, or_ignored
 from hearthd.server.api.openai.chat_messages import json_arguments
 from hearthd.server.api.openai.response_tools import qualified
@@ -153,8 +153,19 @@ _TypedItem = Annotated[_Item, Field(discriminator="type"), BeforeValidator(_with
 _TYPES = frozenset(
     name for item in get_args(_Item) for name in get_args(item.model_fields["type"].annotation)
 )
+
+
+def _storable(item: Any) -> Any:
+    """The item, unchanged: those of other servers are stored and returned as they are."""
+    if isinstance(item, dict) and not isinstance(item.get("id"), str | None):
+        raise ValueError("an item whose id is a text")
+    return encodable_json(item)
+
+
 # Items of tools that run on OpenAI's server are left out.
-AnyItem = Annotated[_TypedItem | Ignored, or_ignored(_TypedItem, _TYPES)]
+AnyItem = Annotated[
+    _TypedItem | Ignored, or_ignored(_TypedItem, _TYPES), BeforeValidator(_storable)
+]
 
 
 def _not_empty(items: list[_Item | None]) -> list[_Item | None]:

@@ -244,3 +244,22 @@ def test_truncation_drops_the_oldest_turns() -> None:
         assert "warning" not in short.headers
         with pytest.raises(openai.BadRequestError, match="too long"):
             ask(client, "the dog " * 99, max_output_tokens=4, truncation="auto")
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        '{"type": "web_search_call", "id": 7}',
+        '{"type": "web_search_call", "id": {"a": 1}}',
+        r'{"type": "mcp_call", "id": "\ud800"}',
+        r'{"type": "mcp_call", "id": "a", "note": "\ud800"}',
+        r'{"type": "message", "role": "user", "content": "x", "extra": "\ud800"}',
+    ],
+)
+def test_an_item_that_could_not_be_returned_is_not_stored(item: str) -> None:
+    with fakes.running(chatty()) as server:
+        for path, field in (("/v1/conversations", "items"), ("/v1/responses", "input")):
+            body = f'{{"{field}": [{{"role": "user", "content": "the dog"}}, {item}]}}'
+            refused = server.post(path, content=body, headers={"Content-Type": "application/json"})
+            assert refused.status_code == 400
+            assert refused.json()["error"]["message"].startswith(f"{field}[1]: got ")
