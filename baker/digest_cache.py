@@ -20,7 +20,7 @@ Record = TypeVar("Record")
 
 
 class Kept(NamedTuple, Generic[Record]):
-    """A file that was kept: its bytes, and what is said of it."""
+    """A kept file: its bytes and its record."""
 
     data: bytes
     record: Record

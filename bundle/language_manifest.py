@@ -190,10 +190,9 @@ class LanguageManifest(Manifest):
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
     LoRA adapters, and `images` says how a model with a tower reads images, `golden_image` what it
-    computes of one. `golden_rows` are of
-    caches of i8 or f16: of the second layer, or of the first one with activations of int8.
-    Bundles of older versions have no `serving`: `activations` and `max_memory` are then read
-    from the provenance.
+    computes of one. `golden_rows` are of caches of i8 or f16: of the second layer, or of the first
+    one with activations of int8. Bundles of older versions have no `serving`: `activations` and
+    `max_memory` are then read from the provenance.
     """
 
     kind: Literal["language"] = "language"

@@ -140,8 +140,8 @@ def _uses(graph: Graph) -> Iterator[tuple[str, Reads]]:
 def token_bytes(program: Program) -> int:
     """The bytes of weights that a decode of one sequence reads.
 
-    Not those of arrays of which logits read some blocks only. Of experts, a token reads those that
-    it is routed to.
+    Arrays of which logits read only some blocks do not count. Of the experts, only those that a
+    token is routed to count.
     """
     point = next(point for point, _ in program.entry_points if point.kind == "decode")
     graph = next(graph for graph in program.graphs if graph.name == point.name)

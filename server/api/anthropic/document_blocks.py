@@ -75,7 +75,7 @@ def _tagged(name: str, fields: Mapping[str, str | None], content: str | Sequence
 
 
 def is_text_document(block: dict[str, Any]) -> bool:
-    """Whether a document in a request has a text: it can also be a PDF file or an address."""
+    """Whether a document in a request is a text, and not a PDF file or an address."""
     source = block.get("source")
     return isinstance(source, dict) and source.get("type") in ("text", "content")
 
