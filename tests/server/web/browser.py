@@ -7,7 +7,11 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    StaleElementReferenceException,
+)
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -24,6 +28,13 @@ FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
     "--disable-background-networking --disable-component-update --disable-sync "
     "--disable-dev-shm-usage --hide-scrollbars --ignore-certificate-errors"
+)
+
+# A page that is still being laid out replaces elements, moves them, and puts others over them.
+UNSETTLED = (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    StaleElementReferenceException,
 )
 
 
@@ -68,8 +79,13 @@ class Page:
         return [element for element in elements if element.is_displayed()]
 
     def click(self, selector: str) -> None:
-        """Click on it."""
-        self.find(selector).click()
+        """Click on it, once it can be."""
+
+        def clicked() -> bool:
+            self.find(selector).click()
+            return True
+
+        self.until(clicked, selector)
 
     def type(self, *keys: str, into: str = "#input") -> None:
         """Press keys there."""
@@ -100,7 +116,7 @@ class Page:
             self.driver,
             PATIENCE,
             poll_frequency=0.02,
-            ignored_exceptions=[StaleElementReferenceException],
+            ignored_exceptions=UNSETTLED,
         ).until(lambda _: condition(), what)
 
     def shows(self, selector: str, text: str) -> None:

@@ -16,7 +16,7 @@ from hearthd.sampling.options import SamplingOptions
 from hearthd.server.version import version
 from tests.patience import PATIENCE
 from tests.server import fakes
-from tests.server.generate_client import LIBRARY, POISON, answer, stream
+from tests.server.generate_client import LIBRARY, POISON, answer, stream, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def test_the_bundle_route_returns_the_manifest(client: httpx.Client) -> None:
 
 
 def test_slots_show_progress() -> None:
-    service = fakes.fake_service(LIBRARY, delay=0.02, slots=2)
+    service = fakes.fake_service(LIBRARY, delay=0.1, slots=2)
     with fakes.running(service) as client:
         before = client.get("/slots").json()
         assert [slot["id"] for slot in before] == [0, 1]
@@ -102,7 +102,9 @@ def test_slots_show_progress() -> None:
         with client.stream("POST", "/generate", json=body) as response:
             lines = response.iter_lines()  # kept: the end of it closes the connection
             next(lines)
-            busy, free = sorted(client.get("/slots").json(), key=lambda slot: slot["id"])
+            # A token is delivered within a step; the slots are as after the latest whole step.
+            wait_until(lambda: client.get("/slots").json()[0]["next_token"][0]["n_decoded"] > 0)
+            busy, free = client.get("/slots").json()
             assert busy["is_processing"]
             assert busy["n_ctx"] == 64
             assert busy["n_prompt_tokens"] == busy["n_prompt_tokens_processed"] == 3
@@ -120,8 +122,9 @@ def test_fail_on_no_slot_answers_503() -> None:
         with client.stream("POST", "/generate", json=body) as response:
             lines = response.iter_lines()  # kept: the end of it closes the connection
             next(lines)
-            refused = client.get("/slots?fail_on_no_slot=1")
-            assert refused.status_code == 503
+            path = "/slots?fail_on_no_slot=1"
+            wait_until(lambda: client.get(path).status_code == 503)
+            refused = client.get(path)
             assert refused.json()["error"]["message"] == "every slot is busy; retry later"
 
 
