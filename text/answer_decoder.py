@@ -2,6 +2,10 @@
 
 An answer is decoded in pieces, and a grammar needs the text of one token: the pieces, joined, must
 be the text of all tokens.
+
+The vocabulary of the file exists beside this: a pattern is `str() as text`, for `str(text)` looks
+"__match_args__" up, in a new text that Python's cache of attributes keeps, and with it an arena of
+1 MiB (see `no_other_thread`).
 """
 
 from __future__ import annotations
@@ -50,10 +54,10 @@ def _independent(parts: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, An
                 yield component
             case {"type": "Strip"} if joined:
                 continue
-            case {"type": "Metaspace", "replacement": str(space)}:
+            case {"type": "Metaspace", "replacement": str() as space}:
                 component = {"type": "Replace", "pattern": {"String": space}, "content": " "}
                 yield component
-            case {"type": "Replace", "pattern": {"String": str(text)}} if len(text) == 1:
+            case {"type": "Replace", "pattern": {"String": str() as text}} if len(text) == 1:
                 yield component
             # The library panics where it strips both ends of a short token.
             case {"type": "Replace"} | {"type": "Strip", "stop": 0} if not joined:
@@ -86,9 +90,9 @@ def _parts(decoder: Any) -> Iterator[Mapping[str, Any]]:
 def _changes_bytes(component: Mapping[str, Any]) -> bool:
     """Whether a component may change a token into or from one that stands for a byte."""
     match component:
-        case {"type": "Replace", "pattern": {"String": str(text)}, "content": str(content)}:
+        case {"type": "Replace", "pattern": {"String": str() as text}, "content": str() as content}:
             return bool(_BYTE_TOKEN & {*text, *content})
-        case {"type": "Strip", "content": str(text)}:
+        case {"type": "Strip", "content": str() as text}:
             return text in _BYTE_TOKEN
         case {"type": "ByteFallback"}:
             return False

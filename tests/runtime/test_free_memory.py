@@ -78,7 +78,9 @@ names = letters + ["".join(pair) for pair in merges]
 vocabulary = {name: number for number, name in enumerate(names)}
 file = Path(sys.argv[1], "tokenizer.json")
 model = {"type": "BPE", "vocab": vocabulary, "merges": merges}
-file.write_text(json.dumps({"model": model, "decoder": {"type": "Fuse"}}))
+space = {"type": "Replace", "pattern": {"String": "_"}, "content": " "}
+decoder = {"type": "Sequence", "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+file.write_text(json.dumps({"model": model, "decoder": decoder}))
 del merges, names, vocabulary, model
 """
 # A tokenizer is read again and again while other threads replace the objects that they hold.
