@@ -11,7 +11,8 @@ import pytest
 from hearthd.server.app import Guards
 from tests.patience import PATIENCE
 from tests.server import fakes
-from tests.server.openai_servers import chatty, client_of, scripted
+from tests.server.openai_servers import LIBRARY, chatty, client_of, scripted
+from tests.server.templates import GEMMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,12 +201,14 @@ def test_a_key_does_not_find_the_records_of_another() -> None:
                 call()
 
 
-def test_a_stream_that_ends_early_stores_nothing(client: openai.OpenAI) -> None:
-    stream = ask(client, "the dog", stream=True)
-    first = next(iter(stream))
-    stream.close()
-    with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(first.response.id)
+def test_a_stream_that_ends_early_stores_nothing() -> None:
+    slow = fakes.fake_service(LIBRARY, template=GEMMA, context=2048, delay=0.05)  # 100 s
+    with client_of(slow) as client:
+        stream = ask(client, "the dog", stream=True)
+        first = next(iter(stream))
+        stream.close()
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(first.response.id)
 
 
 def test_a_get_cannot_stream(client: openai.OpenAI) -> None:
