@@ -32,6 +32,8 @@ SLOW_PATHS = (
     ROOT / "tests/benchmarks/test_figures.py",
     ROOT / "tests/baker/pipeline/test_auto_precision.py",  # computes models in NumPy
     ROOT / "tests/baker/pipeline/test_native.py",  # quantizes and computes models
+    ROOT / "tests/baker/pipeline/test_super_blocks.py",  # quantizes matrices to every format
+    ROOT / "tests/baker/calibration/test_token_weights.py",  # gradients of every family
     ROOT / "tests/baker/weights/quantized/test_quantized_logits.py",  # computes models in NumPy
     ROOT / "tests/cluster",  # starts Ray
     ROOT / "tests/e2e",  # runs the real models
@@ -42,7 +44,9 @@ SLOW_PATHS = (
     ROOT / "tests/models/lora/test_adapter_programs.py",  # traces programs with every entry point
     ROOT / "tests/models/families",  # hundreds of tokens of every architecture in NumPy
     ROOT / "tests/models/lora/test_training.py",
+    ROOT / "tests/sampling/test_feedback.py",  # thousands of draws
     ROOT / "tests/text/test_call_grammar.py",  # compiles hundreds of grammars
+    ROOT / "tests/text/test_marked_values.py",
     ROOT / "tests/text/test_chat_template.py",
     ROOT / "tests/text/test_gbnf.py",
     ROOT / "tests/text/test_grammar.py",
