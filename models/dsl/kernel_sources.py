@@ -67,7 +67,7 @@ def _format_macros(matrix_format: MatrixFormat) -> _Macros:
         "PLANES": str(len(matrix_format.planes)),
         **planes,
         "MISSING": str(matrix_format.missing),
-        "ZERO": str(matrix_format.zero),
+        "ZERO": str(matrix_format.operand_zero),
         "VALUES": f"(const int8_t[]){{{values}}}" if values else "0",
         "HALVES": str(int(matrix_format.columns < GROUP)),
         "STEPS": str(matrix_format.steps),

@@ -168,8 +168,16 @@ class MatrixFormat:
 
     @property
     def operand_bits(self) -> int:
-        """The bits of what products multiply: of an integer, or of the value that it indexes."""
-        return 8 if self.values else self.bits
+        """The bits of what products multiply: an integer, or a value plus `operand_zero`."""
+        return (2 * self.operand_zero or 256).bit_length() - 1 if self.values else self.bits
+
+    @property
+    def operand_zero(self) -> int:
+        """What of these stands for 0. Small values are made positive, of 5 or 7 bits."""
+        largest = max(map(abs, self.values), default=0)
+        if not largest:
+            return self.zero
+        return 16 if largest < 16 else 64 if largest < 64 else 0
 
     @property
     def missing(self) -> int:
@@ -351,16 +359,7 @@ IQ1_S = MatrixFormat(
     steps=8,
     grid=grids.IQ1_S,
 )
-IQ1_M = MatrixFormat(
-    name="iq1-m",
-    planes=(),
-    values=_IQ1_VALUES,
-    columns=16,
-    super_block=256,
-    multiplier_bits=4,
-    steps=8,
-    grid=grids.IQ1_M,
-)
+IQ1_M = replace(IQ1_S, name="iq1-m", columns=16, multiplier_bits=4, grid=grids.IQ1_M)
 MXFP4 = MatrixFormat(name="mxfp4-g32", planes=(_LOW,), values=_FP4_VALUES, scale=DType.I8)
 NVFP4 = MatrixFormat(
     name="nvfp4-g16-s256",

@@ -32,10 +32,10 @@ typedef struct {
 } Plane;
 
 // The bits of an integer are stored in one plane or two; `missing` stands for those that are not:
-// half of their range. Products read integers of `bits` bits: 2 to 6 are unsigned, 8 and 12 are
+// half of their range. Products read integers of `bits` bits: 2 to 7 are unsigned, 8 and 12 are
 // signed; of 12, the second plane has the upper eight. If there are `values`, sixteen signed bytes,
-// an integer of four bits is an index into them, and `bits` is 8. If there is a grid, it has the
-// lowest bits of integers of three or four, and a plane may have the highest.
+// an integer of four bits is an index into them, and `bits` is 5, 7 or 8. If there is a grid, it
+// has the lowest bits of integers of three or four, and a plane may have the highest.
 typedef struct {
     int bits;
     Grid grid;
@@ -100,7 +100,7 @@ INLINE void add_grid(Bytes quads[QUADS], const Integers *from, size_t group) {
     fetch_group(from->index, indices, group, from->last);
     if (from->extra) fetch_group(from->extra, extra, group, from->last);
     u32x16 bits = from->extra ? extra_bits(grid, from->extra, group) : (u32x16){};
-    set_levels(quads, grid, from->index + group * indices, bits);
+    set_levels(quads, grid, from->index + group * indices, from->extra + group * extra);
     if (grid->has_offsets) add_offsets(quads, grid, bits);
     if (!from->planes[0].bits) return;
     Bytes signs = with_even_signs(bits);
@@ -124,8 +124,7 @@ INLINE void unpack_low(Bytes quads[QUADS], Integers from, size_t group) {
     add_plane(quads, from.planes[0], group, from.last);
 }
 
-// The quads of a group: of 12 bits, those of the upper eight. `offset`, 0 or 128, is added to
-// values.
+// The quads of a group: of 12 bits, those of the upper eight. `offset` is added to values.
 INLINE void unpack(Quad quads[QUADS], Integers from, size_t group, int offset) {
     const int8_t *stored = stored_quads(from);
     if (stored) {
@@ -248,7 +247,7 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
 //   GRID            a Grid, of zeros if there is none; GRIDS: its arrays, 2 with extra bits
 //   EXTRA           where extra bits are: NONE, APART, or SIGNS, beside the signs in plane0
 //   PLANES          0 to 2; PLANE0 and PLANE1 are the rest of each Plane: 0, 4, 0
-//   MISSING, ZERO   bits that no plane has; the integer that stands for 0
+//   MISSING, ZERO   bits that no plane has; what stands for 0, also of values of 5 or 7 bits
 //   VALUES          the values that integers number, or 0
 //   HALVES, MINIMUM whether each half of a group has a scale; whether each scale has a minimum
 //   STEPS           the steps of an integer that equal one scale
