@@ -35,8 +35,10 @@ NATIVE: Mapping[str, str] = {
     "IQ3_S": "iq3-s",
     "IQ4_XS": "iq4-g32-s256",
     "MXFP4": "mxfp4-g32",
+    "NVFP4": "nvfp4-g16-s256",
     "Q1_0": "int1-g128",
-    "TQ1_0": "int2-g256",
+    "Q2_0": "int2-g64",
+    "TQ1_0": "ternary-g256",
     "TQ2_0": "int2-g256",
 }
 

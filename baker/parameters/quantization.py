@@ -12,6 +12,7 @@ from hearthd.baker.weights.source import IntegerBlock
 from hearthd.models.dsl.matrix_format import GROUP, INT8, INT12, ROWS
 from hearthd.models.dsl.matrix_packing import pack
 from hearthd.models.dsl.storage import BF16, F32
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,16 +56,16 @@ def encoded(storage: Storage, block: NDArray[np.float32]) -> tuple[NDArray[Any],
 def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any], ...]:
     """Some rows of a quantized weight as the arrays of a storage that holds its integers.
 
-    Scales and minimums are rounded to f16. Where scales are powers of two, those below 2^-126
-    become 0. Rows that are missing to a multiple of 16 are added. Raises NotFiniteError for what
-    f16 cannot hold.
+    Scales are rounded to the format's type, minimums to f16. Where scales are powers of two, those
+    below 2^-126 become 0. Rows that are missing to a multiple of 16 are added. Raises
+    NotFiniteError for what the type cannot hold.
     """
     assert storage.format is not None, storage.name
     if storage.format.exponents:
         scale: NDArray[Any] = (block.scale.view(np.uint32) >> 23).astype(np.uint8).view(np.int8)
     else:
-        scale = _finite_f16(block.scale)
-    minimum = None if block.minimum is None else _filled(_finite_f16(block.minimum))
+        scale = _finite(block.scale, storage.format.scale)
+    minimum = None if block.minimum is None else _filled(_finite(block.minimum, DType.F16))
     multipliers = None if block.multipliers is None else _filled(block.multipliers)
     integers: NDArray[np.integer[Any]] = _filled(block.integers)
     return pack(storage.format, integers, _filled(scale), minimum, multipliers)
@@ -87,9 +88,9 @@ def integer_groups(storage: Storage, block: NDArray[np.float32]) -> IntegerBlock
     return nearest_groups(matrix_format, block)
 
 
-def _finite_f16(values: NDArray[np.float32]) -> NDArray[np.float16]:
+def _finite(values: NDArray[np.float32], dtype: DType) -> NDArray[Any]:
     with np.errstate(over="ignore", invalid="ignore"):
-        stored = values.astype(np.float16)
+        stored = values.astype(dtype.numpy)
     require_finite(values, stored)
     return stored
 

@@ -15,6 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.baker.weights import gguf_integers
+from hearthd.baker.weights.gguf_types import GGUF_TYPES
 from hearthd.baker.weights.source import (
     BadFile,
     NoSuchTensor,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hearthd.baker.weights.gguf_types import GgufType
     from hearthd.baker.weights.source import IntegerBlock
     from hearthd.bundle.parsing.gguf_header import GgufHeader
 
@@ -52,14 +54,14 @@ class _Tensor:
     """The location of a tensor: `offset` in bytes in the file; `shape` is row-major."""
 
     file: Path
-    type: gguf.GGMLQuantizationType
+    type: GgufType
     shape: tuple[int, ...]
     offset: int
 
     @property
     def bytes(self) -> range:
         """The offsets of the stored bytes."""
-        count = _stored_bytes(self.type, math.prod(self.shape))
+        count = self.type.stored_bytes(math.prod(self.shape))
         return range(self.offset, self.offset + count)
 
 
@@ -133,7 +135,7 @@ class GgufSource(WeightSource):
         with tensor.file.open("rb", buffering=0) as file:
             file.seek(tensor.offset)
             for shape in block_shapes(tensor.shape):
-                count = _stored_bytes(tensor.type, math.prod(shape))
+                count = tensor.type.stored_bytes(math.prod(shape))
                 yield shape, read_array(file, tensor.file, count, f"tensor {name}")
 
     @override
@@ -165,14 +167,15 @@ class GgufSource(WeightSource):
 
     def _dequantize(self, name: str, raw: NDArray[np.uint8]) -> NDArray[np.float32]:
         tensor = self._tensor(name)
-        rows = raw.reshape(-1, _stored_bytes(tensor.type, tensor.shape[-1]))
-        if tensor.type.name == "Q1_0":  # gguf knows its size alone
-            return gguf_integers.q1_0_values(rows, tensor.shape[-1])
+        columns, type_ = tensor.shape[-1], tensor.type.name
+        rows = raw.reshape(-1, tensor.type.stored_bytes(columns))
+        if type_ in gguf_integers.NOT_IN_GGUF:
+            return gguf_integers.plain_values(type_, rows, columns)
         try:
-            values: NDArray[np.float32] = gguf.dequantize(rows, tensor.type)
+            values: NDArray[np.float32] = gguf.dequantize(rows, gguf.GGMLQuantizationType[type_])
         except NotImplementedError as error:
             raise UnsupportedType(
-                f"{tensor.file}: tensor {name} is {tensor.type.name}, which is not converted to f32"
+                f"{tensor.file}: tensor {name} is {type_}, which is not converted to f32"
             ) from error
         return values
 
@@ -269,24 +272,13 @@ def _located(path: Path, header: GgufHeader) -> dict[str, _Tensor]:
     }
 
 
-def _tensor_type(
-    path: Path, name: str, number: int, shape: tuple[int, ...]
-) -> gguf.GGMLQuantizationType:
-    try:
-        type_ = gguf.GGMLQuantizationType(number)
-    except ValueError as error:
-        raise UnsupportedType(
-            f"{path}: tensor {name} has the unknown type number {number}"
-        ) from error
-    block, _ = gguf.GGML_QUANT_SIZES[type_]
-    if not shape or 0 in shape or shape[-1] % block:
+def _tensor_type(path: Path, name: str, number: int, shape: tuple[int, ...]) -> GgufType:
+    type_ = GGUF_TYPES.get(number)
+    if type_ is None:
+        raise UnsupportedType(f"{path}: tensor {name} has the unknown type number {number}")
+    if not shape or 0 in shape or shape[-1] % type_.columns:
         raise BadFile(
             f"{path}: tensor {name} of type {type_.name} has shape {shape}, "
-            f"expected no empty axis and rows of a multiple of {block}"
+            f"expected no empty axis and rows of a multiple of {type_.columns}"
         )
     return type_
-
-
-def _stored_bytes(type_: gguf.GGMLQuantizationType, elements: int) -> int:
-    block, block_bytes = gguf.GGML_QUANT_SIZES[type_]
-    return elements // block * block_bytes

@@ -11,7 +11,7 @@ import numpy as np
 
 from hearthd.baker.weights.gguf_grids import GRID_TYPES
 from hearthd.baker.weights.source import IntegerBlock
-from hearthd.models.dsl.matrix_format import INT1
+from hearthd.models.dsl.matrix_format import INT1, INT2_64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -150,6 +150,22 @@ def _mxfp4(rows: Bytes, columns: int) -> IntegerBlock:
     )
 
 
+def _nvfp4(rows: Bytes, columns: int) -> IntegerBlock:
+    """Four scales E4M3 for 16 columns each; eight bytes with two numbers of each of 16 columns.
+
+    The sign of a scale is ignored, and 0x7F stands for 0, as in ggml-impl.h.
+    """
+    blocks = rows.reshape(len(rows), columns // 64, -1)
+    multipliers = np.where(blocks[..., :4] == 0x7F, 0, blocks[..., :4] & 0x7F).astype(np.uint8)
+    integers = _nibbles(blocks[..., 4:].reshape(*blocks.shape[:2], 4, 8))
+    return IntegerBlock(
+        integers=integers.reshape(len(rows), columns),
+        scale=np.full((len(rows), -(-columns // 256)), 0.5, np.float32),
+        minimum=None,
+        multipliers=multipliers.reshape(len(rows), -1, 1).view(np.int8),
+    )
+
+
 def _q1_0(rows: Bytes, columns: int) -> IntegerBlock:
     """d, a bit for each column: 1 or 3, less 2, times d."""
     blocks = rows.reshape(len(rows), columns // 128, -1)
@@ -158,10 +174,18 @@ def _q1_0(rows: Bytes, columns: int) -> IntegerBlock:
     return IntegerBlock(integers=integers, scale=_f16(blocks[..., :2])[..., 0], minimum=None)
 
 
-def q1_0_values(rows: NDArray[np.uint8], columns: int) -> NDArray[np.float32]:
-    """Rows of Q1_0, uint8 (N, bytes of a row), as f32 (N, K)."""
-    block = _q1_0(rows, columns)
-    return (block.integers.astype(np.float32) - INT1.zero) * np.repeat(block.scale, 128, axis=1)
+def _q2_0(rows: Bytes, columns: int) -> IntegerBlock:
+    """d, two bits for each column, those of neighbors in a byte: less 1, times d."""
+    blocks = rows.reshape(len(rows), columns // 64, -1)
+    integers = np.moveaxis(_bits(blocks[..., 2:], 2), -2, -1).reshape(len(rows), columns)
+    return IntegerBlock(integers=integers, scale=_f16(blocks[..., :2])[..., 0], minimum=None)
+
+
+def plain_values(type_name: str, rows: NDArray[np.uint8], columns: int) -> NDArray[np.float32]:
+    """Rows of bytes of a type of NOT_IN_GGUF, uint8 (N, bytes of a row), as f32 (N, K)."""
+    block, zero = decoded(type_name, rows, columns), NOT_IN_GGUF[type_name].zero
+    scale = np.repeat(block.scale, columns // block.scale.shape[1], axis=1)
+    return (block.integers.astype(np.float32) - zero) * scale
 
 
 def _iq4_nl(rows: Bytes, columns: int) -> IntegerBlock:
@@ -188,6 +212,8 @@ def _iq4_xs(rows: Bytes, columns: int) -> IntegerBlock:
     )
 
 
+# Types that the package gguf does not dequantize, and their formats.
+NOT_IN_GGUF = {"Q1_0": INT1, "Q2_0": INT2_64}
 TYPES: Mapping[str, Callable[[NDArray[np.uint8], int], IntegerBlock]] = {
     "Q4_0": _of_32(five=False, minimum=False),
     "Q4_1": _of_32(five=False, minimum=True),
@@ -202,6 +228,8 @@ TYPES: Mapping[str, Callable[[NDArray[np.uint8], int], IntegerBlock]] = {
     "IQ4_NL": _iq4_nl,
     "IQ4_XS": _iq4_xs,
     "MXFP4": _mxfp4,
+    "NVFP4": _nvfp4,
     "Q1_0": _q1_0,
+    "Q2_0": _q2_0,
     **GRID_TYPES,
 }

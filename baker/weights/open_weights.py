@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.baker.temporary_folder import temporary_folder
-from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.gguf_scales import open_gguf
 from hearthd.baker.weights.quantized_folder.quantized_source import (
     QuantizedFolder,
     quantization_settings,
@@ -45,7 +45,7 @@ def open_weights(path: Path | PackagedWeights) -> WeightSource:
     also UnsupportedType and ConfigError.
     """
     if isinstance(path, PackagedWeights):
-        return GgufSource(packaged_file(path))
+        return open_gguf(packaged_file(path))
     if path.is_dir():
         if not (path / CONFIG).exists():
             raise NoWeights(f"{path} has no {CONFIG}; {_instead_of_weights(path)}")
@@ -54,7 +54,7 @@ def open_weights(path: Path | PackagedWeights) -> WeightSource:
         return source if settings is None else QuantizedFolder(source, settings)
     if not path.exists():
         raise NoWeights(f"{path} does not exist; specify a GGUF file or a Hugging Face folder")
-    return GgufSource(path)
+    return open_gguf(path)
 
 
 def packaged_file(weights: PackagedWeights) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -110,6 +110,24 @@ class Grid:
         numbers = np.full(1 << 16, -1)
         numbers[self.words] = np.arange(self.count)
         return numbers
+
+
+IQ3_XXS = Grid(
+    name="iq3_xxs",
+    count=256,
+    columns=4,
+    extra_bytes=SIGN_BYTES,
+    multiplier=Bits(28, 1),
+    multiplier_bits=4,
+)
+IQ3_S = Grid(name="iq3_s", count=512, columns=4, extra_bytes=1, upper=Bits(0, 1))
+IQ2_XXS = replace(IQ3_XXS, name="iq2_xxs", columns=8)
+IQ2_XS = Grid(name="iq2_xs", count=512, columns=8, extra_bytes=SIGN_BYTES, upper=Bits(28, 1))
+IQ2_S = Grid(name="iq2_s", count=1024, columns=8, extra_bytes=1, upper=Bits(0, 2))
+IQ1_M = Grid(
+    name="iq1_s", count=2048, columns=8, extra_bytes=2, upper=Bits(0, 4), offset=Bits(3, 4)
+)
+IQ1_S = replace(IQ1_M, offset=Bits(15, 0), multiplier=Bits(3, 4), multiplier_bits=3)
 
 
 @functools.cache

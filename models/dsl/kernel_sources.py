@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.models.dsl.grids import SIGN_BYTES
 from hearthd.models.dsl.matrix_format import GROUP, STORED
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,6 +35,8 @@ _VALUES: Mapping[str, _Macros] = {
     "_f16": {"Value": "_Float16", "load_value": "widen"},
     "_i8": {"Value": "int8_t", "load_value": "widen_i8"},
 }
+# The C types of scales: uint8_t has exponents of two.
+_SCALES = {DType.F16: "_Float16", DType.F32: "float", DType.I8: "uint8_t"}
 # The variants of a product, by the suffix of its name: with experts, or with terms of adapters.
 _PRODUCTS: Mapping[str, _Macros] = {
     "linear_{}": {"ROUTED": "0", "ADAPTED": "0"},
@@ -54,7 +57,8 @@ def variant(name: str, activation_bits: int) -> str:
 def _format_macros(matrix_format: MatrixFormat) -> _Macros:
     """The macros that kernels/product/matrix.h describes."""
     planes = {
-        f"PLANE{i}": f"{plane.start},{plane.bits}" for i, plane in enumerate(matrix_format.planes)
+        f"PLANE{i}": f"{plane.start},{plane.bits},{plane.has_digits:d}"
+        for i, plane in enumerate(matrix_format.planes)
     }
     values = ",".join(map(str, matrix_format.values))
     return {
@@ -63,15 +67,15 @@ def _format_macros(matrix_format: MatrixFormat) -> _Macros:
         "PLANES": str(len(matrix_format.planes)),
         **planes,
         "MISSING": str(matrix_format.missing),
-        "ZERO": str(matrix_format.zero),
+        "ZERO": str(matrix_format.operand_zero),
         "VALUES": f"(const int8_t[]){{{values}}}" if values else "0",
         "HALVES": str(int(matrix_format.columns < GROUP)),
         "STEPS": str(matrix_format.steps),
-        "EXPONENTS": str(int(matrix_format.exponents)),
-        "SCALE": "uint8_t" if matrix_format.exponents else "_Float16",
+        "SCALE": _SCALES[matrix_format.scale],
         "SUPER_GROUPS": str(matrix_format.super_block // GROUP),
         "MINIMUM": str(int(matrix_format.minimum)),
         "MULTIPLIER_BITS": str(matrix_format.multiplier_bits),
+        "MULTIPLIER_FLOATS": str(int(matrix_format.multiplier_floats)),
     }
 
 

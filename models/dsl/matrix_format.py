@@ -7,17 +7,18 @@ a picture of it, and `ROWS`, `GROUP` and `QUAD` again.
 
 The bits of an integer are divided among planes, each an array. A plane of 8 bits has a byte for
 each integer; of fewer bits, those of several quads share a byte: of 4 bits quad i and quad i + 4,
-of 2 bits four quads that follow each other, of 1 bit all eight.
+of 2 bits four quads that follow each other, of 1 bit all eight. A plane of digits in base 3 has
+five quads in 64 bytes and three in 40 (models/dsl/base_three.py).
 
-    PLANE    i8  (N / 16, K / 32, bits, 64)
+    PLANE    i8  (N / 16, K / 32, bits, 64), or (N / 16, K / 32, 1, 104) of digits
     scale    f16 (N / 16, K / 32, 16), or (N / 16, K / 16, 16) with a scale for 16 columns
     minimum  f16, of the shape of the scale, if there is one
 
 A scale can be the exponent of a power of two: i8 in place of f16. And 64 to 256 columns (a
 super-block) can share a scale and a minimum, which each group can multiply by small integers, as
-llama.cpp's K-quants do.
+llama.cpp's K-quants do, or by floats of 8 bits, as NVFP4 does.
 
-    scale       f16 (N / 16, K / 256, 16); the last super-block of a row can be shorter
+    scale       f16 or f32 (N / 16, K / 256, 16); the last super-block of a row can be shorter
     minimum     f16, of the shape of the scale, if there is one
     multiplier  i8 (N / 16, K / 32 or K / 16, bytes, 16): of 8 bits a byte for the scale and one for
                 the minimum, of 4 bits both in one byte, that of the scale in the low nibble
@@ -28,11 +29,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hearthd.models.dsl.grids import SIGN_BYTES, Bits, Grid
+from hearthd.models.dsl import grids
+from hearthd.models.dsl.grids import SIGN_BYTES
 from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from hearthd.models.dsl.grids import Grid
 
 
 ROWS = 16
@@ -40,6 +44,8 @@ GROUP = 32
 QUAD = 4
 QUADS = GROUP // QUAD
 QUAD_BYTES = ROWS * QUAD
+# The bytes of a group of digits in base 3 (base_three.py).
+DIGIT_BYTES = 104
 
 # ggml's kvalues_iq4nl (ggml-common.h): the values of IQ4_NL and IQ4_XS.
 _IQ4_VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -55,11 +61,20 @@ _FP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 @dataclass(frozen=True)
 class Plane:
-    """Some bits of each integer of a matrix: `bits` of them, from bit `start` on."""
+    """Some bits of each integer of a matrix: `bits` of them, from bit `start` on.
+
+    If `has_digits`, the integer is a digit in base 3.
+    """
 
     name: str
     start: int
     bits: int
+    has_digits: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of a group of sixteen rows, in bytes."""
+        return (1, DIGIT_BYTES) if self.has_digits else (self.bits, QUAD_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +105,8 @@ class MatrixFormat:
     multiplier_bits  bits of the integers by which the scale and the minimum of a super-block are
                      multiplied for `columns` of them: 8, signed, or 4, unsigned; 0 if no array has
                      them; 4 bits without a minimum are of n, where 2 n + 1 is the multiplier
-    exponents        whether scales are exponents of two: e stands for 2^(e - 127), 0 for 0
+    multiplier_floats  whether multipliers of 8 bits are floats without a sign: E4M3
+    scale            of scales: F16, F32, or I8: an exponent e stands for 2^(e - 127), 0 for 0
     signed           whether integers are signed
     zero             the integer that stands for 0
     steps            how many steps of an integer, or of a value, equal one scale: a power of two
@@ -106,7 +122,8 @@ class MatrixFormat:
     super_block: int = 0
     minimum: bool = False
     multiplier_bits: int = 0
-    exponents: bool = False
+    multiplier_floats: bool = False
+    scale: DType = DType.F16
     signed: bool = False
     zero: int = 0
     steps: int = 1
@@ -130,6 +147,11 @@ class MatrixFormat:
         assert not (self.exponents and self.multiplier_bits), self.name
 
     @property
+    def exponents(self) -> bool:
+        """Whether scales are exponents of two."""
+        return self.scale is DType.I8
+
+    @property
     def bits(self) -> int:
         """The bits of an integer."""
         if self.grid is not None:
@@ -137,9 +159,25 @@ class MatrixFormat:
         return max(plane.start + plane.bits for plane in self.planes)
 
     @property
+    def range(self) -> tuple[int, int]:
+        """The least and the largest integer of a format without a grid."""
+        if any(plane.has_digits for plane in self.planes):
+            return 0, 2
+        low = -1 << (self.bits - 1) if self.signed else 0
+        return low, low + (1 << self.bits) - 1
+
+    @property
     def operand_bits(self) -> int:
-        """The bits of what products multiply: of an integer, or of the value that it indexes."""
-        return 8 if self.values else self.bits
+        """The bits of what products multiply: an integer, or a value plus `operand_zero`."""
+        return (2 * self.operand_zero or 256).bit_length() - 1 if self.values else self.bits
+
+    @property
+    def operand_zero(self) -> int:
+        """What of these stands for 0. Small values are made positive, of 5 or 7 bits."""
+        largest = max(map(abs, self.values), default=0)
+        if not largest:
+            return self.zero
+        return 16 if largest < 16 else 64 if largest < 64 else 0
 
     @property
     def missing(self) -> int:
@@ -175,7 +213,7 @@ class MatrixFormat:
         factors = ("scale", "minimum") if self.minimum else ("scale",)
         scales = -(-columns // (self.super_block or self.columns))
         for name in factors:
-            dtype = DType.I8 if self.exponents and name == "scale" else DType.F16
+            dtype = self.scale if name == "scale" else DType.F16
             arrays[name] = TensorType((blocks, scales, ROWS), dtype)
         if self.multiplier_bits:
             in_group = GROUP // self.columns
@@ -192,7 +230,7 @@ class MatrixFormat:
             if self.grid.extra_bytes not in (0, SIGN_BYTES):
                 yield "extra", self.grid.extra_bytes, ROWS
         for plane in self.planes:
-            yield plane.name, plane.bits, QUAD_BYTES
+            yield plane.name, *plane.shape
 
     @property
     def integer_arrays(self) -> int:
@@ -241,30 +279,14 @@ INT5_HALVES = MatrixFormat(name="int5-g16", planes=INT5.planes, columns=16, zero
 INT5_SUPER_MIN = MatrixFormat(
     name="int5-g32-s256-min", planes=INT5.planes, super_block=256, minimum=True, multiplier_bits=8
 )
-INT6_SUPER = MatrixFormat(
+INT6_SUPER = replace(
+    INT3_SUPER,
     name="int6-g16-s256",
     planes=(_LOW_2, _INT6_HIGH),
-    columns=16,
-    super_block=256,
     zero=32,
-    multiplier_bits=8,
     split=Split(
-        upper=MatrixFormat(
-            name="int6-g16-s256-upper",
-            planes=(_INT6_HIGH,),
-            columns=16,
-            super_block=256,
-            zero=32,
-            multiplier_bits=8,
-        ),
-        lower=MatrixFormat(
-            name="int2-g16-s256",
-            planes=(_LOW_2,),
-            columns=16,
-            super_block=256,
-            zero=2,
-            multiplier_bits=8,
-        ),
+        upper=replace(INT3_SUPER, name="int6-g16-s256-upper", planes=(_INT6_HIGH,), zero=32),
+        lower=replace(INT3_SUPER, name="int2-g16-s256", planes=(_LOW_2,), zero=2),
     ),
 )
 INT8_HALVES = MatrixFormat(
@@ -300,14 +322,7 @@ IQ3_XXS = MatrixFormat(
     values=_IQ3_XXS_VALUES,
     super_block=256,
     steps=4,
-    grid=Grid(
-        name="iq3_xxs",
-        count=256,
-        columns=4,
-        extra_bytes=SIGN_BYTES,
-        multiplier=Bits(28, 1),
-        multiplier_bits=4,
-    ),
+    grid=grids.IQ3_XXS,
 )
 IQ3_S = MatrixFormat(
     name="iq3-s",
@@ -315,7 +330,7 @@ IQ3_S = MatrixFormat(
     values=_IQ3_S_VALUES,
     super_block=256,
     multiplier_bits=8,
-    grid=Grid(name="iq3_s", count=512, columns=4, extra_bytes=1, upper=Bits(0, 1)),
+    grid=grids.IQ3_S,
 )
 IQ2_XXS = MatrixFormat(
     name="iq2-xxs",
@@ -323,14 +338,7 @@ IQ2_XXS = MatrixFormat(
     values=_IQ2_VALUES,
     super_block=256,
     steps=8,
-    grid=Grid(
-        name="iq2_xxs",
-        count=256,
-        columns=8,
-        extra_bytes=SIGN_BYTES,
-        multiplier=Bits(28, 1),
-        multiplier_bits=4,
-    ),
+    grid=grids.IQ2_XXS,
 )
 IQ2_XS = MatrixFormat(
     name="iq2-xs",
@@ -340,46 +348,44 @@ IQ2_XS = MatrixFormat(
     super_block=256,
     multiplier_bits=4,
     steps=8,
-    grid=Grid(name="iq2_xs", count=512, columns=8, extra_bytes=SIGN_BYTES, upper=Bits(28, 1)),
+    grid=grids.IQ2_XS,
 )
-IQ2_S = MatrixFormat(
-    name="iq2-s",
-    planes=_IQ2_SIGN,
-    values=_IQ2_VALUES,
-    columns=16,
-    super_block=256,
-    multiplier_bits=4,
-    steps=8,
-    grid=Grid(name="iq2_s", count=1024, columns=8, extra_bytes=1, upper=Bits(0, 2)),
-)
-_IQ1 = Grid(name="iq1_s", count=2048, columns=8, extra_bytes=2, upper=Bits(0, 4), offset=Bits(3, 4))
+IQ2_S = replace(IQ2_XS, name="iq2-s", grid=grids.IQ2_S)
 IQ1_S = MatrixFormat(
     name="iq1-s",
     planes=(),
     values=_IQ1_VALUES,
     super_block=256,
     steps=8,
-    grid=replace(_IQ1, offset=Bits(15, 0), multiplier=Bits(3, 4), multiplier_bits=3),
+    grid=grids.IQ1_S,
 )
-IQ1_M = MatrixFormat(
-    name="iq1-m",
-    planes=(),
-    values=_IQ1_VALUES,
+IQ1_M = replace(IQ1_S, name="iq1-m", columns=16, multiplier_bits=4, grid=grids.IQ1_M)
+MXFP4 = MatrixFormat(name="mxfp4-g32", planes=(_LOW,), values=_FP4_VALUES, scale=DType.I8)
+NVFP4 = MatrixFormat(
+    name="nvfp4-g16-s256",
+    planes=(_LOW,),
+    values=_FP4_VALUES,
     columns=16,
     super_block=256,
-    multiplier_bits=4,
-    steps=8,
-    grid=_IQ1,
+    multiplier_bits=8,
+    multiplier_floats=True,
+    scale=DType.F32,
 )
-MXFP4 = MatrixFormat(name="mxfp4-g32", planes=(_LOW,), values=_FP4_VALUES, exponents=True)
 INT1 = MatrixFormat(name="int1-g128", planes=(Plane("weight", 1, 1),), super_block=128, zero=2)
+INT2_64 = MatrixFormat(name="int2-g64", planes=(_LOW_2,), super_block=64, zero=1)
 INT2 = MatrixFormat(name="int2-g256", planes=(_LOW_2,), super_block=256, zero=1)
+TERNARY = MatrixFormat(
+    name="ternary-g256",
+    planes=(Plane("digits", 0, 2, has_digits=True),),
+    super_block=256,
+    zero=1,
+)
 
 # The formats of matrices.
 STORED = (
     INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT4_SUPER_MIN, INT5, INT5_MIN, INT5_HALVES,
     INT5_SUPER_MIN, INT6_SUPER, INT8, INT12, IQ4, IQ4_SUPER, IQ3_XXS, IQ3_S, IQ2_XXS, IQ2_XS,
-    IQ2_S, IQ1_S, IQ1_M, MXFP4, INT1, INT2,
+    IQ2_S, IQ1_S, IQ1_M, MXFP4, NVFP4, INT1, INT2_64, INT2, TERNARY,
 )  # fmt: skip
 _TABLES = tuple(stored.table or stored for stored in STORED)
 _PARTS = [

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hearthd.models.dsl.base_three import packed_digits
 from hearthd.models.dsl.grids import SIGN_BYTES, sign_bit, with_free_bits
 from hearthd.models.dsl.matrix_format import GROUP, QUAD, QUAD_BYTES, QUADS, ROWS
 from hearthd.models.dsl.types import TypeRuleError
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 def pack(
     matrix_format: MatrixFormat,
     integers: NDArray[np.integer[Any]],
-    scale: NDArray[np.float16] | NDArray[np.int8],
+    scale: NDArray[np.float16] | NDArray[np.float32] | NDArray[np.int8],
     minimum: NDArray[np.float16] | None = None,
     multipliers: NDArray[np.int8] | None = None,
 ) -> tuple[NDArray[np.int8] | NDArray[np.float16], ...]:
     """The stored arrays of integers (N, K), and of scales and minimums (N, scales of a row).
 
-    Integers are i16 if they have 12 bits, otherwise u8, or i8 if they are signed. Scales are f16,
-    or i8 with the bits of exponents. Multipliers are (N, K / columns, 1), of the scales, or
+    Integers are i16 if they have 12 bits, otherwise u8, or i8 if they are signed. Scales are of
+    the format's type. Multipliers are (N, K / columns, 1), of the scales, or
     (N, K / columns, 2), also of the minimums.
 
     Raises TypeRuleError for sizes that `arrays` rejects, and for integers that a grid lacks.
@@ -43,7 +44,7 @@ def pack(
     arrays: list[Any] = []
     for plane in matrix_format.planes if matrix_format.grid is None else ():
         bits = (unsigned >> plane.start & ((1 << plane.bits) - 1)).astype(np.uint8)
-        arrays.append(_packed(bits, plane.bits))
+        arrays.append(packed_digits(bits) if plane.has_digits else _packed(bits, plane.bits))
     if matrix_format.grid is not None:
         arrays = _grid_arrays(matrix_format, integers.view(np.uint8), unsigned, multipliers)
     for factors in (scale, minimum):

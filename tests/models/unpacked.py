@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from tests.models.unpacked_grids import grid_integers, grid_multipliers
@@ -16,6 +17,25 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.matrix_format import MatrixFormat
 
     Array = NDArray[Any]
+
+
+def float8(stored: Array) -> Array:
+    """Floats E4M3 (OCP 8-bit Floating Point) of bytes below 0x7F, f32."""
+    values: Array = stored.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    return values
+
+
+def _digits_of_quad(plane: Array, quad: int) -> Array:
+    """i32 (N / 16, K / 32, 64) of a quad's digits in base 3, of u8 (N / 16, K / 32, 1, 104)."""
+    stored = plane[:, :, 0].astype(np.int32)
+    if quad < 5:
+        first: Array = ((stored[..., :64] * 3**quad & 255) * 3) >> 8
+        return first
+    low, high = stored[..., 64:96], stored[..., 96:, np.newaxis]
+    fifth = (high >> np.arange(8) & 1).swapaxes(2, 3).reshape(*high.shape[:2], 64)
+    numbers = np.concatenate([low & 15, low >> 4], axis=2) + 16 * fifth
+    digits: Array = numbers // 3 ** (7 - quad) % 3
+    return digits
 
 
 def _bits_of_quad(plane: Array, bits: int, quad: int) -> Array:
@@ -39,7 +59,11 @@ def stored_integers(arrays: Sequence[Array], matrix_format: MatrixFormat) -> Arr
     integers = np.zeros((blocks, groups, 8, 64), np.int32)
     for array, plane in zip(arrays, matrix_format.planes, strict=False):
         for quad in range(8):
-            bits = _bits_of_quad(array.view(np.uint8), plane.bits, quad)
+            stored = array.view(np.uint8)
+            if plane.has_digits:
+                bits = _digits_of_quad(stored, quad)
+            else:
+                bits = _bits_of_quad(stored, plane.bits, quad)
             integers[:, :, quad] += bits << plane.start
     integers |= matrix_format.missing
     if matrix_format.signed:
@@ -63,7 +87,7 @@ def stored_factors(arrays: Sequence[Array], matrix_format: MatrixFormat) -> list
         return [factors[0] * grid_multipliers(arrays, grid)]
     if not matrix_format.multiplier_bits:
         return factors
-    multipliers = stored[-1]
+    multipliers = float8(stored[-1]) if matrix_format.multiplier_floats else stored[-1]
     if matrix_format.multiplier_bits == 4 and not matrix_format.minimum:
         halves = np.concatenate([multipliers & 15, multipliers >> 4 & 15], axis=2)
         return [factors[0] * (2 * halves.reshape(factors[0].shape) + 1)]

@@ -14,6 +14,7 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import matrix_format as formats
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, rounded, steps
+from hearthd.models.dsl.base_three import unpacked_digits
 from hearthd.models.dsl.composite import Fused, composite
 from hearthd.models.dsl.grid_integers import grid_integers, grid_multipliers
 from hearthd.models.dsl.kernel_sources import variant
@@ -87,7 +88,9 @@ def _of_groups(
         scale = ops.convert(f.narrow(by_group, 1, 0, groups), dtype=dtype)
         if bits:
             stored = factors[-1]
-            if bits == 8:
+            if matrix_format.multiplier_floats:
+                multiplier = _floats_of_8(stored)
+            elif bits == 8:
                 multiplier = f.narrow(stored, 2, i, i + 1)
             elif matrix_format.minimum:
                 multiplier = _taken(stored, 4 * i, 4)
@@ -102,9 +105,20 @@ def _of_groups(
 
 def _powers_of_two(exponents: Tensor) -> Tensor:
     """2^(e - 127) for the bits of exponents, i8 of any shape; 0 for 0."""
-    table = ops.constant(value=(np.arange(256, dtype=np.uint32) << 23).view(np.float32))
-    numbers = ops.convert(exponents, dtype=DType.I32)
-    return ops.gather(table, ops.bitwise_and(numbers, ops.full_like(numbers, 255)), axis=0)
+    return _numbered((np.arange(256, dtype=np.uint32) << 23).view(np.float32), exponents)
+
+
+def _floats_of_8(stored: Tensor) -> Tensor:
+    """Floats E4M3 without a sign, i8 of any shape, as f32: f16 with other exponents."""
+    halves = ((np.arange(256, dtype=np.uint16) & 127) << 7).view(np.float16)
+    return _numbered(halves.astype(np.float32) * 2**8, stored)
+
+
+def _numbered(table: Array, stored: Tensor) -> Tensor:
+    """The value of each byte, i8 of any shape."""
+    numbers = ops.convert(stored, dtype=DType.I32)
+    bytes_ = ops.bitwise_and(numbers, ops.full_like(numbers, 255))
+    return ops.gather(ops.constant(value=table), bytes_, axis=0)
 
 
 def _integers(planes: Sequence[Tensor], matrix_format: MatrixFormat, dtype: DType) -> Tensor:
@@ -116,7 +130,7 @@ def _integers(planes: Sequence[Tensor], matrix_format: MatrixFormat, dtype: DTyp
         return by_rows(_values(grid_integers(planes, matrix_format), matrix_format), dtype)
     integers: Tensor | None = None
     for plane, stored in zip(planes, matrix_format.planes, strict=True):
-        bits = _unpacked(plane, stored.bits)
+        bits = unpacked_digits(plane) if stored.has_digits else _unpacked(plane, stored.bits)
         if stored.start:
             bits = ops.shift_left(bits, ops.full_like(bits, stored.start))
         integers = bits if integers is None else ops.bitwise_or(integers, bits)
@@ -191,12 +205,11 @@ def sample_integers(
     rng: np.random.Generator, matrix_format: MatrixFormat, rows: int, columns: int
 ) -> NDArray[np.integer[Any]]:
     """Random integers (rows, columns) of a format, which a grid must have."""
-    bits, is_signed, grid = matrix_format.bits, matrix_format.signed, matrix_format.grid
-    if grid is not None:
-        return grid.sample(rng, rows, columns)
-    low = -1 << (bits - 1) if is_signed else 0
-    dtype = np.int16 if bits > 8 else np.int8 if is_signed else np.uint8
-    return rng.integers(low, low + (1 << bits), size=(rows, columns), dtype=dtype)
+    if matrix_format.grid is not None:
+        return matrix_format.grid.sample(rng, rows, columns)
+    low, high = matrix_format.range
+    dtype = np.int16 if matrix_format.bits > 8 else np.int8 if matrix_format.signed else np.uint8
+    return rng.integers(low, high + 1, size=(rows, columns), dtype=dtype)
 
 
 def sample_matrix(
@@ -206,6 +219,8 @@ def sample_matrix(
     integers = sample_integers(rng, matrix_format, rows, columns)
     scales = (rows, matrix_format.arrays(rows, columns)["scale"].shape[1])
     scale: Array = rng.uniform(0.001, 0.01, size=scales).astype(np.float16)
+    if not matrix_format.exponents:
+        scale = scale.astype(matrix_format.scale.numpy)
     has_minimum, multipliers = matrix_format.minimum, None
     minimum = rng.uniform(-0.1, 0, size=scales).astype(np.float16) if has_minimum else None
     if matrix_format.exponents:

@@ -37,7 +37,7 @@ GEMMA = ARCHITECTURES["gemma3"]
 CONFIG = replace(GROUPED, hidden=256, ffn=512)
 # Without Q4_K, beside which activations have 12 bits.
 TYPES = (
-    "Q2_K", "Q3_K", "Q5_K", "Q6_K", "IQ4_XS", "MXFP4", "Q1_0", "TQ2_0",
+    "Q2_K", "Q3_K", "Q5_K", "Q6_K", "IQ4_XS", "MXFP4", "Q1_0", "TQ2_0", "TQ1_0", "NVFP4",
     "IQ1_M", "IQ2_XS", "IQ3_XXS", "IQ3_S",
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hearthd.baker.weights import source as weights_source
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BadFile, NoSuchTensor, UnsupportedType, WeightsError
+from tests.baker.gguf_blocks import random_rows, values_of
 from tests.conftest import packaged
 
 if TYPE_CHECKING:
@@ -229,6 +230,19 @@ def test_an_unknown_tensor_type_is_rejected(path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(UnsupportedType, match="tensor table has the unknown type number 9999"):
         GgufSource(path)
+
+
+def test_q2_0_which_the_library_does_not_know(path: Path) -> None:
+    """A tensor of two blocks of Q4_0, which are as large, becomes one of two blocks of Q2_0."""
+    write_gguf(path, {"table": (random_values(1, 64), Type.Q4_0)})
+    data, rows = bytearray(path.read_bytes()), random_rows("Q2_0", 2, 64)
+    struct.pack_into("<IQQI", data, data.index(b"table") + 5, 2, 64, 2, 42)
+    (tensor,) = gguf.GGUFReader(path).tensors
+    data[tensor.data_offset : tensor.data_offset + rows.nbytes] = rows.tobytes()
+    path.write_bytes(data)
+    source = GgufSource(path)
+    assert source.dtype("table") == "Q2_0"
+    np.testing.assert_array_equal(source.read("table"), values_of("Q2_0", rows))
 
 
 def test_the_alignment_of_the_file_is_used(tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ from hearthd.models.dsl.matrix_format import (
     IQ3_XXS,
     IQ4_SUPER,
     MXFP4,
+    NVFP4,
     STORED,
+    TERNARY,
 )
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
@@ -72,7 +74,8 @@ _MACROS = sorted({macro for kernel in KERNELS.values() for macro in kernel.macro
 # share their code, and run at night.
 DAY_FORMATS = (
     INT1, INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT4_SUPER_MIN, INT5_MIN, INT5_HALVES,
-    INT6_SUPER, INT8, INT12, IQ1_M, IQ2_XS, IQ3_XXS, IQ4_SUPER, MXFP4,
+    INT6_SUPER, INT8, INT12, IQ1_M, IQ2_XS, IQ3_XXS, IQ4_SUPER, MXFP4, NVFP4,
+    TERNARY,
 )  # fmt: skip
 ALL_FORMATS = [
     pytest.param(form, id=form.name, marks=() if form in DAY_FORMATS else pytest.mark.nightly)

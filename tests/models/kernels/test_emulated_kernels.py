@@ -156,8 +156,7 @@ def test_the_largest_products_of_a_head_in_two_parts_fit(
 def test_the_largest_products_fit(
     arm: EmulatedKernels, here: Kernels, form: MatrixFormat, activation_bits: int
 ) -> None:
-    smallest = -1 << form.bits - 1 if form.signed else 0
-    largest = smallest + (1 << form.bits) - 1
+    smallest, largest = form.range
     dtype = np.int16 if form.bits > 8 else np.int8 if form.signed else np.uint8
     integers = np.full((16, 64), largest, dtype)
     integers[4:8] = smallest
@@ -165,7 +164,7 @@ def test_the_largest_products_fit(
     if form.grid is not None:
         integers = form.grid.sample(np.random.default_rng(0), 16, 64)
     scale = np.full((16, form.arrays(16, 64)["scale"].shape[1]), 0.01, np.float16)
-    stored_scale = np.full(scale.shape, 120, np.int8) if form.exponents else scale
+    stored_scale = np.full(scale.shape, 120 if form.exponents else 0.01, form.scale.numpy)
     multipliers = np.full((16, 64 // form.columns, 1 + form.minimum), 15, np.int8)
     arrays = pack(
         form,

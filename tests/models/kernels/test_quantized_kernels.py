@@ -12,7 +12,7 @@ from hearthd.models.dsl.fused.quantized_products import sample_integers
 from hearthd.models.dsl.matrix_format import FORMATS, INT8, STORED
 from hearthd.models.dsl.matrix_packing import pack
 from tests.models.kernels.kernel_library import ALL_FORMATS
-from tests.models.unpacked import real_weights
+from tests.models.unpacked import float8, real_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,11 +51,12 @@ def matrix(form: MatrixFormat, rows: int, columns: int) -> tuple[tuple[Array, ..
     rng = np.random.default_rng(rows)
     integers = sample_integers(rng, form, rows, columns)
     if form.grid is None:
-        smallest = -1 << form.bits - 1 if form.signed else 0
-        integers[0], integers[1] = smallest, smallest + (1 << form.bits) - 1
+        integers[0], integers[1] = form.range
     shared = form.super_block or form.columns
     scales = (rows, -(-columns // shared))
-    scale: Array = rng.uniform(1e-3, 1e-2, size=scales).astype(np.float16)
+    scale: Array = rng.uniform(1e-3, 1e-2, size=scales).astype(
+        np.float16 if form.exponents else form.scale.numpy
+    )
     stored_scale = scale
     if form.exponents:
         stored_scale = rng.integers(117, 121, size=scales, dtype=np.int8)
@@ -67,7 +68,8 @@ def matrix(form: MatrixFormat, rows: int, columns: int) -> tuple[tuple[Array, ..
         """A scale or a minimum for each column."""
         values = np.repeat(factors.astype(np.float64), shared, axis=1)[:, :columns]
         if multipliers is not None:
-            values *= np.repeat(multipliers[..., i], form.columns, axis=1)
+            each = float8(multipliers) if form.multiplier_floats else multipliers
+            values *= np.repeat(each[..., i], form.columns, axis=1)
         return values
 
     numbered = (
@@ -90,6 +92,8 @@ def multipliers_of(
     if form.multiplier_bits != 8 and not form.minimum:
         bits = form.grid.multiplier_bits if form.grid and form.grid.multiplier else 4
         return rng.integers(0, 1 << bits, size=shape, dtype=np.int8) * 2 + 1
+    if form.multiplier_floats:  # of up to 30
+        return rng.integers(0, 0x60, size=shape, dtype=np.int8)
     multipliers = rng.integers(low, high + 1, size=shape, dtype=np.int8)
     multipliers[0], multipliers[1] = low, high
     return multipliers

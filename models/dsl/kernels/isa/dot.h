@@ -9,7 +9,8 @@
 //      dot_quad(sums, quad, x)                       weights are -128 to 127; sums start at
 //                                                    -DOT_OFFSET times the sum of the activations
 //      dot_bytes(sums, quad, x)                      the same, DOT_OFFSET is already added
-//      dot_small(sums, parts, quads, count, x, bits) weights of 2 to 6 bits, 0 to 63: `count` quads
+//      dot_small(sums, parts, quads, count, x, bits) weights of 2 to 7 bits, 0 to 127: `count`
+//      quads
 //                                                    times each of `parts` parts of x
 // 2. ARM, which has too few registers for a group: DOT_RUNS is defined, and a Run points to quads:
 //    stored ones of 4, 5 or 8 bits, which are unpacked while they are multiplied, or unpacked ones.
@@ -93,16 +94,18 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     return sums;
 }
 // Products with small weights are added in 16 bits as long as they fit: those of eight quads of 4
-// bits, since 8 * 2 * 15 * 127 is less than 2^15, four of 5 bits and two of 6. All parts share the
-// loads of a quad.
+// bits, since 8 * 2 * 15 * 127 is less than 2^15, four of 5 bits, two of 6 and one of 7. All parts
+// share the loads of a quad.
 #define HAS_DOT_SMALL
 INLINE void dot_small(i32x16 *sums, int parts, const Quad *quads, int count, const int8_t *x,
                       int bits) {
-    int fitting = bits <= 4 ? 8 : bits == 5 ? 4 : 2;
+    int fitting = bits <= 4 ? 8 : 1 << (7 - bits);
     __m256i pairs[MAX_PARTS][2], ones = _mm256_set1_epi16(1);
+    UNROLL
     for (int quad = 0; quad < count; quad++) {
         __m256i w[2], halves[2];
         __builtin_memcpy(w, &quads[quad], 64);
+        UNROLL
         for (int part = 0; part < parts; part++) {
             int32_t four;
             __builtin_memcpy(&four, x + part * GROUP + quad * QUAD, 4);

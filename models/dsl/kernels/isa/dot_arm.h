@@ -28,6 +28,7 @@ INLINE Run run_of(const Quad *quads, int first, int count, Integers from, size_t
     Run run = {first, count, from.bits, (const int8_t *)quads, 0, 0};
     const int8_t *stored = stored_quads(from);
     if (from.bits == 8 && stored) run.quads = stored + at;
+    if (from.values) return run;
     if (from.bits == 4 || from.bits == 5) run.low = from.planes[0].bytes + at / 2;
     if (from.bits == 5) run.high = from.planes[1].bytes + at / 8;
     return run;
@@ -194,8 +195,8 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     return whole_of(quarters);
 }
 
-// As `dot_run`, of integers of 8 bits: two products are added in 16 bits. The loop stays one, so
-// that its sums stay in registers.
+// As `dot_run`, of integers of 7 or 8 bits: two products are added in 16 bits. The loop stays one,
+// so that its sums stay in registers.
 INLINE void dot_large(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
     int32x4_t sums[MAX_PARTS][QUARTERS][2], quarters[QUARTERS];
     UNROLL
@@ -288,7 +289,7 @@ INLINE void dot_apart(i32x16 *dots, int parts, Run run, const int8_t *x, const i
 }
 
 INLINE void dot_run(i32x16 *dots, int parts, Run run, const int8_t *x, const int32_t *starts) {
-    if (run.bits == 8)
+    if (run.bits > 6)
         dot_large(dots, parts, run, x, starts);
     else if (run.bits == 4 && parts == MAX_PARTS)
         dot_joined(dots, run, x, starts);

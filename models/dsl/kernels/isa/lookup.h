@@ -16,12 +16,12 @@ enum { TABLE_LANES = 64 };
 // Sixty-four values of a table by their numbers, 0 to 15.
 typedef uint8_t Numbers __attribute__((vector_size(TABLE_LANES)));
 
-// Values with `offset` added, 0 or 128: their upper bit is the other one.
+// Values of a table with `offset` added.
 INLINE Numbers look_up(Numbers numbers, const int8_t *table, int offset) {
     Numbers values;
     i8x16 sixteen;
     __builtin_memcpy(&sixteen, table, sizeof sixteen);
-    sixteen ^= (int8_t)offset;
+    sixteen += (int8_t)offset;
 #if defined(__AVX512BW__)
     __m512i repeated = _mm512_broadcast_i32x4((__m128i)sixteen);
     values = (Numbers)_mm512_shuffle_epi8(repeated, (__m512i)numbers);
@@ -40,6 +40,15 @@ INLINE Numbers look_up(Numbers numbers, const int8_t *table, int offset) {
 #endif
     return values;
 }
+
+// Gathers are slower on Zen, where such CPUs have the instructions below.
+#if defined(__AVX512F__) && !defined(__AVX512VBMI__)
+#define HAS_GATHER
+// The lower or, if `half` is 1, the upper half of entries of 64 bits, by their numbers.
+INLINE u32x16 gather(u32x16 numbers, const uint64_t *entries, int half) {
+    return (u32x16)_mm512_i32gather_epi32((__m512i)numbers, (const int *)entries + half, 8);
+}
+#endif
 
 #if defined(__AVX512VBMI__)
 #define HAS_LOOK_UP_MANY

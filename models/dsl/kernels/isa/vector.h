@@ -85,6 +85,14 @@ INLINE f32x16 widen_exponents(const uint8_t *from) {
     return (f32x16)(__builtin_convertvector(bytes, i32x16) << 23);
 }
 
+// Sixteen floats of 8 bits without a sign, E4M3, as f32: f16 with other exponents. 0x7F is 480.
+INLINE f32x16 widen_e4m3(const uint8_t *from) {
+    u8x16 bytes;
+    __builtin_memcpy(&bytes, from, sizeof bytes);
+    u16x16 halves = __builtin_convertvector(bytes, u16x16) << 7;
+    return widen((const _Float16 *)&halves) * 0x1p8f;
+}
+
 // A bf16, which is the upper half of an f32, as f32.
 INLINE float f32_of_bf16(uint16_t number) {
     uint32_t bits = (uint32_t)number << 16;

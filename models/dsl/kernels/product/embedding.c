@@ -21,7 +21,7 @@ int NAME(const int32_t *ids, size_t ids_at, MATRIX_ARRAYS, float *out, size_t ou
             factors[half] = factors_of(&matrix, block, i, half);
         Quad quads[QUADS];
         Bytes lower[QUADS] = {};
-        unpack(quads, integers, group, 0);
+        unpack(quads, integers, group, matrix.zero);
         if (integers.bits > 8) unpack_low(lower, integers, group);
         for (size_t j = 0; j < GROUP; j++) {
             size_t half = j * scales / GROUP, at = lane * QUAD + j % QUAD;

@@ -29,7 +29,7 @@ typedef struct {
 // 2 n + 1. `offset` is a bit that is added to the levels of an entry, above their bits.
 typedef struct {
     const uint8_t *bytes;
-    const void *levels;
+    const uint64_t *levels;
     int count, columns, extra_bytes;
     Bits upper, multiplier;
     int multiplier_bits;
@@ -98,24 +98,39 @@ INLINE void add_offsets(Bytes quads[QUADS], const Grid *grid, u32x16 extra) {
 // Vectors of bytes that are permuted within each 16.
 #define FOUR_LANES(order) order(0), order(16), order(32), order(48)
 #define FOURTH(a) a, a + 4, a + 8, a + 12
-#define TRANSPOSED(a) FOURTH(a), FOURTH(a + 1), FOURTH(a + 2), FOURTH(a + 3)
 #define PAIR(a) a, a + 64
 #define PAIRS(a) PAIR(a), PAIR(a + 1), PAIR(a + 2), PAIR(a + 3)
 #define LOWER_PAIRS(a) PAIRS(a), PAIRS(a + 4)
 #define UPPER_PAIRS(a) PAIRS(a + 8), PAIRS(a + 12)
 
+// Bytes of extra bits, as many as in each of four rows, for each of four entries of these rows: the
+// byte that has the upper bits of the entry's index.
+#define FOUR_TIMES(four) four, four, four, four
+#define LOW_OF_2(a) a, a + 2, a + 4, a + 6
+#define UPPER_IN_2(a) LOW_OF_2(a / 2), LOW_OF_2(a / 2), LOW_OF_2(a / 2 + 1), LOW_OF_2(a / 2 + 1)
+#define NEXT_4(a) a, a + 1, a + 2, a + 3
+#define UPPER_IN_1(a) FOUR_TIMES(NEXT_4(a / 4))
+#define UPPER_IN_4(a) FOUR_TIMES(FOURTH(a + 3))
+
 // The bits above the lowest eight of the indices of four entries from `entry` on, in the order of
-// the lowest eight.
-INLINE Bytes upper_bits(const Grid *grid, u32x16 extra, int entry) {
-    u32x16 bits = {};
-    uint32_t mask = (uint32_t)(grid->count / 256 - 1);
+// the lowest eight. `extra` are the extra bits of sixteen rows.
+INLINE Bytes upper_bits(const Grid *grid, const uint8_t *extra, int entry) {
+    u32x16 shifts, mask = (u32x16){} + (uint32_t)(grid->count / 256 - 1) * 0x01010101u;
+    Bytes rows = {}, by_entry;
     UNROLL
-    for (int i = 0; i < 4; i++) {
-        int up = 8 * i - grid->upper.start - (entry + i) * grid->upper.stride;
-        bits |= moved(extra, up) & mask << 8 * i;
+    for (int i = 0; i < ROWS; i++)
+        shifts[i] = (uint32_t)(grid->upper.start + (entry + i % 4) * grid->upper.stride) % 8;
+    if (grid->extra_bytes == 1) {
+        __builtin_memcpy(&rows, extra, ROWS);
+        by_entry = __builtin_shufflevector(rows, rows, FOUR_LANES(UPPER_IN_1));
+    } else if (grid->extra_bytes == 2) {
+        __builtin_memcpy(&rows, extra, 2 * ROWS);
+        by_entry = __builtin_shufflevector(rows, rows, FOUR_LANES(UPPER_IN_2));
+    } else {
+        __builtin_memcpy(&rows, extra, 4 * ROWS);
+        by_entry = __builtin_shufflevector(rows, rows, FOUR_LANES(UPPER_IN_4));
     }
-    Bytes by_row = (Bytes)bits;
-    return __builtin_shufflevector(by_row, by_row, FOUR_LANES(TRANSPOSED));
+    return (Bytes)((u32x16)by_entry >> shifts & mask);
 }
 
 // A byte of `a` and one of `b` in turn, of the lower or the upper eight bytes of each 16.
@@ -161,65 +176,123 @@ INLINE void look_up_levels(Bytes *quads, const Grid *grid, Bytes index, Bytes up
 
 #endif
 
-// Copies levels from the table. The loop keeps bytes in memory: joined in registers, as the
-// compiler would have them, they take three times as long.
-#define COPY_LOOP _Pragma("clang loop vectorize(disable) unroll(full)")
-#define COPY_LEVELS(to, levels, indices, at)                                            \
-    COPY_LOOP                                                                           \
-    for (int i = 0; i < 4 * ROWS; i++) to[i] = levels[indices[at(i / ROWS, i % ROWS)]]; \
-    __asm__("" : "+m"(to));
-// Where the index of a row of one of four entries is: as stored, and interleaved.
-#define STORED_AT(entry, row) row / 4 * 16 + entry * 4 + row % 4
-#define INTERLEAVED_AT(entry, row) entry / 2 * 32 + row / 4 * 8 + entry % 2 * 4 + row % 4
+#ifdef HAS_GATHER
+#define BY_ENTRY(a) NEXT_4(a / 4), NEXT_4(a / 4 + 16), NEXT_4(a / 4 + 32), NEXT_4(a / 4 + 48)
 
 // The levels of four entries.
-INLINE void copy_levels(Bytes *quads, const Grid *grid, const uint8_t *index, Bytes upper) {
-    uint32_t four[4 * ROWS];
-    uint64_t eight[4 * ROWS];
+INLINE void gather_levels(Bytes *quads, const Grid *grid, const uint8_t *index, Bytes upper) {
+    uint8_t low[sizeof upper], high[sizeof upper];
+    Bytes lowest;
+    __builtin_memcpy(&lowest, index, sizeof lowest);
+    lowest = __builtin_shufflevector(lowest, lowest, FOUR_LANES(BY_ENTRY));
+    upper = __builtin_shufflevector(upper, upper, FOUR_LANES(BY_ENTRY));
+    __builtin_memcpy(low, &lowest, sizeof low);
+    __builtin_memcpy(high, &upper, sizeof high);
+    int each = grid->columns / QUAD;
+    UNROLL
+    for (int i = 0; i < 4 * each; i++) {
+        u32x16 numbers = widen_u8(low + i / each * ROWS);
+        if (grid->count > 256) numbers |= widen_u8(high + i / each * ROWS) << 8;
+        quads[i] = (Bytes)gather(numbers, grid->levels, each == 1 ? 1 : i % 2);
+    }
+}
+#endif
+
+// Copies levels from the table. The loop keeps bytes in memory: joined in registers, as the
+// compiler would have them, they take three times as long. Four numbers of 16 bits are loaded at
+// once, because loads of what was just stored are slow.
+#define COPY_LOOP _Pragma("clang loop vectorize(disable) unroll(full)")
+#define NUMBER(i) index[i]
+#define WIDE_NUMBER(i) four_of(wide, i) >> 16 * ((i) % 4) & 0xFFFF
+// Where the index of a row of one of four entries is: as stored, and interleaved.
+#define STORED_AT(entry, row) (row) / 4 * 16 + (entry) * 4 + (row) % 4
+#define INTERLEAVED_AT(entry, row) (entry) / 2 * 32 + (row) / 4 * 8 + (entry) % 2 * 4 + (row) % 4
+// The row whose levels are copied at a position: the quads of two rows that follow each other are
+// in each 16 bytes, so that two vectors of 32 bytes become one of each quad.
+#define COPIED_ROW(i) (i) / 8 * 8 + (i) % 4 / 2 * 4 + (i) % 8 / 4 * 2 + (i) % 2
+
+// Hides from the compiler how a number came about: it would gather levels.
+#define HIDE(number) __asm__("" : "+r"(number))
+#define COPY_PAIRS(number, at)                                                      \
+    COPY_LOOP                                                                       \
+    for (int i = 0; i < 2 * ROWS; i++) {                                            \
+        int entry = i / (ROWS / 2), row = i % (ROWS / 2) * 2;                       \
+        size_t first = number(at(entry, row)), second = number(at(entry, row + 1)); \
+        HIDE(first);                                                                \
+        HIDE(second);                                                               \
+        pairs[i] = lower[2 * first + 1] | upper[second];                            \
+    }                                                                               \
+    __asm__("" : "+m"(pairs));
+#define COPY_LEVELS(number, at)                                    \
+    COPY_LOOP                                                      \
+    for (int i = 0; i < 4 * ROWS; i++) {                           \
+        size_t entry = number(at(i / ROWS, COPIED_ROW(i % ROWS))); \
+        HIDE(entry);                                               \
+        eight[i] = upper[entry];                                   \
+    }                                                              \
+    __asm__("" : "+m"(eight));
+
+// The four numbers among which number `i` is.
+INLINE uint64_t four_of(const uint16_t *numbers, int i) {
+    uint64_t four;
+    __builtin_memcpy(&four, numbers + i / 4 * 4, sizeof four);
+    return four;
+}
+
+// The levels of four entries.
+INLINE void copy_levels(Bytes *quads, const Grid *grid, const uint8_t *index, Bytes upper_index) {
+    uint64_t pairs[2 * ROWS], eight[4 * ROWS];
     uint16_t wide[4 * ROWS];
-    const uint32_t *fours = grid->levels;
-    const uint64_t *eights = grid->levels;
+    const uint32_t *lower = (const uint32_t *)grid->levels;
+    const uint64_t *upper = grid->levels;
     if (grid->count > 256) {
         Bytes lowest;
         __builtin_memcpy(&lowest, index, sizeof lowest);
         for (int i = 0; i < 2; i++) {
-            Bytes half = interleave(lowest, upper, i);
+            Bytes half = interleave(lowest, upper_index, i);
             __builtin_memcpy(&wide[i * 2 * ROWS], &half, sizeof half);
         }
+        __asm__("" : "+m"(wide));
     }
     if (grid->columns == QUAD) {
         if (grid->count > 256) {
-            COPY_LEVELS(four, fours, wide, INTERLEAVED_AT)
+            COPY_PAIRS(WIDE_NUMBER, INTERLEAVED_AT)
         } else {
-            COPY_LEVELS(four, fours, index, STORED_AT)
+            COPY_PAIRS(NUMBER, STORED_AT)
         }
         UNROLL
-        for (int i = 0; i < 4; i++) __builtin_memcpy(&quads[i], &four[i * ROWS], sizeof quads[i]);
+        for (int i = 0; i < 4; i++)
+            __builtin_memcpy(&quads[i], &pairs[i * ROWS / 2], sizeof quads[i]);
         return;
     }
     if (grid->count > 256) {
-        COPY_LEVELS(eight, eights, wide, INTERLEAVED_AT)
+        COPY_LEVELS(WIDE_NUMBER, INTERLEAVED_AT)
     } else {
-        COPY_LEVELS(eight, eights, index, STORED_AT)
+        COPY_LEVELS(NUMBER, STORED_AT)
     }
     UNROLL
     for (int i = 0; i < 4; i++) {
         u32x16 halves[2];
         __builtin_memcpy(halves, &eight[i * ROWS], sizeof halves);
-        quads[2 * i] = (Bytes)__builtin_shufflevector(halves[0], halves[1], 0, 2, 4, 6, 8, 10, 12,
-                                                      14, 16, 18, 20, 22, 24, 26, 28, 30);
-        quads[2 * i + 1] = (Bytes)__builtin_shufflevector(halves[0], halves[1], 1, 3, 5, 7, 9, 11,
-                                                          13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+        quads[2 * i] = (Bytes)__builtin_shufflevector(halves[0], halves[1], 0, 2, 8, 10, 4, 6, 12,
+                                                      14, 16, 18, 24, 26, 20, 22, 28, 30);
+        quads[2 * i + 1] = (Bytes)__builtin_shufflevector(halves[0], halves[1], 1, 3, 9, 11, 5, 7,
+                                                          13, 15, 17, 19, 25, 27, 21, 23, 29, 31);
     }
 }
 
 // The levels of a group, whose indices have `index` as their lowest bits.
-INLINE void set_levels(Bytes quads[QUADS], const Grid *grid, const uint8_t *index, u32x16 extra) {
+INLINE void set_levels(Bytes quads[QUADS], const Grid *grid, const uint8_t *index,
+                       const uint8_t *extra) {
     UNROLL
     for (int entry = 0; entry < GROUP / grid->columns; entry += 4) {
         Bytes upper = {}, *to = &quads[entry * grid->columns / QUAD];
         if (grid->count > 256) upper = upper_bits(grid, extra, entry);
         const uint8_t *from = index + entry * ROWS;
+#ifdef HAS_GATHER
+        gather_levels(to, grid, from, upper);
+        continue;
+#endif
 #ifdef HAS_LOOK_UP_MANY
         Bytes lowest;
         __builtin_memcpy(&lowest, from, sizeof lowest);

@@ -17,17 +17,18 @@
 #define QUAD_OF_4(entry) (((entry) | (entry) << 12) & 0x07070707)
 #define FIRST_OF_8(entry) (((entry) | (entry) << 14) & 0x03030303)
 #define BOTH_OF_8(entry) (FIRST_OF_8(entry) | FIRST_OF_8((entry) >> 4) << 32)
-#define LEVELS_OF_4(four) ALL_OF(QUAD_OF_4, four)
+#define ABOVE(entry) ((uint64_t)QUAD_OF_4(entry) << 32)
+#define LEVELS_OF_4(four) ALL_OF(ABOVE, four)
 #define LEVELS_OF_8(four) ALL_OF(BOTH_OF_8, four)
 
-#define TABLES(name, LIST, type, LEVELS)                                          \
+#define TABLES(name, LIST, LEVELS)                                                \
     static const uint8_t name##_bytes[] = {LIST(LOWER_BYTES), LIST(UPPER_BYTES)}; \
-    static const type name##_levels[] = {LIST(LEVELS)}
-TABLES(iq3_xxs, IQ3_XXS_GRID, uint32_t, LEVELS_OF_4);
-TABLES(iq3_s, IQ3_S_GRID, uint32_t, LEVELS_OF_4);
-TABLES(iq2_xxs, IQ2_XXS_GRID, uint64_t, LEVELS_OF_8);
-TABLES(iq2_xs, IQ2_XS_GRID, uint64_t, LEVELS_OF_8);
-TABLES(iq2_s, IQ2_S_GRID, uint64_t, LEVELS_OF_8);
-TABLES(iq1_s, IQ1_S_GRID, uint64_t, LEVELS_OF_8);
+    static const uint64_t name##_levels[] = {LIST(LEVELS)}
+TABLES(iq3_xxs, IQ3_XXS_GRID, LEVELS_OF_4);
+TABLES(iq3_s, IQ3_S_GRID, LEVELS_OF_4);
+TABLES(iq2_xxs, IQ2_XXS_GRID, LEVELS_OF_8);
+TABLES(iq2_xs, IQ2_XS_GRID, LEVELS_OF_8);
+TABLES(iq2_s, IQ2_S_GRID, LEVELS_OF_8);
+TABLES(iq1_s, IQ1_S_GRID, LEVELS_OF_8);
 
 #endif

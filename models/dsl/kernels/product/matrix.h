@@ -18,22 +18,24 @@
 //             4 bits: four times 64 bytes, of quad i in the low nibbles, of quad i + 4 in the high
 //             2 bits: twice 64 bytes, of quads 0 to 3 and 4 to 7, the first in the lowest bits
 //             1 bit:  64 bytes, of quad i in bit i
+//             digits in base 3: 64 bytes with five quads, 40 with three (models/dsl/base_three.py)
 #ifndef HEARTH_MATRIX_H
 #define HEARTH_MATRIX_H
 
+#include "product/base_three.h"
 #include "product/grid.h"
 
-// A plane has `bits` bits of each integer, from bit `start` on.
+// A plane has `bits` bits of each integer, from bit `start` on. If `has_digits`, they are 0 to 2.
 typedef struct {
     const uint8_t *bytes;
-    int start, bits;
+    int start, bits, has_digits;
 } Plane;
 
 // The bits of an integer are stored in one plane or two; `missing` stands for those that are not:
-// half of their range. Products read integers of `bits` bits: 2 to 6 are unsigned, 8 and 12 are
+// half of their range. Products read integers of `bits` bits: 2 to 7 are unsigned, 8 and 12 are
 // signed; of 12, the second plane has the upper eight. If there are `values`, sixteen signed bytes,
-// an integer of four bits is an index into them, and `bits` is 8. If there is a grid, it has the
-// lowest bits of integers of three or four, and a plane may have the highest.
+// an integer of four bits is an index into them, and `bits` is 5, 7 or 8. If there is a grid, it
+// has the lowest bits of integers of three or four, and a plane may have the highest.
 typedef struct {
     int bits;
     Grid grid;
@@ -66,12 +68,18 @@ INLINE void fetch_group(const void *array, size_t bytes, size_t group, size_t la
 }
 
 // The bytes that a plane has in a group.
-INLINE size_t group_bytes(Plane plane) { return (size_t)(GROUP * ROWS / 8 * plane.bits); }
+INLINE size_t group_bytes(Plane plane) {
+    return plane.has_digits ? DIGIT_BYTES : (size_t)(GROUP * ROWS / 8 * plane.bits);
+}
 
 // Adds the bits of a plane of 1, 2 or 4 bits to each quad of a group.
 INLINE void add_plane(Bytes quads[QUADS], Plane plane, size_t group, size_t last) {
     int in_byte = 8 / plane.bits, mask = ((1 << plane.bits) - 1) << plane.start;
     fetch_group(plane.bytes, group_bytes(plane), group, last);
+    if (plane.has_digits) {
+        set_digits(quads, plane.bytes + group * group_bytes(plane));
+        return;
+    }
     for (int byte = 0; byte < plane.bits; byte++) {
         Bytes bits;
         const uint8_t *from = plane.bytes + group * group_bytes(plane);
@@ -92,7 +100,7 @@ INLINE void add_grid(Bytes quads[QUADS], const Integers *from, size_t group) {
     fetch_group(from->index, indices, group, from->last);
     if (from->extra) fetch_group(from->extra, extra, group, from->last);
     u32x16 bits = from->extra ? extra_bits(grid, from->extra, group) : (u32x16){};
-    set_levels(quads, grid, from->index + group * indices, bits);
+    set_levels(quads, grid, from->index + group * indices, from->extra + group * extra);
     if (grid->has_offsets) add_offsets(quads, grid, bits);
     if (!from->planes[0].bits) return;
     Bytes signs = with_even_signs(bits);
@@ -116,8 +124,7 @@ INLINE void unpack_low(Bytes quads[QUADS], Integers from, size_t group) {
     add_plane(quads, from.planes[0], group, from.last);
 }
 
-// The quads of a group: of 12 bits, those of the upper eight. `offset`, 0 or 128, is added to
-// values.
+// The quads of a group: of 12 bits, those of the upper eight. `offset` is added to values.
 INLINE void unpack(Quad quads[QUADS], Integers from, size_t group, int offset) {
     const int8_t *stored = stored_quads(from);
     if (stored) {
@@ -142,18 +149,19 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group, int offset) {
 
 // A matrix of `groups` groups a row: integers less `zero`, times a scale for every group or for
 // every half of a group (`halves`), divided by `steps`, plus a minimum for each scale if there are
-// minimums. A scale is an f16, or one byte, the exponent of a power of two (`has_exponents`). If
+// minimums. A scale is an f16 or an f32, or one byte, the exponent of a power of two. If
 // `super_groups` is not 0, so many groups, a super-block, share the scale and the minimum. If
 // `multiplier_bits` is not 0, a group or a half has integers that multiply them: of 8 bits, those
 // of sixteen rows for the scales, then for the minimums, or of 4 bits, in the low and high nibbles.
-// Without minimums, nibbles are of the halves of a group; each number n stands for 2 n + 1.
+// Without minimums, nibbles are of the halves of a group; each number n stands for 2 n + 1. If
+// `has_floats`, multipliers of 8 bits are floats E4M3 without a sign.
 typedef struct {
     Integers integers;
     const void *scale;
     const _Float16 *minimum;
     const int8_t *multiplier;
-    int zero, halves, steps, has_exponents, super_groups, multiplier_bits;
-    size_t groups;
+    int zero, halves, steps, super_groups, multiplier_bits, has_floats;
+    size_t groups, scale_size;
 } Matrix;
 
 // The scales and minimums of sixteen rows.
@@ -168,9 +176,7 @@ INLINE size_t scales_of_row(const Matrix *matrix) {
 }
 
 // The bytes of a scale of sixteen rows.
-INLINE size_t scale_bytes(const Matrix *matrix) {
-    return ROWS * (matrix->has_exponents ? 1 : sizeof(_Float16));
-}
+INLINE size_t scale_bytes(const Matrix *matrix) { return ROWS * matrix->scale_size; }
 
 // The bytes of the multipliers of a group.
 INLINE size_t multiplier_bytes(const Matrix *matrix) {
@@ -193,7 +199,7 @@ INLINE Factors multiplied(Factors factors, const Matrix *matrix, size_t group, i
     }
     if (bits == 8) {
         from += half * (has_minimum ? 2 : 1) * ROWS;
-        factors.scale *= widen_i8(from);
+        factors.scale *= matrix->has_floats ? widen_e4m3((const uint8_t *)from) : widen_i8(from);
         if (has_minimum) factors.minimum *= widen_i8(from + ROWS);
     }
     return factors;
@@ -205,8 +211,10 @@ INLINE Factors factors_of(const Matrix *matrix, size_t block, size_t group, int 
     int super = matrix->super_groups;
     if (super) at = block * scales_of_row(matrix) + group / (size_t)super;
     Factors factors = {};
-    if (matrix->has_exponents)
+    if (matrix->scale_size == 1)
         factors.scale = widen_exponents((const uint8_t *)matrix->scale + at * ROWS);
+    else if (matrix->scale_size == sizeof(float))
+        factors.scale = load((const float *)matrix->scale + at * ROWS);
     else
         factors.scale = widen((const _Float16 *)matrix->scale + at * ROWS);
     factors.scale *= 1.0f / (float)matrix->steps;
@@ -238,14 +246,15 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
 //   BITS            bits of an integer, as products take it
 //   GRID            a Grid, of zeros if there is none; GRIDS: its arrays, 2 with extra bits
 //   EXTRA           where extra bits are: NONE, APART, or SIGNS, beside the signs in plane0
-//   PLANES          0 to 2; PLANE0 and PLANE1 are the start and the bits of each: 0, 4
-//   MISSING, ZERO   bits that no plane has; the integer that stands for 0
+//   PLANES          0 to 2; PLANE0 and PLANE1 are the rest of each Plane: 0, 4, 0
+//   MISSING, ZERO   bits that no plane has; what stands for 0, also of values of 5 or 7 bits
 //   VALUES          the values that integers number, or 0
 //   HALVES, MINIMUM whether each half of a group has a scale; whether each scale has a minimum
 //   STEPS           the steps of an integer that equal one scale
-//   EXPONENTS       whether scales are exponents of two
+//   SCALE           the type of scales: uint8_t has exponents of two
 //   SUPER_GROUPS    groups that share a scale; 0 if each has its own
 //   MULTIPLIER_BITS bits of the integers that multiply the scales of super-blocks: 0, 4 or 8
+//   MULTIPLIER_FLOATS  whether these are floats
 //
 // MATRIX_ARRAYS are the arguments of a function for the arrays of a matrix, MATRIX(columns) is the
 // matrix that they are.
@@ -305,9 +314,10 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
      .zero = ZERO,                                        \
      .halves = HALVES,                                    \
      .steps = STEPS,                                      \
-     .has_exponents = EXPONENTS,                          \
      .super_groups = SUPER_GROUPS,                        \
      .multiplier_bits = MULTIPLIER_BITS,                  \
-     .groups = (columns) / GROUP}
+     .has_floats = MULTIPLIER_FLOATS,                     \
+     .groups = (columns) / GROUP,                         \
+     .scale_size = sizeof(SCALE)}
 
 #endif

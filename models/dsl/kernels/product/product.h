@@ -11,13 +11,15 @@
 #include "product/tiles.h"
 #endif
 
-// How the loops over groups and rows are compiled. On ARM sums of several rows do not stay in
-// registers.
+// How the loops over groups, rows and halves of a group are compiled. On ARM sums of several rows
+// do not stay in registers.
 #ifdef DOT_RUNS
 #define GROUP_LOOP _Pragma("clang loop unroll(disable)")
 #define ROW_LOOP _Pragma("clang loop unroll(disable)")
+#define HALF_LOOP
 #else
 #define GROUP_LOOP
+#define HALF_LOOP UNROLL
 #define ROW_LOOP _Pragma("clang loop unroll(full)")
 #endif
 
@@ -111,11 +113,12 @@ INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_
         if (is_small) fetch_factors(matrix, at);
         Quad quads[QUADS];
         Bytes lower[QUADS];
-        unpack(quads, matrix->integers, at, DOT_OFFSET);
+        unpack(quads, matrix->integers, at, is_small ? matrix->zero : DOT_OFFSET);
         if (is_wide) unpack_low(lower, matrix->integers, at);
         ROW_LOOP
         for (int row = 0; row < rows; row++) {
             size_t cell = first_cell + row;
+            HALF_LOOP
             for (int i = 0; i < scales; i++) {
                 i32x16 dots[MAX_PARTS];
                 dot_parts(dots, quads, lower, matrix, at, i, x, cell);

@@ -123,7 +123,8 @@ INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix
         return (const Quad *)(stored + group * GROUP * ROWS);
     }
     unpack(to, matrix->integers, group, 0);
-    for (int i = 0; i < QUADS && matrix->integers.bits < 8; i++) to[i] -= (int8_t)matrix->zero;
+    if (matrix->integers.bits == 8 || matrix->integers.values) return to;
+    for (int i = 0; i < QUADS; i++) to[i] -= (int8_t)matrix->zero;
     return to;
 }
 

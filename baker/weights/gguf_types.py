@@ -1,0 +1,26 @@
+"""The types of GGUF's tensors: those of the package gguf, and newer ones of llama.cpp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gguf
+
+
+@dataclass(frozen=True)
+class GgufType:
+    """A type by its name: so many columns of a row are a block of so many bytes."""
+
+    name: str
+    columns: int
+    bytes: int
+
+    def stored_bytes(self, elements: int) -> int:
+        """The bytes of elements: of whole blocks."""
+        return elements // self.columns * self.bytes
+
+
+# By number (ggml.h). Q2_0 is that of llama.cpp of August 2026, ggml-common.h.
+GGUF_TYPES = {42: GgufType("Q2_0", 64, 18)} | {
+    type_.value: GgufType(type_.name, *sizes) for type_, sizes in gguf.GGML_QUANT_SIZES.items()
+}
