@@ -21,6 +21,7 @@ from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.case_arguments import MINISTRAL_ROPE
 from tests.models.families.gguf_delta_nets import delta_net
+from tests.models.families.gguf_gpt_oss import gpt_oss, gpt_oss_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +126,8 @@ def _split(
     for name, values in tensors:
         if isinstance(config, DeltaNetConfig):
             yield delta_net(name, values, config)
+        elif architecture == "gpt-oss":
+            yield from gpt_oss(name, values)
         elif _GATE_AND_UP in name:
             is_shared = "shared_mlp" in name
             module = mlp if is_shared else "mlp.experts"
@@ -288,7 +291,7 @@ def _mistral3(config: Any) -> dict[str, Any]:
 
 
 # Those whose keys say how positions are scaled, in place of a table.
-SCALED = ("glm4", "mistral3")
+SCALED = ("glm4", "gpt-oss", "mistral3")
 # Those of which a file says the width of an expert as that of an MLP.
 _EXPERTS_OF_MLP_WIDTH = ("granitemoe", "olmoe")
 # Keys that an architecture has besides those of all.
@@ -301,6 +304,7 @@ EXTRA_KEYS = {
     "glm4": lambda config: {
         "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)
     },
+    "gpt-oss": gpt_oss_keys,
     "granite": _granite,
     "granitemoe": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},

@@ -29,6 +29,7 @@ COVERED = (
     ("gemma4", "bf16", "prefill_128"),
     ("gemma4-moe", "native", "prefill_16"),
     ("glm4", "bf16", "prefill_16"),
+    ("gpt-oss", "native", "prefill_16"),
     ("granite3", "native", "prefill_128"),
     ("granite-moe", "bf16", "prefill_16"),
     ("hunyuan", "f32", "prefill_16"),
