@@ -67,7 +67,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
             writer.add_tensor(f"{table}.weight", np.array(divisors, np.float32))
     for key, by_layer in numbers.items():
         writer.add_array(f"{architecture}.xielu.{key}", by_layer)
-    return _written(writer, path)
+    return written(writer, path)
 
 
 def _converted(name: str, values: Array, architecture: str, config: DecoderConfig) -> Array:
@@ -348,7 +348,7 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         writer.add_tensor(stored, values)
-    return _written(writer, path)
+    return written(writer, path)
 
 
 def _add_encoder(writer: Any, architecture: str, config: Any) -> None:
@@ -378,10 +378,11 @@ def _write_reranker(source: SafetensorsSource, path: Path, config: Any) -> Path:
             stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
             assert stored is not None, name
             writer.add_tensor(stored, values)
-    return _written(writer, path)
+    return written(writer, path)
 
 
-def _written(writer: gguf.GGUFWriter, path: Path) -> Path:
+def written(writer: gguf.GGUFWriter, path: Path) -> Path:
+    """Write the file; returns its path."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
