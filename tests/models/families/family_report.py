@@ -77,7 +77,7 @@ FILES = {
     "gemma4": File(templates=("gemma 4",), tokenizer=("gemma4",)),
     "gemma4moe": File(templates=("gemma 4",), tokenizer=("gemma4",)),
     "glm4": File(templates=("glm",)),
-    "gpt_oss": File(),
+    "gpt_oss": File(templates=("harmony",)),
     "granite": File(templates=("granite",)),
     "granitemoe": File(templates=("granite",)),
     "hunyuan": File(templates=("hunyuan",)),
