@@ -130,7 +130,9 @@ class MixtureOfExperts(nn.Module):
         """(N, E) -> the factors of each token's experts f32 (N, C), and the experts i32 (N, C)."""
         config, logits = self.config, self.logits(x)
         if config.scores == CHOSEN:
-            largest, chosen = f.top_k(logits, config.experts_per_token)
+            # In the dispatch of a product, the compiler refuses the comparisons of a choice
+            # (`large_vector_sizes` in docs/iree-reports.md).
+            largest, chosen = f.top_k(ops.barrier(logits), config.experts_per_token)
             return f.softmax(largest), chosen
         scores = f.softmax(logits) if config.scores == SOFTMAX else f.sigmoid(logits)
         ranked = scores
