@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
 from typing_extensions import override
 
 from hearthd.bundle import NO_PLACES, EntryPoint
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.types import TensorType
     from hearthd.models.optimized import Unfused
     from hearthd.models.precision import KvCache
+
+S = TypeVar("S", bound=np.generic)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +241,9 @@ class StoredTensor:
                  its second half side by side; a parameter has half after half
     share        (i, n): the rows are part i of n equal parts of the tensor's rows, or of the rows
                  of each matrix of a tensor of several
+    alternating  whether the rows are instead every n-th one from row i on
+    transposed   whether the tensor has the rows of each matrix as columns
+    vectors      whether the tensor has a vector of each expert, whose values count as rows
     logarithm    whether the values are -exp(x) for those x of the tensor
     """
 
@@ -246,11 +252,21 @@ class StoredTensor:
     interleaved: int = 0
     share: tuple[int, int] = (0, 1)
     logarithm: bool = False
+    alternating: bool = False
+    transposed: bool = False
+    vectors: bool = False
 
     def rows(self, extent: int) -> slice:
         """The rows of a tensor of an extent that are those of the parameter."""
         part, parts = self.share
+        if self.alternating:
+            return slice(part, extent, parts)
         return slice(extent * part // parts, extent * (part + 1) // parts)
+
+    def matrices(self, values: NDArray[S]) -> NDArray[S]:
+        """Values of the tensor as matrices, (..., rows, columns), with all of its rows."""
+        values = values[..., np.newaxis] if self.vectors else values
+        return values.swapaxes(-1, -2) if self.transposed else values
 
 
 def gguf_name(parameter: str, names: Mapping[str, str]) -> str:

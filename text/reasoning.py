@@ -1,25 +1,58 @@
-"""Reasoning: the text between two tags at the beginning of an answer.
+"""Reasoning: the text between two tags at the beginning of an answer, or messages of their own.
 
 Qwen 3, DeepSeek R1, SmolLM3, Phi 4 reasoning   <think>...</think>
 Magistral                                       [THINK]...[/THINK]
 Seed OSS                                        <seed:think>...</seed:think>
 Command R7B                                     <|START_THINKING|>...<|END_THINKING|>
 Gemma 4                                         <|channel>thought...<channel|>
+gpt-oss                                         <|channel|>analysis<|message|>...<|end|>
+
+An answer of gpt-oss consists of messages, of which the reasoning is one ("OpenAI Harmony Response
+Format", 2025).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hearthd.text.text_overlap import overlap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SPECIAL = re.compile(r"(<\|\w+\|>)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReasoningTags:
-    """The texts around a model's reasoning. They may be names of special tokens."""
+    """The texts around a model's reasoning. They may be names of special tokens, or have some.
+
+    opening  what begins each message of an answer, and ends its prompt; empty if an answer is not
+             divided into messages
+    headers  what may follow the opening in front of text: first that of the answer
+    """
 
     start: str
     end: str
+    opening: str = ""
+    headers: tuple[str, ...] = ()
+
+    @property
+    def special(self) -> tuple[str, ...]:
+        """The names of special tokens that the answer's text must have."""
+        if not self.opening:
+            return (self.start, self.end)
+        texts = (self.opening, self.start, self.end, *self.headers)
+        return tuple(name for text in texts for name in _SPECIAL.findall(text))
+
+    @property
+    def closing(self) -> str:
+        """The text that ends the reasoning where its budget is spent."""
+        if not self.opening:
+            return f"\n{self.end}\n\n"
+        return f"{self.end}{self.opening}{self.headers[0]}"
 
 
 TAGS = (
@@ -28,12 +61,24 @@ TAGS = (
     ReasoningTags(start="<seed:think>", end="</seed:think>"),
     ReasoningTags(start="<|START_THINKING|>", end="<|END_THINKING|>"),
     ReasoningTags(start="<|channel>thought", end="<channel|>"),
+    ReasoningTags(
+        start="<|channel|>analysis<|message|>",
+        end="<|end|>",
+        opening="<|start|>assistant",
+        headers=("<|channel|>final<|message|>", "<|channel|>commentary<|message|>"),
+    ),
 )
+
+
+def quoted(text: str, quote: Callable[[str], str]) -> str:
+    """The terminals of a text in which names of special tokens may be."""
+    return " ".join(quote(part) for part in _SPECIAL.split(text) if part)
 
 
 def reasoning_tags(template: str) -> ReasoningTags | None:
     """The tags that a chat template names, or None."""
-    return next((tags for tags in TAGS if tags.end in template), None)
+    signs = ((tags, tags.start if tags.opening else tags.end) for tags in TAGS)
+    return next((tags for tags, sign in signs if sign in template), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +101,14 @@ class Reasoning:
 class ReasoningFilter:
     """Separate the reasoning from the text of an answer, without white space around either.
 
-    Without a `reasoning`, or if it is not to be split, everything is text.
+    Of an answer of messages, the text has no openings and headers but those of calls. Without a
+    `reasoning`, or if it is not to be split, everything is text.
     """
 
     def __init__(self, reasoning: Reasoning | None) -> None:
         split = reasoning if reasoning and reasoning.split else None
         self._tags = split.tags if split else None
-        self._held = ""
+        self._held = self._tags.opening if self._tags and split and split.possible else ""
         self.inside = split is not None and split.begun
         self._possible = split is not None and (split.begun or split.possible)
         self._trim = self.inside  # white space at the beginning of what comes is dropped
@@ -79,6 +125,8 @@ class ReasoningFilter:
         if self._tags is None:
             return "", text
         self._held += text
+        if self._tags.opening:
+            return self._read_messages(self._tags, final=final)
         reasoning = ""
         if self._possible and not self.inside:
             self._begin(self._tags, final=final)
@@ -113,3 +161,24 @@ class ReasoningFilter:
         kept = len(text[:kept].rstrip())
         self._held = text[kept:]
         return text[:kept]
+
+    def _read_messages(self, tags: ReasoningTags, *, final: bool) -> tuple[str, str]:
+        """Remove and return the reasoning and the text that are final, of messages."""
+        begins = {tags.opening + tags.start: True}
+        begins |= {tags.opening + header: False for header in tags.headers}
+        passed = {True: "", False: ""}  # the reasoning, and the text
+        while True:
+            marks = [tags.end] if self.inside else [*begins, tags.end]
+            found = [(at, mark) for mark in marks if (at := self._held.find(mark)) >= 0]
+            if not found:
+                break
+            at, mark = min(found)
+            passed[self.inside] += self._held[:at]
+            self._held = self._held[at + len(mark) :]
+            self.inside = begins.get(mark, False)
+        end = len(self._held) - overlap(self._held, marks)
+        # The beginning of a message that was cut off is not text.
+        rest = "" if final and _SPECIAL.match(self._held, end) else self._held[end:]
+        passed[self.inside] += self._held[:end] + (rest if final else "")
+        self._held = "" if final else rest
+        return passed[True], passed[False]

@@ -121,12 +121,20 @@ def _adds_nothing(source: WeightSource, name: str) -> bool:
 
 def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
     """The shape of a parameter's share of a tensor."""
-    shape = source.shape(tensor.name)
+    shape = _stored_shape(source, tensor)
     if not shape:
         return shape
     *matrices, rows, columns = (shape[0], 1) if len(shape) == 1 else shape
     share = len(range(rows)[tensor.rows(rows)])
     return (share,) if len(shape) == 1 else (*matrices, share, columns)
+
+
+def _stored_shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
+    """The shape of a tensor, of whose last axes the first one has the rows of a parameter."""
+    shape = source.shape(tensor.name)
+    if tensor.vectors:
+        return (*shape, 1)
+    return (*shape[:-2], shape[-1], shape[-2]) if tensor.transposed else shape
 
 
 _ALL = (0, 1)  # the share of a tensor that a parameter has whole
@@ -236,9 +244,9 @@ def parameter_blocks(
     else:
         blocks = source.blocks(tensor.name)
     for block in blocks:
-        rows = block
-        if block.ndim > 2:
-            rows = block[..., tensor.rows(block.shape[-2]), :].reshape(-1, columns)
+        rows = tensor.matrices(block)
+        if rows.ndim > 2:
+            rows = rows[..., tensor.rows(rows.shape[-2]), :].reshape(-1, columns)
         if tensor.logarithm:
             rows = -np.exp(rows)
         yield rows + np.float32(tensor.offset) if tensor.offset else rows
@@ -278,7 +286,7 @@ def _is_reordered(source: WeightSource, tensor: StoredTensor) -> bool:
 
     The shares of several matrices are taken block by block: such a tensor is large.
     """
-    has_matrices = len(source.shape(tensor.name)) > 2
+    has_matrices = len(_stored_shape(source, tensor)) > 2
     return bool(tensor.interleaved) or (tensor.share != _ALL and not has_matrices)
 
 

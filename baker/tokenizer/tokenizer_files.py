@@ -39,8 +39,10 @@ FOLDER_FILES = (TOKENIZER, _TEMPLATE, _TOKENIZER_CONFIG, _CONFIG, _GENERATION_CO
 # Instruct models end a turn with one of these, even if the file does not list it as eos.
 _TURN_ENDS = (
     "<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_utterance>",
-    "<|eom_id|>", "<|tool_response>",
+    "<|eom_id|>", "<|tool_response>", "<|return|>", "<|call|>",
 )  # fmt: skip
+# A token that ends a turn, unless the template has another one: then it ends messages of a turn.
+_MESSAGE_END, _TURN_END = "<|end|>", "<|return|>"
 # Ends a document and therefore an answer, as in llama.cpp.
 _TEXT_END = "<|endoftext|>"
 
@@ -153,6 +155,8 @@ def _special_tokens(source: WeightSource, library: Library, template: str) -> Sp
         named, eos = specials.named_bos, specials.eos
     ends = [token for token in _TURN_ENDS if token in template] + [_TEXT_END]
     eos = [*eos, *(id_of[token] for token in ends if token in id_of)]
+    if _TURN_END in template:
+        eos = [token for token in eos if token != id_of.get(_MESSAGE_END)]
     if not eos:
         raise TokenizerError("the weights have no eos token, so that no answer could end")
     known = set(id_of.values())

@@ -47,6 +47,7 @@ class ExpertsConfig(DecoderConfig):
     min_sum           the smallest sum that divides
     factor            multiplies the scores
     shared_ffn        the width of an MLP that reads every token too; None: there is none
+    expert_bias       whether the router and the matrices of experts add a bias
     """
 
     by_layer = (*DecoderConfig.by_layer, "routed")
@@ -62,6 +63,7 @@ class ExpertsConfig(DecoderConfig):
     min_sum: float | None = None
     factor: float = 1.0
     shared_ffn: int | None = None
+    expert_bias: bool = False
 
     @override
     def __post_init__(self) -> None:
@@ -85,14 +87,19 @@ class Experts(nn.Module):
     ) -> None:
         self.activation = activation
         count, hidden, width = config.experts, config.hidden, config.expert_ffn
-        self.gate_proj = nn.RoutedLinear(count, hidden, width)
-        self.up_proj = nn.RoutedLinear(count, hidden, width)
-        self.down_proj = nn.RoutedLinear(count, width, hidden)
+        bias = config.expert_bias
+        self.gate_proj = nn.RoutedLinear(count, hidden, width, bias=bias)
+        self.up_proj = nn.RoutedLinear(count, hidden, width, bias=bias)
+        self.down_proj = nn.RoutedLinear(count, width, hidden, bias=bias)
 
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
         """Rows (M / C, E) through the C experts of each, i32 (M,) -> (M, E)."""
-        gate = self.activation(self.gate_proj(x, chosen))
-        return self.down_proj(gate * self.up_proj(x, chosen), chosen)
+        gated = self.gated(self.gate_proj(x, chosen), self.up_proj(x, chosen))
+        return self.down_proj(gated, chosen)
+
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        """The inputs of the last matrix, from what the first two give."""
+        return self.activation(gate) * up
 
 
 class Choice(nn.Module):
@@ -105,11 +112,12 @@ class Choice(nn.Module):
 class MixtureOfExperts(nn.Module):
     """The sum of what a token's experts give, each times its factor, and of the shared MLP."""
 
-    def __init__(self, config: ExpertsConfig) -> None:
+    def __init__(self, config: ExpertsConfig, experts: Experts | None = None) -> None:
+        """`experts` are those of most models unless given."""
         self.config = config
-        self.gate = nn.Linear(config.hidden, config.experts)
+        self.gate = nn.Linear(config.hidden, config.experts, bias=config.expert_bias)
         self.choice = Choice(config.experts) if config.choice_bias else None
-        self.experts = Experts(config)
+        self.experts = experts or Experts(config)
         shared = config.shared_ffn
         self.shared_experts = None if shared is None else MLP(replace(config, ffn=shared))
 
@@ -122,7 +130,9 @@ class MixtureOfExperts(nn.Module):
         """(N, E) -> the factors of each token's experts f32 (N, C), and the experts i32 (N, C)."""
         config, logits = self.config, self.logits(x)
         if config.scores == CHOSEN:
-            largest, chosen = f.top_k(logits, config.experts_per_token)
+            # In the dispatch of a product, the compiler refuses the comparisons of a choice
+            # (`large_vector_sizes` in docs/iree-reports.md).
+            largest, chosen = f.top_k(ops.barrier(logits), config.experts_per_token)
             return f.softmax(largest), chosen
         scores = f.softmax(logits) if config.scores == SOFTMAX else f.sigmoid(logits)
         ranked = scores
@@ -138,7 +148,9 @@ class MixtureOfExperts(nn.Module):
 
         The matrix is small and stays f32: a rounding would send tokens to other experts.
         """
-        return f.matmul_transposed(x, self.gate.weight, dtype=x.dtype)
+        logits = f.matmul_transposed(x, self.gate.weight, dtype=x.dtype)
+        bias = self.gate.bias
+        return logits if bias is None else logits + f.along_axes(bias, logits, (0,))
 
 
 def normalized_factors(

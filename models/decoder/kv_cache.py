@@ -107,12 +107,19 @@ class LayerCache:
     count: Tensor | None = None
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, cap: float | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        cap: float | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Attention of the new tokens over each sequence's cache, into which they go first.
 
         query (N, H, D), key and value (N, G, D), span after span -> (N, H * D). Replaces `buffers`
-        by the updated ones, which take the same storage once compiled. For `cap` see
+        by the updated ones, which take the same storage once compiled. For `cap` and `sinks` see
         `f.cached_attention`.
         """
         tokens, spans = self._shape(query.shape[0])
@@ -122,18 +129,24 @@ class LayerCache:
             first, end = i * spans * tokens, (i + 1) * spans * tokens
             rows, *new = (f.narrow(x, 0, first, end) for x in (places, key, value))
             self.buffers[i] = _written(buffers, rows, new)
-            mixed += self._mixed(i, query, scale=scale, cap=cap)
+            mixed += self._mixed(i, query, sinks, scale=scale, cap=cap)
         return ops.concatenate(*mixed, axis=0)
 
     def attend_shared(self, query: Tensor, *, scale: float) -> Tensor:
         """As `attend`, over the keys and values that another layer wrote in this call."""
         mixed: list[Tensor] = []
         for i in range(len(self.buffers)):
-            mixed += self._mixed(i, query, scale=scale, cap=None)
+            mixed += self._mixed(i, query, None, scale=scale, cap=None)
         return ops.concatenate(*mixed, axis=0)
 
     def _mixed(
-        self, sequence: int, query: Tensor, *, scale: float, cap: float | None
+        self,
+        sequence: int,
+        query: Tensor,
+        sinks: Tensor | None,
+        *,
+        scale: float,
+        cap: float | None,
     ) -> list[Tensor]:
         """Attention of the spans of a sequence over its buffers, each (tokens, H * D)."""
         rows, heads, width = query.shape
@@ -144,6 +157,7 @@ class LayerCache:
                 f.narrow(query, 0, span * tokens, (span + 1) * tokens),
                 self.buffers[sequence],
                 self.starts[span],
+                sinks,
                 keys=self.keys,
                 window=self.window,
                 scale=scale,
@@ -216,14 +230,20 @@ class LayerCache:
 
 
 def _attention(
-    query: Tensor, buffers: tuple[Tensor, ...], start: Tensor, **attributes: Any
+    query: Tensor,
+    buffers: tuple[Tensor, ...],
+    start: Tensor,
+    sinks: Tensor | None,
+    **attributes: Any,
 ) -> Tensor:
     """Attention of the tokens of a span over the buffers of its sequence."""
     key, value, *scales = buffers
     if not scales:
-        return f.cached_attention(query, key, value, start, **attributes)
+        return f.cached_attention(query, key, value, start, sinks, **attributes)
     key_scale, value_scale = scales
-    return f.int8_cache_attention(query, key, value, key_scale, value_scale, start, **attributes)
+    return f.int8_cache_attention(
+        query, key, value, key_scale, value_scale, start, sinks, **attributes
+    )
 
 
 def _written(

@@ -59,7 +59,12 @@ class HeadLinear(nn.Linear):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with rotary positions."""
+    """Grouped-query attention with rotary positions.
+
+    sinks  (H,), or None: see `f.scaled_dot_product_attention`
+    """
+
+    sinks: Tensor | None = None
 
     def __init__(
         self, config: DecoderConfig, *, scale: float | None = None, cap: float | None = None
@@ -82,7 +87,8 @@ class Attention(nn.Module):
         query, key = rotated(query, rope), rotated(key, rope)
         if rope is not None and rope.query_scale is not None:
             query = query * ops.broadcast(rope.query_scale, shape=query.shape, axes=(0,))
-        return self.o_proj(cache.attend(query, key, value, scale=self.scale, cap=self.cap))
+        mixed = cache.attend(query, key, value, scale=self.scale, cap=self.cap, sinks=self.sinks)
+        return self.o_proj(mixed)
 
 
 class NormedAttention(Attention):

@@ -78,6 +78,10 @@ class TensorNames:
                  layer, as many of each, one part after the other; used where the part has no tensor
                  of its own
     joined_in_gguf  the same for names in GGUF files
+    alternating  names among `joined` of tensors that hold the rows of their parts in turn. A bias
+                 has a vector of each expert
+    transposed   parts of a layer, and names among `joined`, whose tensor without a suffix holds
+                 rows as columns
     arrays       parameters of a layer, each a number, that GGUF files have by layer in the arrays
                  of these keys of their metadata
     towers       the names of the parameters of modules beside the text model, by module
@@ -95,6 +99,8 @@ class TensorNames:
     optional: tuple[str, ...] = ()
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     joined_in_gguf: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    alternating: tuple[str, ...] = ()
+    transposed: tuple[str, ...] = ()
     arrays: Mapping[str, str] = field(default_factory=dict)
     towers: Mapping[str, TensorNames] = field(default_factory=dict)
 
@@ -122,6 +128,8 @@ class TensorNames:
         ]
         if not present and (tensor := self._in_joined(parameter, names)):
             return tensor
+        if not present and (tensor := self._in_transposed(parameter, names)):
+            return tensor
         name = present[0] if present else self.prefixes[0] + path_in_folder
         is_logarithm = parameter.rpartition(".")[0].endswith(self.logarithms)
         return StoredTensor(name, offset, width, logarithm=is_logarithm)
@@ -131,10 +139,31 @@ class TensorNames:
         for joined, modules in self.joined.items():
             for number, module in enumerate(modules):
                 if f".{module}." in parameter:
-                    inner = self._in_folder(parameter.replace(module, joined))
-                    for name in (prefix + inner for prefix in self.prefixes):
-                        if name in names:
-                            return StoredTensor(name, share=(number, len(modules)))
+                    tensor = self._joined_tensor(parameter.replace(module, joined), joined, names)
+                    if tensor is not None:
+                        return replace(tensor, share=(number, len(modules)))
+        return None
+
+    def _joined_tensor(
+        self, parameter: str, joined: str, names: tuple[str, ...]
+    ) -> StoredTensor | None:
+        """The tensor of a name of `joined`, if there is one."""
+        alternates = joined in self.alternating
+        inner = self._in_folder(parameter)
+        for name in (prefix + inner for prefix in self.prefixes):
+            if name in names:
+                is_bias = alternates and parameter.endswith(".bias")
+                return StoredTensor(name, alternating=alternates, vectors=is_bias)
+        tensor = self._in_transposed(parameter, names)
+        return tensor and replace(tensor, alternating=alternates)
+
+    def _in_transposed(self, parameter: str, names: tuple[str, ...]) -> StoredTensor | None:
+        """The tensor of a module's name that holds its matrices transposed, if there is one."""
+        module, _, suffix = parameter.rpartition(".")
+        if suffix == "weight" and module.endswith(self.transposed):
+            for name in (prefix + module for prefix in self.prefixes):
+                if name in names:
+                    return StoredTensor(name, transposed=True)
         return None
 
     def _in_joined_gguf(self, name: str, names: tuple[str, ...]) -> StoredTensor | None:

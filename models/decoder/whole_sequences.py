@@ -35,11 +35,18 @@ class WholeSequences(LayerCache):
 
     @override
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, *, scale: float, cap: float | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        cap: float | None = None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Attention: query (B * L, H, D), key and value (B * L, G, D) -> (B * L, H * D)."""
         self._shared = (self._batched(key), self._batched(value))
-        return self._attention(query, *self._shared, scale=scale, cap=cap)
+        return self._attention(query, *self._shared, scale=scale, cap=cap, sinks=sinks)
 
     @override
     def attend_shared(self, query: Tensor, *, scale: float) -> Tensor:
@@ -48,10 +55,17 @@ class WholeSequences(LayerCache):
         return self._attention(query, *self._shared, scale=scale, cap=None)
 
     def _attention(
-        self, query: Tensor, keys: Tensor, values: Tensor, *, scale: float, cap: float | None
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        *,
+        scale: float,
+        cap: float | None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         mixed = f.scaled_dot_product_attention(
-            self._batched(query), keys, values, seen=self.seen(), scale=scale, cap=cap
+            self._batched(query), keys, values, seen=self.seen(), sinks=sinks, scale=scale, cap=cap
         )
         rows, heads, width = query.shape
         return ops.reshape(mixed, shape=(rows, heads * width))

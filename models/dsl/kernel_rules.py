@@ -5,15 +5,18 @@ A model is written in plain functions. Where shapes do not allow a kernel, they 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import fused, ops
 from hearthd.models.dsl.rewrite import Node, Part, Rule, node, variables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from hearthd.models.dsl.graph import Tensor
-    from hearthd.models.dsl.rewrite import Pattern
+    from hearthd.models.dsl.ops.record import Op
+    from hearthd.models.dsl.rewrite import Pattern, Variable
 
 
 def norm(x: Pattern, weight: Pattern) -> Node:
@@ -22,7 +25,7 @@ def norm(x: Pattern, weight: Pattern) -> Node:
 
 
 h, y, after, before, weight, cosine, sine = variables("h y after before weight cosine sine")
-query, key, value, start = variables("query key value start")
+query, key, value, start, sinks = variables("query key value start sinks")
 key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
 states, positions, log_decay, rate = variables("states positions log_decay rate")
 heads = Part(ops.slice_, "x", "heads")
@@ -34,6 +37,22 @@ plain_sum = node(ops.add, h, y)
 def both(pair: Tensor) -> tuple[Tensor, Tensor]:
     """The sum, and the sum normalized, of one kernel's result."""
     return f.at(pair, 0), f.at(pair, 1)
+
+
+def attention_rules(op: Op, kernel: Callable[..., Tensor], *inputs: Variable) -> Iterator[Rule]:
+    """The rules of attention over a cache, without sinks and with them."""
+    attributes = {name: name for name in ("keys", "window", "scale", "cap")}
+    for operands in (inputs, (*inputs, sinks)):
+
+        def replacement(
+            names: tuple[str, ...] = tuple(operand.name for operand in operands), **bound: Any
+        ) -> tuple[Tensor, ...]:
+            tensors = [bound.pop(name) for name in names]
+            return (kernel(*tensors, **bound),)
+
+        yield Rule(
+            name=op.name, pattern=(node(op, *operands, **attributes),), replacement=replacement
+        )
 
 
 # Rules of every precision: a kernel computes each token alike, so that a verification has the bits
@@ -81,35 +100,10 @@ KERNEL_RULES = (
         pattern=(node(f.rope.op, heads, cosine, sine),),
         replacement=lambda x, heads, cosine, sine: (fused.rope(x, cosine, sine, heads=heads),),
     ),
-    Rule(
-        name="cached_attention",
-        pattern=(
-            node(
-                f.cached_attention.op, query, key, value, start,
-                keys="keys", window="window", scale="scale", cap="cap",
-            ),
-        ),
-        replacement=lambda **bound: (
-            fused.cached_attention(
-                bound.pop("query"), bound.pop("key"), bound.pop("value"), bound.pop("start"),
-                **bound,
-            ),
-        ),
-    ),
-    Rule(
-        name="int8_cache_attention",
-        pattern=(
-            node(
-                f.int8_cache_attention.op, query, key, value, key_scale, value_scale, start,
-                keys="keys", window="window", scale="scale", cap="cap",
-            ),
-        ),
-        replacement=lambda **bound: (
-            fused.int8_cache_attention(
-                bound.pop("query"), bound.pop("key"), bound.pop("value"), bound.pop("key_scale"),
-                bound.pop("value_scale"), bound.pop("start"), **bound,
-            ),
-        ),
+    *attention_rules(f.cached_attention.op, fused.cached_attention, query, key, value, start),
+    *attention_rules(
+        f.int8_cache_attention.op, fused.int8_cache_attention,
+        query, key, value, key_scale, value_scale, start,
     ),
     Rule(
         name="gated_silu",  # Llama: the middle of its feed-forward layer
@@ -120,6 +114,13 @@ KERNEL_RULES = (
         name="gated_gelu_tanh",  # Gemma
         pattern=(node(ops.multiply, node(f.gelu_tanh.op, h), y),),
         replacement=lambda h, y: (fused.gated_gelu_tanh(h, y),),
+    ),
+    Rule(
+        name="clamped_swiglu",  # gpt-oss
+        pattern=(node(f.clamped_swiglu.op, h, y, limit="limit", slope="slope"),),
+        replacement=lambda h, y, limit, slope: (
+            fused.clamped_swiglu(h, y, limit=limit, slope=slope),
+        ),
     ),
     Rule(
         name="write_f16_rows",

@@ -129,12 +129,14 @@ def _sources() -> Iterator[tuple[str, str, _Macros]]:
         cache = macros | ({"SCALED": "1"} if suffix == "_i8" else {})
         for name in ("attention_scores", "attention_mix", "attention_many"):
             yield f"{name}{suffix}", f"attention/{name}.c", cache
+            yield f"{name}{suffix}_sinks", f"attention/{name}.c", cache | {"SINKS": "1"}
         yield f"lora_down{suffix}", "lora/lora_down.c", macros
         if suffix != "_i8":
             yield f"lora_up{suffix}", "lora/lora_up.c", macros
     yield "lora_up_i8", "lora/lora_up_i8.c", {}
     for activation in ("silu", "gelu_tanh"):
         yield f"gated_{activation}", "gated.c", {"ACTIVATION": activation}
+    yield "clamped_swiglu", "clamped_swiglu.c", {}
     for name in ("add_norm", "norm_rope", "residual_norm", "rope"):
         yield name, f"norms/{name}.c", {}
     for name in ("write_f16_rows", "write_int8_rows", "write_row_scales"):

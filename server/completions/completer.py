@@ -20,7 +20,7 @@ from hearthd.server.engine.prompt import ImageRows, Prompt
 from hearthd.server.errors import Draining, GenerationFailed
 from hearthd.text.answer import EmbeddedText
 from hearthd.text.errors import ContextExceeded, InvalidRequest
-from hearthd.text.grammars.answer_constraint import AnswerRules, Constraints
+from hearthd.text.grammars.answer_constraint import Constraints
 from hearthd.text.grammars.call_grammar import CallGrammars
 from hearthd.text.overflow import without_middle
 from hearthd.text.sampling_text import SamplingText
@@ -155,10 +155,8 @@ class Completer:
             logit_bias=request.logit_bias,
             dry_sequence_breakers=request.dry_sequence_breakers,
         )
-        rules = AnswerRules(grammar=request.grammar)
-        if request.tools:
-            rules = self._call_grammars.rules(request.tools, request.grammar)
         reasoning = request.reasoning
+        rules = self._call_grammars.rules(request.tools, request.grammar, reasoning)
         budget = reasoning is not None and reasoning.budget is not None
         if not (rules.grammar or budget or forced):
             return sampling, None

@@ -64,7 +64,7 @@ class Completion:
         use = request.tools
         calls = use.format if use else None
         tags = request.reasoning.tags if request.reasoning else None
-        shown = (*(calls.special if calls else ()), *((tags.start, tags.end) if tags else ()))
+        shown = (*(calls.special if calls else ()), *(tags.special if tags else ()))
         self._detokenizer = Detokenizer(tokenizer, shown=shown)
         self._reasoning = ReasoningFilter(request.reasoning)
         self._reasoning_tokens = 0

@@ -40,6 +40,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "layer_embedding": None, "caching_layers": 3, "ffns": (96,) * 3, "logit_cap": 30.0,
         **_EXPERTS, "routed": (True,) * 3,
     },
+    "gpt-oss": {
+        **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN, "expert_bias": True,
+        "windows": (32, None, 32), "attention_bias": True, "output_bias": True,
+    },
     "granite": _MULTIPLIERS,
     "granitemoe": {**_MULTIPLIERS, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
     "lfm2": _CONVOLUTIONS,

@@ -158,10 +158,97 @@ APERTUS = r"""{%- macro type_of(schema) -%}
 {%- if add_generation_prompt -%}{{- "<|assistant_start|>" -}}{%- endif -%}
 """
 
+# gpt-oss: messages in channels, tools as types of TypeScript, thoughts kept up to an answer.
+HARMONY = r"""{%- macro type_of(schema) -%}
+    {%- if schema.enum -%}
+        {{- '"' + schema.enum | join('" | "') + '"' -}}
+    {%- elif schema.type == "array" -%}
+        {{- type_of(schema["items"]) + "[]" -}}
+    {%- else -%}
+        {{- {"integer": "number", "object": "object"}.get(schema.type, schema.type) -}}
+    {%- endif -%}
+{%- endmacro -%}
+{%- macro written_tools() -%}
+    {{- "# Tools\n\n## functions\n\nnamespace functions {\n\n" -}}
+    {%- for tool in tools -%}
+        {%- set tool = tool.function -%}
+        {{- "// " + tool.description + "\ntype " + tool.name + " = " -}}
+        {%- if tool.parameters and tool.parameters.properties -%}
+            {{- "(_: {\n" -}}
+            {%- for name, schema in tool.parameters.properties.items() -%}
+                {{- "// " + schema.description + "\n" if schema.description -}}
+                {{- name + ("" if name in tool.parameters.required or [] else "?") -}}
+                {{- ": " + type_of(schema) + ",\n" -}}
+            {%- endfor -%}
+            {{- "}) => any;\n\n" -}}
+        {%- else -%}
+            {{- "() => any;\n\n" -}}
+        {%- endif -%}
+    {%- endfor -%}
+    {{- "} // namespace functions" -}}
+{%- endmacro -%}
+{%- macro thought(text) -%}
+    {{- "<|start|>assistant<|channel|>analysis<|message|>" + text + "<|end|>" -}}
+{%- endmacro -%}
+{{- "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n" -}}
+{{- "Knowledge cutoff: 2024-06\nCurrent date: " -}}
+{{- date_string | default(strftime_now("%Y-%m-%d")) -}}
+{{- "\n\nReasoning: " + reasoning_effort | default("medium") + "\n\n# Valid channels: " -}}
+{{- "analysis, commentary, final. Channel must be included for every message." -}}
+{%- if tools -%}
+    {{- "\nCalls to these tools must go to the commentary channel: 'functions'." -}}
+{%- endif -%}
+{{- "<|end|>" -}}
+{%- set instructions, rest = "", messages -%}
+{%- if messages[0].role in ("developer", "system") -%}
+    {%- set instructions, rest = messages[0].content, messages[1:] -%}
+{%- endif -%}
+{%- if instructions or tools -%}
+    {{- "<|start|>developer<|message|>" -}}
+    {%- if instructions -%}{{- "# Instructions\n\n" + instructions + "\n\n" -}}{%- endif -%}
+    {%- if tools -%}{{- written_tools() -}}{%- endif -%}
+    {{- "<|end|>" -}}
+{%- endif -%}
+{%- set called = namespace(name=none) -%}
+{%- for message in rest -%}
+    {%- set reasoning = message.thinking or message.reasoning_content -%}
+    {%- if message.role == "user" -%}
+        {{- "<|start|>user<|message|>" + message.content + "<|end|>" -}}
+    {%- elif message.role == "tool" -%}
+        {{- raise_exception("a result without a call") if called.name is none -}}
+        {{- "<|start|>functions." + called.name + " to=assistant<|channel|>commentary" -}}
+        {{- "<|message|>" -}}
+        {{- message.content | tojson + "<|end|>" -}}
+    {%- elif "tool_calls" in message -%}
+        {%- set later = namespace(answer=false) -%}
+        {%- for next in rest[loop.index:] if next.role == "assistant" -%}
+            {%- if "tool_calls" not in next -%}{%- set later.answer = true -%}{%- endif -%}
+        {%- endfor -%}
+        {%- set call = message.tool_calls[0].function -%}
+        {%- if message.content and reasoning -%}
+            {{- raise_exception("a call with both content and thinking") -}}
+        {%- elif (message.content or reasoning) and not later.answer -%}
+            {{- thought(message.content or reasoning) -}}
+        {%- endif -%}
+        {{- "<|start|>assistant to=functions." + call.name + "<|channel|>commentary json" -}}
+        {{- "<|message|>" + call.arguments | tojson + "<|call|>" -}}
+        {%- set called.name = call.name -%}
+    {%- else -%}
+        {%- set is_end = loop.last and not add_generation_prompt -%}
+        {%- if is_end and reasoning -%}{{- thought(reasoning) -}}{%- endif -%}
+        {{- "<|start|>assistant<|channel|>final<|message|>" + message.content -}}
+        {{- "<|return|>" if is_end else "<|end|>" -}}
+        {%- set called.name = none -%}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- "<|start|>assistant" -}}{%- endif -%}
+"""
+
 LATER = {
     "exaone 4": EXAONE_4,
     "ministral 3": MINISTRAL_3,
     "hunyuan": HUNYUAN,
     "ernie 4.5": ERNIE_4_5,
     "apertus": APERTUS,
+    "harmony": HARMONY,
 }

@@ -18,6 +18,10 @@ from tests.server.fakes import byte_level, gemma_like
 from tests.server.grammar_world import World
 
 THINK = TAGS[0]
+HARMONY = next(tags for tags in TAGS if tags.opening)
+_THOUGHT = "<|channel|>analysis<|message|>2 + 2<|end|>"
+_ASSISTANT, _FINAL = "<|start|>assistant", "<|channel|>final<|message|>"
+_CALL = " to=functions.f<|channel|>commentary json<|message|>{}"
 
 
 def read(text: str, cuts: list[int], **fields: Any) -> tuple[str, str]:
@@ -52,6 +56,33 @@ def test_the_division_into_pieces_makes_no_difference(
     text: str, fields: dict[str, Any], expected: tuple[str, str], cuts: list[int]
 ) -> None:
     assert read(text, cuts, **fields) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "expected"),
+    [
+        (f"{_THOUGHT}{_ASSISTANT}{_FINAL}4 ", {}, ("2 + 2", "4 ")),
+        (f"{_FINAL} 4 < 5", {}, ("", " 4 < 5")),
+        (f"{_THOUGHT}{_ASSISTANT}{_CALL}", {}, ("2 + 2", f"{_ASSISTANT}{_CALL}")),
+        (
+            f"<|channel|>commentary<|message|>I call f.<|end|>{_ASSISTANT}{_THOUGHT}{_ASSISTANT}"
+            f"{_CALL}",
+            {},
+            ("2 + 2", f"I call f.{_ASSISTANT}{_CALL}"),
+        ),
+        (f"{_THOUGHT}{_ASSISTANT}{_THOUGHT}{_ASSISTANT}{_FINAL}4", {}, ("2 + 22 + 2", "4")),
+        ("<|channel|>analysis<|message|>cut off", {}, ("cut off", "")),
+        (f"{_THOUGHT}<|start|>assis", {}, ("2 + 2", "")),
+        ("<|channel|>fin", {}, ("", "")),
+        ("the rest", {"possible": False}, ("", "the rest")),
+        (f"{_THOUGHT}{_ASSISTANT}", {"split": False}, ("", f"{_THOUGHT}{_ASSISTANT}")),
+    ],
+)
+@given(cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_the_division_of_messages_into_pieces_makes_no_difference(
+    text: str, fields: dict[str, Any], expected: tuple[str, str], cuts: list[int]
+) -> None:
+    assert read(text, cuts, tags=HARMONY, **fields) == expected
 
 
 @pytest.mark.parametrize("tags", TAGS)

@@ -14,6 +14,7 @@ from hearthd.text.tool_calls.call_filter import CallFilter
 from hearthd.text.tool_calls.call_formats import call_format
 from hearthd.text.tool_calls.function_gemma import FUNCTION_GEMMA
 from hearthd.text.tool_calls.generic_calls import GENERIC
+from hearthd.text.tool_calls.harmony import HARMONY
 from hearthd.text.tool_calls.json_calls import (
     GRANITE,
     HERMES,
@@ -149,6 +150,8 @@ OBJECT = '{"name": "f", "arguments": {"a": "]}<"}}'
 TWO = [("f", {"a": "]}<"}), ("g", {})]
 LARGE = '{"name": "f", "arguments": {"a": 1e999}}'
 AND = ', {"name": "g", "arguments": {}}]'
+TO_G = "<|start|>assistant to=functions.g"
+HEADER = "<|start|>assistant<|channel|>commentary to=functions.g"
 
 
 @pytest.mark.parametrize(
@@ -163,6 +166,16 @@ AND = ', {"name": "g", "arguments": {}}]'
         (GRANITE, f"<|tool_call|>[{OBJECT}{AND}", "", TWO),
         (PHI, f"<|tool_call|>[{OBJECT}{AND}<|/tool_call|>", "", TWO),
         (PHI, f"<|tool_call|>[{LARGE}]<|/tool_call|>", "", [("f", {"a": 1.7976931348623157e308})]),
+        (HARMONY, f"{HEADER} <|constrain|>json<|message|>{{}}", "", TWO[1:]),
+        (HARMONY, f"a{TO_G}<|channel|>commentary json<|message|>{{}}", "a", TWO[1:]),
+        (HARMONY, f"{TO_G}<|channel|>commentary<|message|>{{", "", [("g", "{")]),
+        (HARMONY, f"{TO_G}<|channel|>comm", "", [("g", "")]),
+        (
+            HARMONY,
+            "<|start|>assistant to=functions.h<|chan",
+            "<|start|>assistant to=functions.h<|chan",
+            [],
+        ),
         (LLAMA_3, ' {"name": "f", "parameters": {"a": 1}}', "", [("f", {"a": 1})]),
         (LLAMA_3, '<|python_tag|>{"name": "g", "parameters": {}}', "", TWO[1:]),
         (LLAMA_3, '{"name": "Bob", "age": 3} is', '{"name": "Bob", "age": 3} is', []),
@@ -205,7 +218,8 @@ def test_long_arguments_take_linear_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "format_", [HERMES, MISTRAL, MISTRAL_NAMED, GRANITE, PHI, LLAMA_3, FUNCTION_GEMMA, GENERIC]
+    "format_",
+    [HERMES, MISTRAL, MISTRAL_NAMED, GRANITE, PHI, LLAMA_3, FUNCTION_GEMMA, GENERIC, HARMONY],
 )
 @given(text=st.text('<|>[]{}"/:,f 1\\', max_size=30), cut=st.integers(0, 60))
 def test_text_after_a_marker_never_raises(format_: CallFormat, text: str, cut: int) -> None:
@@ -258,6 +272,7 @@ def test_no_part_of_a_required_call_is_text(format_: CallFormat, length: int) ->
         ("{{ '<|start_of_role|>' }}", GRANITE),
         ("{{ '<|start_of_role|>' }}{{ '<tool_call>' }}", HERMES),
         ("{{ '<|tool|>' }}", PHI),
+        ("{{ '<|channel|>' }}{{ '<|call|>' }}", HARMONY),
         ("{{ '<tool_call><function=f>' }}", None),
         ("""{{ '<|start_header_id|>' }}{{ '"parameters": ' }}""", LLAMA_3),
         ("{{ '<|start_header_id|>' }}", None),

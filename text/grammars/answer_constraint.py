@@ -165,7 +165,7 @@ class _ReasoningPart:
         self._breaks = _single_tokens(tokenizer, "\n", "\n\n")
         self._after = False  # the reasoning has just ended
         self.can_begin = reasoning.begun or bool(self._starts)
-        self._closing = tokenizer.read(f"\n{tags.end}\n\n", position="inside")
+        self._closing = tokenizer.read(tags.closing, position="inside")
         self._remaining = reasoning.budget
         self._text = b""
         self._forced: tuple[int, ...] = ()

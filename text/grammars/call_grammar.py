@@ -15,11 +15,13 @@ from hearthd.text.grammars.answer_constraint import AnswerRules, Trigger
 from hearthd.text.grammars.grammar import Grammar, side_grammar
 from hearthd.text.grammars.json_text import UnsupportedText
 from hearthd.text.grammars.lark_regex import lark_regex
+from hearthd.text.reasoning import quoted
 from hearthd.text.tool_calls.call_format import Signature, UnsupportedSchema
 from hearthd.text.value_marks import JSON_VALUE
 
 if TYPE_CHECKING:
     from hearthd.text.grammars.grammar import Grammars
+    from hearthd.text.reasoning import Reasoning, ReasoningTags
     from hearthd.text.tokenizer import Tokenizer
     from hearthd.text.tool_calls.tools import Tool, ToolUse
 
@@ -34,28 +36,50 @@ class CallGrammars:
         self._grammars = grammars
         self._tokenizer = tokenizer
 
-    def rules(self, use: ToolUse, answer: Grammar | None) -> AnswerRules:
-        """The rules of an answer that may be calls, or match `answer`.
+    def rules(
+        self, use: ToolUse | None, answer: Grammar | None, reasoning: Reasoning | None = None
+    ) -> AnswerRules:
+        """The rules of an answer that may be calls, or match `answer`; any text without both.
 
-        Raises InvalidRequest for a strict tool whose schema cannot be enforced.
+        An answer of messages may begin with a message of reasoning. Raises InvalidRequest for a
+        strict tool whose schema cannot be enforced.
         """
-        start, parts = "start: calls", []
-        has_response = use.format.response is not None and not use.required and answer is None
-        if has_response:
-            start += " | response"
-        if answer is not None and not use.required:
+        messages = reasoning.tags if reasoning and reasoning.possible else None
+        messages = messages if messages and messages.opening else None
+        if use is None and (answer is None or messages is None):
+            return AnswerRules(grammar=answer)
+        required = use is not None and use.required
+        choices, rules, parts = [], [], []
+        if use is not None:
+            choices.append("calls")
+            rules.append(self._calls(use))
+            if use.format.response is not None and not required and answer is None:
+                choices.append("response")
+        if answer is not None and not required:
             self._grammars.rules(answer)  # reports errors at the field of the answer
-            start += f" | {JSON_VALUE}? @answer" if answer.json else " | @answer"
+            header = quoted(messages.headers[0], self._quote) if messages else ""
+            choices.append(
+                f"{header} {JSON_VALUE}? @answer" if answer.json else f"{header} @answer"
+            )
             parts.append(side_grammar(answer, "answer"))
-        lark = f"{start}\n{self._calls(use)}"
+        trigger = None
+        if use is not None and choices == ["calls"] and not required:
+            trigger = Trigger(pattern=use.format.trigger, only_first=use.format.only_first)
+        start = " | ".join(choices)
+        if messages and trigger is None:
+            start = f"thought? ({start})"
+            rules.append(self._thought(messages))
+        lark = "\n".join([f"start: {start}", *rules])
         parts.insert(0, json.dumps({"name": "calls", "lark_grammar": lark}))
-        grammar = Grammar("calls", f'{{"grammars": [{", ".join(parts)}]}}', field="tools")
-        if use.required or answer is not None or has_response:
-            return AnswerRules(grammar=grammar)
-        return AnswerRules(
-            grammar=grammar,
-            trigger=Trigger(pattern=use.format.trigger, only_first=use.format.only_first),
-        )
+        grammars = f'{{"grammars": [{", ".join(parts)}]}}'
+        field = answer.field if use is None and answer is not None else "tools"
+        return AnswerRules(grammar=Grammar("calls", grammars, field=field), trigger=trigger)
+
+    def _thought(self, tags: ReasoningTags) -> str:
+        """The rule `thought`: a message of reasoning, and the opening of the next one."""
+        begin, end = quoted(tags.start, self._quote), quoted(tags.end + tags.opening, self._quote)
+        # No special token is a part of a text; without them, a name would begin with these signs.
+        return f"thought: {begin} THOUGHT? {end}\nTHOUGHT: /([^<]|<[^|])+/"
 
     def _calls(self, use: ToolUse) -> str:
         signatures = [

@@ -121,11 +121,12 @@ class CallFilter:
         """Read the beginning of calls, up to the name of the first one."""
         marked = self._held.startswith(format_.marker)
         begin: Elements = (format_.marker,) if marked or not format_.optional_marker else ()
-        forms = [(*begin, *format_.opening, *format_.head)]
+        forms = [(*begin, *head) for head in format_.heads]
+        response = len(forms)
         if self._has_response and format_.response:
             forms.append(format_.response[0])
         form, found = self._match(*forms)
-        if found and form:
+        if found and form == response:
             self._held, self._state = self._held[found.end :], self._inside_response
         elif found and found.name in self._names:
             self._begin_call(found)

@@ -65,9 +65,10 @@ class Variable(enum.Enum):
 
     SPACE = "white space, or none"
     NAME = "the name of a tool"
+    REST_OF_HEADER = "what is left of the header of a message, <|message|> included"
 
 
-SPACE, NAME = Variable.SPACE, Variable.NAME
+SPACE, NAME, REST_OF_HEADER = Variable.SPACE, Variable.NAME, Variable.REST_OF_HEADER
 Elements: TypeAlias = "tuple[str | Variable, ...]"
 
 
@@ -109,6 +110,11 @@ class CallFormat:
     def starts(self) -> tuple[str, ...]:
         """The texts that begin calls."""
         return (self.marker, "{") if self.optional_marker else (self.marker,)
+
+    @property
+    def heads(self) -> tuple[Elements, ...]:
+        """The forms of what is between a marker and the name of a call, that included."""
+        return ((*self.opening, *self.head),)
 
     @property
     def trigger(self) -> bytes:
@@ -192,6 +198,8 @@ class Match:
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]*")
 _SPACES = re.compile(r"[ \t\r\n]*")
+_HEADER = re.compile(r"(?s:.)*?<\|message\|>")
+_PATTERNS = {SPACE: _SPACES, NAME: _NAME, REST_OF_HEADER: _HEADER}
 
 
 def match(elements: Elements, text: str, start: int = 0) -> Match | None:
@@ -202,9 +210,9 @@ def match(elements: Elements, text: str, start: int = 0) -> Match | None:
     position, name = start, ""
     for element in elements:
         if isinstance(element, Variable):
-            pattern = _SPACES if element is SPACE else _NAME
-            found = pattern.match(text, position)
-            assert found is not None
+            found = _PATTERNS[element].match(text, position)
+            if found is None:
+                raise IncompleteText
             position, name = found.end(), found[0] if element is NAME else name
             if element is NAME and position == len(text):
                 raise IncompleteText

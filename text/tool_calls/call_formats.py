@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hearthd.text.tool_calls.function_gemma import FUNCTION_GEMMA
+from hearthd.text.tool_calls.harmony import HARMONY
 from hearthd.text.tool_calls.json_calls import (
     GRANITE,
     HERMES,
@@ -23,6 +24,7 @@ _SIGNS: tuple[tuple[tuple[str, ...], CallFormat | None], ...] = (
     (("<tool_call>", "<function="), None),
     (("<tool_call>", "<arg_key>"), None),
     (("<start_function_call>",), FUNCTION_GEMMA),
+    (("<|channel|>", "<|call|>"), HARMONY),
     (("[TOOL_CALLS]", "[ARGS]"), MISTRAL_NAMED),
     (("[TOOL_CALLS]",), MISTRAL),
     (("<tool_call>",), HERMES),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hearthd.baker.weights.quantized_folder.quantized_matrix import ReadRows, StoredParts
 
 _MAX = 12
-_TWICE_E2M1 = np.array((0, 1, 2, 3, 4, 6, 8, _MAX, 0, -1, -2, -3, -4, -6, -8, -_MAX), np.int8)
+TWICE_E2M1 = np.array((0, 1, 2, 3, 4, 6, 8, _MAX, 0, -1, -2, -3, -4, -6, -8, -_MAX), np.int8)
 # The bias of an exponent that is a scale (E8M0).
 _BIAS = 127
 _PACKED, _SCALE, _GLOBAL = "weight_packed", "weight_scale", "weight_global_scale"
@@ -47,7 +47,7 @@ def float4(parts: StoredParts) -> QuantizedMatrix:
         scale = _half_of_scale(parts, is_nv)
 
         def read_rows(some: slice) -> ScaledRows:
-            return ScaledRows(numbers=_TWICE_E2M1[unpack(packed[some], 4)], scale=scale[some])
+            return ScaledRows(numbers=TWICE_E2M1[unpack(packed[some], 4)], scale=scale[some])
 
         return read_rows
 
@@ -66,4 +66,9 @@ def _half_of_scale(parts: StoredParts, is_nv: bool) -> NDArray[np.float32]:
     if is_nv:
         with np.errstate(divide="ignore", invalid="ignore"):  # what is not finite is refused later
             return np.asarray(stored.astype(np.float32) / (2 * parts.read(_GLOBAL)))
-    return np.ldexp(np.float32(0.5), stored.astype(np.int32) - _BIAS)
+    return half_of_power(stored)
+
+
+def half_of_power(exponents: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Half of the scales that are stored as exponents of two (E8M0)."""
+    return np.ldexp(np.float32(0.5), exponents.astype(np.int32) - _BIAS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -54,11 +55,15 @@ class ScaledRows:
 
 @dataclass(frozen=True)
 class StoredParts:
-    """The stored tensors of a module, such as NAME.qweight and NAME.scales; `method` made them."""
+    """The stored tensors of a module, such as NAME.qweight and NAME.scales; `method` made them.
+
+    `separator` is between the name of the module and that of a part.
+    """
 
     source: SafetensorsSource
     module: str
     method: str
+    separator: str = "."
 
     def has(self, part: str) -> bool:
         """Whether there is such a tensor."""
@@ -101,30 +106,31 @@ class StoredParts:
         )
 
     def _name(self, part: str) -> str:
-        return f"{self.module}.{part}"
+        return f"{self.module}{self.separator}{part}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizedMatrix:
-    """A matrix (N, K) of a module.
+    """A matrix (N, K) of a module, or the matrices (X, N, K) of its experts.
 
     parts    the stored tensors
     type     as `hearth inspect` names it, such as "AWQ int4"
-    shape    (N, K)
+    shape    (N, K) or (X, N, K)
     storage  that holds its integers, a name of STORAGES; None if none does
-    open     read the stored tensors; the result computes rows of the matrix
+    open     read the stored tensors; the result computes rows of the matrix, or of the matrices of
+             all experts, one after the other
     """
 
     parts: StoredParts
     type: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     storage: str | None
     open: Callable[[], ReadRows]
 
     def blocks(self) -> Iterator[NDArray[np.float32]]:
-        """The values, f32, in blocks of rows."""
+        """The values, f32, in blocks of rows or of experts."""
         for rows in self._row_blocks():
-            yield rows.values()
+            yield rows.values().reshape(-1, *self.shape[1:])
 
     def integer_blocks(self) -> Iterator[IntegerBlock]:
         """The integers as `storage` has them, in blocks of rows; raises BadFile for others."""
@@ -140,7 +146,7 @@ class QuantizedMatrix:
                     f"integers from {numbers.min()} to {numbers.max()}, quantization_config says "
                     f"{low} to {high}; correct it, or use the unquantized folder or a GGUF file"
                 )
-            groups = self.shape[1] // form.columns
+            groups = self.shape[-1] // form.columns
             integers: Array = (numbers + form.zero).astype(np.int8 if form.signed else np.uint8)
             if form.values:
                 integers = numbers_of(form, numbers)
@@ -152,7 +158,8 @@ class QuantizedMatrix:
 
     def _row_blocks(self) -> Iterator[ScaledRows]:
         read_rows, start = self.open(), 0
-        for count, _ in block_shapes(self.shape):
+        for *counts, _ in block_shapes(self.shape):
+            count = math.prod(counts)
             yield read_rows(slice(start, start + count))
             start += count
 
@@ -164,6 +171,7 @@ class Method:
     marks   the tensor of a module by which its matrix is known to be quantized
     parts   all tensors of such a module that hold the matrix, or that nothing reads
     unused  ends of the names of other tensors that nothing reads, such as scales of KV caches
+    separator  what is between the name of a module and those of its tensors
     matrix  the matrix of a module, by its tensors' headers and `quantization_config`; raises
             BadFile or ConfigError
     """
@@ -172,6 +180,7 @@ class Method:
     parts: tuple[str, ...]
     matrix: Callable[[StoredParts, ConfigJson], QuantizedMatrix]
     unused: tuple[str, ...] = ()
+    separator: str = "."
 
 
 def integer_storage(low: int, high: int, group: int) -> str | None:

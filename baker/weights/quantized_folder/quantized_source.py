@@ -11,6 +11,7 @@ from hearthd.baker.weights.quantized_folder.bitsandbytes import BITSANDBYTES
 from hearthd.baker.weights.quantized_folder.compressed_tensors import COMPRESSED_TENSORS
 from hearthd.baker.weights.quantized_folder.fp8 import FP8
 from hearthd.baker.weights.quantized_folder.gptq import GPTQ
+from hearthd.baker.weights.quantized_folder.mxfp4 import MXFP4_EXPERTS
 from hearthd.baker.weights.quantized_folder.quantized_matrix import StoredParts
 from hearthd.baker.weights.source import UnsupportedType, WeightSource
 from hearthd.baker.weights.source_in_front import SourceInFront
@@ -33,6 +34,7 @@ METHODS: Mapping[str, Method] = {
     "compressed-tensors": COMPRESSED_TENSORS,
     "fp8": FP8,
     "bitsandbytes": BITSANDBYTES,
+    "mxfp4": MXFP4_EXPERTS,
 }
 _WEIGHT = "weight"
 
@@ -57,16 +59,20 @@ class QuantizedFolder(SourceInFront):
         method, config = METHODS[name], ConfigJson(settings, "config.json: quantization_config")
         stored = base.names()
         modules = {
-            tensor.removesuffix(f".{mark}")
+            tensor.removesuffix(f"{method.separator}{mark}")
             for tensor in stored
             for mark in method.marks
-            if tensor.endswith(f".{mark}")
+            if tensor.endswith(f"{method.separator}{mark}")
         }
         self._matrices: dict[str, QuantizedMatrix] = {
-            f"{module}.{_WEIGHT}": method.matrix(StoredParts(base, module, name), config)
+            f"{module}.{_WEIGHT}": method.matrix(
+                StoredParts(base, module, name, method.separator), config
+            )
             for module in sorted(modules)
         }
-        hidden = {f"{module}.{part}" for module in modules for part in method.parts}
+        hidden = {
+            f"{module}{method.separator}{part}" for module in modules for part in method.parts
+        }
         plain = (
             tensor
             for tensor in stored

@@ -118,6 +118,7 @@ def from_gguf_metadata(
     rope_width: int | None = None,
     kv_heads: int | None = None,
     ffn: int | None = None,
+    truncate_yarn: bool = True,
 ) -> dict[str, Any]:
     """The fields of `DecoderConfig` but `windows`; raises ConfigError.
 
@@ -125,6 +126,7 @@ def from_gguf_metadata(
     rope_width  columns of a head that turn, None for all
     kv_heads    key/value heads, where the metadata say them by layer
     ffn         the width between the matrices of an MLP, where the metadata say it by layer
+    truncate_yarn  see `yarn_divisors`
     """
     heads, hidden = data.size("attention.head_count"), data.size("embedding_length")
     head_dim = data.size("attention.key_length", default=max(1, hidden // heads))
@@ -146,7 +148,9 @@ def from_gguf_metadata(
         "output_bias": data.has_tensor("blk.0.attn_output.bias"),
         "mlp_bias": data.has_tensor("blk.0.ffn_up.bias"),
         "pooling": data.pooling(),
-        **data.rope(rope_width or head_dim, max_context, rope_base).fields,
+        **data.rope(
+            rope_width or head_dim, max_context, rope_base, truncate_yarn=truncate_yarn
+        ).fields,
     }
 
 

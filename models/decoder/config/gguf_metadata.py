@@ -120,8 +120,13 @@ class GgufMetadata(TypedKeys):
             require(value, float, name)
         return values
 
-    def rope(self, width: int, max_context: int, default_base: float) -> Rope:
-        """The rotary positions of heads of which `width` columns turn."""
+    def rope(
+        self, width: int, max_context: int, default_base: float, *, truncate_yarn: bool = True
+    ) -> Rope:
+        """The rotary positions of heads of which `width` columns turn.
+
+        For `truncate_yarn` see `yarn_divisors`; files do not say it.
+        """
         self.fixed("rope.dimension_count", width)
         base = self.number("rope.freq_base", default=default_base)
         # As in llama.cpp: a factor without a type is linear, and older files call it scale_linear.
@@ -148,6 +153,7 @@ class GgufMetadata(TypedKeys):
                     fast=self.number("rope.scaling.yarn_beta_fast", default=32.0),
                     slow=self.number("rope.scaling.yarn_beta_slow", default=1.0),
                     original_context=original,
+                    truncate=truncate_yarn,
                 ),
             )
         divisors: tuple[float, ...] = ()

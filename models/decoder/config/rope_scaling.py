@@ -160,7 +160,10 @@ def yarn_divisors(
     truncate: bool = True,
 ) -> tuple[float, ...]:
     """Frequencies with more than `fast` turns in the original context are kept, those with fewer
-    than `slow` are divided by the factor; a linear ramp over the index between them."""
+    than `slow` are divided by the factor; a linear ramp over the index between them.
+
+    `truncate` rounds the ends of the ramp to indices.
+    """
     if base <= 1:
         raise ConfigError(f"rope_theta: got {base}, expected more than 1 for yarn")
     low, high = (

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "clamp",
+    "clamped_swiglu",
     "elu",
     "gelu",
     "gelu_tanh",
@@ -115,6 +116,16 @@ def silu(x: Tensor) -> Tensor:
     # exp(80) is finite, and at -80 and below the result is as good as zero.
     bounded = ops.maximum(x, ops.full_like(x, -80.0))
     return bounded / (ops.exponential(-bounded) + 1.0)
+
+
+@composite()
+def clamped_swiglu(gate: Tensor, up: Tensor, *, limit: float, slope: float) -> Tensor:
+    """(u + 1) g sigmoid(slope * g): g is `gate`, at most `limit`, and u is `up` within +-`limit`.
+
+    The gate of gpt-oss ("gpt-oss-120b & gpt-oss-20b Model Card", 2025).
+    """
+    bounded = ops.minimum(gate, ops.full_like(gate, limit))
+    return (clamp(up, -limit, limit) + 1.0) * (bounded * sigmoid(bounded * slope))
 
 
 def sigmoid(x: Tensor) -> Tensor:

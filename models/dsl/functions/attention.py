@@ -132,6 +132,7 @@ def scaled_dot_product_attention(
     *,
     seen: Tensor | None = None,
     mask: Tensor | None = None,
+    sinks: Tensor | None = None,
     scale: float | None = None,
     cap: float | None = None,
 ) -> Tensor:
@@ -141,6 +142,7 @@ def scaled_dot_product_attention(
     key    (B, S, G, D), value (B, S, G, E); H is a multiple of G, query head h uses h // (H / G)
     seen   bool, broadcast to (B, H, T, S) from the end: other keys are left out
     mask   added to the scores, broadcast likewise, together with `seen`
+    sinks  (H,): a score of each head that takes part in its softmax and has no value
     scale  D^-0.5 unless given (0.0 is 0.0)
     cap    scores go through `soft_cap` before the mask is added
 
@@ -148,7 +150,7 @@ def scaled_dot_product_attention(
     """
     _require_heads(query, key, value)
     batch, queries, heads, width = query.shape
-    keys, groups = key.shape[1], key.shape[2]
+    _, keys, groups, _ = key.shape
     heads_per_group = heads // groups
     scores = ops.dot_general(
         _rows_by_group(query, groups) * (width**-0.5 if scale is None else scale),
@@ -165,15 +167,28 @@ def scaled_dot_product_attention(
     if seen is not None:
         chosen = _per_score(seen, (batch, heads, queries, keys), by_token)
         scores = ops.select(chosen, scores, ops.full_like(scores, -math.inf))
-    weights = ops.reshape(softmax(scores), shape=(batch, groups, queries * heads_per_group, keys))
+    weights = _softmax(scores, sinks)
+    weights = ops.reshape(weights, shape=(batch, groups, queries * heads_per_group, keys))
     mixed = ops.dot_general(
         weights, value, batch=((0, 1), (0, 2)), contract=((3,), (1,)), dtype=query.dtype
     )
     mixed = ops.reshape(mixed, shape=(batch, groups, queries, heads_per_group, value.shape[3]))
-    return ops.reshape(
-        ops.transpose(mixed, order=(0, 2, 1, 3, 4)),
-        shape=(batch, queries, heads, value.shape[3]),
+    mixed = ops.transpose(mixed, order=(0, 2, 1, 3, 4))
+    return ops.reshape(mixed, shape=(batch, queries, heads, value.shape[3]))
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """The softmax of scores (B, G, T, H / G, S) and of one more score of each head, (H,)."""
+    if sinks is None:
+        return softmax(scores)
+    batch, groups, queries, heads_per_group, keys = scores.shape
+    ops.require(sinks.shape == (groups * heads_per_group,), f"sinks of all heads, got {sinks.type}")
+    column = ops.broadcast(
+        ops.reshape(sinks, shape=(groups, heads_per_group)),
+        shape=(batch, groups, queries, heads_per_group, 1),
+        axes=(1, 3),
     )
+    return narrow(softmax(ops.concatenate(scores, column, axis=4)), 4, 0, keys)
 
 
 def _require_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -191,6 +206,7 @@ def cached_attention(
     key: Tensor,
     value: Tensor,
     start: Tensor,
+    sinks: Tensor | None = None,
     *,
     keys: int,
     window: int | None = None,
@@ -203,6 +219,7 @@ def cached_attention(
     key     (R, G * D), value likewise: position p lies in row p mod R, the tokens' own included;
             their dtype may be narrower than the query's
     start   i32 (1,)
+    sinks   (H,): see `scaled_dot_product_attention`
     keys    all positions are below it
     window  keys that a token sees, itself included; None for all
     cap     scores go through `soft_cap`; None: they do not
@@ -221,6 +238,7 @@ def cached_attention(
         query,
         lambda rows: (read(key, rows), read(value, rows)),
         start,
+        sinks,
         rows=key.shape[0],
         keys=keys,
         window=window,
@@ -233,6 +251,7 @@ def attend_ring(
     query: Tensor,
     read: Callable[[int], tuple[Tensor, Tensor]],
     start: Tensor,
+    sinks: Tensor | None,
     *,
     rows: int,
     keys: int,
@@ -254,7 +273,7 @@ def attend_ring(
     age = ops.remainder(newest - row + rows, ops.full_like(row, rows))
     seen = visible(positions, newest - age, window)
     batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *read(looked_at)))
-    mixed = scaled_dot_product_attention(*batch, seen=seen, scale=scale, cap=cap)
+    mixed = scaled_dot_product_attention(*batch, seen=seen, sinks=sinks, scale=scale, cap=cap)
     return ops.reshape(mixed, shape=query.shape)
 
 

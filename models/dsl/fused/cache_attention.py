@@ -16,6 +16,8 @@ from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
@@ -41,23 +43,25 @@ _LANES = 16
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
-    query, key, value, _ = types
+    query, key, value, _, *sinks = types
     require(
         key == value and key.dtype in (query.dtype, DType.F16),
         "keys and values of one type: the query's dtype or f16",
     )
-    _limit_shapes(query, key, attrs)
+    _limit_shapes(query, key, sinks, attrs)
 
 
 def _limits_i8(types: Types, attrs: Attrs) -> None:
-    query, key, value, key_scale, value_scale, _ = types
+    query, key, value, key_scale, value_scale, _, *sinks = types
     require(key == value and key.dtype is DType.I8, "keys and values i8")
-    _limit_shapes(query, key, attrs)
+    _limit_shapes(query, key, sinks, attrs)
     scales = TensorType((key.shape[0], key.shape[1] // query.shape[2]), query.dtype)
     require(key_scale == value_scale == scales, f"scales {scales}")
 
 
-def _limit_shapes(query: TensorType, key: TensorType, attrs: Attrs) -> None:
+def _limit_shapes(
+    query: TensorType, key: TensorType, sinks: Sequence[TensorType], attrs: Attrs
+) -> None:
     require(query.dtype in (DType.F32, DType.F64), "floats")
     require(query.rank == 3 and key.rank == 2, "a query (T, H, D) and a cache (R, G * D)")
     width, columns = query.shape[2], key.shape[1]
@@ -69,6 +73,8 @@ def _limit_shapes(query: TensorType, key: TensorType, attrs: Attrs) -> None:
         f"heads of a multiple of {_WIDTH_STEP} and at most {_MAX_WIDTH}, H a multiple of G",
     )
     require(attrs.get("cap") is None, "no soft cap of scores")
+    heads = TensorType(query.shape[1:2], query.dtype)
+    require([*sinks] in ([], [heads]), f"sinks {heads}")
     window = attrs.get("window")
     require(window is None or window >= 1, f"a window of at least 1 key, got {window}")
 
@@ -80,6 +86,8 @@ def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     window = attrs["keys"] if attrs.get("window") is None else attrs["window"]
     sizes = (tokens, heads, groups, width, rows, window)
     suffix = "" if types[1].dtype is types[0].dtype else f"_{types[1].dtype.label}"
+    has_sinks = len(types) > (6 if types[1].dtype is DType.I8 else 4)
+    suffix += "_sinks" if has_sinks else ""
     together = _heads_together(heads // groups)
     parts = heads // together
     queries = _queries_of_workgroup(tokens, tokens * together, parts)
@@ -132,9 +140,17 @@ def _queries_of_workgroup(tokens: int, queries: int, parts: int) -> int | None:
     return None
 
 
-def _sample(rng: np.random.Generator, tokens: int, start: int, window: int | None) -> Sample:
+def _sample(
+    rng: np.random.Generator,
+    tokens: int,
+    start: int,
+    window: int | None,
+    *,
+    sinks: bool = False,
+) -> Sample:
     cache = (normal(rng, 7, 64), normal(rng, 7, 64))
-    inputs = (normal(rng, tokens, 2, 64), *cache, np.array([start], np.int32))
+    more = (normal(rng, 2),) if sinks else ()
+    inputs = (normal(rng, tokens, 2, 64), *cache, np.array([start], np.int32), *more)
     limits = {"keys": 7} if window is None else {"keys": 30, "window": window}
     return Sample(inputs, {**limits, "scale": 0.2})
 
@@ -149,16 +165,24 @@ cached_attention: Fused = Fused(
         _sample(rng, 1, 4, None),
         _sample(rng, 2, 20, 3),
         _sample(rng, 7, 0, None),
+        _sample(rng, 2, 20, 3, sinks=True),
     ],
 )
 
 
-def _sample_i8(rng: np.random.Generator, tokens: int, start: int, window: int | None) -> Sample:
-    query, _, _, position = _sample(rng, tokens, start, window).inputs
+def _sample_i8(
+    rng: np.random.Generator,
+    tokens: int,
+    start: int,
+    window: int | None,
+    *,
+    sinks: bool = False,
+) -> Sample:
+    query, _, _, position, *more = _sample(rng, tokens, start, window, sinks=sinks).inputs
     key, value = rng.integers(-127, 128, (2, 7, 64), dtype=np.int8)
     scales = (rng.uniform(0.005, 0.02, (7, 1)).astype(np.float32) for _ in range(2))
     attrs = _sample(rng, tokens, start, window).attrs
-    return Sample((query, key, value, *scales, position), attrs)
+    return Sample((query, key, value, *scales, position, *more), attrs)
 
 
 int8_cache_attention: Fused = Fused(
@@ -173,6 +197,7 @@ int8_cache_attention: Fused = Fused(
         _sample_i8(rng, 1, 4, None),
         _sample_i8(rng, 2, 20, 3),
         _sample_i8(rng, 7, 0, None),
+        _sample_i8(rng, 1, 4, None, sinks=True),
     ],
 )
 

@@ -13,10 +13,12 @@ from hearthd.models.dsl.types import DType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
+
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Attrs, Types
 
-__all__ = ["gated_gelu_tanh", "gated_silu"]
+__all__ = ["clamped_swiglu", "gated_gelu_tanh", "gated_silu"]
 
 _LANES = 16  # as the kernel has them
 _MIN_SHARE = 256  # values of a workgroup
@@ -31,11 +33,19 @@ def _limits(types: Types, _: Attrs) -> None:
     )
 
 
-def _kernel(function: str, types: Types) -> Kernel:
+def _kernel(function: str, types: Types, *scalars: float) -> Kernel:
     size = types[0].size
     each = max(_MIN_SHARE, -(-size // _MAX_WORKGROUPS))
     share = -(-each // _LANES) * _LANES
-    return Kernel(function=function, sizes=(share, size), workgroups=-(-size // share))
+    return Kernel(
+        function=function, sizes=(share, size), workgroups=-(-size // share), scalars=scalars
+    )
+
+
+def _samples(rng: np.random.Generator, **attrs: float) -> list[Sample]:
+    return [
+        Sample((normal(rng, *shape), normal(rng, *shape)), attrs) for shape in ((1, 32), (3, 272))
+    ]
 
 
 def _gated(activation: Callable[[Tensor], Tensor]) -> Fused:
@@ -46,11 +56,17 @@ def _gated(activation: Callable[[Tensor], Tensor]) -> Fused:
         reference=lambda gate, up: activation(gate) * up,
         limits=_limits,
         kernel=lambda types, _, __: _kernel(f"gated_{name}", types),
-        samples=lambda rng: [
-            Sample((normal(rng, *shape), normal(rng, *shape))) for shape in ((1, 32), (3, 272))
-        ],
+        samples=_samples,
     )
 
 
 gated_silu: Fused = _gated(f.silu)
 gated_gelu_tanh: Fused = _gated(f.gelu_tanh)
+clamped_swiglu: Fused = Fused(
+    name="clamped_swiglu",
+    doc="`f.clamped_swiglu`: a bounded gate, its sigmoid, and bounded values plus one, multiplied.",
+    reference=f.clamped_swiglu.op.reference,
+    limits=_limits,
+    kernel=lambda types, _, attrs: _kernel("clamped_swiglu", types, attrs["limit"], attrs["slope"]),
+    samples=lambda rng: _samples(rng, limit=0.7, slope=1.7),
+)

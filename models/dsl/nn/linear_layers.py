@@ -33,20 +33,29 @@ class Linear(Module):
 
 
 class RoutedLinear(Module):
-    """y = x W^T, where each row has the matrices of some of the experts.
+    """y = x W^T, or x W^T + b, where each row has the matrices of some of the experts.
 
     weight  (experts * outputs, inputs)
+    bias    (experts, outputs), or None
     """
 
     def __init__(
-        self, experts: int, inputs: int, outputs: int, *, dtype: DType = DType.F32
+        self,
+        experts: int,
+        inputs: int,
+        outputs: int,
+        *,
+        bias: bool = False,
+        dtype: DType = DType.F32,
     ) -> None:
         self.weight = parameter(experts * outputs, inputs, dtype=dtype)
+        self.bias = parameter(experts, outputs, dtype=dtype) if bias else None
         self.experts = experts
 
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
         """Rows (M / C, inputs) and the C experts of each, i32 (M,) -> (M, outputs)."""
-        return f.routed_linear(x, chosen, self.weight, experts=self.experts)
+        y = f.routed_linear(x, chosen, self.weight, experts=self.experts)
+        return y if self.bias is None else y + f.gather(self.bias, chosen, axis=0)
 
 
 class Embedding(Module):

@@ -203,6 +203,22 @@ def test_a_corrupt_tokenizer_of_a_folder_is_rejected(tmp_path: Path, text: str) 
             read(source)
 
 
+def test_a_template_with_an_end_of_turns_has_one_of_messages_too(
+    tmp_path: Path, small: Tokenizer
+) -> None:
+    """gpt-oss: <|end|> ends the reasoning, and <|return|> and <|call|> an answer."""
+    small = Tokenizer.from_str(small.to_str())
+    small.add_special_tokens(["<|end|>", "<|return|>", "<|call|>"])
+    end, turn_end, call = map(small.token_to_id, ("<|end|>", "<|return|>", "<|call|>"))
+    template = "{{ '<|end|>' }}"
+    for text, expected in (
+        (template, (1, end)),
+        (f"{template}<|return|><|call|>", (1, turn_end, call)),
+    ):
+        files = {"config": {"eos_token_id": [1, end]}, "tokenizer_config": {"chat_template": text}}
+        assert special_tokens(write_folder(tmp_path, small.to_str(), **files)).eos == expected
+
+
 def test_a_folder_without_a_tokenizer_is_rejected(tmp_path: Path) -> None:
     source = write_folder(tmp_path, "")
     (tmp_path / "tokenizer.json").unlink()

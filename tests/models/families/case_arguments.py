@@ -50,3 +50,12 @@ MULTIPLIERS = {
     "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,
     "logits_scaling": 4.0,
 }  # fmt: skip
+GPT_OSS = {
+    "num_local_experts": 7, "num_experts_per_tok": 3, "num_hidden_layers": 4, "sliding_window": 40,
+    "rope_parameters": YARN | {"truncate": False, "rope_theta": 1.5e5, "beta_fast": 4.0},
+}  # fmt: skip
+GPT_OSS_PLAIN = {
+    "num_local_experts": 5, "num_experts_per_tok": 1, "swiglu_limit": 1.5,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "sliding_window": 33, "num_key_value_heads": 1,
+}  # fmt: skip

@@ -14,6 +14,8 @@ from tests.models.families.case_arguments import (
     ERNIE_EXPERTS,
     EXPERTS,
     GEMMA4,
+    GPT_OSS,
+    GPT_OSS_PLAIN,
     LINEAR,
     LLAMA3,
     LONGROPE,
@@ -191,6 +193,9 @@ CASES: Mapping[str, Case] = {
                 "shared_intermediate_size": 40, "layer_types": ["full_attention"] * 3,
                 "position_embedding_type": "rope", "mamba_n_heads": 8,
             },
+        ),
+        *_cases(
+            "gpt-oss", "GptOssConfig", yarn=GPT_OSS, plain={**GPT_OSS_PLAIN, **_rope(1e4)}
         ),
         *_cases(
             "smollm3",

@@ -21,6 +21,7 @@ from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.case_arguments import MINISTRAL_ROPE
 from tests.models.families.gguf_delta_nets import delta_net
+from tests.models.families.gguf_gpt_oss import gpt_oss, gpt_oss_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
             writer.add_tensor(f"{table}.weight", np.array(divisors, np.float32))
     for key, by_layer in numbers.items():
         writer.add_array(f"{architecture}.xielu.{key}", by_layer)
-    return _written(writer, path)
+    return written(writer, path)
 
 
 def _converted(name: str, values: Array, architecture: str, config: DecoderConfig) -> Array:
@@ -125,6 +126,8 @@ def _split(
     for name, values in tensors:
         if isinstance(config, DeltaNetConfig):
             yield delta_net(name, values, config)
+        elif architecture == "gpt-oss":
+            yield from gpt_oss(name, values)
         elif _GATE_AND_UP in name:
             is_shared = "shared_mlp" in name
             module = mlp if is_shared else "mlp.experts"
@@ -288,7 +291,7 @@ def _mistral3(config: Any) -> dict[str, Any]:
 
 
 # Those whose keys say how positions are scaled, in place of a table.
-SCALED = ("glm4", "mistral3")
+SCALED = ("glm4", "gpt-oss", "mistral3")
 # Those of which a file says the width of an expert as that of an MLP.
 _EXPERTS_OF_MLP_WIDTH = ("granitemoe", "olmoe")
 # Keys that an architecture has besides those of all.
@@ -301,6 +304,7 @@ EXTRA_KEYS = {
     "glm4": lambda config: {
         "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)
     },
+    "gpt-oss": gpt_oss_keys,
     "granite": _granite,
     "granitemoe": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
@@ -344,7 +348,7 @@ def write_encoder(source: SafetensorsSource, path: Path, architecture: str, conf
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name
         writer.add_tensor(stored, values)
-    return _written(writer, path)
+    return written(writer, path)
 
 
 def _add_encoder(writer: Any, architecture: str, config: Any) -> None:
@@ -374,10 +378,11 @@ def _write_reranker(source: SafetensorsSource, path: Path, config: Any) -> Path:
             stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
             assert stored is not None, name
             writer.add_tensor(stored, values)
-    return _written(writer, path)
+    return written(writer, path)
 
 
-def _written(writer: gguf.GGUFWriter, path: Path) -> Path:
+def written(writer: gguf.GGUFWriter, path: Path) -> Path:
+    """Write the file; returns its path."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -114,6 +114,13 @@ SIZES: Mapping[str, Size] = {
         logit_cap=30.0, experts=128, experts_per_token=8, expert_ffn=704, routed=(True, True),
         normalized=True,
     ),
+    # openai/gpt-oss-20b, without its YaRN
+    "gpt-oss": _decoder(
+        2880, 2880, 64, 8, 64, 201088,
+        rope_base=1.5e5, tied=False, windows=(128, None), attention_bias=True, output_bias=True,
+        experts=32, experts_per_token=4, expert_ffn=2880, routed=(True, True), scores=CHOSEN,
+        normalized=True, expert_bias=True,
+    ),
     # THUDM/GLM-4-9B-0414
     "glm4": _decoder(
         4096, 13696, 32, 2, 128, 151552,

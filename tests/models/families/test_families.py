@@ -73,7 +73,7 @@ NOT_IN_GGUF = {
     "llama-mistral_window", "llama-yarn", "qwen2-window", "qwen2-yarn", "qwen3-window",
     "qwen3moe-mixed", "mistral3-window", "olmo2-olmo3_yarn", "smollm3-window", "granite-bias",
     "gemma2-uncapped", "gemma3-scaled", "olmoe-one", "olmoe-every", "lfm2moe-plain",
-    "smolvlm-idefics3", "smolvlm-tied", "qwen35-shared_keys",
+    "gpt-oss-plain", "smolvlm-idefics3", "smolvlm-tied", "qwen35-shared_keys",
 }  # fmt: skip
 
 

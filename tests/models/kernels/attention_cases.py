@@ -15,8 +15,13 @@ SCALE = 0.4
 KEYS = 2**31 - 1  # all positions are below it
 
 
-def attended(query: Array, key: Array, value: Array, start: int, window: int) -> Array:
-    """softmax(scale q k^T) v (Vaswani et al., 2017) of each token over the positions it sees."""
+def attended(
+    query: Array, key: Array, value: Array, start: int, window: int, sinks: Array | None = None
+) -> Array:
+    """softmax(scale q k^T) v (Vaswani et al., 2017) of each token over the positions it sees.
+
+    With sinks, (H,), a score of each head is added whose value is 0.
+    """
     tokens, heads, width = query.shape
     groups = key.shape[1] // width
     result = np.empty(query.shape)
@@ -29,8 +34,11 @@ def attended(query: Array, key: Array, value: Array, start: int, window: int) ->
             )
             scores = key[rows, columns].astype(np.float64) @ query[token, head].astype(np.float64)
             scores *= SCALE
-            weights = np.exp(scores - scores.max())
-            result[token, head] = weights @ value[rows, columns] / weights.sum()
+            sink = -np.inf if sinks is None else float(sinks[head])
+            top = max(scores.max(), sink)
+            weights = np.exp(scores - top)
+            total = weights.sum() + np.exp(sink - top)
+            result[token, head] = weights @ value[rows, columns] / total
     return result
 
 

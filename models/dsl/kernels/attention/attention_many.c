@@ -1,6 +1,6 @@
 // Attention of many queries: the bits that attention_scores.c and attention_mix.c give for few. A
-// variant for a dtype of caches defines NAME, Value, load_value, and SCALED if each head of a row
-// has a scale.
+// variant for a dtype of caches defines NAME, Value, load_value, SCALED if each head of a row has a
+// scale, and SINKS if heads have sinks.
 //
 // Keys are transposed, so that lanes are keys and no sum of lanes is needed: the products of lane i
 // of attention_scores.c are added up in a vector for 16 keys, and these vectors in the order in
@@ -177,10 +177,10 @@ INLINE void mix_sets(float *out, const Queries *sets, size_t from, size_t to,
 // `count` sets of queries, the oldest first; the last query may be repeated to fill the last set.
 // Mixed values are added up in `out`.
 INLINE void attend_many(const float *query, const Queries *sets, size_t count, const Cache *cache,
-                        size_t window, float *out) {
+                        size_t window, const float *sinks, size_t heads, float *out) {
     Softmax softmax[MAX_QUERIES / QUERIES];
     for (size_t s = 0; s < count; s++) {
-        softmax[s] = no_scores();
+        softmax[s] = no_scores(&sets[s], QUERIES, sinks, heads, cache->width);
         for (int j = 0; j < QUERIES; j++)
             for (size_t d = 0; d < cache->width; d += LANES)
                 store(out + sets[s].at[j] + d, (f32x16){});
@@ -237,6 +237,6 @@ int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t toge
         sets[j / QUERIES].position[j % QUERIES] = (size_t)start[start_at] + token;
         if (j + 1 < count && ++next == together) next = 0, token++;
     }
-    attend_many(query + query_at, sets, all, &cache, window, out + out_at);
+    attend_many(query + query_at, sets, all, &cache, window, SINKS_OF_HEADS, heads, out + out_at);
     return 0;
 }

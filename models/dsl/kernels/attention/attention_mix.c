@@ -57,11 +57,12 @@ INLINE void find_scales(float scales[KEYS], const Cache *cache, size_t begin) {
 // A slice of the first `count` queries. Their scores begin at position `first` and are `stride`
 // floats apart.
 INLINE void attend(const float *scores, size_t first, size_t stride, const Queries *queries,
-                   int count, const Cache *cache, size_t window, float *out) {
+                   int count, const Cache *cache, size_t window, const float *sinks, size_t heads,
+                   float *out) {
     float mixed[QUERIES][SLICE];  // values, weighted by exp(score - top)
     for (int j = 0; j < count; j++)
         for (size_t d = 0; d < SLICE; d += LANES) store(mixed[j] + d, (f32x16){});
-    Softmax softmax = no_scores();
+    Softmax softmax = no_scores(queries, count, sinks, heads, cache->width);
     size_t oldest = oldest_seen(queries, window), newest = queries->position[count - 1];
     size_t begin = oldest / KEYS * KEYS;
     fetch_values(cache, begin, newest);
@@ -105,10 +106,11 @@ int NAME(INPUTS, const float *scores, size_t scores_at, float *out, size_t out_a
         cache.value += slice * SLICE;
         const float *from = scores + scores_at + (group * all + first) * keys;
         float *to = out + out_at + slice * SLICE;
-        if (count == 4) attend(from, begin, keys, &queries, 4, &cache, window, to);
-        if (count == 3) attend(from, begin, keys, &queries, 3, &cache, window, to);
-        if (count == 2) attend(from, begin, keys, &queries, 2, &cache, window, to);
-        if (count == 1) attend(from, begin, keys, &queries, 1, &cache, window, to);
+        const float *sink = SINKS_OF_HEADS;
+        if (count == 4) attend(from, begin, keys, &queries, 4, &cache, window, sink, heads, to);
+        if (count == 3) attend(from, begin, keys, &queries, 3, &cache, window, sink, heads, to);
+        if (count == 2) attend(from, begin, keys, &queries, 2, &cache, window, sink, heads, to);
+        if (count == 1) attend(from, begin, keys, &queries, 1, &cache, window, sink, heads, to);
     }
     return 0;
 }

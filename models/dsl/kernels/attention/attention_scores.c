@@ -78,6 +78,7 @@ INLINE void score_group(const float *query, const Call *call, size_t group, cons
 // Each of at most `workgroups` computes the scores of some keys, LANES at a time.
 int NAME(INPUTS, float *scores, size_t scores_at, size_t workgroup, SIZES, size_t keys,
          size_t workgroups, float scale) {
+    (void)SINKS_OF_HEADS;
     const Call call = {tokens, heads, groups, width, window, (size_t)start[start_at]};
     size_t begin = first_score(&call), newest = call.start + tokens - 1;
     size_t steps = (newest - begin) / LANES + 1, most = steps / (MIN_KEYS / LANES);

@@ -18,18 +18,25 @@ typedef struct {
 } Cache;
 
 // Arguments of all kernels of attention: query f32 (tokens, heads, width), key and value
-// (rows, groups, width), their scales f32 (rows, groups), start i32 (1,).
+// (rows, groups, width), their scales f32 (rows, groups), start i32 (1,), sinks f32 (heads,).
+#ifdef SINKS
+#define SINK_INPUTS , const float *sinks, size_t sinks_at
+#define SINKS_OF_HEADS (sinks + sinks_at)
+#else
+#define SINK_INPUTS
+#define SINKS_OF_HEADS 0
+#endif
 #ifdef SCALED
 #define INPUTS                                                                                  \
     const float *query, size_t query_at, const Value *key, size_t key_at, const Value *value,   \
         size_t value_at, const float *key_scale, size_t key_scale_at, const float *value_scale, \
-        size_t value_scale_at, const int32_t *start, size_t start_at
+        size_t value_scale_at, const int32_t *start, size_t start_at SINK_INPUTS
 #define SCALES(group) \
     , key_scale + key_scale_at + (group), value_scale + value_scale_at + (group), groups
 #else
 #define INPUTS                                                                                \
     const float *query, size_t query_at, const Value *key, size_t key_at, const Value *value, \
-        size_t value_at, const int32_t *start, size_t start_at
+        size_t value_at, const int32_t *start, size_t start_at SINK_INPUTS
 #define SCALES(group)
 #endif
 #define SIZES size_t tokens, size_t heads, size_t groups, size_t width, size_t rows, size_t window
@@ -101,9 +108,17 @@ INLINE Seen seen_in_block(const Queries *queries, int count, size_t begin, size_
     return seen;
 }
 
-INLINE Softmax no_scores(void) {
+// The softmax before any key: of no scores, or of the sinks of each query's head, which have no
+// value.
+INLINE Softmax no_scores(const Queries *queries, int count, const float *sinks, size_t heads,
+                         size_t width) {
     Softmax softmax = {};
     for (int j = 0; j < QUERIES; j++) softmax.top[j] = -0x1p126f;
+    for (int j = 0; sinks && j < count; j++) {
+        float sink = sinks[queries->at[j] / width % heads];
+        softmax.top[j] = sink > softmax.top[j] ? sink : softmax.top[j];
+        softmax.total[j] = 1.0f;
+    }
     return softmax;
 }
 
