@@ -25,6 +25,9 @@ _EXPERTS = {
 _MULTIPLIERS = {
     "embedding_scale": 12.0, "attention_scale": 0.1, "residual_scale": 0.2, "logit_scale": 4.0,
 }  # fmt: skip
+_MAMBA = {
+    "ssm_heads": 16, "ssm_width": 16, "ssm_groups": 2, "ssm_state": 8, "taps": 4,
+}  # fmt: skip
 _CONVOLUTIONS = {"taps": 3, "attends": (False, True, True)}
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
@@ -41,6 +44,11 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_EXPERTS, "routed": (True,) * 3,
     },
     "granite": _MULTIPLIERS,
+    "granitehybrid": {**_MULTIPLIERS, **_MAMBA, "attends": (False, True, True)},
+    "granitehybrid-moe": {
+        **_MULTIPLIERS, **_MAMBA, "attends": (False, True, True),
+        **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN, "shared_ffn": 64,
+    },
     "granitemoe": {**_MULTIPLIERS, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {

@@ -78,6 +78,8 @@ FILES = {
     "gemma4moe": File(templates=("gemma 4",), tokenizer=("gemma4",)),
     "glm4": File(templates=("glm",)),
     "granite": File(templates=("granite",)),
+    "granitehybrid": File(),
+    "granitehybridmoe": File(varies="granitehybrid"),
     "granitemoe": File(templates=("granite",)),
     "hunyuan": File(templates=("hunyuan",)),
     "lfm2": File(templates=("lfm 2",)),
@@ -101,6 +103,7 @@ FILES = {
 # Files whose names are not those of their architectures.
 _RENAMED = {
     "gemma4-moe": "gemma4moe",
+    "granitehybrid-moe": "granitehybridmoe",
     "ernie4_5-moe": "ernie4_5_moe",
     "gemma-embedding": "embeddinggemma",
     "hunyuan-dense": "hunyuan",

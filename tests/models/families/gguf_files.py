@@ -16,11 +16,14 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
+from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
+from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.case_arguments import MINISTRAL_ROPE
 from tests.models.families.gguf_delta_nets import delta_net
+from tests.models.families.gguf_mamba import mamba, mamba_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
-_ROTATES_NEIGHBORS = ("llama", "smollm3", "granite", "granitemoe", "mistral3")
+_ROTATES_NEIGHBORS = (
+    "llama", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3",
+)  # fmt: skip
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 
@@ -116,7 +121,8 @@ def _split(
     tensors: Iterator[tuple[str, Array]], architecture: str, config: DecoderConfig
 ) -> Iterator[tuple[str, Array]]:
     """The tensors as the converter has them: of Granite as those of other architectures."""
-    mlp = "mlp.shared_experts" if architecture == "granitemoe" else "mlp"
+    is_granite = architecture.startswith("granite") and isinstance(config, ExpertsConfig)
+    mlp = "mlp.shared_experts" if is_granite else "mlp"
     renamed = {
         "shared_mlp.output_linear": f"{mlp}.down_proj",
         "block_sparse_moe.output_linear": "mlp.experts.down_proj",
@@ -125,6 +131,8 @@ def _split(
     for name, values in tensors:
         if isinstance(config, DeltaNetConfig):
             yield delta_net(name, values, config)
+        elif ".mamba." in name and isinstance(config, MambaConfig):
+            yield mamba(name, values, config)
         elif _GATE_AND_UP in name:
             is_shared = "shared_mlp" in name
             module = mlp if is_shared else "mlp.experts"
@@ -161,7 +169,7 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     writer.add_feed_forward_length(ffns)
     writer.add_head_count(config.heads)
     kv_heads: int | list[int] = config.kv_heads
-    if isinstance(config, Lfm2Config):
+    if isinstance(config, Lfm2Config | GraniteHybridConfig):
         kv_heads = [config.kv_heads * attends for attends in config.attends]
     elif isinstance(config, Gemma4Config):
         kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
@@ -290,7 +298,7 @@ def _mistral3(config: Any) -> dict[str, Any]:
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("glm4", "mistral3")
 # Those of which a file says the width of an expert as that of an MLP.
-_EXPERTS_OF_MLP_WIDTH = ("granitemoe", "olmoe")
+_EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "olmoe")
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
     "exaone4": _windows,
@@ -302,6 +310,7 @@ EXTRA_KEYS = {
         "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)
     },
     "granite": _granite,
+    "granitehybrid": lambda config: _granite(config) | mamba_keys(config),
     "granitemoe": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},

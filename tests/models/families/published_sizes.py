@@ -129,6 +129,20 @@ SIZES: Mapping[str, Size] = {
         2560, 8192, 40, 8, 64, 100352,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=10.0,
     ),
+    # ibm-granite/granite-4.0-h-350m
+    "granite4-h": _decoder(
+        768, 2048, 12, 4, 64, 100352,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.246, logit_scale=3.0,
+        attends=(False, True), ssm_heads=48, ssm_width=32, ssm_groups=1, ssm_state=128, taps=4,
+    ),
+    # ibm-granite/granite-4.0-h-tiny
+    "granite4-h-moe": _decoder(
+        1536, 512, 12, 4, 128, 100352,
+        embedding_scale=12.0, attention_scale=0.0078125, residual_scale=0.22, logit_scale=6.0,
+        attends=(False, True), ssm_heads=48, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
+        experts=64, experts_per_token=6, expert_ffn=512, routed=(True, True), normalized=True,
+        scores=CHOSEN, shared_ffn=1024,
+    ),
     # ibm-granite/granite-3.1-1b-a400m-instruct
     "granite-moe": _decoder(
         1024, 512, 16, 8, 64, 49155,

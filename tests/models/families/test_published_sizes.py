@@ -30,6 +30,8 @@ COVERED = (
     ("gemma4-moe", "native", "prefill_16"),
     ("glm4", "bf16", "prefill_16"),
     ("granite3", "native", "prefill_128"),
+    ("granite4-h", "native", "prefill_128"),
+    ("granite4-h-moe", "bf16", "prefill_16"),
     ("granite-moe", "bf16", "prefill_16"),
     ("hunyuan", "f32", "prefill_16"),
     ("lfm2", "f32", "prefill_16"),
