@@ -1,4 +1,4 @@
-"""A small Qwen3.5 with random weights, baked: its states in slots, drafts and the prefix cache."""
+"""Small recurrent models, baked: their states in slots, drafts and the prefix cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from examples.train_tiny_gemma import tokenizer
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
-from hearthd.models.families.qwen35 import ARCHITECTURE, Qwen35
+from hearthd.models.catalog import ARCHITECTURES
 from hearthd.runtime.cpu_features import cpu_features
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.sampling.options import SamplingOptions
@@ -35,42 +35,61 @@ if TYPE_CHECKING:
 
     from hearthd.server.engine.generation import Generation
 
-CONFIG: dict[str, Any] = {
-    "model_type": "qwen3_5_text", "num_hidden_layers": 4, "hidden_size": 128,
-    "intermediate_size": 192, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
-    "max_position_embeddings": 2048, "vocab_size": 257, "rms_norm_eps": 1e-6, "eos_token_id": 256,
-    "tie_word_embeddings": True, "linear_num_key_heads": 8, "linear_num_value_heads": 16,
-    "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
-    "rope_parameters": {
-        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
+_SHAPE: dict[str, Any] = {
+    "num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 192, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 2048, "vocab_size": 257,
+    "rms_norm_eps": 1e-6, "eos_token_id": 256, "tie_word_embeddings": True,
+}  # fmt: skip
+# By architecture: config.json.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "granitehybrid": {
+        **_SHAPE, "model_type": "granitemoehybrid", "num_local_experts": 0,
+        "shared_intermediate_size": 192, "mamba_n_heads": 16, "mamba_d_head": 16,
+        "mamba_d_state": 32, "mamba_n_groups": 2, "position_embedding_type": "nope",
+        "layer_types": ["mamba", "mamba", "attention", "mamba"], "residual_multiplier": 0.5,
+        "attention_multiplier": 0.1, "embedding_multiplier": 4.0, "logits_scaling": 2.0,
+    },
+    "qwen35": {
+        **_SHAPE, "model_type": "qwen3_5_text", "linear_num_key_heads": 8,
+        "linear_num_value_heads": 16, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+        "linear_conv_kernel_dim": 4,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
+        },
     },
 }  # fmt: skip
 TEXT = np.random.default_rng(0).integers(0, 256, 300).tolist()
 READ = 200  # tokens of TEXT that are read in chunks
 
 
-def write_model(folder: Path) -> Path:
-    """Write the model as a Hugging Face folder; returns it."""
+def write_model(folder: Path, name: str) -> Path:
+    """Write a model of random weights as a Hugging Face folder; returns it."""
     folder.mkdir()
-    config = ARCHITECTURE.from_hugging_face(CONFIG)
+    architecture = ARCHITECTURES[name]
+    config = architecture.from_hugging_face(CONFIGS[name])
     shapes = {}
-    for name, tensor in Qwen35(config).parameters().items():
-        stored = ARCHITECTURE.tensors.find(config, name, (), gguf=False).name
-        wide = "conv1d" in name
+    for parameter, tensor in architecture.model(config).parameters().items():
+        stored = architecture.tensors.find(config, parameter, (), gguf=False).name
+        wide = "conv1d.weight" in parameter
         shapes[stored] = (tensor.shape[0], 1, tensor.shape[1]) if wide else tensor.shape
     save_file(random_tensors(shapes), folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
     tokenizer().save(str(folder / "tokenizer.json"))
     return folder
 
 
-@pytest.fixture(scope="module", params=["f32", "int8-g32"])
+@pytest.fixture(
+    scope="module",
+    params=[("qwen35", "f32"), ("qwen35", "int8-g32"), ("granitehybrid", "int8-g32")],
+    ids="-".join,
+)
 def runtime(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> IreeRuntime:
     folder = tmp_path_factory.mktemp("recurrent")
-    options = {"slots": 2, "context": 1024, "precision": request.param}
-    weights = write_model(folder / "weights")
+    name, precision = request.param
+    options = {"slots": 2, "context": 1024, "precision": precision}
+    weights = write_model(folder / "weights", name)
     bundle = bake(options_for(folder / "b", model=None, weights=weights, **options), Silent())
     cpu_features()  # asks for the registers of AMX
     return IreeRuntime(bundle, read_manifest_of(bundle, LanguageManifest), threads=2)

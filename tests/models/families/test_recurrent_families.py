@@ -1,4 +1,4 @@
-"""The states of Qwen3.5's delta nets in a slot: after every token, whatever was there before."""
+"""The states of recurrent layers in a slot: after every token, whatever was there before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.families.qwen35 import Config
 from hearthd.models.program import ProgramOptions
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS
@@ -21,20 +20,34 @@ from tests.models.numpy_device import Device
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONFIG = Config(
-    layers=3, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, max_context=64, vocab_size=61,
-    norm_eps=1e-3, rope_base=1000.0, tied=True, rotary_width=4, attends=(False, True, False),
-    key_heads=2, value_heads=4, key_width=6, value_width=16, taps=4,
-)  # fmt: skip
+_SHAPE: dict[str, Any] = {
+    "layers": 3, "hidden": 32, "ffn": 40, "heads": 4, "kv_heads": 2, "head_dim": 8,
+    "max_context": 64, "vocab_size": 61, "norm_eps": 1e-3, "rope_base": 1000.0, "tied": True,
+}  # fmt: skip
+_MAMBA: dict[str, Any] = {
+    "ssm_heads": 4, "ssm_width": 16, "ssm_groups": 2, "ssm_state": 6, "taps": 4,
+}  # fmt: skip
+# What the configuration of an architecture has besides.
+EXTRA: dict[str, dict[str, Any]] = {
+    "granitehybrid": {
+        **_MAMBA, "attends": (False, True, False), "embedding_scale": 2.0, "attention_scale": 0.4,
+        "residual_scale": 0.5, "logit_scale": 2.0,
+    },
+    "qwen35": {
+        "attends": (False, True, False), "rotary_width": 4, "key_heads": 2, "value_heads": 4,
+        "key_width": 6, "value_width": 16, "taps": 4,
+    },
+}  # fmt: skip
 OPTIONS = ProgramOptions(
     context=40, precision="f32", prefill_tokens=(3, 8), decode_batches=(1, 2), verify_tokens=(4,)
 )
-PROMPT = np.random.default_rng(0).integers(0, CONFIG.vocab_size, 30).tolist()
+PROMPT = np.random.default_rng(0).integers(0, _SHAPE["vocab_size"], 30).tolist()
 
 
-@pytest.fixture(scope="module")
-def device() -> Device:
-    return Device(ARCHITECTURES["qwen35"].program(CONFIG, OPTIONS))
+@pytest.fixture(scope="module", params=EXTRA)
+def device(request: pytest.FixtureRequest) -> Device:
+    family = ARCHITECTURES[request.param]
+    return Device(family.program(family.config(**_SHAPE, **EXTRA[request.param]), OPTIONS))
 
 
 def test_what_was_in_a_slot_before_does_not_matter(device: Device) -> None:
