@@ -79,6 +79,7 @@ GELU = ("gated_gelu_tanh", 1)
 RECURRENCES = {
     "granitehybrid": "ssm_scan",
     "granitehybrid-moe": "ssm_scan",
+    "nemotron_h": "ssm_scan",
     "qwen35": "gated_delta_rule",
 }
 COUNTS = {
@@ -103,6 +104,7 @@ COUNTS = {
     "granitehybrid-moe": Counts(rotations=""),
     "lfm2": Counts(rotations="norm_rope"),
     "lfm2moe": Counts(rotations="norm_rope"),
+    "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
@@ -127,8 +129,8 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     tables, matrices = per_layer.beside
     no_positions = 1 if architecture == "smollm3" else 0  # its last layer here
     recurrent = 1 if architecture in RECURRENCES else 0
-    # Its first layer here.
-    convolutions = 1 if architecture in ("lfm2", "lfm2moe") else recurrent
+    # Layers without attention here.
+    convolutions = {"lfm2": 1, "lfm2moe": 1, "nemotron_h": 2}.get(architecture, recurrent)
     config = tiny(architecture)
     routed = sum(config.routed[:whole]) if isinstance(config, ExpertsConfig) else 0
     beside_experts = getattr(config, "shared_ffn", None) or architecture == "gemma4-moe"

@@ -55,6 +55,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,
     },
     "mistral3": {"query_growth": 0.1, "original_context": 8},
+    "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "qwen2": {"attention_bias": True},
     "olmoe": _EXPERTS,

@@ -87,6 +87,7 @@ FILES = {
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
     "mistral3": File(templates=("ministral 3",)),
     "modernbert": File(),
+    "nemotron_h": File(),
     "nomic_bert": File(tokenizer=("bert",)),
     "olmo2": File(templates=("olmo 2", "chatml")),
     "olmoe": File(varies="olmo2", templates=("olmo 2",)),

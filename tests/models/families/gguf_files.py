@@ -20,10 +20,11 @@ from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
 from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
+from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.case_arguments import MINISTRAL_ROPE
 from tests.models.families.gguf_delta_nets import delta_net
-from tests.models.families.gguf_mamba import mamba, mamba_keys
+from tests.models.families.gguf_mamba import MAMBA_PARTS, mamba, mamba_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBORS = (
-    "llama", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3",
+    "llama", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3", "nemotron_h",
 )  # fmt: skip
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
@@ -131,7 +132,7 @@ def _split(
     for name, values in tensors:
         if isinstance(config, DeltaNetConfig):
             yield delta_net(name, values, config)
-        elif ".mamba." in name and isinstance(config, MambaConfig):
+        elif isinstance(config, MambaConfig) and re.search(MAMBA_PARTS, name):
             yield mamba(name, values, config)
         elif _GATE_AND_UP in name:
             is_shared = "shared_mlp" in name
@@ -166,11 +167,15 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
             writer.add_expert_feed_forward_length(config.expert_ffn)
         if config.shared_ffn is not None:
             writer.add_expert_shared_feed_forward_length(config.shared_ffn)
+    if isinstance(config, NemotronConfig):
+        ffns = [config.ffn * (kind == "mlp") for kind in config.kinds]
     writer.add_feed_forward_length(ffns)
     writer.add_head_count(config.heads)
     kv_heads: int | list[int] = config.kv_heads
     if isinstance(config, Lfm2Config | GraniteHybridConfig):
         kv_heads = [config.kv_heads * attends for attends in config.attends]
+    elif isinstance(config, NemotronConfig):
+        kv_heads = [config.kv_heads * (kind == "attention") for kind in config.kinds]
     elif isinstance(config, Gemma4Config):
         kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
     writer.add_head_count_kv(kv_heads)
@@ -320,6 +325,7 @@ EXTRA_KEYS = {
         "rope.freq_base": config.rope_base,
         "rope.scaling.factor": config.rope_factor,
     },
+    "nemotron_h": mamba_keys,
     "olmo2": _windows,
     "phi3": _phi3,
     "qwen35": _qwen35,

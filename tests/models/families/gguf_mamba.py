@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,13 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 
+# The parts of a layer's Mamba-2 in names of tensors.
+MAMBA_PARTS = r"\.(mamba|mixer)\.(in_proj|conv1d|A_log|D|dt_bias|norm|out_proj)(\.|$)"
+
+
 def mamba(name: str, values: Array, config: MambaConfig) -> tuple[str, Array]:
     """A tensor as the converter writes it."""
-    part = name.rpartition("mamba.")[2]
+    part = re.split(r"mamba\.|mixer\.", name)[-1]
     if part == "conv1d.weight":
         values = values.squeeze(1)
     elif part == "A_log":

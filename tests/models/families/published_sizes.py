@@ -207,6 +207,12 @@ SIZES: Mapping[str, Size] = {
         tied=False, experts=128, experts_per_token=8, expert_ffn=768, normalized=True,
         routed=(True, True),
     ),
+    # nvidia/NVIDIA-Nemotron-Nano-9B-v2
+    "nemotron-h": _decoder(
+        4480, 15680, 40, 8, 128, 131072,
+        layers=3, tied=False, kinds=("mamba", "mlp", "attention"), ssm_heads=128, ssm_width=80,
+        ssm_groups=8, ssm_state=128, taps=4,
+    ),
     # Qwen/Qwen3.5-0.8B
     "qwen3.5": _decoder(
         1024, 3584, 8, 2, 256, 248320,

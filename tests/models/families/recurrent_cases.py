@@ -20,6 +20,10 @@ _GRANITE_H = {
     **MULTIPLIERS, **_MAMBA, "position_embedding_type": "nope", "shared_intermediate_size": 40,
     "layer_types": ["mamba", "attention", "mamba"],
 }  # fmt: skip
+_NEMOTRON_H = {
+    "mamba_num_heads": 6, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 10,
+    "chunk_size": 64, "layer_norm_epsilon": 1e-5, "rms_norm_eps": 1e-5,
+}  # fmt: skip
 
 # Each row: the architecture, the configuration's class in transformers, its arguments by case.
 RECURRENT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
@@ -45,6 +49,12 @@ RECURRENT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
         "groups": {
             **_GRANITE_H, "num_local_experts": 0, "num_experts_per_tok": 0, "mamba_n_groups": 3,
             "mamba_d_conv": 3, "attention_bias": True,
+        },
+    }),
+    ("nemotron_h", "NemotronHConfig", {
+        "nemotron_h": {
+            **_NEMOTRON_H, "num_hidden_layers": 5,
+            "layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"],
         },
     }),
     ("granitehybrid-moe", "GraniteMoeHybridConfig", {

@@ -38,6 +38,7 @@ COVERED = (
     ("lfm2-moe", "native", "prefill_128"),
     ("smollm2", "bf16", "prefill_128"),
     ("ministral3", "native", "prefill_16"),
+    ("nemotron-h", "native", "prefill_16"),
     ("olmo2", "native", "prefill_16"),
     ("olmoe", "native", "prefill_16"),
     ("phi3", "f32", "prefill_128"),

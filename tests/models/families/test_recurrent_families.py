@@ -10,6 +10,7 @@ import pytest
 
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ConfigError
 from hearthd.models.program import ProgramOptions
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS
@@ -98,3 +99,12 @@ def test_value_heads_in_the_order_of_a_gguf_file_give_the_same_logits(tmp_path: 
     difference = np.abs(logits[ROWS] - recording.logits).max()
     assert difference <= 1e-4 * np.abs(recording.logits).max()
     assert logits.argmax(axis=1).tolist() == recording.greedy
+
+
+def test_layers_of_nemotron_h_are_read_from_the_pattern_of_older_files() -> None:
+    config = recorded("nemotron_h-nemotron_h").config
+    older = {**config, "hybrid_override_pattern": "M-*-M", "layers_block_type": None}
+    read = ARCHITECTURES["nemotron_h"].from_hugging_face
+    assert read(older) == read(config)
+    with pytest.raises(ConfigError, match="layers_block_type: got 'E', supported: mamba"):
+        read({**older, "hybrid_override_pattern": "M-*EM"})
