@@ -73,7 +73,7 @@ class MambaConfig(DecoderConfig):
         return StateRows(self.ssm_state * inner, inner), StateRows((self.taps - 1) * self.channels)
 
 
-def mamba_from_gguf(data: GgufMetadata) -> dict[str, int]:
+def mamba_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     """The fields of `MambaConfig` besides those of `DecoderConfig`; raises ConfigError."""
     heads, inner = data.size("ssm.time_step_rank"), data.size("ssm.inner_size")
     if inner % heads:

@@ -42,6 +42,12 @@ _SHAPE: dict[str, Any] = {
 }  # fmt: skip
 # By architecture: config.json.
 CONFIGS: dict[str, dict[str, Any]] = {
+    "falcon-h1": {
+        **_SHAPE, "model_type": "falcon_h1", "mamba_n_heads": 12, "mamba_d_head": 16,
+        "mamba_d_ssm": 192, "mamba_d_state": 16, "mamba_norm_before_gate": False,
+        "ssm_multipliers": [1.0, 0.5, 1.0, 1.0, 0.7], "mlp_multipliers": [0.9, 1.0],
+        "key_multiplier": 0.5,
+    },
     "granitehybrid": {
         **_SHAPE, "model_type": "granitemoehybrid", "num_local_experts": 0,
         "shared_intermediate_size": 192, "mamba_n_heads": 16, "mamba_d_head": 16,
@@ -80,7 +86,7 @@ def write_model(folder: Path, name: str) -> Path:
 
 @pytest.fixture(
     scope="module",
-    params=[("qwen35", "f32"), ("qwen35", "int8-g32"), ("granitehybrid", "int8-g32")],
+    params=[("qwen35", "f32"), *((name, "int8-g32") for name in CONFIGS)],
     ids="-".join,
 )
 def runtime(

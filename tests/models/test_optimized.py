@@ -75,16 +75,18 @@ class Counts:
 
 
 GELU = ("gated_gelu_tanh", 1)
-# The rules for the recurrences of architectures that have one in their first layer here.
+# The rules for the recurrences of architectures, and in how many of their first layers one is here.
 RECURRENCES = {
-    "granitehybrid": "ssm_scan",
-    "granitehybrid-moe": "ssm_scan",
-    "nemotron_h": "ssm_scan",
-    "qwen35": "gated_delta_rule",
+    "falcon-h1": ("ssm_scan", 3),
+    "granitehybrid": ("ssm_scan", 1),
+    "granitehybrid-moe": ("ssm_scan", 1),
+    "nemotron_h": ("ssm_scan", 1),
+    "qwen35": ("gated_delta_rule", 1),
 }
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
     "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
+    "falcon-h1": Counts(products=7, needed=2),
     "gemma": Counts(gate=GELU),
     "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
     "gemma3": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
@@ -128,9 +130,11 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     gate, gates = per_layer.gate
     tables, matrices = per_layer.beside
     no_positions = 1 if architecture == "smollm3" else 0  # its last layer here
-    recurrent = 1 if architecture in RECURRENCES else 0
+    recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
     # Layers without attention here.
-    convolutions = {"lfm2": 1, "lfm2moe": 1, "nemotron_h": 2}.get(architecture, recurrent)
+    convolutions = {"falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "nemotron_h": 2}.get(
+        architecture, recurrent
+    )
     config = tiny(architecture)
     routed = sum(config.routed[:whole]) if isinstance(config, ExpertsConfig) else 0
     beside_experts = getattr(config, "shared_ffn", None) or architecture == "gemma4-moe"
@@ -144,7 +148,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + (2 if architecture == "qwen35" else 0)
             + matrices
         ),
-        RECURRENCES.get(architecture, ""): recurrent * sequences,
+        recurrence: recurrent * sequences,
         "experts": 3 * routed,
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
@@ -154,7 +158,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + (partial or -shared)
             - no_positions * (2 if whole == layers else 1)
         ),
-        gate: gates * whole + shared_mlps + recurrent,
+        gate: gates * whole + shared_mlps + min(recurrent, whole),
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": (
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens

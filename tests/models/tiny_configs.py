@@ -31,6 +31,7 @@ _MAMBA = {
 _CONVOLUTIONS = {"taps": 3, "attends": (False, True, True)}
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
+    "falcon-h1": {**_MAMBA, "ssm_heads": 12},  # a projection has rows that fill no whole block
     "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
     "gemma3": {"query_scale": 0.125},
     "gemma4": {

@@ -71,6 +71,7 @@ FILES = {
     "ernie4_5": File(varies="llama", templates=("ernie 4.5",), tokenizer=("llama",)),
     "ernie4_5_moe": File(templates=("ernie 4.5",), tokenizer=("llama",)),
     "exaone4": File(templates=("exaone 4",)),
+    "falcon_h1": File(),
     "gemma": File(varies="llama", templates=("gemma",), tokenizer=("llama",)),
     "gemma2": File(varies="gemma3", templates=("gemma",), tokenizer=("llama",)),
     "gemma3": File(templates=("gemma", "function gemma"), tokenizer=("llama",)),
@@ -103,6 +104,7 @@ FILES = {
 }
 # Files whose names are not those of their architectures.
 _RENAMED = {
+    "falcon-h1": "falcon_h1",
     "gemma4-moe": "gemma4moe",
     "granitehybrid-moe": "granitehybridmoe",
     "ernie4_5-moe": "ernie4_5_moe",

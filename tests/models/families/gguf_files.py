@@ -18,13 +18,14 @@ from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
+from hearthd.models.families.falcon_h1 import Config as FalconConfig
 from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.case_arguments import MINISTRAL_ROPE
-from tests.models.families.gguf_delta_nets import delta_net
-from tests.models.families.gguf_mamba import MAMBA_PARTS, mamba, mamba_keys
+from tests.models.families.gguf_delta_nets import delta_net, delta_net_keys
+from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba, mamba_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +82,8 @@ def _converted(name: str, values: Array, architecture: str, config: DecoderConfi
         values = values.squeeze(1)
     if name.endswith("exp_probs_b.bias"):
         values = values.reshape(-1)
+    if isinstance(config, FalconConfig):
+        values = values * falcon_scales(name, config)
     if architecture in _ROTATES_NEIGHBORS and ("q_proj" in name or "k_proj" in name):
         values = neighbors(values, config.head_dim)
     if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
@@ -277,19 +280,6 @@ def _phi3(config: Any) -> dict[str, Any]:
     }
 
 
-def _qwen35(config: Any) -> dict[str, Any]:
-    return {
-        "full_attention_interval": config.attends.index(True) + 1,
-        "rope.dimension_count": config.rotary_width,
-        "rope.dimension_sections": [11, 11, 10, 0],
-        "ssm.conv_kernel": config.taps,
-        "ssm.state_size": config.key_width,
-        "ssm.inner_size": config.value_heads * config.value_width,
-        "ssm.time_step_rank": config.value_heads,
-        "ssm.group_count": config.key_heads,
-    }
-
-
 def _mistral3(config: Any) -> dict[str, Any]:
     return {
         "attention.temperature_scale": config.query_growth,
@@ -307,6 +297,7 @@ _EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "olmoe")
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
     "exaone4": _windows,
+    "falcon-h1": mamba_keys,
     "gemma-embedding": _gemma_embedding,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
@@ -328,7 +319,7 @@ EXTRA_KEYS = {
     "nemotron_h": mamba_keys,
     "olmo2": _windows,
     "phi3": _phi3,
-    "qwen35": _qwen35,
+    "qwen35": delta_net_keys,
 }
 
 

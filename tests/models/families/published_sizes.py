@@ -89,6 +89,14 @@ SIZES: Mapping[str, Size] = {
     ),
     # LGAI-EXAONE/EXAONE-4.0-1.2B
     "exaone4": _decoder(2048, 4096, 32, 8, 64, 102400, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
+    # tiiuae/Falcon-H1-0.5B-Base
+    "falcon-h1": _decoder(
+        1024, 2048, 8, 2, 64, 32784,
+        tied=False, ssm_heads=24, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
+        embedding_scale=5.6569, logit_scale=0.0390625, key_scale=0.390625,
+        attention_scales=(1.0, 0.9375), ssm_scales=(1.25, 0.2357), mlp_scales=(0.8839, 0.5859),
+        ssm_input_scales=(0.3536, 0.25, 0.3536, 0.5, 0.3536),
+    ),
     # google/gemma-2b
     "gemma": _decoder(2048, 16384, 8, 1, 256, 256000),
     # google/gemma-2-2b

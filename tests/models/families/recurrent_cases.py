@@ -24,6 +24,10 @@ _NEMOTRON_H = {
     "mamba_num_heads": 6, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 10,
     "chunk_size": 64, "layer_norm_epsilon": 1e-5, "rms_norm_eps": 1e-5,
 }  # fmt: skip
+_FALCON_H1 = {
+    "mamba_n_heads": 5, "mamba_d_head": 16, "mamba_d_ssm": 80, "mamba_chunk_size": 64,
+    "mamba_norm_before_gate": False, "num_hidden_layers": 2,
+}  # fmt: skip
 
 # Each row: the architecture, the configuration's class in transformers, its arguments by case.
 RECURRENT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
@@ -55,6 +59,19 @@ RECURRENT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
         "nemotron_h": {
             **_NEMOTRON_H, "num_hidden_layers": 5,
             "layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"],
+        },
+    }),
+    ("falcon-h1", "FalconH1Config", {
+        "falcon_h1": {
+            **_FALCON_H1, "mamba_d_state": 10, "embedding_multiplier": 5.6, "key_multiplier": 0.4,
+            "lm_head_multiplier": 0.04, "attention_in_multiplier": 1.5,
+            "attention_out_multiplier": 0.94, "ssm_in_multiplier": 1.25,
+            "ssm_out_multiplier": 0.24, "ssm_multipliers": [0.35, 0.25, 0.18, 0.5, 0.3],
+            "mlp_multipliers": [0.88, 0.59],
+        },
+        "norm": {
+            **_FALCON_H1, "mamba_n_heads": 6, "mamba_d_ssm": 96, "mamba_rms_norm": True,
+            "mamba_n_groups": 2, "mamba_d_state": 8,
         },
     }),
     ("granitehybrid-moe", "GraniteMoeHybridConfig", {

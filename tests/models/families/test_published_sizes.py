@@ -23,6 +23,7 @@ COVERED = (
     ("ernie4_5", "native", "prefill_16"),
     ("ernie4_5-moe", "native", "prefill_16"),
     ("exaone4", "bf16", "prefill_16"),
+    ("falcon-h1", "native", "prefill_16"),
     ("gemma", "native", "prefill_16"),
     ("gemma2", "f32", "prefill_16"),
     ("gemma3", "bf16", "prefill_16"),

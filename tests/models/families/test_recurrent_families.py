@@ -21,6 +21,8 @@ from tests.models.numpy_device import Device
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hearthd.baker.weights.source import WeightSource
+
 _SHAPE: dict[str, Any] = {
     "layers": 3, "hidden": 32, "ffn": 40, "heads": 4, "kv_heads": 2, "head_dim": 8,
     "max_context": 64, "vocab_size": 61, "norm_eps": 1e-3, "rope_base": 1000.0, "tied": True,
@@ -30,6 +32,7 @@ _MAMBA: dict[str, Any] = {
 }  # fmt: skip
 # What the configuration of an architecture has besides.
 EXTRA: dict[str, dict[str, Any]] = {
+    "falcon-h1": _MAMBA,
     "granitehybrid": {
         **_MAMBA, "attends": (False, True, False), "embedding_scale": 2.0, "attention_scale": 0.4,
         "residual_scale": 0.5, "logit_scale": 2.0,
@@ -89,13 +92,28 @@ def test_rejected_drafts_leave_no_trace(device: Device, accepted: int) -> None:
 def test_value_heads_in_the_order_of_a_gguf_file_give_the_same_logits(tmp_path: Path) -> None:
     """llama.cpp's converter has value head i read key head i mod J."""
     name = "qwen35-shared_keys"
-    case, recording = CASES[name], recorded(name)
-    write_folder(recording, tmp_path)
+    case = CASES[name]
+    write_folder(recorded(name), tmp_path)
     config: Any = ours.config_of(open_weights(tmp_path), case.architecture)
     file = open_weights(write_gguf(tmp_path, case.architecture, config))
     same: Any = ours.config_of(file, case.architecture)
     assert replace(same, norm_eps=config.norm_eps) == replace(config, takes_turns=True)
-    logits = ours.logits(file, case.architecture, tmp_path, TOKENS)
+    same_logits(file, name, tmp_path)
+
+
+def test_a_gguf_file_of_falcon_h1_has_the_multipliers_in_its_matrices(tmp_path: Path) -> None:
+    name = "falcon-h1-falcon_h1"
+    write_folder(recorded(name), tmp_path)
+    config: Any = ours.config_of(open_weights(tmp_path), "falcon-h1")
+    file = open_weights(write_gguf(tmp_path, "falcon-h1", config))
+    same: Any = ours.config_of(file, "falcon-h1")
+    assert config.mlp_scales != (1.0, 1.0) == same.mlp_scales
+    same_logits(file, name, tmp_path)
+
+
+def same_logits(file: WeightSource, name: str, folder: Path) -> None:
+    recording = recorded(name)
+    logits = ours.logits(file, CASES[name].architecture, folder, TOKENS)
     difference = np.abs(logits[ROWS] - recording.logits).max()
     assert difference <= 1e-4 * np.abs(recording.logits).max()
     assert logits.argmax(axis=1).tolist() == recording.greedy
