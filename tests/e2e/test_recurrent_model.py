@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from tests.conftest import Silent, options_for
 from tests.models.families.cases import random_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -134,24 +135,33 @@ def test_bits_depend_neither_on_chunks_nor_on_batches_nor_on_drafts(runtime: Ire
         assert np.array_equal(decoded(runtime, 0, READ + accepted), expected[accepted])
 
 
-def prompts(count: int) -> Iterator[tuple[int, ...]]:
-    """The prompts of conversations that grow, are edited, branch, and ask again."""
-    rng = random.Random(0)
+END = 256  # the token after each message
 
-    def some(length: int) -> tuple[int, ...]:
-        return tuple(rng.randrange(256) for _ in range(length))
 
-    system = some(140)
-    while count:
-        text = (*system, *some(rng.randrange(20, 300)))
-        for _ in range(min(count, 4)):
-            yield text
-            count -= 1
-            kind = rng.random()
-            if kind < 0.3:
-                text = (*text[: len(text) // 2], *some(40))
-            elif kind < 0.8:
-                text = (*text, *some(60))
+def conversation(seed: int) -> list[tuple[int, ...]]:
+    """The prompts of a conversation that grows, is edited, branches, and is answered again."""
+    rng = random.Random(seed)
+
+    def message(shortest: int, longest: int) -> tuple[int, ...]:
+        return (*rng.choices(range(256), k=rng.randrange(shortest, longest)), END)
+
+    systems = random.Random(seed % 3)
+    messages = [(*systems.choices(range(256), k=140), END), message(10, 150)]
+    prompts = []
+    for _ in range(5):
+        prompts.append((*itertools.chain(*messages), 1, 2, 3))
+        kind = rng.random()
+        if kind < 0.2:
+            continue
+        if kind < 0.6:
+            messages += [message(5, 80), message(5, 80)]
+            continue
+        kept = rng.randrange(1, len(messages))
+        if kind < 0.8:
+            messages[kept] = message(10, 120)
+        else:
+            messages = [*messages[:kept], message(10, 120)]
+    return prompts
 
 
 async def answered(generation: Generation) -> tuple[int, list[object]]:
@@ -163,39 +173,50 @@ async def answered(generation: Generation) -> tuple[int, list[object]]:
     return started.cached_tokens, tokens
 
 
+def serve(
+    runtime: IreeRuntime, cache: PrefixCache | None, count: int
+) -> list[list[tuple[int, list[object]]]]:
+    """The answers in some conversations; with a cache, two conversations at a time."""
+    costs = Costs(runtime.verify_tokens)
+    engine = Engine(runtime, eos=(END,), queue_limit=99, cache=cache, costs=costs)
+    engine.start()
+
+    async def hold(seed: int) -> list[tuple[int, list[object]]]:
+        sampling = SamplingOptions(temperature=0.0, logprobs=3)
+        requests = (
+            Request(prompt=Prompt(prompt), max_tokens=8, sampling=sampling, seed=1)
+            for prompt in conversation(seed)
+        )
+        return [await answered(engine.submit(request)) for request in requests]
+
+    async def hold_all() -> list[list[tuple[int, list[object]]]]:
+        together, answers = 1 if cache is None else 2, []
+        for seed in range(0, count, together):
+            some = range(seed, min(seed + together, count))
+            answers += await asyncio.gather(*map(hold, some))
+        return answers
+
+    try:
+        return asyncio.run(hold_all())
+    finally:
+        engine.close()
+
+
+def tokens_of(answers: list[list[tuple[int, list[object]]]]) -> list[list[list[object]]]:
+    return [[tokens for _, tokens in answer] for answer in answers]
+
+
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_conversations_have_the_bits_of_a_server_without_a_cache(
+def test_200_conversations_have_the_bits_of_a_server_without_a_cache(
     runtime: IreeRuntime, tmp_path: Path
 ) -> None:
-    requests = [
-        Request(
-            prompt=Prompt(prompt),
-            max_tokens=8,
-            sampling=SamplingOptions(temperature=0.0, logprobs=3),
-            seed=1,
-        )
-        for prompt in prompts(40)
-    ]
-
-    def serve(cache: PrefixCache | None) -> list[tuple[int, list[object]]]:
-        costs = Costs(runtime.verify_tokens)
-        engine = Engine(runtime, eos=(), queue_limit=99, cache=cache, costs=costs)
-        engine.start()
-
-        async def one_by_one() -> list[tuple[int, list[object]]]:
-            return [await answered(engine.submit(request)) for request in requests]
-
-        try:
-            return asyncio.run(one_by_one())
-        finally:
-            engine.close()
-
-    expected = [answer for _, answer in serve(None)]
-    for limit in (2**28, 2**21):  # all of them, and a few
+    count = 200
+    expected = tokens_of(serve(runtime, None, count))
+    for limit in (2**28, 2**21):  # room for all of them, and for a few
         store = PrefixStore(tmp_path / str(limit), bundle=bytes(32), limit_bytes=2**30)
         for _ in range(2):  # the second time from the disk
-            served = serve(PrefixCache(limit_bytes=limit, store=store))
-            assert [answer for _, answer in served] == expected
-            assert sum(cached for cached, _ in served) > 1000
+            served = serve(runtime, PrefixCache(limit_bytes=limit, store=store), count)
+            assert tokens_of(served) == expected
+            assert sum(cached for answer in served for cached, _ in answer) > 50 * count
         store.close()
