@@ -5,10 +5,13 @@
 // token is computed alike, so the bits do not depend on how a text is split.
 #include "isa/vector.h"
 
-enum {
-    STRIP = 4,  // vectors of a row of the state that are computed together
-    BLOCK = 4,  // tokens that a row learns together
-};
+// Vectors of a row of the state that are computed together: as many as there are registers for.
+#if defined(__AVX512F__)
+enum { STRIP = 4 };
+#else
+enum { STRIP = 1 };
+#endif
+enum { BLOCK = 4 };  // tokens that a row learns together
 
 // The rows of some tokens that a head reads: each `..._step` behind that of the token before.
 struct rows {
@@ -39,21 +42,6 @@ INLINE void learn(const float *from, float *to, struct rows rows, float *out, si
         store(out + t * rows.value_step + v * LANES, mixed[t][v]);
 }
 
-// As `learn`, for strips of any width.
-INLINE void learn_strip(const float *from, float *to, struct rows rows, float *out, size_t keys,
-                        size_t width, int vectors, int count) {
-    switch (vectors) {
-        case 1:
-            return learn(from, to, rows, out, keys, width, 1, count);
-        case 2:
-            return learn(from, to, rows, out, keys, width, 2, count);
-        case 3:
-            return learn(from, to, rows, out, keys, width, 3, count);
-        default:
-            return learn(from, to, rows, out, keys, width, STRIP, count);
-    }
-}
-
 // positions i32 (2,): of the first token and of the last one that counts; query and key f32
 // (tokens, groups, keys), value f32 (tokens, heads, width), log_decay f32 (tokens, heads), out f32
 // (ring, heads, keys, width): the state after position p is row p mod ring; behind these rows,
@@ -74,8 +62,8 @@ int hearth_ssm_scan(const int32_t *positions, size_t positions_at, const float *
         .decay_step = heads,
     };
     float *states = out + out_at + head * size;
-    for (size_t at = 0; at < width; at += STRIP * LANES) {
-        int vectors = (int)least(STRIP, (width - at) / LANES);
+    for (size_t at = 0, vectors; at < width; at += vectors * LANES) {
+        vectors = width - at < STRIP * LANES ? 1 : STRIP;
         const float *from = first ? states + (first + ring - 1) % ring * row + at : 0;
         for (size_t t = 0, count; t < tokens; t += count) {
             struct rows next = rows;
@@ -87,14 +75,19 @@ int hearth_ssm_scan(const int32_t *positions, size_t positions_at, const float *
             float *output = out + out_at + ring * row + head * width + t * rows.value_step + at;
             if (!from) {
                 for (size_t i = 0; i < keys; i++)
-                    for (int v = 0; v < vectors; v++) store(to + i * width + v * LANES, (f32x16){});
+                    for (size_t v = 0; v < vectors; v++)
+                        store(to + i * width + v * LANES, (f32x16){});
                 from = to;
             }
             count = every || tokens - t < BLOCK ? 1 : BLOCK;
-            if (count == BLOCK)
-                learn_strip(from, to, next, output, keys, width, vectors, BLOCK);
+            if (vectors == STRIP && count == BLOCK)
+                learn(from, to, next, output, keys, width, STRIP, BLOCK);
+            else if (vectors == STRIP)
+                learn(from, to, next, output, keys, width, STRIP, 1);
+            else if (count == BLOCK)
+                learn(from, to, next, output, keys, width, 1, BLOCK);
             else
-                learn_strip(from, to, next, output, keys, width, vectors, 1);
+                learn(from, to, next, output, keys, width, 1, 1);
             from = to;
         }
     }
