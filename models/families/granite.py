@@ -155,12 +155,23 @@ def fields_from_gguf(data: GgufMetadata, *, kv_heads: int | None = None) -> dict
     }
 
 
+def without_experts(data: GgufMetadata, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a model without experts, of which Granite 4's files say that it has 0.
+
+    The width of an MLP is then that of the shared one. Raises ConfigError.
+    """
+    if experts := data.count("expert_count", default=0):
+        raise ConfigError(f"expert_count: got {experts}, supported is 0")
+    data.ignore("expert_used_count")
+    return fields | {"ffn": data.size("expert_shared_feed_forward_length", default=fields["ffn"])}
+
+
 ARCHITECTURE = Architecture(
     name="granite",
     config=Config,
     model_types=("granite", GRANITE_4),
     read_config_json=from_hugging_face,
-    read_gguf=lambda data: Config(**fields_from_gguf(data)),
+    read_gguf=lambda data: Config(**without_experts(data, fields_from_gguf(data))),
     model=Granite,
     tensors=TensorNames(
         interleaved=QUERIES_AND_KEYS,

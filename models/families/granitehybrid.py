@@ -106,16 +106,6 @@ def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
     }
 
 
-def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata, in which `expert_count` is 0."""
-    if experts := data.count("expert_count", default=0):
-        raise ConfigError(f"granitehybrid.expert_count: got {experts}, supported is 0")
-    data.ignore("expert_used_count")
-    fields = fields_from_gguf(data)
-    ffn = data.size("expert_shared_feed_forward_length", default=fields["ffn"])
-    return Config(**fields | {"ffn": ffn})
-
-
 def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     """The fields of `Config` from GGUF metadata, in which Mamba-2 has no key/value heads.
 
@@ -137,7 +127,7 @@ ARCHITECTURE = Architecture(
     config=Config,
     model_types=(granite.GRANITE_4,),
     read_config_json=from_hugging_face,
-    read_gguf=from_gguf,
+    read_gguf=lambda data: Config(**granite.without_experts(data, fields_from_gguf(data))),
     model=GraniteHybrid,
     tensors=replace(
         _OF_GRANITE,

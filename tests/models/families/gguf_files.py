@@ -251,7 +251,9 @@ def _gemma_embedding(config: Any) -> dict[str, Any]:
 
 
 def _granite(config: Any) -> dict[str, Any]:
+    none = {"expert_count": 0, "expert_used_count": 0}
     return {
+        **({} if isinstance(config, ExpertsConfig) else none),
         "embedding_scale": config.embedding_scale,
         "attention.scale": config.attention_scale,
         "residual_scale": config.residual_scale,
