@@ -124,8 +124,8 @@ class Runtime(Verifier, Protocol):
         """
 
     @property
-    def has_states(self) -> bool:
-        """Whether layers keep a state of the sequence in place of a row of each position."""
+    def state_bytes(self) -> int:
+        """Bytes of a snapshot; 0 if no layer keeps a state in place of a row of each position."""
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """A copy of the rows of a slot at positions start to stop - 1: see kv_ring.save_rows.
@@ -141,7 +141,7 @@ class Runtime(Verifier, Protocol):
     ) -> None:
         """Write consecutive blocks, the first of them at `start`. Only the last may be a short one.
 
-        Where `has_states`, `states` are those after the last block.
+        Where there are `state_bytes`, `states` are those after the last block.
 
         Afterwards the slot has the same bits as if it had read the tokens of the blocks.
         """

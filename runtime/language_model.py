@@ -232,8 +232,8 @@ class IreeRuntime(Runtime):
 
     @property
     @override
-    def has_states(self) -> bool:
-        return any(spec.state for spec in self._manifest.caches)
+    def state_bytes(self) -> int:
+        return sum(spec.row_bytes for spec in self._manifest.caches if spec.state)
 
     @override
     def save(self, slot: int, start: int, stop: int) -> Rows:
@@ -247,7 +247,7 @@ class IreeRuntime(Runtime):
     def restore(
         self, slot: int, start: int, blocks: Sequence[Rows], states: Rows | None = None
     ) -> None:
-        assert (states is not None) == self.has_states, "states with the blocks that they follow"
+        assert (states is not None) == (self.state_bytes > 0), "states where there are some"
         end = self._ends[slot] = restore_rows(self._mapped(slot, states=False), start, blocks)
         if states is not None:
             restore_rows(self._mapped(slot, states=True), end - 1, [states])

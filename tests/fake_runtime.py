@@ -52,7 +52,7 @@ class FakeRuntime:
     reads_rows: bool = True
     image_rows: int = 3
     images_read: int = 0
-    has_states: bool = False
+    state_bytes: int = 0
     _factors: dict[int, int] = field(default_factory=dict)  # a digest of each place
     _marks: dict[int, int] = field(default_factory=dict)  # by slot, a digest of its adapter
     _prefilled: dict[int, tuple[int, int]] = field(default_factory=dict)  # the latest one, by slot
@@ -87,7 +87,7 @@ class FakeRuntime:
 
     def save_states(self, slot: int, stop: int) -> Rows:
         """The snapshot holds all tokens that were read."""
-        assert self.has_states, "there are no states"
+        assert self.state_bytes, "there are no states"
         assert self._prefilled.get(slot, (0, 0))[1] == stop, f"no prefill ended at {stop}"
         return np.array([_STATES, *self._read[slot]], np.int32).view(np.uint8)
 
@@ -95,7 +95,9 @@ class FakeRuntime:
         self, slot: int, start: int, blocks: Sequence[Rows], states: Rows | None = None
     ) -> None:
         """A block must continue the tokens that the slot has read, and states the last one."""
-        assert (states is not None) == self.has_states, "states, and only where there are some"
+        assert (states is not None) == (self.state_bytes > 0), (
+            "states, and only where there are some"
+        )
         for at, block in enumerate(blocks):
             magic, first, stop, *read = (int(value) for value in block.view(np.int32))
             assert magic == _SAVED, "restoring what was never saved"

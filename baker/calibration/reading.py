@@ -139,7 +139,7 @@ def _graph(model: Decoder, count: int, length: int) -> Graph:
     """Read `count` sequences of `length` tokens: the normalized hidden states (N, E)."""
     layers = [
         [(2 + state.behind(length), state.width) for state in model.states(layer)]
-        or [(length, model.cache_width(layer))] * 2
+        or [(length, width) for width in [model.cache_width(layer)] * 2 if width]
         for layer in range(model.config.cached_layers)
     ]
     inputs = {"tokens": TensorType((count * length,), DType.I32)}

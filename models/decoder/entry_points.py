@@ -59,7 +59,7 @@ class Decoder(Protocol):
         """Keys that a token sees in a layer, itself included; None for all of them."""
 
     def cache_width(self, layer: int) -> int:
-        """The width of each of the two caches of a layer."""
+        """The width of each of the two caches of a layer; 0 if it has none."""
 
     def cache_heads(self, layer: int) -> int:
         """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
@@ -131,7 +131,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
 def _layer_caches(
     model: Decoder, layer: int, options: ProgramOptions, kv_cache: KvCache
 ) -> tuple[CacheSpec, ...]:
-    """The buffers of a layer: keys and values, then for int8 their scales; or its states.
+    """The buffers of a layer: keys and values, then for int8 their scales; or its states; or none.
 
     A verify leaves a state for each of its tokens beside the one before them, so that the tokens
     that are rejected leave no trace.
@@ -151,6 +151,8 @@ def _layer_caches(
         )
     rows = cache_rows(model.window(layer), context=options.context, chunk=options.chunk)
     width, heads = model.cache_width(layer), model.cache_heads(layer)
+    if not width:
+        return ()
     dtype: CacheDType = "f16"
     if kv_cache != "int8":
         dtype = kv_cache

@@ -78,8 +78,9 @@ class DeltaNetConfig(DecoderConfig):
 class CausalConv(nn.Module):
     """A convolution of each channel over the latest inputs: (C, taps), the newest input last."""
 
-    def __init__(self, channels: int, taps: int) -> None:
+    def __init__(self, channels: int, taps: int, *, bias: bool = False) -> None:
         self.weight = nn.parameter(channels, taps, dtype=DType.F32)
+        self.bias = nn.parameter(channels, dtype=DType.F32) if bias else None
 
     def __call__(self, x: Tensor, states: Tensor, span: Span) -> tuple[Tensor, Tensor]:
         """Inputs (n, C) -> the sums (n, C), and the ring of the latest inputs, (taps - 1) * C."""
@@ -89,6 +90,8 @@ class CausalConv(nn.Module):
         total = x * self._tap(earlier, x)
         for tap in range(earlier):
             total = total + f.narrow(inputs, 0, tap, tap + count) * self._tap(tap, x)
+        if self.bias is not None:
+            total = total + f.along_last(self.bias, total)
         latest = [ops.gather(inputs, span.kept + steps, axis=0) for steps in range(1, earlier + 1)]
         return total, span.written(states, ops.concatenate(*latest, axis=1))
 

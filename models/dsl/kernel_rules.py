@@ -72,6 +72,20 @@ RECURRENT_RULES = (
             ),
         ),
     ),
+    Rule(
+        name="ssm_scan",
+        pattern=(
+            node(
+                f.ssm_scan.op, states, positions, query, key, value, log_decay,
+                ring="ring", every="every",
+            ),
+        ),
+        replacement=lambda states, positions, query, key, value, log_decay, ring, every: (
+            fused.ssm_scan(
+                states, positions, query, key, value, log_decay, ring=ring, every=every
+            ),
+        ),
+    ),
 )  # fmt: skip
 # Each row: what is matched, and what replaces it. Earlier rows go first.
 KERNEL_RULES = (

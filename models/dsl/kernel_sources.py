@@ -141,7 +141,8 @@ def _sources() -> Iterator[tuple[str, str, _Macros]]:
         yield name, f"norms/{name}.c", {}
     for name in ("write_f16_rows", "write_int8_rows", "write_row_scales"):
         yield name, f"cache/{name}.c", {}
-    yield "gated_delta_rule", "recurrent/gated_delta_rule.c", {}
+    for name in ("gated_delta_rule", "ssm_scan"):
+        yield name, f"recurrent/{name}.c", {}
 
 
 # By the name of a C function without `hearth_`, which the macro NAME has in full.

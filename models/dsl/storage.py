@@ -73,7 +73,7 @@ def _integers(matrix_format: MatrixFormat) -> Storage:
     table = _table(matrix_format.table or matrix_format)
     return Storage(
         name=matrix_format.name,
-        arrays=matrix_format.arrays,
+        arrays=functools.partial(_arrays, matrix_format),
         product=product,
         rows=table.rows,
         routed=functools.partial(routed_linear_quantized, **attrs),
@@ -83,17 +83,21 @@ def _integers(matrix_format: MatrixFormat) -> Storage:
     )
 
 
+def _arrays(matrix_format: MatrixFormat, rows: int, columns: int) -> Mapping[str, TensorType]:
+    """The arrays of a matrix, with rows added up to a multiple of sixteen.
+
+    Vocabularies, and the heads of Mamba-2 in a projection, have any number of rows.
+    """
+    return matrix_format.arrays(-(-rows // ROWS) * ROWS, columns)
+
+
 def _table(matrix_format: MatrixFormat) -> Storage:
     """A matrix of a format whose rows are looked up, or that computes logits.
 
-    Logits always have activations of 16 bits, or 12. Rows are added up to a multiple of sixteen:
-    vocabularies have any number of rows.
+    Logits always have activations of 16 bits, or 12.
     """
     attrs: Any = {"matrix_format": matrix_format.name}
     split = matrix_format.split
-
-    def arrays(rows: int, columns: int) -> Mapping[str, TensorType]:
-        return matrix_format.arrays(-(-rows // ROWS) * ROWS, columns)
 
     def logits(x: Tensor, exact: Tensor, *arrays: Tensor) -> Tensor:
         if split is None:
@@ -114,7 +118,7 @@ def _table(matrix_format: MatrixFormat) -> Storage:
     lower = [plane.name for plane in matrix_format.planes if split and plane.start == 0]
     return Storage(
         name=matrix_format.name,
-        arrays=arrays,
+        arrays=functools.partial(_arrays, matrix_format),
         product=product,
         rows=rows,
         routed=functools.partial(routed_linear_quantized, **attrs),

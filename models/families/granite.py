@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.kv_cache import LayerCache
-    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.decoder.layers import Layer, RopeTable
     from hearthd.models.dsl.graph import Tensor
 
 GRANITE_4 = "granitemoehybrid"
@@ -56,9 +56,14 @@ class Config(DecoderConfig):
 class GraniteBlock(Block):
     """One layer, whose results are scaled before they are added."""
 
-    def __init__(self, config: Config, mlp: Callable[[Tensor], Tensor] | None = None) -> None:
-        """`mlp` is Llama's unless given."""
-        attention = Attention(config, scale=config.attention_scale)
+    def __init__(
+        self,
+        config: Config,
+        mlp: Callable[[Tensor], Tensor] | None = None,
+        mixer: Layer | None = None,
+    ) -> None:
+        """`mlp` is Llama's unless given, `mixer` its attention with another scale."""
+        attention = mixer or Attention(config, scale=config.attention_scale)
         super().__init__(config, attention, mlp or MLP(config))
         self.scale = config.residual_scale
 
@@ -106,8 +111,12 @@ def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
     fields = from_config_json(data)
     if data.text("model_type", default="") == GRANITE_4:
         _require_attention(data)
+    return {**fields, **multipliers(data)}
+
+
+def multipliers(data: ConfigJson) -> dict[str, float]:
+    """The four multipliers of `Config` from config.json; raises ConfigError."""
     return {
-        **fields,
         "embedding_scale": data.number("embedding_multiplier", default=1.0),
         "attention_scale": data.number("attention_multiplier", default=1.0),
         "residual_scale": data.number("residual_multiplier", default=1.0),
@@ -131,9 +140,12 @@ def _require_attention(data: ConfigJson) -> None:
         )
 
 
-def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
-    """The fields of `Config` from GGUF metadata; raises ConfigError."""
-    fields = from_gguf_metadata(data)
+def fields_from_gguf(data: GgufMetadata, *, kv_heads: int | None = None) -> dict[str, Any]:
+    """The fields of `Config` from GGUF metadata; raises ConfigError.
+
+    kv_heads  key/value heads, where the metadata say them by layer
+    """
+    fields = from_gguf_metadata(data, kv_heads=kv_heads)
     return {
         **fields,
         "embedding_scale": data.number("embedding_scale", default=1.0),
@@ -143,12 +155,23 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
     }
 
 
+def without_experts(data: GgufMetadata, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a model without experts, of which Granite 4's files say that it has 0.
+
+    The width of an MLP is then that of the shared one. Raises ConfigError.
+    """
+    if experts := data.count("expert_count", default=0):
+        raise ConfigError(f"expert_count: got {experts}, supported is 0")
+    data.ignore("expert_used_count")
+    return fields | {"ffn": data.size("expert_shared_feed_forward_length", default=fields["ffn"])}
+
+
 ARCHITECTURE = Architecture(
     name="granite",
     config=Config,
     model_types=("granite", GRANITE_4),
     read_config_json=from_hugging_face,
-    read_gguf=lambda data: Config(**fields_from_gguf(data)),
+    read_gguf=lambda data: Config(**without_experts(data, fields_from_gguf(data))),
     model=Granite,
     tensors=TensorNames(
         interleaved=QUERIES_AND_KEYS,

@@ -6,7 +6,7 @@ Source: the models `granitemoe`, `granitemoeshared` and `granitemoehybrid` of tr
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.experts import (
@@ -42,10 +42,14 @@ class GraniteMoe(Granite):
 
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json, in which `intermediate_size` is the width of an expert."""
-    fields = granite.fields_from_hugging_face(data)
+    return Config(**with_experts(data, granite.fields_from_hugging_face(data)))
+
+
+def with_experts(data: ConfigJson, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `Config` from config.json, by those of Granite without experts."""
     fields = experts_from_config_json(data, fields, width="intermediate_size")
     shared = data.count("shared_intermediate_size", default=0) or None
-    return Config(**fields | {"normalized": True}, scores=CHOSEN, shared_ffn=shared)
+    return fields | {"normalized": True, "scores": CHOSEN, "shared_ffn": shared}
 
 
 def from_gguf(data: GgufMetadata) -> Config:

@@ -73,7 +73,7 @@ class Completion:
         self._reported = False  # whether a progress was sent
         self._calls = CallFilter(
             calls,
-            [tool.name for tool in use.tools] if use else (),
+            {tool.name: tool.schema for tool in use.tools} if use else {},
             has_response=use is not None and not use.required and request.grammar is None,
             only_calls=use is not None and use.required,
         )

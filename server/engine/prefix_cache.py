@@ -4,8 +4,8 @@ Blocks, snapshots and their keys are those of runtime/kv_blocks.py. A slot whose
 restored computes the same bits as one that has read the tokens.
 
 Blocks are opaque bytes. The least recently used ones are evicted first, and of one prompt the last
-ones first, because a block is useless without the ones before it. A snapshot that no prompt uses
-is evicted before the blocks of a prompt that is used. The cache knows no slots, no
+ones first, because a block is useless without the ones before it. The snapshots that a prompt may
+need are evicted before its blocks, the least important ones first. The cache knows no slots, no
 requests and no runtime. It belongs to one thread; `state` may be called from any.
 """
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hearthd.runtime.interface import Rows
+
+
+# Of a prompt, even if they fill more than half of the memory.
+MIN_SNAPSHOTS = 4
 
 
 class Store(Protocol):
@@ -57,11 +61,23 @@ class PrefixCache:
         self._bytes = self._hits = self._disk_hits = self._misses = self._evicted = 0
         self._keys: tuple[bytes, ...] = ()
 
-    def find(self, keys: Sequence[bytes], start: int, *, with_states: bool = False) -> Found:
+    def max_snapshots(self, state_bytes: int) -> int:
+        """How many snapshots of a size may be kept of a prompt: they fill half of the memory."""
+        return max(MIN_SNAPSHOTS, self._limit // (2 * state_bytes))
+
+    def find(
+        self,
+        keys: Sequence[bytes],
+        start: int,
+        *,
+        with_states: bool = False,
+        snapshots: Sequence[int] = (),
+    ) -> Found:
         """The blocks of keys[start], keys[start + 1], ... up to the first one that is missing.
 
         `keys` are those of a prompt from its first chunk on. With states, the blocks up to the
-        last one that has a snapshot.
+        last one that has a snapshot. `snapshots` says after which blocks of the prompt they may
+        be needed, the most important last.
         """
         blocks: list[Rows] = []
         for key in keys[start:]:
@@ -76,7 +92,8 @@ class PrefixCache:
                 blocks.pop()
         self._hits += len(blocks)
         if blocks:
-            self._touch(keys[: start + len(blocks)], has_snapshot=states is not None)
+            used = start + len(blocks)
+            self._touch(keys[:used], snapshots, has_snapshot=states is not None)
         return Found(blocks, states, known)
 
     def add(
@@ -86,11 +103,12 @@ class PrefixCache:
         *,
         states: Rows | None = None,
         is_whole: bool = True,
+        snapshots: Sequence[int] = (),
     ) -> None:
         """Add the missing block of the last of `keys`; the other keys are those before it.
 
-        `states` are the snapshot after the block. Only whole blocks outlive the process: others
-        serve nothing but the same prompt again.
+        `states` are the snapshot after the block; for `snapshots` see `find`. Only whole blocks
+        outlive the process: others serve nothing but the same prompt again.
         """
         self._misses += 1
         added = {keys[-1]: rows}
@@ -100,7 +118,7 @@ class PrefixCache:
             self._put(key, entry)
             if self._store is not None and is_whole:
                 self._store.save(key, entry)
-        self._touch(keys, has_snapshot=states is not None)
+        self._touch(keys, snapshots, has_snapshot=states is not None)
 
     def keys(self) -> tuple[bytes, ...]:
         """The keys of all blocks in memory; for any thread."""
@@ -133,13 +151,17 @@ class PrefixCache:
             self._blocks[key] = rows
             self._bytes += rows.nbytes
 
-    def _touch(self, keys: Sequence[bytes], *, has_snapshot: bool = False) -> None:
+    def _touch(
+        self, keys: Sequence[bytes], snapshots: Sequence[int], *, has_snapshot: bool
+    ) -> None:
         """Mark the blocks of a prompt as used, the first one last; evict down to the limit.
 
-        The snapshot after the last of them is used, too.
+        Before them its snapshots, but the one after the last of them is used last, if it has one.
         """
-        used = [*reversed(keys), *([snapshot_key(keys[-1])] if has_snapshot else ())]
-        for key in used:
+        counts = [count for count in snapshots if count <= len(keys)]
+        kept = [snapshot_key(keys[count - 1]) for count in counts]
+        last = [snapshot_key(keys[-1])] if has_snapshot else []
+        for key in (*kept, *reversed(keys), *last):
             if key in self._blocks:
                 self._blocks.move_to_end(key)
         while self._bytes > self._limit:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from hearthd.sampling.sampler import Sampler
 from hearthd.server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
 from hearthd.server.engine.prompt import Prompt
+from hearthd.server.engine.snapshots import snapshot_blocks
 
 if TYPE_CHECKING:
     from array import array
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 FinishReason: TypeAlias = Literal["stop", "length"]
 
 NO_SLOT = -1
-# Blocks of the prefix cache between two snapshots, at least.
-MIN_SNAPSHOT_BLOCKS = 8
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -50,6 +49,7 @@ class Sequence:
     block_keys      keys of the prompt's blocks in the prefix cache; empty if it is not used
     known_blocks    blocks of the prompt that the prefix cache had when the request got its slot,
                     with or without a snapshot; None before that
+    snapshots       after which blocks of the prompt states are kept: see `snapshot_blocks`
     lookup          drafts tokens; None if nothing is drafted
     slot            the slot, or NO_SLOT while the request waits
     position        how many of the tokens are in the slot's KV cache
@@ -77,6 +77,7 @@ class Sequence:
     exact: bool = False
     block_keys: tuple[bytes, ...] = ()
     known_blocks: int | None = None
+    snapshots: tuple[int, ...] = ()
     lookup: PromptLookup | None = None
     slot: int = NO_SLOT
     position: int = 0
@@ -126,15 +127,17 @@ class Sequence:
     def needs_snapshot(self, chunk: int) -> bool:
         """Whether the states after the chunk that was just read are worth keeping.
 
-        Those at the end of the prompt and of its last whole chunk, for the next turn; those where
-        this prompt differs from earlier ones, as later ones may; and some between, further apart
-        the longer the prompt is, for a prompt that is edited.
+        Those at the end of the prompt, those of `snapshots`, and those where this prompt differs
+        from earlier ones, as later ones may.
         """
         blocks, rest = divmod(self.position, chunk)
-        if rest or self.position == self.prefill_tokens:
-            return True
-        spacing = max(MIN_SNAPSHOT_BLOCKS, 1 << max(0, blocks.bit_length() - 3))
-        return blocks in (self.prefill_tokens // chunk, self.known_blocks) or blocks % spacing == 0
+        return bool(rest) or blocks in (self.known_blocks, *self.snapshots)
+
+    def plan_snapshots(self, chunk: int, limit: int) -> None:
+        """Choose `snapshots`, at most `limit`: a turn of a conversation ends with one of `eos`."""
+        prompt = self.tokens[: self.prompt_tokens]
+        ends = [(index + 1) // chunk for index, token in enumerate(prompt) if token in self.eos]
+        self.snapshots = snapshot_blocks(ends, self.prefill_tokens // chunk, limit)
 
     def advance(self, count: int) -> None:
         """`count` more tokens of the prompt are in the slot's KV cache."""

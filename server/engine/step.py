@@ -101,7 +101,15 @@ class StepRunner:
         if self._cache is None or not sequence.block_keys:
             return
         first = sequence.position // self._runtime.chunk
-        found = self._cache.find(sequence.block_keys, first, with_states=self._runtime.has_states)
+        if sequence.known_blocks is None and self._runtime.state_bytes:
+            limit = self._cache.max_snapshots(self._runtime.state_bytes)
+            sequence.plan_snapshots(self._runtime.chunk, limit)
+        found = self._cache.find(
+            sequence.block_keys,
+            first,
+            with_states=bool(self._runtime.state_bytes),
+            snapshots=sequence.snapshots,
+        )
         if sequence.known_blocks is None:
             sequence.known_blocks = found.known
         if found.blocks:
@@ -124,10 +132,12 @@ class StepRunner:
         if self._cache is not None and keys:
             rows = self._runtime.save(sequence.slot, start, sequence.position)
             states = None
-            if self._runtime.has_states and sequence.needs_snapshot(self._runtime.chunk):
+            if self._runtime.state_bytes and sequence.needs_snapshot(self._runtime.chunk):
                 states = self._runtime.save_states(sequence.slot, sequence.position)
             is_whole = len(chunk) == self._runtime.chunk
-            self._cache.add(keys, rows, states=states, is_whole=is_whole)
+            self._cache.add(
+                keys, rows, states=states, is_whole=is_whole, snapshots=sequence.snapshots
+            )
 
     def _embed(self, sequence: Sequence) -> None:
         """Read a chunk of a text; after the last chunk, deliver its embedding."""

@@ -1,8 +1,9 @@
-"""A small Qwen3.5 with random weights, baked: its states in slots, drafts and the prefix cache."""
+"""Small recurrent models, baked: their states in slots, drafts and the prefix cache."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from safetensors.numpy import save_file
 from examples.train_tiny_gemma import tokenizer
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
-from hearthd.models.families.qwen35 import ARCHITECTURE, Qwen35
+from hearthd.models.catalog import ARCHITECTURES
 from hearthd.runtime.cpu_features import cpu_features
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.sampling.options import SamplingOptions
@@ -28,49 +29,74 @@ from tests.conftest import Silent, options_for
 from tests.models.families.cases import random_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from hearthd.server.engine.generation import Generation
 
-CONFIG: dict[str, Any] = {
-    "model_type": "qwen3_5_text", "num_hidden_layers": 4, "hidden_size": 128,
-    "intermediate_size": 192, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
-    "max_position_embeddings": 2048, "vocab_size": 257, "rms_norm_eps": 1e-6, "eos_token_id": 256,
-    "tie_word_embeddings": True, "linear_num_key_heads": 8, "linear_num_value_heads": 16,
-    "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
-    "rope_parameters": {
-        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
+_SHAPE: dict[str, Any] = {
+    "num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 192, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 2048, "vocab_size": 257,
+    "rms_norm_eps": 1e-6, "eos_token_id": 256, "tie_word_embeddings": True,
+}  # fmt: skip
+# By architecture: config.json.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "falcon-h1": {
+        **_SHAPE, "model_type": "falcon_h1", "mamba_n_heads": 12, "mamba_d_head": 16,
+        "mamba_d_ssm": 192, "mamba_d_state": 16, "mamba_norm_before_gate": False,
+        "ssm_multipliers": [1.0, 0.5, 1.0, 1.0, 0.7], "mlp_multipliers": [0.9, 1.0],
+        "key_multiplier": 0.5,
+    },
+    "granitehybrid": {
+        **_SHAPE, "model_type": "granitemoehybrid", "num_local_experts": 0,
+        "shared_intermediate_size": 192, "mamba_n_heads": 16, "mamba_d_head": 16,
+        "mamba_d_state": 32, "mamba_n_groups": 2, "position_embedding_type": "nope",
+        "layer_types": ["mamba", "mamba", "attention", "mamba"], "residual_multiplier": 0.5,
+        "attention_multiplier": 0.1, "embedding_multiplier": 4.0, "logits_scaling": 2.0,
+    },
+    "qwen35": {
+        **_SHAPE, "model_type": "qwen3_5_text", "linear_num_key_heads": 8,
+        "linear_num_value_heads": 16, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+        "linear_conv_kernel_dim": 4,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
+        },
     },
 }  # fmt: skip
 TEXT = np.random.default_rng(0).integers(0, 256, 300).tolist()
 READ = 200  # tokens of TEXT that are read in chunks
 
 
-def write_model(folder: Path) -> Path:
-    """Write the model as a Hugging Face folder; returns it."""
+def write_model(folder: Path, name: str) -> Path:
+    """Write a model of random weights as a Hugging Face folder; returns it."""
     folder.mkdir()
-    config = ARCHITECTURE.from_hugging_face(CONFIG)
+    architecture = ARCHITECTURES[name]
+    config = architecture.from_hugging_face(CONFIGS[name])
     shapes = {}
-    for name, tensor in Qwen35(config).parameters().items():
-        stored = ARCHITECTURE.tensors.find(config, name, (), gguf=False).name
-        wide = "conv1d" in name
+    for parameter, tensor in architecture.model(config).parameters().items():
+        stored = architecture.tensors.find(config, parameter, (), gguf=False).name
+        wide = "conv1d.weight" in parameter
         shapes[stored] = (tensor.shape[0], 1, tensor.shape[1]) if wide else tensor.shape
     save_file(random_tensors(shapes), folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
     tokenizer().save(str(folder / "tokenizer.json"))
     return folder
 
 
-@pytest.fixture(scope="module", params=["f32", "int8-g32"])
+@pytest.fixture(
+    scope="module",
+    params=[("qwen35", "f32"), *((name, "int8-g32") for name in CONFIGS)],
+    ids="-".join,
+)
 def runtime(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> IreeRuntime:
     folder = tmp_path_factory.mktemp("recurrent")
-    options = {"slots": 2, "context": 1024, "precision": request.param}
-    weights = write_model(folder / "weights")
+    name, precision = request.param
+    options = {"slots": 2, "context": 1024, "precision": precision}
+    weights = write_model(folder / "weights", name)
     bundle = bake(options_for(folder / "b", model=None, weights=weights, **options), Silent())
     cpu_features()  # asks for the registers of AMX
     return IreeRuntime(bundle, read_manifest_of(bundle, LanguageManifest), threads=2)
@@ -109,24 +135,33 @@ def test_bits_depend_neither_on_chunks_nor_on_batches_nor_on_drafts(runtime: Ire
         assert np.array_equal(decoded(runtime, 0, READ + accepted), expected[accepted])
 
 
-def prompts(count: int) -> Iterator[tuple[int, ...]]:
-    """The prompts of conversations that grow, are edited, branch, and ask again."""
-    rng = random.Random(0)
+END = 256  # the token after each message
 
-    def some(length: int) -> tuple[int, ...]:
-        return tuple(rng.randrange(256) for _ in range(length))
 
-    system = some(140)
-    while count:
-        text = (*system, *some(rng.randrange(20, 300)))
-        for _ in range(min(count, 4)):
-            yield text
-            count -= 1
-            kind = rng.random()
-            if kind < 0.3:
-                text = (*text[: len(text) // 2], *some(40))
-            elif kind < 0.8:
-                text = (*text, *some(60))
+def conversation(seed: int) -> list[tuple[int, ...]]:
+    """The prompts of a conversation that grows, is edited, branches, and is answered again."""
+    rng = random.Random(seed)
+
+    def message(shortest: int, longest: int) -> tuple[int, ...]:
+        return (*rng.choices(range(256), k=rng.randrange(shortest, longest)), END)
+
+    systems = random.Random(seed % 3)
+    messages = [(*systems.choices(range(256), k=140), END), message(10, 150)]
+    prompts = []
+    for _ in range(5):
+        prompts.append((*itertools.chain(*messages), 1, 2, 3))
+        kind = rng.random()
+        if kind < 0.2:
+            continue
+        if kind < 0.6:
+            messages += [message(5, 80), message(5, 80)]
+            continue
+        kept = rng.randrange(1, len(messages))
+        if kind < 0.8:
+            messages[kept] = message(10, 120)
+        else:
+            messages = [*messages[:kept], message(10, 120)]
+    return prompts
 
 
 async def answered(generation: Generation) -> tuple[int, list[object]]:
@@ -138,39 +173,50 @@ async def answered(generation: Generation) -> tuple[int, list[object]]:
     return started.cached_tokens, tokens
 
 
+def serve(
+    runtime: IreeRuntime, cache: PrefixCache | None, count: int
+) -> list[list[tuple[int, list[object]]]]:
+    """The answers in some conversations; with a cache, two conversations at a time."""
+    costs = Costs(runtime.verify_tokens)
+    engine = Engine(runtime, eos=(END,), queue_limit=99, cache=cache, costs=costs)
+    engine.start()
+
+    async def hold(seed: int) -> list[tuple[int, list[object]]]:
+        sampling = SamplingOptions(temperature=0.0, logprobs=3)
+        requests = (
+            Request(prompt=Prompt(prompt), max_tokens=8, sampling=sampling, seed=1)
+            for prompt in conversation(seed)
+        )
+        return [await answered(engine.submit(request)) for request in requests]
+
+    async def hold_all() -> list[list[tuple[int, list[object]]]]:
+        together, answers = 1 if cache is None else 2, []
+        for seed in range(0, count, together):
+            some = range(seed, min(seed + together, count))
+            answers += await asyncio.gather(*map(hold, some))
+        return answers
+
+    try:
+        return asyncio.run(hold_all())
+    finally:
+        engine.close()
+
+
+def tokens_of(answers: list[list[tuple[int, list[object]]]]) -> list[list[list[object]]]:
+    return [[tokens for _, tokens in answer] for answer in answers]
+
+
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_conversations_have_the_bits_of_a_server_without_a_cache(
+def test_200_conversations_have_the_bits_of_a_server_without_a_cache(
     runtime: IreeRuntime, tmp_path: Path
 ) -> None:
-    requests = [
-        Request(
-            prompt=Prompt(prompt),
-            max_tokens=8,
-            sampling=SamplingOptions(temperature=0.0, logprobs=3),
-            seed=1,
-        )
-        for prompt in prompts(40)
-    ]
-
-    def serve(cache: PrefixCache | None) -> list[tuple[int, list[object]]]:
-        costs = Costs(runtime.verify_tokens)
-        engine = Engine(runtime, eos=(), queue_limit=99, cache=cache, costs=costs)
-        engine.start()
-
-        async def one_by_one() -> list[tuple[int, list[object]]]:
-            return [await answered(engine.submit(request)) for request in requests]
-
-        try:
-            return asyncio.run(one_by_one())
-        finally:
-            engine.close()
-
-    expected = [answer for _, answer in serve(None)]
-    for limit in (2**28, 2**21):  # all of them, and a few
+    count = 200
+    expected = tokens_of(serve(runtime, None, count))
+    for limit in (2**28, 2**21):  # room for all of them, and for a few
         store = PrefixStore(tmp_path / str(limit), bundle=bytes(32), limit_bytes=2**30)
         for _ in range(2):  # the second time from the disk
-            served = serve(PrefixCache(limit_bytes=limit, store=store))
-            assert [answer for _, answer in served] == expected
-            assert sum(cached for cached, _ in served) > 1000
+            served = serve(runtime, PrefixCache(limit_bytes=limit, store=store), count)
+            assert tokens_of(served) == expected
+            assert sum(cached for answer in served for cached, _ in answer) > 50 * count
         store.close()

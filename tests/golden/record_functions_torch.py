@@ -18,9 +18,9 @@ import torch
 from tests.models.dsl.functions.function_cases import (
     CONV1D,
     CONV2D,
-    DELTA_RULE_START,
     GOLDEN,
     POOL,
+    RECURRENCE_START,
     TRANSPOSED,
     inputs,
     statistics,
@@ -47,14 +47,28 @@ def _trained(result: int) -> Callable[..., Any]:
 def _delta_rule(states: Any, query: Any, key: Any, value: Any, a: Any, b: Any, *, ring: int) -> Any:
     """Equation 10 of "Gated Delta Networks" (Yang et al., 2024), token by token."""
     rows, outputs = [*states[:ring]], []
-    state = rows[(DELTA_RULE_START - 1) % ring].reshape(2, 3, 4)
+    state = rows[(RECURRENCE_START - 1) % ring].reshape(2, 3, 4)
     tokens = zip(query, key * 0.6, value, a * a * -0.2, b.sigmoid(), strict=True)
-    for position, (q, k, v, g, rate) in enumerate(tokens, DELTA_RULE_START):
+    for position, (q, k, v, g, rate) in enumerate(tokens, RECURRENCE_START):
         state = state * g.exp()[:, None, None]
         wrong = v - torch.einsum("hkv,hk->hv", state, k)
         state = state + torch.einsum("hk,hv->hkv", k, wrong * rate[:, None])
         outputs.append(torch.einsum("hkv,hk->hv", state, q).flatten())
-        if ring > len(query) or position == DELTA_RULE_START + len(query) - 1:
+        if ring > len(query) or position == RECURRENCE_START + len(query) - 1:
+            rows[position % ring] = state.flatten()
+    return torch.cat([*outputs, *rows])
+
+
+def _ssm_scan(states: Any, query: Any, key: Any, value: Any, a: Any, *, ring: int) -> Any:
+    """Equation 16 of "Transformers are SSMs" (Dao and Gu, 2024), token by token."""
+    rows, outputs = [*states[:ring]], []
+    state = rows[(RECURRENCE_START - 1) % ring].reshape(4, 3, 4)
+    query, key = (x.repeat_interleave(2, 1) for x in (query, key))
+    tokens = zip(query, key, value, a * a * -0.2, strict=True)
+    for position, (q, k, v, g) in enumerate(tokens, RECURRENCE_START):
+        state = state * g.exp()[:, None, None] + torch.einsum("hk,hv->hkv", k, v)
+        outputs.append(torch.einsum("hkv,hk->hv", state, q).flatten())
+        if ring > len(query) or position == RECURRENCE_START + len(query) - 1:
             rows[position % ring] = state.flatten()
     return torch.cat([*outputs, *rows])
 
@@ -76,6 +90,8 @@ THEIRS: dict[str, Callable[..., Any]] = {
     "softplus": F.softplus,
     "delta_rule_chunks": partial(_delta_rule, ring=2),
     "delta_rule_steps": partial(_delta_rule, ring=5),
+    "ssm_scan_chunks": partial(_ssm_scan, ring=2),
+    "ssm_scan_steps": partial(_ssm_scan, ring=5),
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
     "elu": lambda x: F.elu(x, 0.7),
     "sigmoid": torch.sigmoid,

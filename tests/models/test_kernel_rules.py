@@ -40,7 +40,7 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
         shapes["h"] = (rows, heads, width // heads)
     elif rule.name == "write_f16_rows":
         shapes["cache"] = (16, 2 * width)
-    elif rule.name == "gated_delta_rule":
+    elif rule.name in ("gated_delta_rule", "ssm_scan"):
         shapes |= dict.fromkeys(("query", "key"), (rows, 2, 4)) | {"states": (9, 128)}
         shapes |= dict.fromkeys(("log_decay", "rate"), (rows, 2)) | {"value": (rows, 2, 16)}
         shapes |= {"positions": (2,)}

@@ -25,9 +25,13 @@ _EXPERTS = {
 _MULTIPLIERS = {
     "embedding_scale": 12.0, "attention_scale": 0.1, "residual_scale": 0.2, "logit_scale": 4.0,
 }  # fmt: skip
+_MAMBA = {
+    "ssm_heads": 16, "ssm_width": 16, "ssm_groups": 2, "ssm_state": 8, "taps": 4,
+}  # fmt: skip
 _CONVOLUTIONS = {"taps": 3, "attends": (False, True, True)}
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
+    "falcon-h1": {**_MAMBA, "ssm_heads": 12},  # a projection has rows that fill no whole block
     "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
     "gemma3": {"query_scale": 0.125},
     "gemma4": {
@@ -45,12 +49,18 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "windows": (32, None, 32), "attention_bias": True, "output_bias": True,
     },
     "granite": _MULTIPLIERS,
+    "granitehybrid": {**_MULTIPLIERS, **_MAMBA, "attends": (False, True, True)},
+    "granitehybrid-moe": {
+        **_MULTIPLIERS, **_MAMBA, "attends": (False, True, True),
+        **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN, "shared_ffn": 64,
+    },
     "granitemoe": {**_MULTIPLIERS, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {
         **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,
     },
     "mistral3": {"query_growth": 0.1, "original_context": 8},
+    "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "qwen2": {"attention_bias": True},
     "olmoe": _EXPERTS,

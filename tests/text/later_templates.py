@@ -244,6 +244,118 @@ HARMONY = r"""{%- macro type_of(schema) -%}
 {%- if add_generation_prompt -%}{{- "<|start|>assistant" -}}{%- endif -%}
 """
 
+# Qwen 3.5: calls in XML, results in turns of the user, thoughts of the latest question alone, and a
+# prompt that begins a thought or ends an empty one.
+QWEN_3_5 = r"""{%- macro text_of(content) -%}
+    {%- if content is string -%}{{- content -}}
+    {%- elif content is iterable and content is not mapping -%}
+        {%- for part in content -%}{{- part.text -}}{%- endfor -%}
+    {%- endif -%}
+{%- endmacro -%}
+{%- set system = text_of(messages[0].content) | trim if messages[0].role == "system" else "" -%}
+{%- if tools and tools is iterable and tools is not mapping -%}
+    {{- "<|im_start|>system\n# Tools\n\n<tools>" -}}
+    {%- for tool in tools -%}{{- "\n" -}}{{- tool | tojson -}}{%- endfor -%}
+    {{- "\n</tools>\n\nReply as follows:\n\n<tool_call>\n<function=name>\n<parameter=a>" -}}
+    {{- "\nvalue\n</parameter>\n</function>\n</tool_call>" -}}
+    {{- ("\n\n" + system if system else "") + "<|im_end|>\n" -}}
+{%- elif messages[0].role == "system" -%}
+    {{- "<|im_start|>system\n" + system + "<|im_end|>\n" -}}
+{%- endif -%}
+{%- set ns = namespace(question=messages | length - 1, found=false) -%}
+{%- for message in messages[::-1] -%}
+    {%- if not ns.found and message.role == "user" -%}
+        {%- set ns.found, ns.question = true, messages | length - 1 - loop.index0 -%}
+    {%- endif -%}
+{%- endfor -%}
+{%- if not ns.found -%}{{- raise_exception("no question") -}}{%- endif -%}
+{%- for message in messages -%}
+    {%- set content = text_of(message.content) | trim -%}
+    {%- if message.role == "user" -%}
+        {{- "<|im_start|>user\n" + content + "<|im_end|>\n" -}}
+    {%- elif message.role == "assistant" -%}
+        {%- set thought = "" -%}
+        {%- if message.reasoning_content is string -%}
+            {%- set thought = message.reasoning_content -%}
+        {%- elif "</think>" in content -%}
+            {%- set thought = content.split("</think>")[0].split("<think>")[-1].strip("\n") -%}
+            {%- set content = content.split("</think>")[-1].lstrip("\n") -%}
+        {%- endif -%}
+        {{- "<|im_start|>assistant\n" -}}
+        {%- if loop.index0 > ns.question -%}
+            {{- "<think>\n" + thought | trim + "\n</think>\n\n" -}}
+        {%- endif -%}
+        {{- content -}}
+        {%- for call in message.tool_calls or [] -%}
+            {{- ("\n\n" if loop.first and content else "" if loop.first else "\n") -}}
+            {{- "<tool_call>\n<function=" + call.function.name + ">\n" -}}
+            {%- for name, value in call.function.arguments | items -%}
+                {%- set is_json = value is mapping or value is sequence and value is not string -%}
+                {{- "<parameter=" + name + ">\n" -}}
+                {{- value | tojson | safe if is_json else value | string -}}
+                {{- "\n</parameter>\n" -}}
+            {%- endfor -%}
+            {{- "</function>\n</tool_call>" -}}
+        {%- endfor -%}
+        {{- "<|im_end|>\n" -}}
+    {%- elif message.role == "tool" -%}
+        {%- if loop.previtem and loop.previtem.role != "tool" -%}
+            {{- "<|im_start|>user" -}}
+        {%- endif -%}
+        {{- "\n<tool_response>\n" + content + "\n</tool_response>" -}}
+        {%- if loop.last or loop.nextitem.role != "tool" -%}{{- "<|im_end|>\n" -}}{%- endif -%}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- "<|im_start|>assistant\n" -}}
+    {%- if enable_thinking is defined and enable_thinking is false -%}
+        {{- "<think>\n\n</think>\n\n" -}}
+    {%- else -%}
+        {{- "<think>\n" -}}
+    {%- endif -%}
+{%- endif -%}
+"""
+
+# Granite 4: a default system message, calls as those of Hermes, results in turns of the user.
+GRANITE_4 = r"""{%- set ns = namespace(tools="", system="You are Granite.") -%}
+{%- for tool in tools or [] -%}
+    {%- set ns.tools = ns.tools + "\n" + (tool | tojson) -%}
+{%- endfor -%}
+{%- if ns.tools -%}
+    {%- set ns.tools = "Tools:\n<tools>" + ns.tools + "\n</tools>\nCall them:\n<tool_call>\n" -%}
+    {%- set ns.tools = ns.tools + '{"name": <name>, "arguments": <object>}' + "\n</tool_call>." -%}
+    {%- set ns.system = ns.tools -%}
+{%- endif -%}
+{%- if messages[0].role == "system" -%}
+    {%- set ns.system = messages[0].content + ("\n\n" + ns.tools if ns.tools else "") -%}
+{%- endif -%}
+{{- "<|start_of_role|>system<|end_of_role|>" + ns.system + "<|end_of_text|>\n" -}}
+{%- for message in messages -%}
+    {%- if message.role == "user" or (message.role == "system" and not loop.first) -%}
+        {{- "<|start_of_role|>" + message.role + "<|end_of_role|>" + message.content -}}
+        {{- "<|end_of_text|>\n" -}}
+    {%- elif message.role == "assistant" -%}
+        {{- "<|start_of_role|>assistant<|end_of_role|>" + message.content -}}
+        {%- for call in message.tool_calls or [] -%}
+            {{- "\n" if message.content or not loop.first else "" -}}
+            {{- '<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' -}}
+            {%- set arguments = call.function.arguments -%}
+            {{- (arguments if arguments is string else arguments | tojson) + "}\n</tool_call>" -}}
+        {%- endfor -%}
+        {{- "<|end_of_text|>\n" -}}
+    {%- elif message.role == "tool" -%}
+        {%- if loop.first or messages[loop.index0 - 1].role != "tool" -%}
+            {{- "<|start_of_role|>user<|end_of_role|>" -}}
+        {%- endif -%}
+        {{- "\n<tool_response>\n" + message.content + "\n</tool_response>" -}}
+        {%- if loop.last or messages[loop.index0 + 1].role != "tool" -%}
+            {{- "<|end_of_text|>\n" -}}
+        {%- endif -%}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- "<|start_of_role|>assistant<|end_of_role|>" -}}{%- endif -%}
+"""
+
 LATER = {
     "exaone 4": EXAONE_4,
     "ministral 3": MINISTRAL_3,
@@ -251,4 +363,6 @@ LATER = {
     "ernie 4.5": ERNIE_4_5,
     "apertus": APERTUS,
     "harmony": HARMONY,
+    "qwen 3.5": QWEN_3_5,
+    "granite 4": GRANITE_4,
 }

@@ -26,6 +26,7 @@ from hearthd.text.tool_calls.json_calls import (
     PHI,
 )
 from hearthd.text.tool_calls.tools import Tool, ToolUse
+from hearthd.text.tool_calls.xml_calls import XML
 from tests.server.fakes import byte_level, gemma_like
 from tests.server.grammar_world import World
 
@@ -44,6 +45,7 @@ FORMATS = {
     "phi": PHI,
     "function gemma": FUNCTION_GEMMA,
     "generic": GENERIC,
+    "xml": XML,
 }
 MARKERS = sorted({name for format_ in FORMATS.values() for name in format_.special})
 # Markers that are special tokens, and markers that are plain text.
@@ -77,17 +79,20 @@ G = {
     "additionalProperties": False,
 }
 SCHEMAS = {"f": F, "g": G}
-# FunctionGemma's form has no length of a text.
+# FunctionGemma's form has no length of a text. Random tokens never spell the end of one in XML.
 SIMPLE_F = {**F, "properties": {**F["properties"], "place": {"type": "string"}}}  # type: ignore[dict-item]
-TOOLS = tuple(
-    Tool(name=name, parameters=json.dumps(schema), strict=True)
-    for name, schema in {"f": SIMPLE_F, "g": G}.items()
+XML_F = {**F, "properties": {**F["properties"], "place": {"enum": ["here", "1"]}}}  # type: ignore[dict-item]
+JSON_TOOLS, TOOLS, XML_TOOLS = (
+    tuple(
+        Tool(name=name, parameters=json.dumps(schema), strict=True)
+        for name, schema in {"f": of_f, "g": G}.items()
+    )
+    for of_f in (F, SIMPLE_F, XML_F)
 )
-JSON_TOOLS = (Tool(name="f", parameters=json.dumps(F), strict=True), TOOLS[1])
 
 
 def use(format_: CallFormat, **fields: Any) -> ToolUse:
-    tools = TOOLS if format_ is FUNCTION_GEMMA else JSON_TOOLS
+    tools = {FUNCTION_GEMMA: TOOLS, XML: XML_TOOLS}.get(format_, JSON_TOOLS)
     return ToolUse(
         **{"format": format_, "tools": tools, "required": True, "parallel": True, **fields}
     )
@@ -128,9 +133,9 @@ def read(world: World, format_: CallFormat, tokens: Sequence[int]) -> tuple[str,
 
 
 def validate(calls: Sequence[ReadCall], format_: CallFormat) -> None:
-    simple = format_ is FUNCTION_GEMMA
+    of_f = {FUNCTION_GEMMA: SIMPLE_F, XML: XML_F}.get(format_, F)
     for call in calls:
-        schema = {"f": SIMPLE_F, "g": G}[call.name] if simple else SCHEMAS[call.name]
+        schema = {"f": of_f, "g": G}[call.name]
         jsonschema.Draft202012Validator(schema).validate(json.loads(call.arguments))
 
 
@@ -198,6 +203,7 @@ BEGINNINGS = {
     "granite": "<|tool_call|>",
     "phi": "I look. <|tool_call|>",
     "function gemma": "<start_function_call>",
+    "xml": "I look.\n<tool_call>",
 }
 
 
@@ -299,7 +305,7 @@ UNSUPPORTED = {"type": "object", "properties": {"a": {"type": "integer"}}, "not"
 INVALID = {"type": "objct"}
 
 
-@pytest.mark.parametrize("format_", [HERMES, FUNCTION_GEMMA])
+@pytest.mark.parametrize("format_", [HERMES, FUNCTION_GEMMA, XML])
 @pytest.mark.parametrize(("schema", "reason"), [(UNSUPPORTED, "not"), (INVALID, "objct")])
 def test_only_a_strict_tool_needs_a_schema_that_can_be_enforced(
     format_: CallFormat, schema: Any, reason: str
@@ -317,6 +323,30 @@ def test_a_keyword_that_only_json_can_enforce_is_named() -> None:
     tool = Tool(name="f", parameters=json.dumps(F), strict=True, field="tools[0].parameters")
     with pytest.raises(InvalidRequest, match="cannot enforce maxLength"):
         constraint("special", use(FUNCTION_GEMMA, tools=(tool,)), None)
+
+
+def test_a_text_in_xml_ends_with_its_parameter_alone() -> None:
+    schema = {
+        "type": "object", "required": ["code"],
+        "properties": {"code": {"type": "string"}, "line": {"type": ["integer", "null"]}},
+    }  # fmt: skip
+    tools = (Tool(name="f", parameters=json.dumps(schema), strict=True),)
+    rules = constraint("text", use(XML, tools=tools, parallel=False), None)
+    code = 'if a < b:\n    print("</div></parameter")\n'
+    call = "<tool_call>\n<function=f>\n<parameter=code>\n" + code
+    rest = "\n</parameter>\n<parameter=line>\n3\n</parameter>\n</function>\n</tool_call>"
+    tokens = WORLDS["text"].tokenizer.read(call + rest, special=False)
+    for token in tokens:
+        allowed = rules.allowed()
+        assert allowed is not None
+        assert allowed[token]
+        rules.accept(token)
+    passed, calls = read(WORLDS["text"], XML, tokens)
+    assert passed == ""
+    assert [json.loads(call.arguments) for call in calls] == [{"code": code, "line": 3}]
+    long = Tool(name="f", parameters=json.dumps(F), strict=True, field="tools[0].parameters")
+    with pytest.raises(InvalidRequest, match="cannot enforce maxLength"):
+        constraint("text", use(XML, tools=(long,)), None)
 
 
 def test_a_schema_cannot_turn_checks_off() -> None:

@@ -13,6 +13,8 @@ import pytest
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.templates.chat_template import BadChatTemplate, ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
+from hearthd.text.tool_calls.call_formats import call_format
+from hearthd.text.tool_calls.xml_calls import XML
 from tests.server import fakes, templates
 from tests.text.family_templates import FAMILIES
 from tests.text.template_cases import CASES
@@ -272,3 +274,13 @@ def test_a_conversation_with_every_mark_is_rejected() -> None:
 def test_an_invalid_template_raises() -> None:
     with pytest.raises(BadChatTemplate, match="jinja is not a valid template"):
         template("{% if %}")
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+def test_a_prompt_of_qwen_3_5_begins_a_thought_unless_it_ended_an_empty_one(thinks: bool) -> None:
+    qwen = template(FAMILIES["qwen 3.5"])
+    assert call_format(qwen.source) is XML
+    prompt = qwen.prompt(TALK, variables={} if thinks else {"enable_thinking": False})
+    assert prompt.text.endswith("<think>\n" if thinks else "<think>\n\n</think>\n\n")
+    assert prompt.reasoning is not None
+    assert (prompt.reasoning.begun, prompt.reasoning.possible) == (thinks, thinks)

@@ -76,7 +76,10 @@ def spell(rules: AnswerConstraint, text: str) -> list[int]:
 def read(tokens: Sequence[int]) -> tuple[str, str, list[list[str]]]:
     """The reasoning, the text and the calls of an answer."""
     shown = Detokenizer(WORLD.tokenizer, shown=(*REASONING.tags.special, *HARMONY.special))
-    reasoning_filter, call_filter = ReasoningFilter(REASONING), CallFilter(HARMONY, ("f", "g"))
+    reasoning_filter, call_filter = (
+        ReasoningFilter(REASONING),
+        CallFilter(HARMONY, {"f": {}, "g": {}}),
+    )
     reasoning, text, calls = "", "", list[list[str]]()
     pieces = [reasoning_filter.push(shown.push(token)) for token in tokens]
     pieces += [reasoning_filter.push(shown.flush()), reasoning_filter.flush()]

@@ -23,6 +23,7 @@ from hearthd.text.tool_calls.json_calls import (
     MISTRAL_NAMED,
     PHI,
 )
+from hearthd.text.tool_calls.xml_calls import XML
 from tests.server import templates
 
 if TYPE_CHECKING:
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
     from hearthd.text.tool_calls.call_format import CallFormat
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": [1, "é"]}}\n</tool_call>'
+SCHEMAS: dict[str, Any] = {
+    "f": {},
+    "g": {
+        "properties": {
+            "text": {"type": "string"}, "days": {"type": "integer"}, "on": {"type": "boolean"},
+            "any": {}, "some": {"enum": ["1", 1, None]}, "list": {"type": "array"},
+        },
+    },
+    "get_it": {},
+}  # fmt: skip
 BAD = "<tool_call>{nonsense}</tool_call>"
 
 
@@ -42,7 +53,7 @@ def read(
     A call that is cut off has its arguments as text.
     """
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    call_filter = CallFilter(format_, ["f", "g", "get_it"], **fields)
+    call_filter = CallFilter(format_, SCHEMAS, **fields)
     parts = [
         part
         for start, end in itertools.pairwise(places)
@@ -209,7 +220,7 @@ def test_arguments_can_be_read_by_every_client(
 
 
 def test_long_arguments_take_linear_time() -> None:
-    call_filter = CallFilter(HERMES, ["f"])
+    call_filter = CallFilter(HERMES, SCHEMAS)
     call_filter.push('<tool_call>{"name": "f", "arguments": ')
     nested = "".join(
         delta.arguments for part in call_filter.push("[" * 100_000) for delta in part.calls
@@ -253,6 +264,34 @@ def test_the_generic_form_is_calls_or_a_text(
     assert read(text, cuts, GENERIC, has_response=True) == (passed, calls)
 
 
+def parameter(name: str, value: str) -> str:
+    return f"<parameter={name}>\n{value}\n</parameter>\n"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments"),
+    [
+        ("", {}),
+        (parameter("text", "1") + parameter("days", "1"), {"text": "1", "days": 1}),
+        (parameter("text", "\n a\n<b>é</b>\n\n"), {"text": "\n a\n<b>é</b>\n\n"}),
+        ("<parameter=text>a</parameter>", {"text": "a"}),
+        (parameter("on", "True") + parameter("any", "None"), {"on": True, "any": None}),
+        (parameter("any", "a b") + parameter("list", '[1, "x"]'), {"any": "a b", "list": [1, "x"]}),
+        (parameter("some", "1"), {"some": "1"}),
+        (parameter("days", "NaN"), {"days": "NaN"}),
+        (parameter("unknown", "{}"), {"unknown": {}}),
+    ],
+)
+@given(cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_parameters_in_xml_have_the_types_of_the_schema(
+    parameters: str, arguments: Any, cuts: list[int]
+) -> None:
+    call = f"<tool_call>\n<function=g>\n{parameters}</function>\n</tool_call>"
+    assert read(f"I look.\n{call}", cuts, XML) == ("I look.", [("g", arguments)])
+    assert read(f"{call}\n{call}", cuts, XML) == ("", [("g", arguments)] * 2)
+    assert read(call.replace("=g", "=h"), cuts, XML) == (call.replace("=g", "=h"), [])
+
+
 @pytest.mark.parametrize("format_", [HERMES, MISTRAL, LLAMA_3, GENERIC])
 @given(length=st.integers(0, 60))
 def test_no_part_of_a_required_call_is_text(format_: CallFormat, length: int) -> None:
@@ -273,7 +312,8 @@ def test_no_part_of_a_required_call_is_text(format_: CallFormat, length: int) ->
         ("{{ '<|start_of_role|>' }}{{ '<tool_call>' }}", HERMES),
         ("{{ '<|tool|>' }}", PHI),
         ("{{ '<|channel|>' }}{{ '<|call|>' }}", HARMONY),
-        ("{{ '<tool_call><function=f>' }}", None),
+        ("{{ '<tool_call><function=f>' }}", XML),
+        ("{{ '<tool_call><arg_key>' }}", None),
         ("""{{ '<|start_header_id|>' }}{{ '"parameters": ' }}""", LLAMA_3),
         ("{{ '<|start_header_id|>' }}", None),
     ],
@@ -284,7 +324,7 @@ def test_the_template_selects_the_format(template: str, format_: CallFormat | No
 
 def test_the_beginning_of_a_marker_is_text_unless_the_answer_was_cut_off() -> None:
     for cut, rest in ((False, " <tool_"), (True, "")):
-        call_filter = CallFilter(HERMES, ["f"])
+        call_filter = CallFilter(HERMES, SCHEMAS)
         assert [part.text for part in call_filter.push("I look. <tool_")] == ["I look."]
         assert call_filter.flush(cut=cut) == rest
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hearthd.text.text_overlap import overlap
 from hearthd.text.tool_calls.arguments import JsonString, decoded
 from hearthd.text.tool_calls.call_format import CallDelta, IncompleteText, match
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Mapping
 
     from hearthd.text.tool_calls.arguments import ArgumentReader
     from hearthd.text.tool_calls.call_format import CallFormat, Elements, Match
@@ -26,13 +26,14 @@ class Passed:
 
 
 class CallFilter:
-    """Remove calls of the tools in `names` from text, with the white space around them.
+    """Remove calls of tools from text, with the white space around them.
 
     A call is reported from its name on, so its arguments arrive as the model writes them. What
     looks like a call and is not one stays in the text: another form, or another tool. Of a call
     that is cut off, what was reported remains; nothing of it becomes text. A format of None finds
     no calls.
 
+    schemas       the JSON Schemas of the arguments of the tools, by name
     has_response  whether the format's `response` stands for an answer without calls
     only_calls    whether the answer has no text
     """
@@ -40,13 +41,14 @@ class CallFilter:
     def __init__(
         self,
         format_: CallFormat | None,
-        names: Collection[str],
+        schemas: Mapping[str, Mapping[str, Any]],
         *,
         has_response: bool = False,
         only_calls: bool = False,
     ) -> None:
         self._format = format_
-        self._names = frozenset(names)
+        self._schemas = schemas
+        self._name = ""  # of the tool in the current call
         self._has_response = has_response
         self._only_calls = only_calls
         self._held = ""
@@ -128,7 +130,7 @@ class CallFilter:
         form, found = self._match(*forms)
         if found and form == response:
             self._held, self._state = self._held[found.end :], self._inside_response
-        elif found and found.name in self._names:
+        elif found and found.name in self._schemas:
             self._begin_call(found)
         else:
             start = format_.marker if marked else self._held[:1]
@@ -154,6 +156,7 @@ class CallFilter:
     def _begin_call(self, found: Match) -> None:
         self._passed[-1].calls.append(CallDelta(index=self.count, name=found.name))
         self.count += 1
+        self._name = found.name
         self.open = self._after_call = True
         self._held, self._state = self._held[found.end :], self._between
         self._arguments = None
@@ -164,7 +167,7 @@ class CallFilter:
         if found is None or found.end == len(self._held):
             return False
         self._held = self._held[found.end :]
-        self._arguments, self._state = format_.arguments(), self._inside
+        self._arguments, self._state = format_.arguments(self._schemas[self._name]), self._inside
         return True
 
     def _inside(self, _format: CallFormat) -> bool:
@@ -185,7 +188,7 @@ class CallFilter:
         if format_.separator is not None:
             forms.append((*format_.tail, *format_.separator, *format_.head))
         form, found = self._match(*forms)
-        if found and form and found.name in self._names:
+        if found and form and found.name in self._schemas:
             self._begin_call(found)
             return True
         # Anything else is not a call: the grammar does not allow it.

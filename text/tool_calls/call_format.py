@@ -9,13 +9,13 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hearthd.text.tool_calls.arguments import JsonArguments
 from hearthd.text.value_marks import marked_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hearthd.text.tool_calls.arguments import ArgumentReader
 
@@ -132,8 +132,8 @@ class CallFormat:
         )
         return rb"\s*(?P<call>(%s)?%s)" % (marker, head)
 
-    def arguments(self) -> ArgumentReader:
-        """A reader of the arguments of one call."""
+    def arguments(self, _schema: Mapping[str, Any]) -> ArgumentReader:
+        """A reader of the arguments of a call, by their JSON Schema."""
         return JsonArguments()
 
     def argument_rules(

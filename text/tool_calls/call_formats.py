@@ -14,14 +14,15 @@ from hearthd.text.tool_calls.json_calls import (
     MISTRAL_NAMED,
     PHI,
 )
+from hearthd.text.tool_calls.xml_calls import XML
 
 if TYPE_CHECKING:
     from hearthd.text.tool_calls.call_format import CallFormat
 
 # Texts of a template, all of which show a format. The first row that matches counts. None stands
-# for forms that are not supported: the XML of Qwen3-Coder and of GLM.
+# for a form that is not supported: the XML of GLM.
 _SIGNS: tuple[tuple[tuple[str, ...], CallFormat | None], ...] = (
-    (("<tool_call>", "<function="), None),
+    (("<tool_call>", "<function="), XML),
     (("<tool_call>", "<arg_key>"), None),
     (("<start_function_call>",), FUNCTION_GEMMA),
     (("<|channel|>", "<|call|>"), HARMONY),

@@ -20,7 +20,7 @@ from hearthd.text.tool_calls.call_format import NAME, CallFormat, UnsupportedSch
 from hearthd.text.value_marks import FUNCTION_GEMMA_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hearthd.text.tool_calls.call_format import Signature
 
@@ -36,7 +36,7 @@ class FunctionGemmaCalls(CallFormat):
     """FunctionGemma's calls, each between two special tokens."""
 
     @override
-    def arguments(self) -> ArgumentReader:
+    def arguments(self, _schema: Mapping[str, Any]) -> ArgumentReader:
         return _Arguments()
 
     @override

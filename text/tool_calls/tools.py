@@ -36,6 +36,14 @@ class Tool:
     strict: bool = False
     field: str = "tools"
 
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments."""
+        if self.input is not None:
+            return {"properties": {"input": {"type": "string"}}}
+        schema: dict[str, Any] = json.loads(self.parameters or "{}")
+        return schema
+
     def as_template(self) -> dict[str, Any]:
         """The tool in the form of chat templates."""
         function: dict[str, Any] = {"name": self.name}

@@ -40,10 +40,6 @@ SMOLVLM_TOWER: Mapping[str, Any] = {
     },
 }  # fmt: skip
 EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
-DELTA_NET = {
-    "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
-    "linear_key_head_dim": 10, "linear_value_head_dim": 16,
-}  # fmt: skip
 
 ERNIE_EXPERTS = {"moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 20}
 MULTIPLIERS = {

@@ -10,7 +10,6 @@ import numpy as np
 
 from tests.models.families.case_arguments import (
     DEFAULT,
-    DELTA_NET,
     ERNIE_EXPERTS,
     EXPERTS,
     GEMMA4,
@@ -24,6 +23,7 @@ from tests.models.families.case_arguments import (
     SMOLVLM_TOWER,
     YARN,
 )  # fmt: skip
+from tests.models.families.recurrent_cases import RECURRENT_CASES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,22 +130,6 @@ CASES: Mapping[str, Case] = {
             },
         ),
         *_cases(
-            "qwen35",
-            "Qwen3_5TextConfig",
-            qwen35={
-                **DELTA_NET, "num_hidden_layers": 4, "tie_word_embeddings": True,
-                "rope_parameters": DEFAULT | {
-                    "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0],
-                    "mrope_interleaved": True,
-                },
-            },
-            shared_keys={
-                **DELTA_NET, "linear_num_value_heads": 6, "linear_conv_kernel_dim": 3,
-                "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-                "attention_bias": True,
-            },
-        ),
-        *_cases(
             "olmoe",
             "OlmoeConfig",
             olmoe={"num_experts": 7, "num_experts_per_tok": 3, "num_key_value_heads": 4},
@@ -194,6 +178,7 @@ CASES: Mapping[str, Case] = {
                 "position_embedding_type": "rope", "mamba_n_heads": 8,
             },
         ),
+        *(case for row in RECURRENT_CASES for case in _cases(*row[:2], **row[2])),
         *_cases(
             "gpt-oss", "GptOssConfig", yarn=GPT_OSS, plain={**GPT_OSS_PLAIN, **_rope(1e4)}
         ),

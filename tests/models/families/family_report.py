@@ -71,6 +71,7 @@ FILES = {
     "ernie4_5": File(varies="llama", templates=("ernie 4.5",), tokenizer=("llama",)),
     "ernie4_5_moe": File(templates=("ernie 4.5",), tokenizer=("llama",)),
     "exaone4": File(templates=("exaone 4",)),
+    "falcon_h1": File(templates=("chatml",)),
     "gemma": File(varies="llama", templates=("gemma",), tokenizer=("llama",)),
     "gemma2": File(varies="gemma3", templates=("gemma",), tokenizer=("llama",)),
     "gemma3": File(templates=("gemma", "function gemma"), tokenizer=("llama",)),
@@ -79,6 +80,8 @@ FILES = {
     "glm4": File(templates=("glm",)),
     "gpt_oss": File(templates=("harmony",)),
     "granite": File(templates=("granite",)),
+    "granitehybrid": File(templates=("granite 4",)),
+    "granitehybridmoe": File(varies="granitehybrid", templates=("granite 4",)),
     "granitemoe": File(templates=("granite",)),
     "hunyuan": File(templates=("hunyuan",)),
     "lfm2": File(templates=("lfm 2",)),
@@ -86,6 +89,7 @@ FILES = {
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
     "mistral3": File(templates=("ministral 3",)),
     "modernbert": File(),
+    "nemotron_h": File(),
     "nomic_bert": File(tokenizer=("bert",)),
     "olmo2": File(templates=("olmo 2", "chatml")),
     "olmoe": File(varies="olmo2", templates=("olmo 2",)),
@@ -93,7 +97,7 @@ FILES = {
     "qwen2": File(varies="llama", templates=("chatml",)),
     "qwen3": File(varies="llama", templates=("qwen 3",)),
     "qwen3_reranker": File(),
-    "qwen35": File(),
+    "qwen35": File(templates=("qwen 3.5",)),
     "qwen3moe": File(varies="qwen3", templates=("qwen 3",)),
     "smollm3": File(varies="llama", templates=("smollm 3",)),
     "smolvlm": File(),
@@ -101,7 +105,9 @@ FILES = {
 }
 # Files whose names are not those of their architectures.
 _RENAMED = {
+    "falcon-h1": "falcon_h1",
     "gemma4-moe": "gemma4moe",
+    "granitehybrid-moe": "granitehybridmoe",
     "ernie4_5-moe": "ernie4_5_moe",
     "gemma-embedding": "embeddinggemma",
     "gpt-oss": "gpt_oss",

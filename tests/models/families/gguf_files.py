@@ -16,12 +16,17 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
+from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
+from hearthd.models.families.falcon_h1 import Config as FalconConfig
+from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
+from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.case_arguments import MINISTRAL_ROPE
-from tests.models.families.gguf_delta_nets import delta_net
+from tests.models.families.gguf_delta_nets import delta_net, delta_net_keys
 from tests.models.families.gguf_gpt_oss import gpt_oss, gpt_oss_keys
+from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba, mamba_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +39,9 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
-_ROTATES_NEIGHBORS = ("llama", "smollm3", "granite", "granitemoe", "mistral3")
+_ROTATES_NEIGHBORS = (
+    "llama", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3", "nemotron_h",
+)  # fmt: skip
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 
@@ -76,6 +83,8 @@ def _converted(name: str, values: Array, architecture: str, config: DecoderConfi
         values = values.squeeze(1)
     if name.endswith("exp_probs_b.bias"):
         values = values.reshape(-1)
+    if isinstance(config, FalconConfig):
+        values = values * falcon_scales(name, config)
     if architecture in _ROTATES_NEIGHBORS and ("q_proj" in name or "k_proj" in name):
         values = neighbors(values, config.head_dim)
     if architecture in _STORES_ONE_MORE and name.endswith("norm.weight"):
@@ -117,7 +126,8 @@ def _split(
     tensors: Iterator[tuple[str, Array]], architecture: str, config: DecoderConfig
 ) -> Iterator[tuple[str, Array]]:
     """The tensors as the converter has them: of Granite as those of other architectures."""
-    mlp = "mlp.shared_experts" if architecture == "granitemoe" else "mlp"
+    is_granite = architecture.startswith("granite") and isinstance(config, ExpertsConfig)
+    mlp = "mlp.shared_experts" if is_granite else "mlp"
     renamed = {
         "shared_mlp.output_linear": f"{mlp}.down_proj",
         "block_sparse_moe.output_linear": "mlp.experts.down_proj",
@@ -128,6 +138,8 @@ def _split(
             yield delta_net(name, values, config)
         elif architecture == "gpt-oss":
             yield from gpt_oss(name, values)
+        elif isinstance(config, MambaConfig) and re.search(MAMBA_PARTS, name):
+            yield mamba(name, values, config)
         elif _GATE_AND_UP in name:
             is_shared = "shared_mlp" in name
             module = mlp if is_shared else "mlp.experts"
@@ -161,11 +173,15 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
             writer.add_expert_feed_forward_length(config.expert_ffn)
         if config.shared_ffn is not None:
             writer.add_expert_shared_feed_forward_length(config.shared_ffn)
+    if isinstance(config, NemotronConfig):
+        ffns = [config.ffn * (kind == "mlp") for kind in config.kinds]
     writer.add_feed_forward_length(ffns)
     writer.add_head_count(config.heads)
     kv_heads: int | list[int] = config.kv_heads
-    if isinstance(config, Lfm2Config):
+    if isinstance(config, Lfm2Config | GraniteHybridConfig):
         kv_heads = [config.kv_heads * attends for attends in config.attends]
+    elif isinstance(config, NemotronConfig):
+        kv_heads = [config.kv_heads * (kind == "attention") for kind in config.kinds]
     elif isinstance(config, Gemma4Config):
         kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
     writer.add_head_count_kv(kv_heads)
@@ -238,7 +254,9 @@ def _gemma_embedding(config: Any) -> dict[str, Any]:
 
 
 def _granite(config: Any) -> dict[str, Any]:
+    none = {"expert_count": 0, "expert_used_count": 0}
     return {
+        **({} if isinstance(config, ExpertsConfig) else none),
         "embedding_scale": config.embedding_scale,
         "attention.scale": config.attention_scale,
         "residual_scale": config.residual_scale,
@@ -267,19 +285,6 @@ def _phi3(config: Any) -> dict[str, Any]:
     }
 
 
-def _qwen35(config: Any) -> dict[str, Any]:
-    return {
-        "full_attention_interval": config.attends.index(True) + 1,
-        "rope.dimension_count": config.rotary_width,
-        "rope.dimension_sections": [11, 11, 10, 0],
-        "ssm.conv_kernel": config.taps,
-        "ssm.state_size": config.key_width,
-        "ssm.inner_size": config.value_heads * config.value_width,
-        "ssm.time_step_rank": config.value_heads,
-        "ssm.group_count": config.key_heads,
-    }
-
-
 def _mistral3(config: Any) -> dict[str, Any]:
     return {
         "attention.temperature_scale": config.query_growth,
@@ -293,10 +298,11 @@ def _mistral3(config: Any) -> dict[str, Any]:
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("glm4", "gpt-oss", "mistral3")
 # Those of which a file says the width of an expert as that of an MLP.
-_EXPERTS_OF_MLP_WIDTH = ("granitemoe", "olmoe")
+_EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "olmoe")
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
     "exaone4": _windows,
+    "falcon-h1": mamba_keys,
     "gemma-embedding": _gemma_embedding,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
@@ -306,6 +312,7 @@ EXTRA_KEYS = {
     },
     "gpt-oss": gpt_oss_keys,
     "granite": _granite,
+    "granitehybrid": lambda config: _granite(config) | mamba_keys(config),
     "granitemoe": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
@@ -315,9 +322,10 @@ EXTRA_KEYS = {
         "rope.freq_base": config.rope_base,
         "rope.scaling.factor": config.rope_factor,
     },
+    "nemotron_h": mamba_keys,
     "olmo2": _windows,
     "phi3": _phi3,
-    "qwen35": _qwen35,
+    "qwen35": delta_net_keys,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,10 +69,13 @@ def logits(
     config = config_of(source, architecture).for_context(CONTEXT)
     program, parameters = parameters_of(source, architecture, config, folder)
     model = ARCHITECTURES[architecture].model(config)
+    by_layer = Counter(int(spec.name.split(".")[1]) for spec in program.caches)
+    counts = [by_layer[layer] for layer in range(config.cached_layers)]
 
     def step(tokens: Tensor, start: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
-        pairs = [[(slots[i], slots[i + 1])] for i in range(0, len(slots), 2)]
-        x, caches = read(model, tokens, [start], pairs, CONTEXT)
+        remaining = iter(slots)
+        buffers = [[tuple(itertools.islice(remaining, count))] for count in counts]
+        x, caches = read(model, tokens, [start], buffers, CONTEXT)
         return model.logits(x), *(part for cache in caches for part in cache.buffers[0])
 
     inputs = {"tokens": TensorType((CHUNK,), DType.I32), "start": TensorType((1,), DType.I32)}

@@ -89,6 +89,14 @@ SIZES: Mapping[str, Size] = {
     ),
     # LGAI-EXAONE/EXAONE-4.0-1.2B
     "exaone4": _decoder(2048, 4096, 32, 8, 64, 102400, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
+    # tiiuae/Falcon-H1-0.5B-Base
+    "falcon-h1": _decoder(
+        1024, 2048, 8, 2, 64, 32784,
+        tied=False, ssm_heads=24, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
+        embedding_scale=5.6569, logit_scale=0.0390625, key_scale=0.390625,
+        attention_scales=(1.0, 0.9375), ssm_scales=(1.25, 0.2357), mlp_scales=(0.8839, 0.5859),
+        ssm_input_scales=(0.3536, 0.25, 0.3536, 0.5, 0.3536),
+    ),
     # google/gemma-2b
     "gemma": _decoder(2048, 16384, 8, 1, 256, 256000),
     # google/gemma-2-2b
@@ -135,6 +143,20 @@ SIZES: Mapping[str, Size] = {
     "granite4": _decoder(
         2560, 8192, 40, 8, 64, 100352,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=10.0,
+    ),
+    # ibm-granite/granite-4.0-h-350m
+    "granite4-h": _decoder(
+        768, 2048, 12, 4, 64, 100352,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.246, logit_scale=3.0,
+        attends=(False, True), ssm_heads=48, ssm_width=32, ssm_groups=1, ssm_state=128, taps=4,
+    ),
+    # ibm-granite/granite-4.0-h-tiny
+    "granite4-h-moe": _decoder(
+        1536, 512, 12, 4, 128, 100352,
+        embedding_scale=12.0, attention_scale=0.0078125, residual_scale=0.22, logit_scale=6.0,
+        attends=(False, True), ssm_heads=48, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
+        experts=64, experts_per_token=6, expert_ffn=512, routed=(True, True), normalized=True,
+        scores=CHOSEN, shared_ffn=1024,
     ),
     # ibm-granite/granite-3.1-1b-a400m-instruct
     "granite-moe": _decoder(
@@ -199,6 +221,12 @@ SIZES: Mapping[str, Size] = {
         2048, 6144, 32, 4, 128, 151936,
         tied=False, experts=128, experts_per_token=8, expert_ffn=768, normalized=True,
         routed=(True, True),
+    ),
+    # nvidia/NVIDIA-Nemotron-Nano-9B-v2
+    "nemotron-h": _decoder(
+        4480, 15680, 40, 8, 128, 131072,
+        layers=3, tied=False, kinds=("mamba", "mlp", "attention"), ssm_heads=128, ssm_width=80,
+        ssm_groups=8, ssm_state=128, taps=4,
     ),
     # Qwen/Qwen3.5-0.8B
     "qwen3.5": _decoder(

@@ -141,7 +141,7 @@ def check(client: Client, events: list[Event], expected: list[int]) -> None:
     st.booleans(),
     st.sampled_from([(), (2,), (3, 8)]),
     st.sampled_from([0.0, 6.0, 20.0]),
-    st.booleans(),
+    st.sampled_from([0, 160]),
 )
 def test_every_request_ends_once_and_has_the_tokens_that_it_has_alone(
     clients: list[Client],
@@ -152,7 +152,7 @@ def test_every_request_ends_once_and_has_the_tokens_that_it_has_alone(
     poisoned: bool,
     verify_tokens: tuple[int, ...],
     habit: float,
-    has_states: bool,
+    state_bytes: int,
 ) -> None:
     runtime = FakeRuntime(
         vocab_size=VOCAB,
@@ -163,7 +163,7 @@ def test_every_request_ends_once_and_has_the_tokens_that_it_has_alone(
         poison=POISON if poisoned else None,
         habit=habit,
         verify_tokens=verify_tokens,
-        has_states=has_states,
+        state_bytes=state_bytes,
     )
     cache = PrefixCache(limit_bytes=cache_bytes) if cache_bytes else None
     costs = Free(verify_tokens) if verify_tokens else None
@@ -218,7 +218,7 @@ def reuse(
     *prompts: tuple[int, ...],
     slots: int = 1,
     cache_prompt: bool = True,
-    has_states: bool = False,
+    state_bytes: int = 0,
 ) -> tuple[list[int], PrefixCache]:
     """How many tokens of each prompt were cached when all are submitted at once; and the cache."""
     cache = PrefixCache(limit_bytes=10**6)
@@ -242,7 +242,7 @@ def reuse(
             assert isinstance(events[0], Started)
             cached.append(events[0].cached_tokens)
 
-    runtime = fake(slots=slots, batch=slots, chunk=4, has_states=has_states)
+    runtime = fake(slots=slots, batch=slots, chunk=4, state_bytes=state_bytes)
     with_engine(runtime, test, cache=cache)
     return cached, cache
 
@@ -255,16 +255,16 @@ def test_cached_chunks_of_a_prompt_are_not_read_again() -> None:
 def test_with_states_a_prompt_is_read_from_its_last_snapshot() -> None:
     """Snapshots are at the end of a prompt, of its last whole chunk, and where prompts branch."""
     prompt = tuple(range(3, 17))
-    branches = [(*prompt[:9], extra, 2, 3) for extra in (1, 2)]
+    branches = [(*prompt[:5], extra, 2, 3) for extra in (1, 2)]
     longer = (*prompt, *range(20, 30))
-    cached, _ = reuse(prompt, prompt, *branches, longer, has_states=True)
-    assert cached == [0, 13, 0, 8, 12]
+    cached, _ = reuse(prompt, prompt, *branches, longer, state_bytes=160)
+    assert cached == [0, 13, 0, 4, 12]
 
 
 def test_with_states_a_long_prompt_has_snapshots_in_between() -> None:
     prompt = tuple(index % 60 + 3 for index in range(60))  # 14 whole chunks
     edited = (*prompt[:45], 1, *prompt[46:])
-    assert reuse(prompt, edited, has_states=True)[0] == [0, 32]
+    assert reuse(prompt, edited, state_bytes=160)[0] == [0, 32]
 
 
 def test_the_last_token_of_a_prompt_is_always_read() -> None:

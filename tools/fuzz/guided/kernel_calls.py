@@ -291,25 +291,26 @@ def _adapted(n: Numbers, v: _Values) -> Call:
     return Call("linear_adapted", inputs, attrs | _activations(n), rows=(0, 1, 2, 3))
 
 
-def _delta_rule(n: Numbers, v: _Values) -> Call:
-    """States of gated delta nets: those after each token, or after the last one."""
+def _recurrence(n: Numbers, v: _Values) -> Call:
+    """States of recurrences: those after each token, or after the last one."""
     tokens, heads, keys, width = n.between(1, 9), n.between(1, 4), n.between(1, 40), n.between(1, 3)
     width, first, every = 16 * width, n.between(0, 30), bool(n.between(0, 1))
     ring = n.between(tokens + 1 if every else 2, tokens + 4)
     behind = -(-tokens // keys)  # rows of outputs
+    name, groups = n.one_of(("gated_delta_rule", heads), ("ssm_scan", 1), ("ssm_scan", heads))
     inputs = [
         v.floats(ring + behind, heads * keys * width),
         np.array([first, first + tokens - 1], np.int32),
-        *(v.floats(tokens, heads, keys) for _ in "qk"),
+        *(v.floats(tokens, groups, keys) for _ in "qk"),
         v.floats(tokens, heads, width),
-        *(v.floats(tokens, heads) for _ in range(2)),
+        *(v.floats(tokens, heads) for _ in range(2 if name == "gated_delta_rule" else 1)),
     ]
-    return Call("gated_delta_rule", inputs, {"ring": ring, "every": every})
+    return Call(name, inputs, {"ring": ring, "every": every})
 
 
 MAKERS = (
     _quantized, _two_parts, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
-    _layer, _experts, _adapted, _delta_rule,
+    _layer, _experts, _adapted, _recurrence,
 )  # fmt: skip
 
 

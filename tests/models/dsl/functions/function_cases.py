@@ -29,20 +29,35 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).parents[3] / "golden/functions_torch.npz"
 
-DELTA_RULE_START = 3  # the position of the first token
+RECURRENCE_START = 3  # the position of the first token
 
 
 def _delta_rule(
     states: Tensor, q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor, *, ring: int
 ) -> Tensor:
     """The outputs and the ring. The keys are about as long as normalized ones."""
-    count = q.shape[0]
-    ends = np.array([DELTA_RULE_START, DELTA_RULE_START + count - 1], np.int32)
     states = f.gated_delta_rule(
-        states, ops.constant(value=ends), q, k * 0.6, v, a * a * -0.2, f.sigmoid(b),
-        ring=ring, every=ring > count,
+        states, _ends(q), q, k * 0.6, v, a * a * -0.2, f.sigmoid(b),
+        ring=ring, every=ring > q.shape[0],
     )  # fmt: skip
-    outputs = f.learned(states, v, ring=ring)
+    return _outputs_and_ring(states, v, ring)
+
+
+def _ssm_scan(states: Tensor, q: Tensor, k: Tensor, v: Tensor, a: Tensor, *, ring: int) -> Tensor:
+    """The outputs and the ring."""
+    every = ring > q.shape[0]
+    states = f.ssm_scan(states, _ends(q), q, k, v, a * a * -0.2, ring=ring, every=every)
+    return _outputs_and_ring(states, v, ring)
+
+
+def _ends(tokens: Tensor) -> Tensor:
+    """The positions of the first token and of the last one."""
+    ends = [RECURRENCE_START, RECURRENCE_START + tokens.shape[0] - 1]
+    return ops.constant(value=np.array(ends, np.int32))
+
+
+def _outputs_and_ring(states: Tensor, value: Tensor, ring: int) -> Tensor:
+    outputs = f.learned(states, value, ring=ring)
     return ops.concatenate(f.flatten(outputs), f.flatten(f.narrow(states, 0, 0, ring)), axis=0)
 
 
@@ -136,6 +151,19 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
                 (tokens, 2, 4),
                 (tokens, 2),
                 (tokens, 2),
+            ),
+        )
+        for name, tokens, ring in (("chunks", 70, 2), ("steps", 4, 5))
+    },
+    **{
+        f"ssm_scan_{name}": (
+            functools.partial(_ssm_scan, ring=ring),
+            (
+                (ring + tokens // 3 + 1, 48),
+                (tokens, 2, 3),
+                (tokens, 2, 3),
+                (tokens, 4, 4),
+                (tokens, 4),
             ),
         )
         for name, tokens, ring in (("chunks", 70, 2), ("steps", 4, 5))

@@ -183,7 +183,7 @@ def test_int8_g32_weights(kv_cache: KvCache, sizes: tuple[int, ...], limit: floa
 
 def test_int8_g32_in_sizes_that_its_kernels_do_not_have() -> None:
     with pytest.raises(
-        DslError, match="multiple of 16 rows and of 32 columns, this one is 40 x 32"
+        DslError, match="multiple of 16 rows and of 32 columns, this one is 32 x 40"
     ):
         make_device(TINY, replace(OPTIONS, precision="int8-g32"))
 

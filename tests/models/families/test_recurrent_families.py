@@ -1,4 +1,4 @@
-"""The states of Qwen3.5's delta nets in a slot: after every token, whatever was there before."""
+"""The states of recurrent layers in a slot: after every token, whatever was there before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.families.qwen35 import Config
+from hearthd.models.config import ConfigError
 from hearthd.models.program import ProgramOptions
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS
@@ -21,20 +21,37 @@ from tests.models.numpy_device import Device
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONFIG = Config(
-    layers=3, hidden=32, ffn=40, heads=4, kv_heads=2, head_dim=8, max_context=64, vocab_size=61,
-    norm_eps=1e-3, rope_base=1000.0, tied=True, rotary_width=4, attends=(False, True, False),
-    key_heads=2, value_heads=4, key_width=6, value_width=16, taps=4,
-)  # fmt: skip
+    from hearthd.baker.weights.source import WeightSource
+
+_SHAPE: dict[str, Any] = {
+    "layers": 3, "hidden": 32, "ffn": 40, "heads": 4, "kv_heads": 2, "head_dim": 8,
+    "max_context": 64, "vocab_size": 61, "norm_eps": 1e-3, "rope_base": 1000.0, "tied": True,
+}  # fmt: skip
+_MAMBA: dict[str, Any] = {
+    "ssm_heads": 4, "ssm_width": 16, "ssm_groups": 2, "ssm_state": 6, "taps": 4,
+}  # fmt: skip
+# What the configuration of an architecture has besides.
+EXTRA: dict[str, dict[str, Any]] = {
+    "falcon-h1": _MAMBA,
+    "granitehybrid": {
+        **_MAMBA, "attends": (False, True, False), "embedding_scale": 2.0, "attention_scale": 0.4,
+        "residual_scale": 0.5, "logit_scale": 2.0,
+    },
+    "qwen35": {
+        "attends": (False, True, False), "rotary_width": 4, "key_heads": 2, "value_heads": 4,
+        "key_width": 6, "value_width": 16, "taps": 4,
+    },
+}  # fmt: skip
 OPTIONS = ProgramOptions(
     context=40, precision="f32", prefill_tokens=(3, 8), decode_batches=(1, 2), verify_tokens=(4,)
 )
-PROMPT = np.random.default_rng(0).integers(0, CONFIG.vocab_size, 30).tolist()
+PROMPT = np.random.default_rng(0).integers(0, _SHAPE["vocab_size"], 30).tolist()
 
 
-@pytest.fixture(scope="module")
-def device() -> Device:
-    return Device(ARCHITECTURES["qwen35"].program(CONFIG, OPTIONS))
+@pytest.fixture(scope="module", params=EXTRA)
+def device(request: pytest.FixtureRequest) -> Device:
+    family = ARCHITECTURES[request.param]
+    return Device(family.program(family.config(**_SHAPE, **EXTRA[request.param]), OPTIONS))
 
 
 def test_what_was_in_a_slot_before_does_not_matter(device: Device) -> None:
@@ -75,13 +92,37 @@ def test_rejected_drafts_leave_no_trace(device: Device, accepted: int) -> None:
 def test_value_heads_in_the_order_of_a_gguf_file_give_the_same_logits(tmp_path: Path) -> None:
     """llama.cpp's converter has value head i read key head i mod J."""
     name = "qwen35-shared_keys"
-    case, recording = CASES[name], recorded(name)
-    write_folder(recording, tmp_path)
+    case = CASES[name]
+    write_folder(recorded(name), tmp_path)
     config: Any = ours.config_of(open_weights(tmp_path), case.architecture)
     file = open_weights(write_gguf(tmp_path, case.architecture, config))
     same: Any = ours.config_of(file, case.architecture)
     assert replace(same, norm_eps=config.norm_eps) == replace(config, takes_turns=True)
-    logits = ours.logits(file, case.architecture, tmp_path, TOKENS)
+    same_logits(file, name, tmp_path)
+
+
+def test_a_gguf_file_of_falcon_h1_has_the_multipliers_in_its_matrices(tmp_path: Path) -> None:
+    name = "falcon-h1-falcon_h1"
+    write_folder(recorded(name), tmp_path)
+    config: Any = ours.config_of(open_weights(tmp_path), "falcon-h1")
+    file = open_weights(write_gguf(tmp_path, "falcon-h1", config))
+    same: Any = ours.config_of(file, "falcon-h1")
+    assert config.mlp_scales != (1.0, 1.0) == same.mlp_scales
+    same_logits(file, name, tmp_path)
+
+
+def same_logits(file: WeightSource, name: str, folder: Path) -> None:
+    recording = recorded(name)
+    logits = ours.logits(file, CASES[name].architecture, folder, TOKENS)
     difference = np.abs(logits[ROWS] - recording.logits).max()
     assert difference <= 1e-4 * np.abs(recording.logits).max()
     assert logits.argmax(axis=1).tolist() == recording.greedy
+
+
+def test_layers_of_nemotron_h_are_read_from_the_pattern_of_older_files() -> None:
+    config = recorded("nemotron_h-nemotron_h").config
+    older = {**config, "hybrid_override_pattern": "M-*-M", "layers_block_type": None}
+    read = ARCHITECTURES["nemotron_h"].from_hugging_face
+    assert read(older) == read(config)
+    with pytest.raises(ConfigError, match="layers_block_type: got 'E', supported: mamba"):
+        read({**older, "hybrid_override_pattern": "M-*EM"})

@@ -1,0 +1,200 @@
+"""Nemotron-H: layers that are each Mamba-2, attention without positions, or an MLP.
+
+Source: "Nemotron-H" (NVIDIA, 2025), and the model `nemotron_h` of transformers (2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+)
+from hearthd.models.decoder.layers import Attention, DecoderModel
+from hearthd.models.decoder.mamba_layers import Mamba2, MambaConfig, mamba_from_gguf, mamba_names
+from hearthd.models.decoder.tensor_names import GGUF_NAMES, QUERIES_AND_KEYS, TensorNames
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn
+
+if TYPE_CHECKING:
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.kv_cache import LayerCache, StateRows
+    from hearthd.models.decoder.layers import Layer, RopeTable
+    from hearthd.models.dsl.graph import Tensor
+
+MAMBA, ATTENTION, MLP = "mamba", "attention", "mlp"
+# What a layer is in `layers_block_type`, and in `hybrid_override_pattern` of older files.
+_KINDS = {
+    "linear_attention": MAMBA, "mamba": MAMBA, "full_attention": ATTENTION, "attention": ATTENTION,
+    "mlp": MLP, "M": MAMBA, "*": ATTENTION, "-": MLP,
+}  # fmt: skip
+_OF_EXPERTS = (
+    "moe_intermediate_size", "moe_latent_size", "moe_shared_expert_intermediate_size",
+    "moe_shared_expert_overlap", "n_group", "n_routed_experts", "n_shared_experts",
+    "norm_topk_prob", "num_experts_per_tok", "output_router_logits", "routed_scaling_factor",
+    "topk_group",
+)  # fmt: skip
+_OF_TRAINING = (
+    "hidden_dropout", "initializer_range", "num_logits_to_keep", "rescale_prenorm_residual",
+    "residual_in_fp32", "time_step_floor", "time_step_limit", "time_step_max", "time_step_min",
+    "time_step_rank", "use_mamba_kernels",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(MambaConfig):
+    """The shape of a model; `kinds` says of each layer whether it is MAMBA, ATTENTION or MLP."""
+
+    by_layer = (*MambaConfig.by_layer, "kinds")
+
+    kinds: tuple[str, ...]
+
+    @override
+    def rotates(self, _: int) -> bool:
+        return False
+
+
+class SquaredMLP(nn.Module):
+    """down(relu(up(x))^2)."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        self.up_proj = nn.Linear(config.hidden, config.ffn, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(config.ffn, config.hidden, bias=config.mlp_bias)
+
+    def __call__(self, x: Tensor, _: RopeTable | None, __: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        y = f.relu(self.up_proj(x))
+        return self.down_proj(y * y)
+
+
+_LAYERS: dict[str, type[Mamba2 | Attention | SquaredMLP]] = {
+    MAMBA: Mamba2,
+    ATTENTION: Attention,
+    MLP: SquaredMLP,
+}
+
+
+class NemotronBlock(nn.Module):
+    """One layer, normalized before."""
+
+    def __init__(self, config: Config, kind: str) -> None:
+        self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.mixer: Layer = _LAYERS[kind](config)
+
+    def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        return h + self.mixer(self.input_layernorm(h), rope, cache)
+
+
+class NemotronH(DecoderModel):
+    """Blocks with one mixer each."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config, [NemotronBlock(config, kind) for kind in config.kinds])
+
+    @override
+    def cache_width(self, layer: int) -> int:
+        return super().cache_width(layer) if self.config.kinds[layer] == ATTENTION else 0
+
+    @override
+    def states(self, layer: int) -> tuple[StateRows, ...]:
+        return self.config.states if self.config.kinds[layer] == MAMBA else ()
+
+
+def _kinds(data: ConfigJson) -> tuple[str, ...]:
+    """What each layer is; raises ConfigError."""
+    pattern = data.text("hybrid_override_pattern", default="")
+    names = data.texts("layers_block_type", default=list(pattern))
+    for name in names:
+        if name not in _KINDS:
+            raise ConfigError(
+                f"config.json: layers_block_type: got {name!r:.80}, supported: {MAMBA}, "
+                f"{ATTENTION}, {MLP}"
+            )
+    return tuple(_KINDS[name] for name in names)
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json."""
+    data.fixed(
+        mlp_hidden_act="relu2", mamba_hidden_act="silu", use_conv_bias=True, use_bias=False,
+        mamba_proj_bias=False, num_nextn_predict_layers=0,
+    )  # fmt: skip
+    data.ignore("chunk_size", "expand", "mamba_ssm_cache_dtype", "mtp_layers_block_type")
+    data.ignore("mtp_hybrid_override_pattern", "sliding_window", *_OF_EXPERTS, *_OF_TRAINING)
+    data.rename(attention_head_dim="head_dim")
+    kinds = _kinds(data)
+    eps = data.number("layer_norm_epsilon", default=1e-5)
+    data.assume(num_hidden_layers=len(kinds), rms_norm_eps=eps)
+    return Config(
+        **from_config_json(data),
+        kinds=kinds,
+        ssm_heads=data.size("mamba_num_heads"),
+        ssm_width=data.size("mamba_head_dim"),
+        ssm_groups=data.size("n_groups"),
+        ssm_state=data.size("ssm_state_size"),
+        taps=data.size("conv_kernel", default=4),
+    )
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata, in which a layer without heads and a width of an MLP is Mamba-2."""
+    heads, widths = (data.counts(key) for key in ("attention.head_count_kv", "feed_forward_length"))
+    fields: dict[str, Any] = from_gguf_metadata(
+        data,
+        kv_heads=max(heads, default=0) or 1,
+        ffn=max(widths, default=0) or 1,
+        rope_width=data.size("rope.dimension_count", default=2),
+    )
+    kinds = tuple(
+        ATTENTION if count else MLP if width else MAMBA
+        for count, width in zip(heads, widths, strict=False)
+    )
+    for kind, field, of_layer in (
+        (ATTENTION, "attention_bias", "attn_q"),
+        (ATTENTION, "output_bias", "attn_output"),
+        (MLP, "mlp_bias", "ffn_up"),
+    ):
+        if kind in kinds:
+            fields[field] = data.has_tensor(f"blk.{kinds.index(kind)}.{of_layer}.bias")
+    return Config(**fields, **mamba_from_gguf(data), kinds=kinds)
+
+
+_GGUF, _FOLDER = mamba_names("mixer", "mixer")
+_OF_ATTENTION = {f"mixer.{part}_proj": f"self_attn.{part}_proj" for part in "qkvo"}
+_OF_MLP = {f"mixer.{part}_proj": f"mlp.{part}_proj" for part in ("up", "down")}
+ARCHITECTURE = Architecture(
+    name="nemotron_h",
+    config=Config,
+    model_types=("nemotron_h",),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=NemotronH,
+    tensors=TensorNames(
+        gguf={
+            **GGUF_NAMES,
+            **_GGUF,
+            **{ours: GGUF_NAMES[usual] for ours, usual in (_OF_ATTENTION | _OF_MLP).items()},
+        },
+        folder={
+            **_FOLDER,
+            "input_layernorm": "norm",
+            "embed_tokens": "embeddings",
+            "norm": "norm_f",
+        },
+        prefixes=("backbone.", "model."),
+        interleaved=tuple(name.replace("self_attn", "mixer") for name in QUERIES_AND_KEYS),
+        logarithms=("mixer.rates",),
+        others=("mtp.",),
+    ),
+)

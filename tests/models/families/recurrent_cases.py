@@ -1,0 +1,83 @@
+"""Tiny models of families with recurrent layers: see cases.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.models.families.case_arguments import DEFAULT, MULTIPLIERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_DELTA_NET = {
+    "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+    "linear_key_head_dim": 10, "linear_value_head_dim": 16,
+}  # fmt: skip
+_MAMBA = {
+    "mamba_n_heads": 6, "mamba_d_head": 16, "mamba_d_state": 10, "mamba_chunk_size": 64,
+}  # fmt: skip
+_GRANITE_H = {
+    **MULTIPLIERS, **_MAMBA, "position_embedding_type": "nope", "shared_intermediate_size": 40,
+    "layer_types": ["mamba", "attention", "mamba"],
+}  # fmt: skip
+_NEMOTRON_H = {
+    "mamba_num_heads": 6, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 10,
+    "chunk_size": 64, "layer_norm_epsilon": 1e-5, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+_FALCON_H1 = {
+    "mamba_n_heads": 5, "mamba_d_head": 16, "mamba_d_ssm": 80, "mamba_chunk_size": 64,
+    "mamba_norm_before_gate": False, "num_hidden_layers": 2,
+}  # fmt: skip
+
+# Each row: the architecture, the configuration's class in transformers, its arguments by case.
+RECURRENT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
+    ("qwen35", "Qwen3_5TextConfig", {
+        "qwen35": {
+            **_DELTA_NET, "num_hidden_layers": 4, "tie_word_embeddings": True,
+            "rope_parameters": DEFAULT | {
+                "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0],
+                "mrope_interleaved": True,
+            },
+        },
+        "shared_keys": {
+            **_DELTA_NET, "linear_num_value_heads": 6, "linear_conv_kernel_dim": 3,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "attention_bias": True,
+        },
+    }),
+    ("granitehybrid", "GraniteMoeHybridConfig", {
+        "granite4_h": {
+            **_GRANITE_H, "num_local_experts": 0, "num_experts_per_tok": 0,
+            "tie_word_embeddings": True,
+        },
+        "groups": {
+            **_GRANITE_H, "num_local_experts": 0, "num_experts_per_tok": 0, "mamba_n_groups": 3,
+            "mamba_d_conv": 3, "attention_bias": True,
+        },
+    }),
+    ("nemotron_h", "NemotronHConfig", {
+        "nemotron_h": {
+            **_NEMOTRON_H, "num_hidden_layers": 5,
+            "layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"],
+        },
+    }),
+    ("falcon-h1", "FalconH1Config", {
+        "falcon_h1": {
+            **_FALCON_H1, "mamba_d_state": 10, "embedding_multiplier": 5.6, "key_multiplier": 0.4,
+            "lm_head_multiplier": 0.04, "attention_in_multiplier": 1.5,
+            "attention_out_multiplier": 0.94, "ssm_in_multiplier": 1.25,
+            "ssm_out_multiplier": 0.24, "ssm_multipliers": [0.35, 0.25, 0.18, 0.5, 0.3],
+            "mlp_multipliers": [0.88, 0.59],
+        },
+        "norm": {
+            **_FALCON_H1, "mamba_n_heads": 6, "mamba_d_ssm": 96, "mamba_rms_norm": True,
+            "mamba_n_groups": 2, "mamba_d_state": 8,
+        },
+    }),
+    ("granitehybrid-moe", "GraniteMoeHybridConfig", {
+        "granite4_h": {
+            **_GRANITE_H, "num_local_experts": 5, "num_experts_per_tok": 2,
+            "tie_word_embeddings": True,
+        },
+    }),
+)  # fmt: skip
