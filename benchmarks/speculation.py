@@ -23,10 +23,10 @@ from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
+from hearthd.server.engine.drafts import Costs
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Token
 from hearthd.server.engine.prompt import Prompt
-from hearthd.server.engine.prompt_lookup import Costs
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hearthd.sampling.constraint import ConstraintFailed
+from hearthd.server.engine.drafts import Drafts
 from hearthd.server.engine.generation import Embedded, Failed, Finished
 from hearthd.server.engine.image_rows import LatestImageRows
-from hearthd.server.engine.prompt_lookup import PromptLookup, best_draft
+from hearthd.server.engine.prompt_lookup import PromptLookup
 from hearthd.server.fault_isolation import STOPS, contained
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Runtime
+    from hearthd.server.engine.drafts import Costs
     from hearthd.server.engine.prefix_cache import PrefixCache
-    from hearthd.server.engine.prompt_lookup import Costs
     from hearthd.server.engine.scheduler import Scheduler
     from hearthd.server.engine.sequence import Sequence
 
@@ -90,7 +91,7 @@ class StepRunner:
         place, scale = (adapter.place, adapter.scale) if adapter else (0, 0.0)
         self._runtime.set_adapter(sequence.slot, place, scale)
         if self._costs is not None and not sequence.is_embedding:
-            sequence.lookup = PromptLookup(sequence.tokens)
+            sequence.drafts = Drafts(sequence.tokens, [PromptLookup(sequence.tokens)], self._costs)
 
     def _restore(self, sequence: Sequence) -> None:
         """Copy the next blocks of a prompt that the prefix cache holds.
@@ -148,9 +149,9 @@ class StepRunner:
         if self._costs is None or len(ready) != 1:
             return ()
         (sequence,) = ready
-        assert sequence.lookup is not None, "a sequence is admitted before it is ready"
+        assert sequence.drafts is not None, "a sequence is admitted before it is ready"
         with contained("drafting tokens"):
-            return best_draft(sequence.lookup, self._costs, sequence.remaining - 1)
+            return sequence.drafts.best(sequence.remaining - 1)
         return ()
 
     def _verify(self, sequence: Sequence, draft: tuple[int, ...]) -> None:

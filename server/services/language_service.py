@@ -31,8 +31,8 @@ from hearthd.runtime.self_test import self_test
 from hearthd.server.completions.choices import Choices
 from hearthd.server.completions.completer import Completer
 from hearthd.server.engine.backend import Backend, Worker
+from hearthd.server.engine.drafts import Costs
 from hearthd.server.engine.engine import Engine
-from hearthd.server.engine.prompt_lookup import Costs
 from hearthd.server.images.rendering import ConversationRenderer
 from hearthd.server.logs import count_tokens
 from hearthd.server.lora.loaded_adapters import LoadedAdapters

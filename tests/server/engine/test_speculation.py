@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
+from hearthd.server.engine.drafts import Costs
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Event, Failed, Finished, Request, Token
-from hearthd.server.engine.prompt_lookup import Costs, PromptLookup
+from hearthd.server.engine.prompt_lookup import PromptLookup
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import GREEDY, SAMPLED, events_of, request_of, with_engine
 from tests.server.engine.test_engine_random import Free
