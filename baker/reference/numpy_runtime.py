@@ -258,6 +258,7 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         storages=manifest.storages,
         kv_cache=kv_cache_of([cache.dtype for cache in manifest.caches]),
         activations=manifest.activations,
+        draft_tokens=manifest.draft_tokens,
         adapters=manifest.adapters.count,
         adapter_rank=max(1, manifest.adapters.rank),
     )

@@ -19,6 +19,7 @@ from hearthd.sampling.constraint import ConstraintFailed
 from hearthd.server.engine.drafts import Drafts
 from hearthd.server.engine.generation import Embedded, Failed, Finished
 from hearthd.server.engine.image_rows import LatestImageRows
+from hearthd.server.engine.model_drafts import ModelDrafts
 from hearthd.server.engine.prompt_lookup import PromptLookup
 from hearthd.server.fault_isolation import STOPS, contained
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Runtime
-    from hearthd.server.engine.drafts import Costs
+    from hearthd.server.engine.drafts import Costs, DraftSource
     from hearthd.server.engine.prefix_cache import PrefixCache
     from hearthd.server.engine.scheduler import Scheduler
     from hearthd.server.engine.sequence import Sequence
@@ -91,7 +92,13 @@ class StepRunner:
         place, scale = (adapter.place, adapter.scale) if adapter else (0, 0.0)
         self._runtime.set_adapter(sequence.slot, place, scale)
         if self._costs is not None and not sequence.is_embedding:
-            sequence.drafts = Drafts(sequence.tokens, [PromptLookup(sequence.tokens)], self._costs)
+            sequence.drafts = Drafts(sequence.tokens, self._sources(sequence), self._costs)
+
+    def _sources(self, sequence: Sequence) -> list[DraftSource]:
+        sources: list[DraftSource] = [PromptLookup(sequence.tokens)]
+        if self._runtime.has_drafter:
+            sources.append(ModelDrafts(self._runtime, sequence))
+        return sources
 
     def _restore(self, sequence: Sequence) -> None:
         """Copy the next blocks of a prompt that the prefix cache holds.

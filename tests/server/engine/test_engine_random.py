@@ -93,6 +93,11 @@ class Free(Costs):
     def of(self, size: int) -> float:
         return 0.5
 
+    @property
+    @override
+    def of_draft(self) -> float:
+        return 0.01
+
 
 def alone(request: Request, chunk: int, habit: float = 0.0) -> list[int]:
     """The tokens of a request that is served alone, without cache, drafts and failures."""

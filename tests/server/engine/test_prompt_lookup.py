@@ -40,7 +40,7 @@ def draft_of(lookup: PromptLookup, max_tokens: int) -> tuple[int, ...]:
 def expected(lookup: PromptLookup, drafted: int) -> float:
     """How many drafted tokens will be accepted; those after a rejected one are not."""
     probabilities = [probability for _, probability in lookup.draft(drafted)]
-    return sum(itertools.accumulate(probabilities, operator.mul))
+    return float(sum(itertools.accumulate(probabilities, operator.mul)))
 
 
 def best_draft(tokens: list[int], answer: list[int], costs: Costs, max_tokens: int) -> int:
