@@ -12,7 +12,7 @@ state of the model, and `T` the tokens of its head.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hearthd.models.decoder.next_token_loss import whole_sequence_states
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE, EMBEDDING, HEAD
@@ -67,6 +67,10 @@ class Drafter(nn.Module):
         """Every parameter, by its name beside those of a model."""
         return {f"{DRAFTER_MODULE}.{name}": x for name, x in self.parameters().items()}
 
+    def layer_parameters(self) -> dict[str, Tensor]:
+        """Those of the layer, which are trained."""
+        return {name: x for name, x in self.named_parameters().items() if x is not self.head.weight}
+
 
 def drafter_graph(model: Decoder, drafter: Drafter, name: str) -> Graph:
     """The graph (token i32 (1,), state (1, E)) -> (logits (1, T), state (1, E)) of one draft."""
@@ -83,42 +87,56 @@ def drafter_graph(model: Decoder, drafter: Drafter, name: str) -> Graph:
     return trace(name, draft, inputs, parameters=parameters)
 
 
-def frozen_graph(
-    model: Decoder, *, name: str, sequences: int, length: int, rows: int, head_tokens: int
-) -> Graph:
+class BatchShape(Protocol):
+    """The shape of a batch: sequences of equal length, and the places in them that are learned."""
+
+    @property
+    def sequences(self) -> int:
+        """The number of sequences."""
+
+    @property
+    def length(self) -> int:
+        """The tokens of each."""
+
+    @property
+    def rows(self) -> int:
+        """The places in all of them."""
+
+
+def frozen_graph(model: Decoder, name: str, shape: BatchShape, *, head_tokens: int) -> Graph:
     """What a drafter reads of its model, which is frozen.
 
-    tokens     i32 (`sequences` * `length`,): sequences, each from position 0
-    rows       i32 (`rows`,): places in them
-    following  i32 (D * `rows`,): the token after each place, then the one after that, and so on
+    tokens     i32 (sequences * length,): sequences, each from position 0
+    rows       i32 (rows,): places in them
+    following  i32 (D * rows,): the token after each place, then the one after that, and so on
     head       i32 (T,): the tokens of the head
 
-    -> the normalized hidden states of the places (`rows`, E), the embeddings of `following`
-    (D * `rows`, E), and the rows of the model's head (T, E).
+    -> the normalized hidden states of the places (rows, E), the embeddings of `following`
+    (D * rows, E), and the rows of the model's head (T, E).
     """
 
     def frozen(tokens: Tensor, rows: Tensor, following: Tensor, head: Tensor) -> tuple[Tensor, ...]:
         _, matrix = head_matrix(model)
-        states = whole_sequence_states(model, tokens, sequences)
+        states = whole_sequence_states(model, tokens, shape.sequences)
         return (
             ops.gather(states, rows, axis=0), model.embed(following), f.embedding(head, matrix),
         )  # fmt: skip
 
     inputs = {
-        "tokens": TensorType((sequences * length,), DType.I32),
-        "rows": TensorType((rows,), DType.I32),
-        "following": TensorType((DEPTH * rows,), DType.I32),
+        "tokens": TensorType((shape.sequences * shape.length,), DType.I32),
+        "rows": TensorType((shape.rows,), DType.I32),
+        "following": TensorType((DEPTH * shape.rows,), DType.I32),
         "head": TensorType((head_tokens,), DType.I32),
     }
     return trace(name, frozen, inputs, parameters=model.parameters())
 
 
-def drafter_loss_graph(frozen: Graph, layer: DraftLayer) -> Graph:
+def drafter_loss_graph(frozen: Graph, drafter: Drafter) -> Graph:
     """The loss of a drafter, f32 (), on what `frozen_graph` computes.
 
-    targets  i32 (D * `rows`,): the token to be drafted after each of `following`, by its place in
+    targets  i32 (D * rows,): the token to be drafted after each of `following`, by its place in
              the head
-    weights  f32 (D * `rows`,): the weight of each target's cross-entropy; 0 for none
+    weights  f32 (D * rows,): the weight of each target's cross-entropy; 0 for none
 
     The inputs are those of `frozen`, then these two, then the parameters of the layer.
     """
@@ -130,10 +148,10 @@ def drafter_loss_graph(frozen: Graph, layer: DraftLayer) -> Graph:
     losses = []
     for depth in range(DEPTH):
         start, stop = depth * count, (depth + 1) * count
-        state = layer(state, f.narrow(embedded, 0, start, stop))
+        state = drafter.layer(state, f.narrow(embedded, 0, start, stop))
         logits = f.matmul_transposed(state, head, dtype=state.dtype)
         rates = f.cross_entropy_per_row(logits, f.narrow(targets, 0, start, stop))
         losses.append(rates * f.narrow(weights, 0, start, stop) * _DEPTH_WEIGHT**depth)
     loss = ops.reduce_sum(ops.concatenate(*losses, axis=0), axes=(0,))
-    inputs = (*frozen.inputs, targets, weights, *layer.parameters().values())
+    inputs = (*frozen.inputs, targets, weights, *drafter.layer_parameters().values())
     return make_graph(frozen.name, inputs, (loss,), frozen.parameters, {})
