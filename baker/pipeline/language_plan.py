@@ -19,7 +19,12 @@ from hearthd.baker.pipeline import recipe
 from hearthd.baker.pipeline.bake_options import DEFAULT_RANK
 from hearthd.baker.pipeline.context_choice import first_context
 from hearthd.baker.pipeline.opened_model import OpenedModel
-from hearthd.baker.pipeline.recipe import MIN_CONTEXT, VERIFY_TOKENS, RecipeError
+from hearthd.baker.pipeline.recipe import (
+    MIN_CONTEXT,
+    VERIFY_TOKENS,
+    VERIFY_TOKENS_OF_DRAFTER,
+    RecipeError,
+)
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
@@ -222,7 +227,7 @@ def _program(
         precision=stored,
         prefill_tokens=defaults.prefill_tokens,
         decode_batches=recipe.decode_batches(slots),
-        verify_tokens=VERIFY_TOKENS,
+        verify_tokens=VERIFY_TOKENS if drafter is None else VERIFY_TOKENS_OF_DRAFTER,
         reads_rows=model.config.image is not None,
         storages=model.storages(stored),
         kv_cache=options.kv_cache,

@@ -42,6 +42,7 @@ class StepRunner:
 
     cache  the prefix cache; None for none
     costs  of the calls that verify drafted tokens; None to draft nothing
+    uses_drafter  whether the runtime's drafter is a source of drafts
     image_row_bytes  of rows of the latest images that are kept
     end    ends a sequence with its last event
     """
@@ -53,6 +54,7 @@ class StepRunner:
         *,
         cache: PrefixCache | None,
         costs: Costs | None,
+        uses_drafter: bool,
         image_row_bytes: int,
         end: Callable[[Sequence, Finished | Failed], None],
     ) -> None:
@@ -60,6 +62,7 @@ class StepRunner:
         self._scheduler = scheduler
         self._cache = cache
         self._costs = costs
+        self._uses_drafter = uses_drafter
         self._end = end
         self._images = LatestImageRows(runtime, limit_bytes=image_row_bytes)
 
@@ -96,7 +99,7 @@ class StepRunner:
 
     def _sources(self, sequence: Sequence) -> list[DraftSource]:
         sources: list[DraftSource] = [PromptLookup(sequence.tokens)]
-        if self._runtime.has_drafter:
+        if self._uses_drafter:
             sources.append(ModelDrafts(self._runtime, sequence))
         return sources
 

@@ -239,6 +239,7 @@ class LocalLanguageService(LanguageService):
             cache=prefix_cache(manifest, runtime.context, options, self._store),
             image_row_bytes=IMAGE_ROW_MEMORY,
             costs=_costs(runtime, options),
+            uses_drafter=options.speculation == "auto",
         )
         self._loaded = LoadedAdapters(
             manifest.adapters, self.engine, allowed=options.lora_dir, keys=options.keys
@@ -281,7 +282,7 @@ class LocalLanguageService(LanguageService):
 
 def _costs(runtime: Runtime, options: EngineOptions) -> Costs | None:
     """Those of verifying drafted tokens, if any are drafted."""
-    if not runtime.verify_tokens or options.speculation != "lookup":
+    if not runtime.verify_tokens or options.speculation == "off":
         return None
     return Costs(runtime.verify_tokens)
 

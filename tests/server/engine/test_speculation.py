@@ -324,7 +324,7 @@ def test_nothing_is_drafted_when_verifying_costs_a_call_per_token() -> None:
     assert runtime.calls == [1] * 40
 
 
-@pytest.mark.parametrize("speculation", ["lookup", "off"])
+@pytest.mark.parametrize("speculation", ["auto", "lookup", "off"])
 def test_timings_and_metrics_count_drafted_tokens(speculation: Speculation) -> None:
     service = fake_service(
         LIBRARY, speculation=speculation, habit=1e6, verify_tokens=SIZES, delay=1e-3
@@ -343,3 +343,25 @@ def test_timings_and_metrics_count_drafted_tokens(speculation: Speculation) -> N
         ("drafted_tokens_accepted", "draft_n_accepted"),
     ):
         assert f"hearth_{name}_total{{{label}}} {timings[count]:.1f}" in metrics
+
+
+@pytest.mark.parametrize(
+    ("speculation", "asks"), [("auto", True), ("lookup", False), ("off", False)]
+)
+def test_the_setting_says_which_sources_draft(
+    monkeypatch: pytest.MonkeyPatch, speculation: Speculation, asks: bool
+) -> None:
+    asked: list[int] = []
+
+    def draft(_: FakeRuntime, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
+        asked.append(position)
+        return iter(())
+
+    monkeypatch.setattr(FakeRuntime, "draft", draft)
+    service = fake_service(
+        LIBRARY, speculation=speculation, verify_tokens=SIZES, drafter="right", delay=1e-3
+    )
+    with running(service) as client:
+        body = {"prompt": "the dog", "max_tokens": 10, "temperature": 0, "ignore_eos": True}
+        assert client.post("/generate", json=body).status_code == 200
+    assert bool(asked) is asks
