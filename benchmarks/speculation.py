@@ -1,10 +1,11 @@
-"""Measure the speed of prompt lookup by kind of text, in tokens/s.
+"""Measure the speed of drafting tokens by kind of text, in tokens/s.
 
     python -m benchmarks.speculation gemma3-270m --rounds 3 --json figures.json
 
-Each answer is generated with and without prompt lookup, in turn, by the same engine and seed; a
-different token or log-probability ends the run. A second table shows how many tokens were drafted
-per token of an answer, and how many of them were accepted.
+Each answer is generated without drafts, with prompt lookup, and with the drafter too if the bundle
+has one, in turn, by the same engine and seed; a different token or log-probability ends the run. A
+second table shows how many tokens were drafted per token of an answer, how many of them were
+accepted, and tokens per step. A third one has the time of a verification over that of a decode.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
+from hearthd.server.engine.drafts import Costs
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Token
 from hearthd.server.engine.prompt import Prompt
-from hearthd.server.engine.prompt_lookup import Costs
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ PROMPTS = {
     "prose": "Once upon a time, in a small village by the sea, there lived",
     "questions": "Question: Why is the sky blue?\nAnswer:",
 }
+PROMPTS["JSON"] = '{"orders": [{"id": 1, "item": "mug", "color": "red", "count": 2}, {"id": 2, '
+MODES = ("off", "lookup", "auto")  # as --speculation
 TEMPERATURES = (0.0, 0.8)
 SEED = 7
 
@@ -81,12 +84,17 @@ class Bench:
         self._tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
         self._eos = manifest.special_tokens.eos
         self._max_tokens = max_tokens
-        self._costs = Costs(self._runtime.verify_tokens)
+        self.costs = Costs(self._runtime.verify_tokens)
+        self.modes = MODES if self._runtime.has_drafter else MODES[:2]
 
-    def answer(self, prompt: str, temperature: float, *, lookup: bool) -> TimedAnswer:
-        """Generate an answer, with or without prompt lookup."""
+    def answer(self, prompt: str, temperature: float, mode: str) -> TimedAnswer:
+        """Generate an answer with the drafts of a mode."""
         engine = Engine(
-            self._runtime, eos=self._eos, queue_limit=1, costs=self._costs if lookup else None
+            self._runtime,
+            eos=self._eos,
+            queue_limit=1,
+            costs=None if mode == "off" else self.costs,
+            uses_drafter=mode == "auto",
         )
         engine.start()
         try:
@@ -112,16 +120,16 @@ class Bench:
             return [event async for event in generation.events() if isinstance(event, Token)]
 
 
-def measure(bench: Bench, rounds: int) -> Iterator[tuple[str, TimedAnswer, TimedAnswer]]:
-    """Yield the name of a text and its answers with and without prompt lookup, by round."""
+def measure(bench: Bench, rounds: int) -> Iterator[tuple[str, dict[str, TimedAnswer]]]:
+    """Yield the name of a text and its answers by mode, by round."""
     for number in range(rounds):
         for name, prompt in PROMPTS.items():
             for temperature in TEMPERATURES:
-                order = (True, False) if number % 2 else (False, True)
-                answers = {on: bench.answer(prompt, temperature, lookup=on) for on in order}
-                if answers[True].tokens != answers[False].tokens:
+                order = bench.modes[::-1] if number % 2 else bench.modes
+                answers = {mode: bench.answer(prompt, temperature, mode) for mode in order}
+                if any(answer.tokens != answers["off"].tokens for answer in answers.values()):
                     raise SystemExit(f"{name} at temperature {temperature}: the answers differ")
-                yield f"{name}, temperature {temperature:g}", answers[True], answers[False]
+                yield f"{name}, temperature {temperature:g}", answers
 
 
 def main() -> None:
@@ -137,38 +145,48 @@ def main() -> None:
     arguments = parser.parse_args()
     machine = describe_machine(arguments.threads)
     bench = Bench(arguments.bundle, arguments.threads, arguments.max_tokens)
-    bench.answer(PROMPTS["quoting"], 0.0, lookup=True)  # warm up
-    pairs_by_name: dict[str, list[tuple[TimedAnswer, TimedAnswer]]] = {}
-    for name, looked_up, plain in measure(bench, arguments.rounds):
-        pairs_by_name.setdefault(name, []).append((looked_up, plain))
+    bench.answer(PROMPTS["quoting"], 0.0, bench.modes[-1])  # warm up
+    by_name: dict[str, list[dict[str, TimedAnswer]]] = {}
+    for name, answers in measure(bench, arguments.rounds):
+        by_name.setdefault(name, []).append(answers)
     measured: dict[str, Rounds] = {
-        side: [
-            {name: pairs[number][index].rate for name, pairs in pairs_by_name.items()}
+        mode: [
+            {name: rounds[number][mode].rate for name, rounds in by_name.items()}
             for number in range(arguments.rounds)
         ]
-        for index, side in enumerate(("lookup", "off"))
+        for mode in reversed(bench.modes)
     }
-    figures = [Figure(name, f"{name}, tokens/s", higher_is_better=True) for name in pairs_by_name]
+    figures = [Figure(name, f"{name}, tokens/s", higher_is_better=True) for name in by_name]
     table = figures_table(f"{arguments.bundle} on {machine}", figures, measured)
     print_figures(table)
-    drafts = _drafts_table(pairs_by_name)
-    print_table(drafts)
+    tables = [_drafts_table(by_name, mode) for mode in bench.modes[1:]]
+    tables.append(_verify_table(bench.costs))
+    for other in tables:
+        print_table(other)
     if arguments.json:
-        write_json(arguments.json, machine, versions(), [table, drafts], rounds=measured)
+        write_json(arguments.json, machine, versions(), [table, *tables], rounds=measured)
 
 
-def _drafts_table(pairs_by_name: dict[str, list[tuple[TimedAnswer, TimedAnswer]]]) -> Table:
-    """Drafted tokens per token and the fraction accepted, by text: medians."""
+def _drafts_table(by_name: dict[str, list[dict[str, TimedAnswer]]], mode: str) -> Table:
+    """Drafted tokens per token, the fraction accepted and tokens per step, by text: medians."""
     rows = []
-    for name, pairs in pairs_by_name.items():
-        answers = [looked_up for looked_up, _ in pairs]
+    for name, rounds in by_name.items():
+        answers = [answers[mode] for answers in rounds]
         tokens = len(answers[0].tokens)
         drafted = statistics.median(answer.drafted for answer in answers)
         accepted = statistics.median(answer.accepted for answer in answers)
         fraction = f"{accepted / drafted:.0%}" if drafted else "-"
-        rows.append((name, f"{tokens}", f"{drafted / tokens:.2f}", fraction))
-    headings = ("", "tokens", "drafted per token", "accepted")
-    return Table(title="Drafted tokens", headings=headings, rows=tuple(rows))
+        per_step = f"{tokens / (tokens - accepted):.2f}"
+        rows.append((name, f"{tokens}", f"{drafted / tokens:.2f}", fraction, per_step))
+    headings = ("", "tokens", "drafted per token", "accepted", "tokens per step")
+    return Table(title=f"Drafted tokens, {mode}", headings=headings, rows=tuple(rows))
+
+
+def _verify_table(costs: Costs) -> Table:
+    """The time of calls over that of a decode: medians of the latest ones."""
+    rows = [(f"verify {size} tokens", f"{costs.of(size):.2f}") for size in costs.sizes]
+    rows.append(("draft a token", f"{costs.of_draft:.2f}"))
+    return Table(title="Time in decodes", headings=("", "decodes"), rows=tuple(rows))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Besides model.vmfb and params.irpa its bundle holds
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   if the weights came with one
 
-Every entry point has one of six signatures. `CACHES` are the KV cache buffers of one slot, in the
+Every entry point has one of seven signatures. `CACHES` are the KV cache buffers of one slot, in the
 order of `LanguageManifest.caches`; they are updated in place and returned.
 
     prefill       (tokens i32[T], start i32[1], CACHES) -> CACHES
@@ -15,6 +15,7 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
     verify        (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
     embed         (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
     image         (pixels f32[3, S, S]) -> rows f32[T, E]
+    draft         (token i32[1], state f32[1, E]) -> (logits f32[1, D], state f32[1, E])
 
 A prefill reads T tokens at positions start, start + 1, ... The last tokens may be padding: the rows
 that padding leaves in the caches are never used. In a bundle with states among its caches, padding
@@ -40,6 +41,12 @@ size.
 An image computes the rows of embeddings that a prefill_rows reads for a square image, or for a tile
 of one. The pixels of its channels red, green and blue are normalized as the model was trained. A
 bundle has at most one.
+
+A bundle with a drafter has the file drafter.safetensors (runtime/drafter_file.py), which names the
+D tokens that can be drafted, and one draft. Its decodes and verifies return one more result after
+the logits, the normalized hidden state of each token: states f32[B, E] or f32[T, E]. A draft reads
+the state of a token and the token after it, and returns the logits of the token after that, and a
+state that takes the place of the model's in a draft after this one.
 
 An entry point with `adapters` has more arguments, after the caches: the place of each sequence's
 adapter, i32[B], from 1 on or 0 for none; the scale of its terms, f32[B]; and the arrays of
@@ -73,6 +80,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CALIBRATION",
     "CHAT_TEMPLATE",
+    "DRAFTER",
     "TOKENIZER",
     "EntryPoint",
     "Golden",
@@ -87,6 +95,7 @@ __all__ = [
 TOKENIZER = "tokenizer.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 CALIBRATION = "calibration.txt"
+DRAFTER = "drafter.safetensors"
 _MAX_SIZE = 2**31 - 1
 _MAX_SLOTS = 2**16
 # Memory of sampling, in rows of logits, besides a copy of every row that a step returns.
@@ -102,7 +111,7 @@ class EntryPoint:
     """
 
     name: str
-    kind: Literal["prefill", "prefill_rows", "decode", "embed", "verify", "image"]
+    kind: Literal["prefill", "prefill_rows", "decode", "embed", "verify", "image", "draft"]
     batch: int
     tokens: int
     keys: int
@@ -189,9 +198,10 @@ class LanguageManifest(Manifest):
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
-    LoRA adapters, and `images` says how a model with a tower reads images, `golden_image` what it
-    computes of one. `golden_rows` are of caches of i8 or f16: of the second layer, or of the first
-    one with activations of int8. Bundles of older versions have no `serving`: `activations` and
+    LoRA adapters, `draft_tokens` the number of tokens that a drafter can draft, or 0, and `images`
+    says how a model with a tower reads images, `golden_image` what it computes of one.
+    `golden_rows` are of caches of i8 or f16: of the second layer, or of the first one with
+    activations of int8. Bundles of older versions have no `serving`: `activations` and
     `max_memory` are then read from the provenance.
     """
 
@@ -205,6 +215,7 @@ class LanguageManifest(Manifest):
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[EntryPoint, ...]
     adapters: AdapterPlaces = NO_PLACES
+    draft_tokens: int = field(default=0, metadata=OMITTED)
     images: ImageInput | None = field(default=None, metadata=OMITTED)
     footprint: Footprint
     golden: tuple[Golden, ...]

@@ -71,6 +71,7 @@ class ProgramOptions(StorageOptions):
                     entry point for images
     kv_cache        how keys and values are stored; None: as the precision says
     activations     what products with matrices of integers round activations to
+    draft_tokens    tokens that a drafter can draft, see models/decoder/drafter.py; 0: no drafter
     adapters        places for LoRA adapters; 0 for none
     adapter_rank    the largest rank of an adapter
     """
@@ -82,6 +83,7 @@ class ProgramOptions(StorageOptions):
     reads_rows: bool = False
     kv_cache: KvCache | None = None
     activations: Activations = "int16"
+    draft_tokens: int = 0
     adapters: int = 0
     adapter_rank: int = 16
 
@@ -131,17 +133,22 @@ class ProgramOptions(StorageOptions):
         points = (*prefills, embed, *decodes, *verifies)
         if self.reads_rows:
             points += tuple(_with_rows(point) for point in prefills)
+        drafts = (self._entry_point("draft"),) if self.draft_tokens else ()
         if not self.adapters:
-            return points
+            return (*points, *drafts)
         # Programs without adapters stay: their terms would cost time when no request has one.
         adapted = (
             dataclasses.replace(point, name=f"{point.name}_adapted", adapters=True)
             for point in points
         )
-        return (*points, *adapted)
+        return (*points, *drafts, *adapted)
 
     def _entry_point(
-        self, entry_kind: Literal["prefill", "decode", "verify"], *, batch: int = 1, tokens: int = 1
+        self,
+        entry_kind: Literal["prefill", "decode", "verify", "draft"],
+        *,
+        batch: int = 1,
+        tokens: int = 1,
     ) -> EntryPoint:
         name = f"{entry_kind}_{batch if entry_kind == 'decode' else tokens}"
         return EntryPoint(name=name, kind=entry_kind, batch=batch, tokens=tokens, keys=self.context)

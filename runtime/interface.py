@@ -87,7 +87,22 @@ class Verifier(Reader, Protocol):
         """
 
 
-class Runtime(Verifier, Protocol):
+class Drafter(Verifier, Protocol):
+    """A reader with a small model that drafts the next tokens."""
+
+    @property
+    def has_drafter(self) -> bool:
+        """Whether the bundle has one."""
+
+    def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
+        """Draft the tokens after `token` at `position`, without end, each when it is asked for.
+
+        Each with its probability among the tokens that can be drafted. The latest call for the slot
+        was a decode or a verify that read the token before; otherwise nothing is drafted.
+        """
+
+
+class Runtime(Drafter, Protocol):
     """A reader that can be served: it also saves, restores and embeds."""
 
     @property

@@ -17,6 +17,7 @@ from typing_extensions import override
 from hearthd.bundle import padding_of
 from hearthd.runtime.device import CannotLoad, Device, result, result_rows
 from hearthd.runtime.device_adapters import DeviceAdapters
+from hearthd.runtime.device_drafter import WITH_STATES, DeviceDrafter
 from hearthd.runtime.interface import NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 from hearthd.runtime.pixels import normalized
@@ -85,6 +86,7 @@ class IreeRuntime(Runtime):
                 "batch 1; bake it again"
             )
         self._embed = embeds[0]
+        self._drafting = DeviceDrafter.opened(bundle, manifest, self._device)
 
     def _calls(self) -> list[_Call]:
         points = self._manifest.entry_points
@@ -96,7 +98,7 @@ class IreeRuntime(Runtime):
         return [
             _Call(point, self._device.function(point.name), function(adapted.get(_shape(point))))
             for point in points
-            if not point.adapters
+            if not point.adapters and point.kind != "draft"
         ]
 
     @property
@@ -148,6 +150,7 @@ class IreeRuntime(Runtime):
         rows: NDArray[np.float32] | None = None,
     ) -> None:
         """Use the smallest entry point that fits."""
+        self._drafting.forget(slot)
         assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens, of {self.chunk}"
         self._check(slot, tokens, start, reads_rows=rows is not None)
         end = start + len(tokens)
@@ -214,6 +217,7 @@ class IreeRuntime(Runtime):
             [*(exact or [False] * len(slots)), *[False] * len(fill)],
         )
         results = self._invoke(call, numbers, slots, fill)
+        self._drafting.keep(results, slots, positions, call.entry.batch)
         return result(results, 0, (call.entry.batch, self.vocab_size))[: len(slots)]
 
     @override
@@ -227,8 +231,19 @@ class IreeRuntime(Runtime):
         numbers = (self._padded(tokens, call.entry), (start,), (exact,))
         results = self._invoke(call, numbers, (slot,))
         self._ends[slot] = start + len(tokens)
+        ahead = range(start, start + len(tokens))
+        self._drafting.keep(results, [slot] * len(ahead), ahead, call.entry.tokens)
         rows = result_rows(results, 0, (call.entry.tokens, self.vocab_size))
         return itertools.islice(rows, len(tokens))
+
+    @property
+    @override
+    def has_drafter(self) -> bool:
+        return self._drafting.exists
+
+    @override
+    def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
+        return self._drafting.draft(slot, token, position)
 
     @property
     @override
@@ -247,6 +262,7 @@ class IreeRuntime(Runtime):
     def restore(
         self, slot: int, start: int, blocks: Sequence[Rows], states: Rows | None = None
     ) -> None:
+        self._drafting.forget(slot)
         assert (states is not None) == (self.state_bytes > 0), "states where there are some"
         end = self._ends[slot] = restore_rows(self._mapped(slot, states=False), start, blocks)
         if states is not None:
@@ -254,6 +270,7 @@ class IreeRuntime(Runtime):
 
     @override
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
+        self._drafting.forget(slot)
         assert 0 < len(tokens) <= self.chunk, f"embed of {len(tokens)} tokens, of {self.chunk}"
         self._check(slot, tokens, start)
         numbers = (self._padded(tokens, self._embed.entry), (start,), (len(tokens),))
@@ -328,7 +345,8 @@ class IreeRuntime(Runtime):
         if call.adapted is not None and (self._always_adapted or self._adapters.used_by(slots)):
             function = call.adapted
             arguments += self._adapters.arguments(slots, unused=len(fill))
-        return self._device.call(function, arguments, results=1 + len(caches))
+        results = 1 + len(caches) + (self.has_drafter and call.entry.kind in WITH_STATES)
+        return self._device.call(function, arguments, results=results)
 
     def _slot_caches(self, slot: int) -> tuple[rt.HalBufferView, ...]:
         if slot not in self._caches:

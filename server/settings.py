@@ -175,11 +175,12 @@ class Settings(BaseSettings):
         "Requests that may wait for a slot. One more is rejected with status 429.",
         ge=0,
     )
-    speculation: Literal["lookup", "off"] = _setting(
+    speculation: Literal["auto", "lookup", "off"] = _setting(
         "Model",
-        "lookup",
+        "auto",
         "lookup drafts tokens that followed the same words earlier in the text, and verifies "
-        "several in one step where that is faster. off does not. The answers are the same.",
+        "several in one step where that is faster. auto also drafts with the bundle's drafter, if "
+        "it has one. off does neither. The answers are the same.",
     )
     logits: Literal["near", "exact"] = _setting(
         "Model",

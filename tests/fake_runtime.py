@@ -12,7 +12,7 @@ import time
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class FakeRuntime:
 
     A call takes `delay` seconds; one that reads the token `poison` raises RuntimeError. The larger
     `habit`, the more the logits depend on the latest token alone, and the more the text repeats.
+    The `drafter` drafts the tokens with the largest logits, or those with the smallest.
     """
 
     vocab_size: int
@@ -48,6 +49,7 @@ class FakeRuntime:
     poison: int | None = None
     habit: float = 0.0
     verify_tokens: tuple[int, ...] = ()
+    drafter: Literal["", "right", "wrong"] = ""
     adapters: AdapterPlaces = NO_PLACES
     reads_rows: bool = True
     image_rows: int = 3
@@ -56,6 +58,7 @@ class FakeRuntime:
     _factors: dict[int, int] = field(default_factory=dict)  # a digest of each place
     _marks: dict[int, int] = field(default_factory=dict)  # by slot, a digest of its adapter
     _prefilled: dict[int, tuple[int, int]] = field(default_factory=dict)  # the latest one, by slot
+    _decoded: set[int] = field(default_factory=set)  # slots whose latest call gave logits
     _read: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def prefill(
@@ -69,6 +72,7 @@ class FakeRuntime:
         time.sleep(self.delay)
         self._append(slot, self._embedded(tokens, rows), start)
         self._prefilled[slot] = (start, start + len(tokens))
+        self._decoded.discard(slot)
 
     def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """`image_rows` rows that stand for tokens, which depend on the pixels."""
@@ -107,6 +111,7 @@ class FakeRuntime:
         if states is not None:
             assert states.view(np.int32).tolist() == [_STATES, *self._read[slot]], "other states"
         self._prefilled.pop(slot, None)
+        self._decoded.discard(slot)
 
     def decode(
         self,
@@ -120,6 +125,7 @@ class FakeRuntime:
         time.sleep(self.delay)
         for slot in slots:
             self._prefilled.pop(slot, None)
+            self._decoded.add(slot)
         rows = zip(slots, tokens, positions, strict=True)
         return np.stack([self._append(slot, [token], at) for slot, token, at in rows])
 
@@ -134,9 +140,26 @@ class FakeRuntime:
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         time.sleep(self.delay)
         self._prefilled.pop(slot, None)
+        self._decoded.add(slot)
         return iter(
             [self._append(slot, [token], start + ahead) for ahead, token in enumerate(tokens)]
         )
+
+    @property
+    def has_drafter(self) -> bool:
+        return bool(self.drafter)
+
+    def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
+        """Nothing unless the latest call for the slot was a decode or a verify."""
+        if slot not in self._decoded:
+            return
+        read = self._read[slot][:position]
+        assert len(read) == position, f"position {position} of {len(read)} tokens read"
+        while True:
+            read.append(token + self._mark(slot))
+            logits = self._logits(read)
+            token = int(logits.argmax() if self.drafter == "right" else logits.argmin())
+            yield token, 0.9
 
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         self.prefill(slot, tokens, start)
@@ -177,8 +200,13 @@ class FakeRuntime:
         if self.poison in tokens:
             raise RuntimeError(f"token {self.poison} is poison")
         read = self._read[slot]
-        mark = self._marks.get(slot, 0) * self.vocab_size
-        read[start:] = [token + mark for token in tokens]
+        read[start:] = [token + self._mark(slot) for token in tokens]
+        return self._logits(read)
+
+    def _mark(self, slot: int) -> int:
+        return self._marks.get(slot, 0) * self.vocab_size
+
+    def _logits(self, read: Sequence[int]) -> NDArray[np.float32]:
         logits = _draw(read, self.vocab_size) * np.float32(self.spread)
         return logits + _draw(read[-1:], self.vocab_size) * np.float32(self.habit)
 

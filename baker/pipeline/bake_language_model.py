@@ -142,6 +142,8 @@ def _make(inputs: _BakeInputs) -> None:
         if plan.calibration is not None:
             path = workspace.folder / layout.CALIBRATION
             path.write_bytes(plan.calibration.encode())
+        if plan.drafter is not None:
+            (workspace.folder / layout.DRAFTER).write_bytes(plan.drafter.content)
         rounded = inputs.calibration.rounded(layers_to_round(model.source, located))
         write_weights(workspace, model.source, located, rounded.arrays)
     with workspace.progress.stage("write the manifest"):
@@ -189,6 +191,7 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
         caches=program.caches,
         entry_points=tuple(point for point, _ in program.entry_points),
         adapters=program.adapters,
+        draft_tokens=options.draft_tokens,
         images=model.images,
         target=inputs.workspace.targets[0],
         other_programs=tuple(compiled.others),

@@ -23,7 +23,7 @@ from pydantic import (
 from hearthd.baker.compiler.targets import TARGET_GROUPS, TARGET_NAMES
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
-from hearthd.bundle import CALIBRATION, Activations
+from hearthd.bundle import CALIBRATION, DRAFTER, Activations
 from hearthd.bundle.parsing.validation import expected
 from hearthd.flag_names import flag
 from hearthd.models.catalog import ARCHITECTURES
@@ -185,6 +185,13 @@ class BakeOptions(BaseModel):
         "Limit for the memory that serving takes, such as 400M or 1GiB. A bundle that needs more "
         "is rejected before it is compiled; a server of the bundle keeps to the limit.",
         gt=0,
+    )
+    drafter: Path | None = _option(
+        "Serving",
+        "Drafter that `hearth tune --drafter` made for these weights: a folder, or its file. The "
+        "server drafts tokens with it where that is faster.",
+        metavar="PATH",
+        copy=DRAFTER,
     )
     adapters: int | None = _option(
         "Serving",

@@ -113,6 +113,7 @@ def _golden_values(
         decode_batches=(1, len(ids)),
         verify_tokens=(),
         reads_rows=False,
+        draft_tokens=0,
         adapters=0,
     )
     parameters = stored_parameters(program.parameters, bundle / PARAMETERS)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hearthd.baker.adapters.adapter import read_adapter
+from hearthd.baker.adapters.drafted_weights import DraftedWeights, model_drafter
 from hearthd.baker.adapters.merged_weights import MergedWeights
 from hearthd.baker.calibration.calibration_text import calibration_text
 from hearthd.baker.parameters.native import default_precision
@@ -18,7 +19,12 @@ from hearthd.baker.pipeline import recipe
 from hearthd.baker.pipeline.bake_options import DEFAULT_RANK
 from hearthd.baker.pipeline.context_choice import first_context
 from hearthd.baker.pipeline.opened_model import OpenedModel
-from hearthd.baker.pipeline.recipe import MIN_CONTEXT, VERIFY_TOKENS, RecipeError
+from hearthd.baker.pipeline.recipe import (
+    MIN_CONTEXT,
+    VERIFY_TOKENS,
+    VERIFY_TOKENS_OF_DRAFTER,
+    RecipeError,
+)
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
     from hearthd.bundle import Activations
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
+    from hearthd.runtime.drafter_file import Drafter
 
 # `--precision auto` has not chosen: predictions are compared with those of f32.
 _NOT_CHOSEN = "f32"
@@ -69,6 +76,7 @@ class LanguagePlan:
     auto         limits of `--precision auto`; None: the precision is given, or was chosen
     max_memory   limit for the memory that serving takes, in bytes; None: no limit
     calibration  text that layers are rounded for, which the bundle keeps; None: Hearth's
+    drafter      content of the file of the drafter; None: the bundle has none
     verify_later  whether the comparison with NumPy is left to `hearth verify`
     """
 
@@ -81,6 +89,7 @@ class LanguagePlan:
     auto: AutoLimits | None
     max_memory: int | None
     calibration: str | None
+    drafter: Drafter | None
     verify_later: bool
 
 
@@ -95,6 +104,7 @@ def language_plan(
     options.require_kind("language model", family.name)
     architecture = ARCHITECTURES[family.architecture]
     source = _merged(options, source, architecture, family.config)
+    source, drafter = _drafted(options, source, architecture, family.config)
     defaults = recipe.defaults_of(family.recipe, family.config)
     _require_size(options, family)
     context = _context(options, family.config)
@@ -109,8 +119,7 @@ def language_plan(
         None if options.recompile else TokenizerCache.at_home(),
     )
     slots = options.slots or defaults.slots
-    program = _program(options, model, precision, context, slots, defaults)
-    path = options.calibration
+    program = _program(options, model, precision, context, slots, defaults, drafter)
     record = options.record(
         "language model",
         **_resolved(options, program, precision),
@@ -130,7 +139,8 @@ def language_plan(
         slots=slots,
         auto=_auto_limits(options) if precision == AUTO else None,
         max_memory=options.max_memory,
-        calibration=None if path is None else calibration_text(path),
+        calibration=None if options.calibration is None else calibration_text(options.calibration),
+        drafter=drafter,
         verify_later=options.verify_later,
     )
 
@@ -143,6 +153,16 @@ def _merged(
         return source
     terms = read_adapter(options.adapter, architecture, config)
     return MergedWeights(source, terms, architecture, config)
+
+
+def _drafted(
+    options: BakeOptions, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
+) -> tuple[WeightSource, Drafter | None]:
+    """The weights with those of the drafter of the options, if any; raises BadFile."""
+    if options.drafter is None:
+        return source, None
+    drafter = model_drafter(options.drafter, architecture, config)
+    return DraftedWeights(source, drafter, architecture, config), drafter
 
 
 def _require_size(options: BakeOptions, family: Family) -> None:
@@ -197,6 +217,7 @@ def _program(
     context: int,
     slots: int,
     defaults: Defaults,
+    drafter: Drafter | None,
 ) -> ProgramOptions:
     # `--precision auto` measures the divergence with each kind of activations, and chooses later.
     rounding = "int16" if precision == AUTO else PRECISIONS[precision].rounding
@@ -206,11 +227,12 @@ def _program(
         precision=stored,
         prefill_tokens=defaults.prefill_tokens,
         decode_batches=recipe.decode_batches(slots),
-        verify_tokens=VERIFY_TOKENS,
+        verify_tokens=VERIFY_TOKENS if drafter is None else VERIFY_TOKENS_OF_DRAFTER,
         reads_rows=model.config.image is not None,
         storages=model.storages(stored),
         kv_cache=options.kv_cache,
         activations=options.activations or rounding,
+        draft_tokens=0 if drafter is None else len(drafter.head_tokens),
         adapters=options.adapters or 0,
         adapter_rank=options.rank or DEFAULT_RANK,
     )

@@ -97,14 +97,16 @@ class NumpyRuntime:
 
     @property
     def verify_tokens(self) -> tuple[int, ...]:
-        """The size of `verify` in tokens; empty if the program has none."""
+        """The sizes of `verify` in tokens; empty if the program has none."""
         return tuple(point.tokens for point, _ in self._points("verify"))
 
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> NDArray[np.float32]:
         """Read tokens as repeated `decode` does; the logits after each, f32 (len(tokens), V)."""
-        ((point, graph),) = self._points("verify")
+        point, graph = next(
+            pair for pair in self._points("verify") if pair[0].tokens >= len(tokens)
+        )
         numbers = (self._padded(tokens, point), [start], [exact])
         logits: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
         return logits[: len(tokens)]
@@ -258,6 +260,7 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         storages=manifest.storages,
         kv_cache=kv_cache_of([cache.dtype for cache in manifest.caches]),
         activations=manifest.activations,
+        draft_tokens=manifest.draft_tokens,
         adapters=manifest.adapters.count,
         adapter_rank=max(1, manifest.adapters.rank),
     )

@@ -57,6 +57,14 @@ _Weights = Annotated[
         "Default: the weights of an installed package.",
     ),
 ]
+_Drafter = Annotated[
+    bool,
+    typer.Option(
+        "--drafter",
+        help="Tune a drafter in place of an adapter: a small layer that drafts the next tokens of "
+        "this model, for `hearth bake --drafter`. The best examples are answers of this model.",
+    ),
+]
 _Rank = Annotated[int, typer.Option(metavar="N", min=1, help="Rank of the adapter's matrices.")]
 _Alpha = Annotated[
     float | None,
@@ -152,6 +160,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
     epilog="Examples:\n\n\b\n"
     "    hearth tune gemma3 --data chats.jsonl --out adapter\n"
     "    hearth tune smollm2 --data chats.jsonl --out adapter --validation 0.1 --patience 2\n"
+    "    hearth tune smollm2 --drafter --data answers.jsonl --out drafter\n"
     "    hearth bake gemma3 --adapter adapter --out tuned"
 )
 def _tune(
@@ -160,6 +169,7 @@ def _tune(
     data: _Data,
     out: _Out,
     weights: _Weights = None,
+    drafter: _Drafter = False,
     rank: _Rank = 8,
     alpha: _Alpha = None,
     targets: _Targets = _ALL,
@@ -181,14 +191,19 @@ def _tune(
     save_every: _SaveEvery = 20,
     max_memory: _MaxMemory = None,
 ) -> None:
-    """Tune a LoRA adapter of a model on examples.
+    """Tune a LoRA adapter of a model, or a drafter for it, on examples.
 
-    The model's matrices are frozen, as bf16; the adapter and the optimizer are f32. Writes
-    adapter_config.json and adapter_model.safetensors, as PEFT does, the loss as loss.svg, and
-    checkpoint.safetensors.
+    The model's matrices are frozen, as bf16; what is tuned and the optimizer are f32. Writes
+    adapter_config.json and adapter_model.safetensors, as PEFT does, or drafter.safetensors; the
+    loss as loss.svg, and checkpoint.safetensors.
     """
+    if drafter and (rank, alpha, targets, dropout) != (8, None, _ALL, 0.0):
+        raise TuneError(
+            "--drafter: --rank, --alpha, --targets and --dropout are options of an adapter; omit "
+            "them"
+        )
     request = TuneRequest(
-        model=model, data=data, out=out, weights=weights, rank=rank,
+        model=model, data=data, out=out, weights=weights, drafter=drafter, rank=rank,
         alpha=2.0 * rank if alpha is None else alpha, targets=tuple(targets.split(",")),
         dropout=dropout,
         epochs=epochs, steps=steps, batch=batch, accumulate=accumulate,
@@ -207,7 +222,8 @@ def _run(request: TuneRequest) -> None:
     console = open_console(stderr=True)
     with at_interrupt(lambda: "the same command continues from the last checkpoint"):
         tune(request, TerminalProgress(console), TuningReport(console, request.out))
+    option, name = ("drafter", "drafting") if request.drafter else ("adapter", "tuned")
     sys.stdout.write(
-        f"{request.out}: next: hearth bake {request.model} --adapter {request.out} "
-        f"--out {request.model}-tuned\n"
+        f"{request.out}: next: hearth bake {request.model} --{option} {request.out} "
+        f"--out {request.model}-{name}\n"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import iree.runtime as rt
 import numpy as np
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.baker.progress import Progress
-    from hearthd.baker.tuning.batches import Bucket
+    from hearthd.baker.tuning.batches import Batch, Bucket
+    from hearthd.baker.tuning.examples import Example
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
@@ -85,6 +86,33 @@ class TrainingProgram:
         return _PROCESS_BYTES + _LAYOUTS * size.laid_out + calls + 3 * adapters
 
 
+class TrainingTask(Protocol):
+    """What a run trains on a frozen model, and how."""
+
+    def traced(
+        self,
+        optimizer: Optimizer,
+        shapes: Sequence[Bucket],
+        *,
+        precision: str,
+        validated: bool,
+        recompute: bool,
+    ) -> TrainingProgram:
+        """The functions for batches of these shapes; raises DslError.
+
+        `validated` adds losses without gradients; `recompute` as in `value_and_grad`.
+        """
+
+    def first(self, program: TrainingProgram, seed: int) -> Mapping[str, Array]:
+        """What is trained, before the first step."""
+
+    def arrays(self, examples: Sequence[Example], batch: Batch, *, total: int) -> tuple[Array, ...]:
+        """The arrays of a batch, as the functions take them; `total` as in `batches.arrays`."""
+
+    def write(self, folder: Path, trained: Mapping[str, Array]) -> None:
+        """Write the files of the result to a folder."""
+
+
 def traced(
     architecture: Architecture[Any],
     config: ModelConfig,
@@ -124,7 +152,7 @@ def traced(
     return TrainingProgram(
         program=ArraysProgram(
             graphs=tuple(graphs),
-            outputs={graph.name: _numbered(graph) for graph in graphs},
+            outputs=result_names(graphs),
             weights=stored.weights,
         ),
         adapters=types,
@@ -143,8 +171,9 @@ def _loss(model: Decoder, shape: Bucket) -> Graph:
     )
 
 
-def _numbered(graph: Graph) -> tuple[str, ...]:
-    return tuple(map(str, range(len(graph.outputs))))
+def result_names(graphs: Sequence[Graph]) -> dict[str, tuple[str, ...]]:
+    """The results of each graph by its name: their numbers."""
+    return {graph.name: tuple(map(str, range(len(graph.outputs)))) for graph in graphs}
 
 
 def compile_program(

@@ -1,14 +1,14 @@
-"""Tune an adapter: read the examples, compile, run the steps, and write the adapter.
+"""Tune an adapter or a drafter: read the examples, compile, run the steps, and write it.
 
-The folder of a run has the adapter in PEFT's format, checkpoint.safetensors and loss.svg. A run
-that was ended goes on from its checkpoint, with the same bits as without the interruption.
+The folder of a run has the adapter in PEFT's format or the file of the drafter, with
+checkpoint.safetensors and loss.svg. A run that was ended goes on from its checkpoint, with the same
+bits as without the interruption.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 import os
 import shutil
 from contextlib import contextmanager
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.baker.adapters.adapter import write_adapter
 from hearthd.baker.pipeline.recipe import packaged_weights, recipes
 from hearthd.baker.pipeline.weights_config import check_architecture, model_config
 from hearthd.baker.temporary_folder import temporary_folder
@@ -26,11 +25,12 @@ from hearthd.baker.tokenizer.tokenizer_files import answer_tokenizer, chat_templ
 from hearthd.baker.tuning import batches
 from hearthd.baker.tuning.bundle_weights import BundleWeights
 from hearthd.baker.tuning.checkpoint import Checkpoint, History, read_checkpoint, write_checkpoint
+from hearthd.baker.tuning.drafter_task import DrafterTask, frequent_tokens
 from hearthd.baker.tuning.examples import ExampleReader
-from hearthd.baker.tuning.training_program import Trainer, compile_program, traced
+from hearthd.baker.tuning.lora_task import LoraTask
+from hearthd.baker.tuning.training_program import Trainer, compile_program
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.bundle import MANIFEST, megabytes, record_file
-from hearthd.bundle.lora.adapter_settings import AdapterSettings
 from hearthd.models.dsl.optimizers import Adam, WarmupCosine
 from hearthd.models.lora.training import Lora
 from hearthd.runtime.free_memory import free_memory
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from hearthd.baker.progress import Progress
     from hearthd.baker.tuning.batches import Batch, Bucket
     from hearthd.baker.tuning.examples import Example
-    from hearthd.baker.tuning.training_program import TrainingProgram
+    from hearthd.baker.tuning.training_program import TrainingProgram, TrainingTask
     from hearthd.baker.tuning.tuning_report import TuningReport
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.config import ModelConfig
@@ -68,6 +68,7 @@ class TuneError(Exception):
 class TuneRequest:
     """A run: what decides its result, and after `max_memory` what does not.
 
+    drafter        whether a drafter is tuned in place of an adapter
     weights        GGUF file, Hugging Face folder or bundle; None: those of the model's package
     dropout        share of the inputs of A that are replaced by 0 in each batch
     steps          None: as many as `epochs` have
@@ -84,6 +85,7 @@ class TuneRequest:
     model: str
     data: Path
     out: Path
+    drafter: bool = False
     weights: Path | None = None
     rank: int = 8
     alpha: float = 16.0
@@ -119,6 +121,7 @@ class _Run:
     source: WeightSource
     architecture: Architecture[Any]
     config: ModelConfig
+    task: TrainingTask
     learned: Sequence[Example]
     held_out: Sequence[Example]
     shapes: Sequence[Bucket]
@@ -151,10 +154,12 @@ def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path
         checkpoint = read_checkpoint(request.out, options)
         compile_program(program, run.source, run.architecture, run.config, folder, progress)
         run.source.require_unchanged()
-        checkpoint = checkpoint or _first(run, program)
+        checkpoint = checkpoint or Checkpoint(
+            adapters=run.task.first(program, request.seed), best={}, state={}, history=History()
+        )
         trainer = Trainer(program, folder, {**checkpoint.adapters, **checkpoint.state})
         checkpoint = _trained(run, trainer, checkpoint, options, report)
-    _write(run, checkpoint)
+    run.task.write(request.out, checkpoint.best or checkpoint.adapters)
     return request.out
 
 
@@ -185,12 +190,29 @@ def _prepared(request: TuneRequest) -> _Run:
         source=source,
         architecture=architecture,
         config=config,
+        task=_task(request, architecture, config, learned),
         learned=learned,
         held_out=[examples[i] for i in sorted(order[:held_out])],
         shapes=shapes,
         steps=steps,
         validate_every=request.validate_every or min(epoch, steps),
     )
+
+
+def _task(
+    request: TuneRequest,
+    architecture: Architecture[Any],
+    config: ModelConfig,
+    learned: Sequence[Example],
+) -> TrainingTask:
+    if request.drafter:
+        head_tokens = frequent_tokens(learned, config.vocab_size)
+        return DrafterTask(architecture=architecture, config=config, head_tokens=head_tokens)
+    lora = Lora(
+        rank=request.rank, alpha=request.alpha, projections=request.targets, dropout=request.dropout
+    )
+    base = str(request.weights or request.model)
+    return LoraTask(architecture=architecture, config=config, lora=lora, base=base)
 
 
 def _opened(request: TuneRequest) -> tuple[WeightSource, Architecture[Any], ModelConfig]:
@@ -233,13 +255,7 @@ def _traced(run: _Run, *, recompute: bool = False) -> TrainingProgram:
         decay=request.decay,
         max_norm=request.max_norm,
     )
-    lora = Lora(
-        rank=request.rank, alpha=request.alpha, projections=request.targets, dropout=request.dropout
-    )
-    return traced(
-        run.architecture,
-        run.config,
-        lora,
+    return run.task.traced(
         optimizer,
         run.shapes,
         precision=_PRECISION,
@@ -281,16 +297,6 @@ def _recorded(run: _Run) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """A value as JSON gives it back."""
     return list(value) if isinstance(value, tuple) else value
-
-
-def _first(run: _Run, program: TrainingProgram) -> Checkpoint:
-    """The adapter before the first step, as PEFT begins: A is random, and B is zero."""
-    adapters = {}
-    for number, (name, type_) in enumerate(program.adapters.items()):
-        rng = np.random.default_rng([run.request.seed, number])
-        bound = 1 / math.sqrt(type_.shape[1]) if ".lora_A." in name else 0.0
-        adapters[name] = rng.uniform(-bound, bound, type_.shape).astype(np.float32)
-    return Checkpoint(adapters=adapters, best={}, state={}, history=History())
 
 
 def _trained(
@@ -349,7 +355,7 @@ def _step(run: _Run, trainer: Trainer, step: Sequence[Batch], history: History) 
     total = batches.learned_tokens(run.learned, step)
     loss = 0.0
     for number, batch in enumerate(step):
-        arrays = batches.arrays(run.learned, batch, total=total)
+        arrays = run.task.arrays(run.learned, batch, total=total)
         if run.request.dropout:
             # Of the step alone, so that a run that continues drops the same elements.
             rng = np.random.default_rng([run.request.seed, _DROPOUT, history.step, number])
@@ -365,20 +371,6 @@ def _validation_loss(run: _Run, trainer: Trainer) -> float:
     epoch = batches.epoch(run.held_out, run.shapes, seed=0, number=0)
     total = batches.learned_tokens(run.held_out, epoch)
     return sum(
-        trainer.loss(batch.bucket, batches.arrays(run.held_out, batch, total=total))
+        trainer.loss(batch.bucket, run.task.arrays(run.held_out, batch, total=total))
         for batch in epoch
     )
-
-
-def _write(run: _Run, checkpoint: Checkpoint) -> None:
-    """Write the adapter with the lowest validation loss, or without validation the last one."""
-    request = run.request
-    settings = AdapterSettings(
-        rank=request.rank,
-        alpha=request.alpha,
-        projections=request.targets,
-        dropout=request.dropout,
-        base=str(request.weights or request.model),
-    )
-    matrices = checkpoint.best or checkpoint.adapters
-    write_adapter(request.out, settings, matrices, run.architecture, run.config)

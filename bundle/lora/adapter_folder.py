@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from hearthd.bundle.lora.adapter_settings import CONFIG, BadAdapter, parse_settings
-from hearthd.bundle.parsing import strict_json
+from hearthd.bundle.parsing import safetensors_file
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
 from hearthd.bundle.parsing.head_rows import half_after_half
 
@@ -35,8 +35,6 @@ TENSORS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 WEIGHT = ".weight"
 _FACTORS = ("lora_A", "lora_B")
-_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
-_LENGTH_BYTES = 8  # of the length in front of the header
 _MAX_CONFIG = 1 << 20
 _DO_NOT_WAIT = getattr(os, "O_NONBLOCK", 0)  # for a pipe; Windows has none among files
 # Bytes of a header for each tensor, and of metadata.
@@ -114,9 +112,9 @@ class _Tensors:
     def __init__(self, data: bytes, path: Path) -> None:
         self._path = path
         try:
-            self._entries, self._data = _parse(data)
+            self._entries, self._data = safetensors_file.parse(data)
         except (ValueError, KeyError, TypeError) as error:
-            is_whole = data[_LENGTH_BYTES : _LENGTH_BYTES + 1] == b"{"
+            is_whole = data[safetensors_file.LENGTH_BYTES :][:1] == b"{"
             reason = None if is_whole else other_format(data[:HEAD_BYTES])
             raise BadAdapter(
                 f"{path} is not a complete safetensors file: {reason or error}"
@@ -145,61 +143,16 @@ class _Tensors:
             raise BadAdapter(
                 f"{self._path}: tensor {name} has shape {stored_shape}, expected {shape}"
             )
-        raw = self._data[start : start + math.prod(shape) * _BYTES[stored]]
-        matrix = floats(raw, stored).reshape(shape)
+        raw = self._data[start : start + math.prod(shape) * safetensors_file.BYTES[stored]]
+        matrix = safetensors_file.floats(raw, stored).reshape(shape)
         require_finite(matrix, name, self._path)
         return matrix
-
-
-def _parse(data: bytes) -> tuple[dict[str, tuple[str, tuple[int, ...], int]], memoryview]:
-    """Type, shape and offset of each tensor, and the bytes that offsets count in."""
-    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
-    start = _LENGTH_BYTES + length
-    if len(data) < _LENGTH_BYTES or start > len(data):
-        raise ValueError(f"it ends within its header of {length} bytes")
-    header = strict_json.parse(data[_LENGTH_BYTES:start].decode())
-    if not isinstance(header, dict):
-        raise ValueError("its header is not an object")
-    entries, ends = {}, []
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        stored, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if stored not in _BYTES:
-            raise ValueError(f"tensor {name} is {stored!r:.20}, expected {', '.join(_BYTES)}")
-        begin, end = (_size(offset) for offset in offsets)
-        extents = tuple(map(_size, shape))
-        if end - begin != math.prod(extents) * _BYTES[stored]:
-            raise ValueError(f"tensor {name} has {end - begin} bytes for its shape {extents}")
-        entries[name] = (stored, extents, begin)
-        ends.append((begin, end))
-    ends.sort()
-    edges = [0, *(end for _, end in ends)]
-    if [begin for begin, _ in ends] != edges[:-1] or edges[-1] != len(data) - start:
-        raise ValueError(f"its tensors end at {edges[-1]} of {len(data) - start} bytes")
-    return entries, memoryview(data)[start:]
-
-
-def _size(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"got {value!r:.40} in its header, expected a size")
-    return value
 
 
 def require_finite(matrix: Matrix, name: str, path: Path) -> None:
     """Raise BadAdapter for a tensor with a value that is not finite."""
     if not np.isfinite(matrix).all():
         raise BadAdapter(f"{path}: tensor {name} has values that are not finite")
-
-
-def floats(raw: memoryview, stored: str) -> Matrix:
-    """The values of bytes in F32, F16 or BF16, little-endian."""
-    if stored == "F32":
-        return np.frombuffer(raw, "<f4")
-    if stored == "F16":
-        return np.frombuffer(raw, "<f2").astype(np.float32)
-    # bf16 is the upper half of f32.
-    return (np.frombuffer(raw, "<u2").astype(np.uint32) << 16).view(np.float32)
 
 
 def open_file(path: Path) -> BinaryIO:

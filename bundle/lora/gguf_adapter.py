@@ -19,12 +19,12 @@ from hearthd.bundle.lora.adapter_folder import (
     LoraAdapter,
     LowRank,
     files_digest,
-    floats,
     open_file,
     require_finite,
     require_rank,
 )
 from hearthd.bundle.lora.adapter_settings import AdapterSettings, BadAdapter
+from hearthd.bundle.parsing import safetensors_file
 from hearthd.bundle.parsing.gguf_header import BadGguf, read_header, require_disjoint
 from hearthd.bundle.parsing.head_rows import half_after_half
 
@@ -132,7 +132,7 @@ class _Contents:
             blocks = np.frombuffer(raw, _Q8_0)
             values = blocks["scale"].astype(np.float32)[:, None] * blocks["integers"]
         else:
-            values = floats(raw, stored)
+            values = safetensors_file.floats(raw, stored)
         matrix: Matrix = values.reshape(tensor.shape)
         require_finite(matrix, name, self._path)
         return matrix

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from hearthd.bundle import PADDING, CacheSpec, EntryPoint
+from hearthd.models.decoder.drafter import Drafter, drafter_graph
 from hearthd.models.decoder.kv_cache import LayerCache, cache_rows
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -40,6 +41,8 @@ _INTEGERS = {
     "decode": ("positions", "exact"),
     "verify": ("start", "exact"),
 }
+# Kinds that also return the hidden states of their tokens, for a drafter.
+_WITH_STATES = ("decode", "verify")
 
 
 class Decoder(Protocol):
@@ -106,9 +109,13 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     if options.reads_rows and config.image is not None:
         rows = config.image.rows
         points += (EntryPoint(name="image", kind="image", batch=1, tokens=rows, keys=rows),)
+    drafter = Drafter(config.hidden, options.draft_tokens) if options.draft_tokens else None
+    parameters = model.parameters()
+    if drafter is not None:
+        parameters |= drafter.named_parameters()
     result = optimized(
-        [_trace(model, point, layers) for point in points],
-        model.parameters(),
+        [_trace(model, point, layers, drafter) for point in points],
+        parameters,
         storage=options.storage,
         kernels=precision.kernels,
         places=_places(options, points),
@@ -236,17 +243,26 @@ def _real_tokens(tokens: Tensor) -> Tensor:
     return ops.reshape(ops.convert(count, dtype=DType.I32), shape=(1,))
 
 
-def _trace(model: Decoder, point: EntryPoint, layers: Sequence[tuple[CacheSpec, ...]]) -> Graph:
+def _trace(
+    model: Decoder,
+    point: EntryPoint,
+    layers: Sequence[tuple[CacheSpec, ...]],
+    drafter: Drafter | None,
+) -> Graph:
     if point.kind == "image":
         return _trace_tower(model, point)
+    if point.kind == "draft":
+        assert drafter is not None, "an entry point of a drafter, without one"
+        return drafter_graph(model, drafter, point.name)
     caches = [spec for layer in layers for spec in layer]
-    step = _step(model, point, [len(layer) for layer in layers])
+    with_states = drafter is not None and point.kind in _WITH_STATES
+    step = _step(model, point, [len(layer) for layer in layers], with_states=with_states)
     inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
     inputs |= {name: TensorType((point.batch,), DType.I32) for name in _INTEGERS[point.kind]}
     if point.kind == "prefill_rows":
         inputs["rows"] = TensorType((point.tokens, model.config.hidden), DType.F32)
     first = len(inputs)
-    results = 0 if point.kind.startswith("prefill") else 1
+    results = 0 if point.kind.startswith("prefill") else 1 + with_states
     inputs |= {
         f"slot{slot}.{spec.name}": TensorType((spec.rows, spec.width), DType.named(spec.dtype))
         for slot in range(point.batch)
@@ -270,9 +286,9 @@ def _trace_tower(model: Decoder, point: EntryPoint) -> Graph:
 
 
 def _step(
-    model: Decoder, point: EntryPoint, counts: Sequence[int]
+    model: Decoder, point: EntryPoint, counts: Sequence[int], *, with_states: bool
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """The function of an entry point; `counts` has the number of buffers of each layer."""
+    """The function of an entry point, of layers with `counts` buffers; see Drafter for states."""
 
     def run(
         tokens: Tensor,
@@ -297,19 +313,19 @@ def _step(
         pooled = _sum_of_first if model.config.pooling == "mean" else _last_of_first
         return (pooled(x, count), *updated)
 
+    def logits(x: Tensor, updated: list[Tensor], exact: Tensor) -> tuple[Tensor, ...]:
+        return (f.approximate_logits(model.logits(x), exact), *[x] * with_states, *updated)
+
     def decode(
         tokens: Tensor, positions: Tensor, exact: Tensor, *slots: Tensor
     ) -> tuple[Tensor, ...]:
         starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
-        x, updated = run(tokens, starts, slots)
-        return (f.approximate_logits(model.logits(x), exact), *updated)
+        return logits(*run(tokens, starts, slots), exact)
 
     def verify(tokens: Tensor, start: Tensor, exact: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
         # A span for each token: it is computed as a decode computes it, and has the same bits.
         starts = [start + ahead for ahead in range(point.tokens)]
-        x, updated = run(tokens, starts, slots)
-        flags = f.trailing(exact, (point.tokens,))
-        return (f.approximate_logits(model.logits(x), flags), *updated)
+        return logits(*run(tokens, starts, slots), f.trailing(exact, (point.tokens,)))
 
     steps: dict[str, Callable[..., tuple[Tensor, ...]]] = {
         "prefill": prefill,

@@ -50,6 +50,8 @@ QUERIES_AND_KEYS = ("self_attn.q_proj", "self_attn.k_proj")
 # Not weights: tables of rotary frequencies. GgufMetadata checks that those of GGUF files are used.
 _NOT_WEIGHTS = ("rotary_emb.inv_freq", *ROPE_TABLES)
 EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
+# The parameters of a drafter, which have these names in its file.
+DRAFTER_MODULE = "drafter"
 _HEADS = (HEAD, f"language_model.{HEAD}")  # the second is that of a model with towers
 _NUMBER = "*"
 
@@ -111,6 +113,8 @@ class TensorNames:
         module, _, inner = parameter.partition(".")
         if module in self.towers:
             return self.towers[module].find(config, inner, names, gguf=gguf)
+        if module == DRAFTER_MODULE:
+            return StoredTensor(parameter)
         in_turn = parameter.rpartition(".")[0].endswith(self.interleaved)
         width = config.head_dim if in_turn and (gguf or self.folder_interleaved) else 0
         if gguf and parameter.split(".", 2)[-1] in self.arrays:

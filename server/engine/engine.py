@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Runtime
+    from hearthd.server.engine.drafts import Costs
     from hearthd.server.engine.prefix_cache import PrefixCache
-    from hearthd.server.engine.prompt_lookup import Costs
     from hearthd.server.engine.sequence import Sequence
     from hearthd.server.errors import Draining, EngineStopped
 
@@ -59,6 +59,7 @@ class Engine:
         queue_limit: int,
         cache: PrefixCache | None = None,
         costs: Costs | None = None,
+        uses_drafter: bool = True,
         exact_logits: bool = False,
         image_row_bytes: int = 0,
     ) -> None:
@@ -73,6 +74,7 @@ class Engine:
             self._scheduler,
             cache=cache,
             costs=costs,
+            uses_drafter=uses_drafter and runtime.has_drafter,
             image_row_bytes=image_row_bytes,
             end=self._end,
         )

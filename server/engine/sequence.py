@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.sampling.sampler import SampledToken
+    from hearthd.server.engine.drafts import Drafts
     from hearthd.server.engine.generation import AdapterUse, Event, Failed, Finished
     from hearthd.server.engine.prompt import ImageRows
-    from hearthd.server.engine.prompt_lookup import PromptLookup
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 
@@ -50,7 +50,7 @@ class Sequence:
     known_blocks    blocks of the prompt that the prefix cache had when the request got its slot,
                     with or without a snapshot; None before that
     snapshots       after which blocks of the prompt states are kept: see `snapshot_blocks`
-    lookup          drafts tokens; None if nothing is drafted
+    drafts          of the next tokens; None if nothing is drafted
     slot            the slot, or NO_SLOT while the request waits
     position        how many of the tokens are in the slot's KV cache
     admitted_at     when the request got its slot, in seconds of time.monotonic
@@ -78,7 +78,7 @@ class Sequence:
     block_keys: tuple[bytes, ...] = ()
     known_blocks: int | None = None
     snapshots: tuple[int, ...] = ()
-    lookup: PromptLookup | None = None
+    drafts: Drafts | None = None
     slot: int = NO_SLOT
     position: int = 0
     admitted_at: float | None = None

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hearthd.sampling.constraint import ConstraintFailed
+from hearthd.server.engine.drafts import Drafts
 from hearthd.server.engine.generation import Embedded, Failed, Finished
 from hearthd.server.engine.image_rows import LatestImageRows
-from hearthd.server.engine.prompt_lookup import PromptLookup, best_draft
+from hearthd.server.engine.model_drafts import ModelDrafts
+from hearthd.server.engine.prompt_lookup import PromptLookup
 from hearthd.server.fault_isolation import STOPS, contained
 
 if TYPE_CHECKING:
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Runtime
+    from hearthd.server.engine.drafts import Costs, DraftSource
     from hearthd.server.engine.prefix_cache import PrefixCache
-    from hearthd.server.engine.prompt_lookup import Costs
     from hearthd.server.engine.scheduler import Scheduler
     from hearthd.server.engine.sequence import Sequence
 
@@ -40,6 +42,7 @@ class StepRunner:
 
     cache  the prefix cache; None for none
     costs  of the calls that verify drafted tokens; None to draft nothing
+    uses_drafter  whether the runtime's drafter is a source of drafts
     image_row_bytes  of rows of the latest images that are kept
     end    ends a sequence with its last event
     """
@@ -51,6 +54,7 @@ class StepRunner:
         *,
         cache: PrefixCache | None,
         costs: Costs | None,
+        uses_drafter: bool,
         image_row_bytes: int,
         end: Callable[[Sequence, Finished | Failed], None],
     ) -> None:
@@ -58,6 +62,7 @@ class StepRunner:
         self._scheduler = scheduler
         self._cache = cache
         self._costs = costs
+        self._uses_drafter = uses_drafter
         self._end = end
         self._images = LatestImageRows(runtime, limit_bytes=image_row_bytes)
 
@@ -90,7 +95,13 @@ class StepRunner:
         place, scale = (adapter.place, adapter.scale) if adapter else (0, 0.0)
         self._runtime.set_adapter(sequence.slot, place, scale)
         if self._costs is not None and not sequence.is_embedding:
-            sequence.lookup = PromptLookup(sequence.tokens)
+            sequence.drafts = Drafts(sequence.tokens, self._sources(sequence), self._costs)
+
+    def _sources(self, sequence: Sequence) -> list[DraftSource]:
+        sources: list[DraftSource] = [PromptLookup(sequence.tokens)]
+        if self._uses_drafter:
+            sources.append(ModelDrafts(self._runtime, sequence))
+        return sources
 
     def _restore(self, sequence: Sequence) -> None:
         """Copy the next blocks of a prompt that the prefix cache holds.
@@ -158,9 +169,9 @@ class StepRunner:
         if self._costs is None or len(ready) != 1:
             return ()
         (sequence,) = ready
-        assert sequence.lookup is not None, "a sequence is admitted before it is ready"
+        assert sequence.drafts is not None, "a sequence is admitted before it is ready"
         with contained("drafting tokens"):
-            return best_draft(sequence.lookup, self._costs, sequence.remaining - 1)
+            return sequence.drafts.best(sequence.remaining - 1)
         return ()
 
     def _verify(self, sequence: Sequence, draft: tuple[int, ...]) -> None:

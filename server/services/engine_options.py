@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hearthd.bundle import PublicKey
     from hearthd.text.overflow import Overflow
 
-Speculation: TypeAlias = Literal["lookup", "off"]
+Speculation: TypeAlias = Literal["auto", "lookup", "off"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,8 @@ class EngineOptions:
     cache_ram     size of the prefix cache in memory, in bytes; 0 disables it; None for one context
     cache_dir     folder that keeps the prefix cache across restarts; None for no folder
     cache_disk    size of the prefix cache in that folder, in bytes
-    speculation   how tokens are drafted: "lookup" in the text so far, or "off"
+    speculation   how tokens are drafted: "lookup" in the text so far, "auto" also by the bundle's
+                  drafter, or "off"
     exact_logits  compute every logit exactly for every request
     max_memory    memory that serving may take, in bytes; None for the bundle's or system's limit
     context       positions of each slot; None for as many as the bundle and the memory allow
@@ -39,7 +40,7 @@ class EngineOptions:
     cache_ram: int | None = None
     cache_dir: Path | None = None
     cache_disk: int = 2**30
-    speculation: Speculation = "lookup"
+    speculation: Speculation = "auto"
     exact_logits: bool = False
     max_memory: int | None = None
     context: int | None = None

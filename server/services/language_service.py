@@ -31,8 +31,8 @@ from hearthd.runtime.self_test import self_test
 from hearthd.server.completions.choices import Choices
 from hearthd.server.completions.completer import Completer
 from hearthd.server.engine.backend import Backend, Worker
+from hearthd.server.engine.drafts import Costs
 from hearthd.server.engine.engine import Engine
-from hearthd.server.engine.prompt_lookup import Costs
 from hearthd.server.images.rendering import ConversationRenderer
 from hearthd.server.logs import count_tokens
 from hearthd.server.lora.loaded_adapters import LoadedAdapters
@@ -239,6 +239,7 @@ class LocalLanguageService(LanguageService):
             cache=prefix_cache(manifest, runtime.context, options, self._store),
             image_row_bytes=IMAGE_ROW_MEMORY,
             costs=_costs(runtime, options),
+            uses_drafter=options.speculation == "auto",
         )
         self._loaded = LoadedAdapters(
             manifest.adapters, self.engine, allowed=options.lora_dir, keys=options.keys
@@ -281,7 +282,7 @@ class LocalLanguageService(LanguageService):
 
 def _costs(runtime: Runtime, options: EngineOptions) -> Costs | None:
     """Those of verifying drafted tokens, if any are drafted."""
-    if not runtime.verify_tokens or options.speculation != "lookup":
+    if not runtime.verify_tokens or options.speculation == "off":
         return None
     return Costs(runtime.verify_tokens)
 

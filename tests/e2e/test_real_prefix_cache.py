@@ -23,7 +23,7 @@ from hearthd.server.engine.prompt import Prompt
 
 if TYPE_CHECKING:
     from hearthd.runtime.language_model import IreeRuntime
-    from hearthd.server.engine.prompt_lookup import Costs
+    from hearthd.server.engine.drafts import Costs
     from tests.conftest import Bundles
 
 pytestmark = pytest.mark.slow

@@ -19,12 +19,12 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.runtime.cpu_features import cpu_features
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.sampling.options import SamplingOptions
+from hearthd.server.engine.drafts import Costs
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Started, Token
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.engine.prompt import Prompt
-from hearthd.server.engine.prompt_lookup import Costs
 from tests.conftest import Silent, options_for
 from tests.models.families.cases import random_tensors
 

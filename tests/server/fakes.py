@@ -296,7 +296,7 @@ class ScriptedRuntime(FakeRuntime):
 def fake_service(
     tokenizer: tokenizers.Tokenizer,
     *,
-    speculation: Speculation = "lookup",
+    speculation: Speculation = "auto",
     template: str | None = None,
     script: Script | None = None,
     name: str = "fake-model",

@@ -17,7 +17,7 @@ from hearthd.baker.pipeline.bake_options import (
     bake_options,
     recorded_options,
 )
-from hearthd.bundle import CALIBRATION
+from hearthd.bundle import CALIBRATION, DRAFTER
 from hearthd.flag_names import flag
 from hearthd.models.precision import NAMED_PRECISIONS
 from tests.conftest import Silent, options_for
@@ -39,6 +39,7 @@ VALUES: dict[Kind, dict[str, tuple[Any, Any]]] = {
         "context": (256, 256),
         "slots": (3, 3),
         "max_memory": ("1GiB", 2**30),
+        "drafter": (Path("drafts/drafter"), DRAFTER),
         "adapters": (8, 8),
         "rank": (4, 4),
         "target": ("aarch64", "aarch64"),
@@ -71,6 +72,7 @@ def test_a_record_is_read_as_it_was_given(kind: Kind, tmp_path: Path) -> None:
     assert {**again.record(kind), "adapter": "adapter"} == {**record, "adapter": "adapter"}
     if kind == "language model":
         assert again.calibration == tmp_path / CALIBRATION
+        assert again.drafter == tmp_path / DRAFTER
 
 
 def test_every_recorded_option_has_a_value_here() -> None:

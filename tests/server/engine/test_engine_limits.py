@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from hearthd.server.engine.drafts import Costs
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import EmbedRequest, Failed, Finished, Started
 from hearthd.server.engine.inbox import Cancel, Message, Stop, Submit
-from hearthd.server.engine.prompt_lookup import Costs
 from hearthd.server.errors import Draining, EngineStopped, QueueFull
 from tests.server.engine.test_engine import (
     events_of,
@@ -199,7 +199,7 @@ def test_a_panic_ends_its_request_and_no_other(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_draft_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(engine: Engine) -> None:
-        monkeypatch.setattr("hearthd.server.engine.step.best_draft", panic)
+        monkeypatch.setattr("hearthd.server.engine.step.Drafts.best", panic)
         assert (await events_of(engine.submit(request_of(2))))[-1] == Finished("length")
 
     with_engine(fake(), test, costs=Costs((2, 4)))

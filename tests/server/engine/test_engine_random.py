@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
+from hearthd.server.engine.drafts import Costs
 from hearthd.server.engine.generation import Event, Failed, Finished, Generation, Request, Started
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import EmbeddingRows, Prompt
-from hearthd.server.engine.prompt_lookup import Costs
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import GREEDY, SAMPLED, fake, tokens_in, with_engine
 
@@ -92,6 +92,11 @@ class Free(Costs):
     @override
     def of(self, size: int) -> float:
         return 0.5
+
+    @property
+    @override
+    def of_draft(self) -> float:
+        return 0.01
 
 
 def alone(request: Request, chunk: int, habit: float = 0.0) -> list[int]:

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
+from hearthd.bundle import AdapterPlaces
+from hearthd.server.engine.drafts import Costs
 from hearthd.server.engine.engine import Engine
-from hearthd.server.engine.generation import Event, Failed, Finished, Request, Token
-from hearthd.server.engine.prompt_lookup import Costs, PromptLookup
+from hearthd.server.engine.generation import AdapterUse, Event, Failed, Finished, Request, Token
+from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prompt_lookup import PromptLookup
 from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import GREEDY, SAMPLED, events_of, request_of, with_engine
 from tests.server.engine.test_engine_random import Free
@@ -68,7 +71,9 @@ class Counting(FakeRuntime):
         yield from rows
 
 
-def runtime_of(*, habit: float = 30.0, slots: int = 1) -> Counting:
+def runtime_of(
+    *, habit: float = 30.0, slots: int = 1, drafter: Literal["", "right", "wrong"] = ""
+) -> Counting:
     """A model of few tokens, of which each nearly determines the next one."""
     return Counting(
         vocab_size=VOCAB,
@@ -77,6 +82,7 @@ def runtime_of(*, habit: float = 30.0, slots: int = 1) -> Counting:
         batch=slots,
         habit=habit,
         verify_tokens=SIZES,
+        drafter=drafter,
     )
 
 
@@ -115,6 +121,7 @@ class Any3:
         self.taken += 1
 
 
+@pytest.mark.parametrize("drafter", ["", "right", "wrong"])
 @pytest.mark.parametrize("constrained", [False, True])
 @pytest.mark.parametrize(
     "sampling",
@@ -127,13 +134,13 @@ class Any3:
     ids=["greedy", "sampled", "wild", "greedy with rules"],
 )
 def test_drafts_change_no_token_and_no_logprob(
-    sampling: SamplingOptions, constrained: bool
+    sampling: SamplingOptions, constrained: bool, drafter: Literal["", "right", "wrong"]
 ) -> None:
     for seed in range(2):
         request = request_of(3, 4, 5, max_tokens=40, sampling=sampling, seed=seed)
         plain, drafted = (
             events(
-                runtime_of(),
+                runtime_of(drafter=drafter),
                 replace(request, constraint=Any3() if constrained else None),
                 costs,
                 eos=(1,),
@@ -156,6 +163,42 @@ def test_a_text_that_repeats_itself_takes_fewer_calls_and_counts_accepted_tokens
     assert [token.accepted for token in tokens] == sorted(token.accepted for token in tokens)
     assert received[-1] == Finished("length")
     assert runtime.calls[-1] <= 8
+
+
+def test_a_drafter_takes_fewer_calls_in_a_text_without_repetitions() -> None:
+    """Its drafts begin with the second token of the answer: a prefill returns no states."""
+    request = request_of(3, 4, 5, max_tokens=40)
+    plain, drafted, wrong = (
+        runtime_of(habit=0.0, drafter=drafter) for drafter in ("", "right", "wrong")
+    )
+    for runtime in (plain, drafted, wrong):
+        received = events(runtime, request, Free(SIZES))
+        assert len(answer_of(received)) == 40
+    assert drafted.calls[0] == 1
+    assert drafted.calls[1] == 8
+    assert len(drafted.calls) < 8 < 30 < len(plain.calls)
+    assert len(wrong.calls) >= len(plain.calls) - 8
+
+
+def test_a_drafter_follows_an_adapter_and_the_prefix_cache() -> None:
+    """A restored prompt has no states, and an adapter changes what the drafter begins with."""
+    places = AdapterPlaces(count=1, rank=1, matrices=(), arrays=())
+    answers = []
+    for costs in (None, Free(SIZES)):
+        runtime = runtime_of(habit=0.0, drafter="right")
+        runtime.adapters = places
+        cache = PrefixCache(limit_bytes=1 << 20)
+
+        async def test(engine: Engine) -> None:
+            for use in (None, AdapterUse(place=1, scale=2.0, key=b"key"), None):
+                request = request_of(*range(20), max_tokens=20)
+                received = await events_of(engine.submit(replace(request, adapter=use)))
+                answers.append(answer_of(received))
+
+        with_engine(runtime, test, costs=costs, cache=cache)
+        assert cache.state().hits > 0
+    assert answers[:3] == answers[3:]
+    assert answers[0] == answers[2] != answers[1]
 
 
 def test_no_draft_reaches_beyond_the_answer_or_the_context() -> None:
@@ -281,7 +324,7 @@ def test_nothing_is_drafted_when_verifying_costs_a_call_per_token() -> None:
     assert runtime.calls == [1] * 40
 
 
-@pytest.mark.parametrize("speculation", ["lookup", "off"])
+@pytest.mark.parametrize("speculation", ["auto", "lookup", "off"])
 def test_timings_and_metrics_count_drafted_tokens(speculation: Speculation) -> None:
     service = fake_service(
         LIBRARY, speculation=speculation, habit=1e6, verify_tokens=SIZES, delay=1e-3
@@ -300,3 +343,23 @@ def test_timings_and_metrics_count_drafted_tokens(speculation: Speculation) -> N
         ("drafted_tokens_accepted", "draft_n_accepted"),
     ):
         assert f"hearth_{name}_total{{{label}}} {timings[count]:.1f}" in metrics
+
+
+@pytest.mark.parametrize("speculation", ["auto", "lookup", "off"])
+def test_the_setting_says_which_sources_draft(
+    monkeypatch: pytest.MonkeyPatch, speculation: Speculation
+) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def draft(_: FakeRuntime, *arguments: int) -> Iterator[tuple[int, float]]:
+        asked.append(arguments)
+        return iter(())
+
+    monkeypatch.setattr(FakeRuntime, "draft", draft)
+    service = fake_service(
+        LIBRARY, speculation=speculation, verify_tokens=SIZES, drafter="right", delay=1e-3
+    )
+    with running(service) as client:
+        body = {"prompt": "the dog", "max_tokens": 10, "temperature": 0, "ignore_eos": True}
+        assert client.post("/generate", json=body).status_code == 200
+    assert bool(asked) is (speculation == "auto")

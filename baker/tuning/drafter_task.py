@@ -1,0 +1,144 @@
+"""What tuning a drafter trains: the layer of models/decoder/drafter.py, on a frozen model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import save
+from typing_extensions import override
+
+from hearthd.baker.atomic_file import write_atomically
+from hearthd.baker.tuning.training_program import TrainingProgram, TrainingTask, result_names
+from hearthd.bundle import DRAFTER
+from hearthd.models.decoder.drafter import DEPTH, Drafter, drafter_loss_graph, frozen_graph
+from hearthd.models.lora.training import sum_graph, update_graph
+from hearthd.models.optimized import optimized
+from hearthd.models.precision import PRECISIONS
+from hearthd.models.program import ArraysProgram
+from hearthd.runtime.drafter_file import HEAD_TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from hearthd.baker.tuning.batches import Batch, Bucket
+    from hearthd.baker.tuning.examples import Example
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.dsl.optimizers import Optimizer
+
+    Array = NDArray[Any]
+
+MAX_HEAD = 4096
+_ROWS = 16  # rows of a stored matrix are a multiple of it
+
+
+def frequent_tokens(examples: Sequence[Example], vocab_size: int) -> NDArray[np.int32]:
+    """The tokens that the examples learn most often, ascending: at most MAX_HEAD.
+
+    Where they learn fewer, those with the lowest ids are added.
+    """
+    learned = [example.ids[at] for example in examples for at in example.learned]
+    counts = np.bincount(learned, minlength=vocab_size)
+    count = min(MAX_HEAD, vocab_size) // _ROWS * _ROWS
+    return np.sort(np.argsort(-counts, kind="stable")[:count]).astype(np.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterTask(TrainingTask):
+    """Tunes a drafter with a head of some tokens, i32 (T,), ascending."""
+
+    architecture: Architecture[Any]
+    config: ModelConfig
+    head_tokens: NDArray[np.int32]
+
+    @override
+    def traced(
+        self,
+        optimizer: Optimizer,
+        shapes: Sequence[Bucket],
+        *,
+        precision: str,
+        validated: bool,
+        recompute: bool,
+    ) -> TrainingProgram:
+        model, tokens = self.architecture.model(self.config), len(self.head_tokens)
+        frozen = [
+            frozen_graph(model, f"loss_{shape.name}", shape, head_tokens=tokens) for shape in shapes
+        ]
+        storage = PRECISIONS[precision].storage
+        stored = optimized(frozen, model.parameters(), storage=lambda _: storage, kernels=False)
+        drafter = Drafter(self.config.hidden, tokens)
+        learned = drafter.layer_parameters()
+        losses = [drafter_loss_graph(graph, drafter) for graph in stored.graphs]
+        graphs = [update_graph(learned, optimizer, "update")]
+        for shape, loss in zip(shapes, losses, strict=True):
+            gradient = f"gradient_{shape.name}"
+            graphs.append(sum_graph(loss, learned, gradient, recompute=recompute))
+        graphs += losses if validated else ()
+        types = {name: tensor.type for name, tensor in learned.items()}
+        return TrainingProgram(
+            program=ArraysProgram(
+                graphs=tuple(graphs), outputs=result_names(graphs), weights=stored.weights
+            ),
+            adapters=types,
+            state=optimizer.state(types),
+            recomputes=recompute,
+        )
+
+    @override
+    def first(self, program: TrainingProgram, seed: int) -> Mapping[str, Array]:
+        """States of zeros: norms are ones, and the matrices before the states are zeros."""
+        weights = {}
+        for number, (name, type_) in enumerate(program.adapters.items()):
+            if len(type_.shape) == 1:
+                weights[name] = np.ones(type_.shape, np.float32)
+                continue
+            rng = np.random.default_rng([seed, number])
+            is_before_states = type_.shape[0] == self.config.hidden
+            scale = 0.0 if is_before_states else 1 / math.sqrt(type_.shape[1])
+            weights[name] = (rng.normal(size=type_.shape) * scale).astype(np.float32)
+        return weights
+
+    @override
+    def arrays(self, examples: Sequence[Example], batch: Batch, *, total: int) -> tuple[Array, ...]:
+        """Tokens, rows, following, head, targets and weights: see models/decoder/drafter.py.
+
+        Each learned token is drafted from the state before the token that precedes it. A token
+        that the head does not have is not learned.
+        """
+        shape = batch.bucket
+        tokens = np.zeros((shape.sequences, shape.length), np.int32)
+        rows = np.zeros(shape.rows, np.int32)
+        following, targets = np.zeros((2, DEPTH, shape.rows), np.int32)
+        weights = np.zeros((DEPTH, shape.rows), np.float32)
+        row = 0
+        for sequence, index in enumerate(batch.examples):
+            example = examples[index]
+            tokens[sequence, : example.length] = example.ids[:-1]
+            learned = set(example.learned)
+            for start in (at - 2 for at in example.learned if at >= 2):
+                rows[row] = start + sequence * shape.length
+                for depth in range(DEPTH):
+                    at = start + 2 + depth
+                    if at not in learned:
+                        break
+                    following[depth, row] = example.ids[at - 1]
+                    place = int(np.searchsorted(self.head_tokens, example.ids[at]))
+                    if self.head_tokens[min(place, len(self.head_tokens) - 1)] == example.ids[at]:
+                        targets[depth, row] = place
+                        weights[depth, row] = 1 / total
+                row += 1
+        flat = (following.reshape(-1), self.head_tokens, targets.reshape(-1), weights.reshape(-1))
+        return (tokens.reshape(-1), rows, *flat)
+
+    @override
+    def write(self, folder: Path, trained: Mapping[str, Array]) -> None:
+        weights = {name: weight.astype(np.float16) for name, weight in trained.items()}
+        data = save({HEAD_TOKENS: self.head_tokens.astype(np.float32), **weights})
+        write_atomically(folder, {DRAFTER: data})

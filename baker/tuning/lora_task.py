@@ -1,0 +1,87 @@
+"""What tuning a LoRA adapter trains: A and B of some matrices, and how they begin and end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from typing_extensions import override
+
+from hearthd.baker.adapters.adapter import write_adapter
+from hearthd.baker.tuning import batches
+from hearthd.baker.tuning.training_program import TrainingTask, traced
+from hearthd.bundle.lora.adapter_settings import AdapterSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from hearthd.baker.tuning.batches import Batch, Bucket
+    from hearthd.baker.tuning.examples import Example
+    from hearthd.baker.tuning.training_program import TrainingProgram
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.dsl.optimizers import Optimizer
+    from hearthd.models.lora.training import Lora
+
+    Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraTask(TrainingTask):
+    """Tunes an adapter; `base` names the weights for its settings."""
+
+    architecture: Architecture[Any]
+    config: ModelConfig
+    lora: Lora
+    base: str
+
+    @override
+    def traced(
+        self,
+        optimizer: Optimizer,
+        shapes: Sequence[Bucket],
+        *,
+        precision: str,
+        validated: bool,
+        recompute: bool,
+    ) -> TrainingProgram:
+        return traced(
+            self.architecture,
+            self.config,
+            self.lora,
+            optimizer,
+            shapes,
+            precision=precision,
+            validated=validated,
+            recompute=recompute,
+        )
+
+    @override
+    def first(self, program: TrainingProgram, seed: int) -> Mapping[str, Array]:
+        """As PEFT begins: A is random, and B is zero."""
+        adapters = {}
+        for number, (name, type_) in enumerate(program.adapters.items()):
+            rng = np.random.default_rng([seed, number])
+            bound = 1 / math.sqrt(type_.shape[1]) if ".lora_A." in name else 0.0
+            adapters[name] = rng.uniform(-bound, bound, type_.shape).astype(np.float32)
+        return adapters
+
+    @override
+    def arrays(self, examples: Sequence[Example], batch: Batch, *, total: int) -> tuple[Array, ...]:
+        return batches.arrays(examples, batch, total=total)
+
+    @override
+    def write(self, folder: Path, trained: Mapping[str, Array]) -> None:
+        settings = AdapterSettings(
+            rank=self.lora.rank,
+            alpha=self.lora.alpha,
+            projections=self.lora.projections,
+            dropout=self.lora.dropout,
+            base=self.base,
+        )
+        write_adapter(folder, settings, trained, self.architecture, self.config)

@@ -1,0 +1,157 @@
+"""A drafter: one small layer that predicts a model's next tokens from its latest hidden state.
+
+It reads the normalized hidden state after a token and the embedding of the token that follows, and
+computes a hidden state in place of the model's for that one; so it continues from its own states
+for several tokens (EAGLE: Li et al., 2024; DeepSeek-V3's multi-token prediction). It has an MLP
+and no attention, as Hydra's heads (Ankner et al., 2024), so it keeps nothing of a sequence. Its
+head has those rows of the model's that belong to the most frequent tokens.
+
+In shape comments `N` are rows, `E` the model's hidden width, `D` the tokens that it drafts from one
+state of the model, and `T` the tokens of its head.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from hearthd.models.decoder.next_token_loss import whole_sequence_states
+from hearthd.models.decoder.tensor_names import DRAFTER_MODULE, EMBEDDING, HEAD
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.graph import Input, Tensor, make_graph
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from hearthd.models.decoder.entry_points import Decoder
+    from hearthd.models.dsl.graph import Graph
+
+# Drafted tokens per state that the loss has terms for, and the weight of each after the previous.
+DEPTH, _DEPTH_WEIGHT = 3, 0.8
+_EPS = 1e-6
+_WIDTH = 2  # of the MLP, in hidden widths
+
+
+class DraftLayer(nn.Module):
+    """The trained weights of a drafter."""
+
+    def __init__(self, hidden: int) -> None:
+        self.state_norm = nn.RMSNorm(hidden, _EPS)
+        self.token_norm = nn.RMSNorm(hidden, _EPS)
+        self.proj = nn.Linear(2 * hidden, hidden)
+        self.gate_proj = nn.Linear(2 * hidden, _WIDTH * hidden)
+        self.up_proj = nn.Linear(2 * hidden, _WIDTH * hidden)
+        self.down_proj = nn.Linear(_WIDTH * hidden, hidden)
+
+    def __call__(self, state: Tensor, embedded: Tensor) -> Tensor:
+        """Normalized hidden states and embeddings of the next tokens, (N, E) -> states (N, E)."""
+        x = ops.concatenate(self.state_norm(state), self.token_norm(embedded), axis=1)
+        return self.proj(x) + self.down_proj(f.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+def head_matrix(model: Decoder) -> tuple[str, Tensor]:
+    """The matrix (V, E) that a model computes logits with, and its name."""
+    parameters = model.parameters()
+    name = HEAD if HEAD in parameters else EMBEDDING
+    return name, parameters[name]
+
+
+class Drafter(nn.Module):
+    """A drafter as it is served: the layer, and the rows of the model's head that it computes."""
+
+    def __init__(self, hidden: int, tokens: int) -> None:
+        self.layer = DraftLayer(hidden)
+        self.head = nn.Linear(hidden, tokens)
+
+    def named_parameters(self) -> dict[str, Tensor]:
+        """Every parameter, by its name beside those of a model."""
+        return {f"{DRAFTER_MODULE}.{name}": x for name, x in self.parameters().items()}
+
+    def layer_parameters(self) -> dict[str, Tensor]:
+        """Those of the layer, which are trained."""
+        return {name: x for name, x in self.named_parameters().items() if x is not self.head.weight}
+
+
+def drafter_graph(model: Decoder, drafter: Drafter, name: str) -> Graph:
+    """The graph (token i32 (1,), state (1, E)) -> (logits (1, T), state (1, E)) of one draft."""
+
+    def draft(token: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+        state = drafter.layer(state, model.embed(token))
+        return drafter.head(state), state
+
+    inputs = {
+        "token": TensorType((1,), DType.I32),
+        "state": TensorType((1, model.config.hidden), DType.F32),
+    }
+    parameters = model.parameters() | drafter.named_parameters()
+    return trace(name, draft, inputs, parameters=parameters)
+
+
+class BatchShape(Protocol):
+    """The shape of a batch: sequences of equal length, and the places in them that are learned."""
+
+    @property
+    def sequences(self) -> int:
+        """The number of sequences."""
+
+    @property
+    def length(self) -> int:
+        """The tokens of each."""
+
+    @property
+    def rows(self) -> int:
+        """The places in all of them."""
+
+
+def frozen_graph(model: Decoder, name: str, shape: BatchShape, *, head_tokens: int) -> Graph:
+    """What a drafter reads of its model, which is frozen.
+
+    tokens     i32 (sequences * length,): sequences, each from position 0
+    rows       i32 (rows,): places in them
+    following  i32 (D * rows,): the token after each place, then the one after that, and so on
+    head       i32 (T,): the tokens of the head
+
+    -> the normalized hidden states of the places (rows, E), the embeddings of `following`
+    (D * rows, E), and the rows of the model's head (T, E).
+    """
+
+    def frozen(tokens: Tensor, rows: Tensor, following: Tensor, head: Tensor) -> tuple[Tensor, ...]:
+        _, matrix = head_matrix(model)
+        states = whole_sequence_states(model, tokens, shape.sequences)
+        return (
+            ops.gather(states, rows, axis=0), model.embed(following), f.embedding(head, matrix),
+        )  # fmt: skip
+
+    inputs = {
+        "tokens": TensorType((shape.sequences * shape.length,), DType.I32),
+        "rows": TensorType((shape.rows,), DType.I32),
+        "following": TensorType((DEPTH * shape.rows,), DType.I32),
+        "head": TensorType((head_tokens,), DType.I32),
+    }
+    return trace(name, frozen, inputs, parameters=model.parameters())
+
+
+def drafter_loss_graph(frozen: Graph, drafter: Drafter) -> Graph:
+    """The loss of a drafter, f32 (), on what `frozen_graph` computes.
+
+    targets  i32 (D * rows,): the token to be drafted after each of `following`, by its place in
+             the head
+    weights  f32 (D * rows,): the weight of each target's cross-entropy; 0 for none
+
+    The inputs are those of `frozen`, then these two, then the parameters of the layer.
+    """
+    state, embedded, head = frozen.outputs
+    count = state.shape[0]
+    drafted = TensorType((DEPTH * count,), DType.I32)
+    targets = Tensor(drafted, Input("targets"))
+    weights = Tensor(TensorType(drafted.shape, DType.F32), Input("weights"))
+    losses = []
+    for depth in range(DEPTH):
+        start, stop = depth * count, (depth + 1) * count
+        state = drafter.layer(state, f.narrow(embedded, 0, start, stop))
+        logits = f.matmul_transposed(state, head, dtype=state.dtype)
+        rates = f.cross_entropy_per_row(logits, f.narrow(targets, 0, start, stop))
+        losses.append(rates * f.narrow(weights, 0, start, stop) * _DEPTH_WEIGHT**depth)
+    loss = ops.reduce_sum(ops.concatenate(*losses, axis=0), axes=(0,))
+    inputs = (*frozen.inputs, targets, weights, *drafter.layer_parameters().values())
+    return make_graph(frozen.name, inputs, (loss,), frozen.parameters, {})

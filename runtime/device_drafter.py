@@ -1,0 +1,93 @@
+"""The drafter of a bundle, and the hidden states that it begins with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import iree.runtime as rt
+import numpy as np
+
+from hearthd.bundle import DRAFTER
+from hearthd.runtime.device import CannotLoad, result
+from hearthd.runtime.drafter_file import read_drafter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from hearthd.bundle import LanguageManifest
+    from hearthd.runtime.device import Device
+
+# Kinds of entry points that also return the hidden states of their tokens.
+WITH_STATES = ("decode", "verify")
+
+
+class DeviceDrafter:
+    """Drafts tokens from the hidden states that decodes and verifies return.
+
+    function  None: the bundle has no drafter, and its programs return no states
+    tokens    that can be drafted, i32 (D,)
+    hidden    E, the width of a state
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        function: rt.VmFunction | None,
+        tokens: NDArray[np.int32],
+        hidden: int,
+    ) -> None:
+        self._device, self._function = device, function
+        self._tokens, self._hidden = tokens, hidden
+        # By slot, the state of each token that the latest call read, by position, f32 (E,).
+        self._states: dict[int, dict[int, NDArray[np.float32]]] = {}
+
+    @classmethod
+    def opened(cls, bundle: Path, manifest: LanguageManifest, device: Device) -> DeviceDrafter:
+        """The drafter of a bundle; raises CannotLoad."""
+        names = [point.name for point in manifest.entry_points if point.kind == "draft"]
+        if not names:
+            return cls(device, None, np.empty(0, np.int32), 0)
+        try:
+            file = read_drafter(bundle / DRAFTER, vocab_size=manifest.vocab_size)
+        except (ValueError, OSError) as error:
+            raise CannotLoad(str(error)) from error
+        return cls(device, device.function(names[0]), file.head_tokens, manifest.hidden)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the bundle has a drafter."""
+        return self._function is not None
+
+    def forget(self, slot: int) -> None:
+        """The latest call for a slot returned no states."""
+        self._states.pop(slot, None)
+
+    def keep(
+        self, results: rt.VmVariantList, slots: Sequence[int], positions: Sequence[int], rows: int
+    ) -> None:
+        """Keep the states that a call returned: `rows`, of which the first are of these tokens."""
+        if not self.exists:
+            return
+        for slot in slots:
+            self._states[slot] = {}
+        states = result(results, 1, (rows, self._hidden))
+        for slot, position, state in zip(slots, positions, states, strict=False):
+            self._states[slot][position] = state
+
+    def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
+        """See Drafter.draft."""
+        first = self._states.get(slot, {}).get(position - 1)
+        if first is None or self._function is None:
+            return
+        state = self._device.upload(first[np.newaxis], "f32")
+        while True:
+            argument = self._device.upload(np.array([token], np.int32), "i32")
+            results = self._device.call(self._function, [argument, state], results=2)
+            (logits,) = result(results, 0, (1, len(self._tokens)))
+            best = int(logits.argmax())
+            token = int(self._tokens[best])
+            yield token, float(1 / np.exp(logits - logits[best]).sum())
+            state = results.get_as_object(1, rt.HalBufferView)

@@ -1,0 +1,241 @@
+"""Drafts of the next tokens: sources that compete, and what a step verifies of them.
+
+The model verifies several drafted tokens in one call, which takes less time than one call per
+token. This module knows tokens and seconds. It knows no model and no sampler, and nothing here
+changes an answer: a drafted token is accepted only if the sampler chooses the same one.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+# A prior acceptance counts as much as this many drafted tokens.
+_PRIOR_WEIGHT = 2.0
+# Weight of older observations after each new one: about twenty matter.
+_DECAY = 0.95
+# A draft must promise at least this many tokens in the time of one call for one token.
+_MIN_GAIN = 1.05
+# How many of the latest calls predict how long the next one takes.
+_RECENT_CALLS = 9
+# Upper bound of a call's cost, as a fraction of one call per token. A single slow measurement above
+# it would prevent all later ones.
+_MAX_COST = 0.8
+# Tokens that a source which takes time is assumed to save per draft, which counts as much as
+# _PRIOR_WEIGHT drafts. What was observed fades by _FADE with each step that does not ask it, so it
+# is tried again: a source that never helps takes about 0.2 * (1 - _FADE) = 0.4 % of the time.
+_PRIOR_SAVED = 0.1
+_FADE = 0.98
+
+
+class DraftSource(Protocol):
+    """Drafts the next tokens of one sequence, whose tokens it reads and never changes.
+
+    It compares each draft, verified or not, with the tokens that have come since.
+    """
+
+    @property
+    def is_free(self) -> bool:
+        """Whether drafting takes no time worth counting."""
+
+    def draft(self, max_tokens: int) -> Iterator[tuple[int, float]]:
+        """The next tokens, at most `max_tokens`, each when it is asked for.
+
+        Each with the estimated probability that it is accepted if those before it are.
+        """
+
+
+class Acceptance:
+    """The fraction of drafted tokens that were accepted in one sequence, by level."""
+
+    def __init__(self, prior: Mapping[int, float]) -> None:
+        """`prior` has the fractions that are assumed, by level."""
+        self._prior = prior
+        self._accepted = dict.fromkeys(prior, 0.0)
+        self._drafted = dict.fromkeys(prior, 0.0)
+
+    def observe(self, level: int, *, accepted: bool) -> None:
+        """A drafted token of this level was the next one, or not."""
+        self._drafted[level] = self._drafted[level] * _DECAY + 1
+        self._accepted[level] = self._accepted[level] * _DECAY + accepted
+
+    def rate(self, level: int) -> float:
+        """The probability that a drafted token of this level is accepted."""
+        accepted = self._accepted[level] + self._prior[level] * _PRIOR_WEIGHT
+        return accepted / (self._drafted[level] + _PRIOR_WEIGHT)
+
+
+class Costs:
+    """How long calls take: for one token, to verify several, by their size, and to draft one.
+
+    The median of the latest calls. A size that was not measured is assumed to cost nothing extra.
+    """
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        self.sizes = sizes
+        self._seconds = {size: deque[float](maxlen=_RECENT_CALLS) for size in (1, *sizes)}
+        self._drafting = deque[float](maxlen=_RECENT_CALLS)
+
+    def add(self, tokens: int, seconds: float) -> None:
+        """A call for `tokens` tokens took `seconds`; it counts for the smallest size that fits."""
+        self._seconds[min(size for size in self._seconds if size >= tokens)].append(seconds)
+
+    def add_draft(self, seconds: float) -> None:
+        """A source that is not free took `seconds` for one token."""
+        self._drafting.append(seconds)
+
+    def of(self, size: int) -> float:
+        """The cost of a call of this size, in calls for one token."""
+        single, several = self._seconds[1], self._seconds[size]
+        if not single or not several:
+            return 1.0
+        return min(statistics.median(several) / statistics.median(single), _MAX_COST * size)
+
+    @property
+    def of_draft(self) -> float:
+        """The cost of drafting a token, in calls for one token."""
+        single, drafting = self._seconds[1], self._drafting
+        return statistics.median(drafting) / statistics.median(single) if single and drafting else 0
+
+    def to_verify(self, drafted: int) -> float:
+        """The cost of verifying this many drafted tokens, in calls for one token."""
+        return self.of(min(size for size in self.sizes if size > drafted))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Promise:
+    """The number of drafted tokens, how many will be accepted, and how likely all of them are."""
+
+    drafted: int = 0
+    expected: float = 0.0
+    all_accepted: float = 1.0
+
+    def with_token(self, probability: float) -> _Promise:
+        """One more token, accepted with this probability if those before it are."""
+        all_accepted = self.all_accepted * probability
+        return _Promise(
+            drafted=self.drafted + 1,
+            expected=self.expected + all_accepted,
+            all_accepted=all_accepted,
+        )
+
+    def gain(self, costs: Costs, *, drafting: int = 0) -> float:
+        """Tokens in the time of one call for one token, if `drafting` more must be drafted."""
+        return (1 + self.expected) / (costs.to_verify(self.drafted) + drafting * costs.of_draft)
+
+
+@dataclass(kw_only=True)
+class _Asked:
+    """What drafts of a source saved, in calls for one token: decaying sums."""
+
+    saved: float = 0.0
+    count: float = 0.0
+
+    def observe(self, saved: float) -> None:
+        """A draft saved this."""
+        self.saved = self.saved * _DECAY + saved
+        self.count = self.count * _DECAY + 1
+
+    def fade(self) -> None:
+        """A step has not asked the source."""
+        self.saved *= _FADE
+        self.count *= _FADE
+
+    @property
+    def mean(self) -> float:
+        """How much the next draft is expected to save."""
+        return (self.saved + _PRIOR_SAVED * _PRIOR_WEIGHT) / (self.count + _PRIOR_WEIGHT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draft:
+    """A draft, its gain, and what it cost to draft, in calls for one token."""
+
+    tokens: tuple[int, ...] = ()
+    gain: float = _MIN_GAIN
+    cost: float = 0.0
+
+
+class Drafts:
+    """The sources of one sequence; those that take time are asked where that pays."""
+
+    def __init__(self, tokens: Sequence[int], sources: Sequence[DraftSource], costs: Costs) -> None:
+        """`tokens` are those of the sequence, the answer included as it grows."""
+        self._tokens = tokens
+        self._sources = sorted(sources, key=lambda source: not source.is_free)
+        self._costs = costs
+        self._asked = [_Asked() for _ in sources]
+        self._latest: dict[int, _Draft] = {}  # of the latest step, by the number of the source
+        self._chosen = -1
+        self._length = 0  # of the tokens in that step
+
+    def best(self, max_tokens: int) -> tuple[int, ...]:
+        """The draft that yields most tokens per second, at most `max_tokens`; empty if none does.
+
+        Called once per step.
+        """
+        self._observe()
+        limit = min(max_tokens, max(self._costs.sizes, default=1) - 1)
+        best, self._chosen, self._length = _Draft(), -1, len(self._tokens)
+        for number, source in enumerate(self._sources):
+            if not source.is_free and not self._may_win(number, best, limit):
+                self._asked[number].fade()
+                continue
+            draft = self._latest[number] = self._draft(source, limit)
+            if draft.gain > best.gain:
+                best, self._chosen = draft, number
+        return best.tokens
+
+    def _observe(self) -> None:
+        """Count what each source that was asked in the latest step has saved."""
+        new = self._tokens[self._length :]
+        for number, draft in self._latest.items():
+            saved = -draft.cost
+            if number == self._chosen:
+                pairs = zip(draft.tokens, new, strict=False)
+                accepted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+                saved += 1 + accepted - self._costs.to_verify(len(draft.tokens))
+            self._asked[number].observe(saved)
+        self._latest.clear()
+
+    def _may_win(self, number: int, best: _Draft, limit: int) -> bool:
+        """Whether a source that takes time should be asked, where another has the best draft."""
+        expected = 1 + self._asked[number].mean
+        worthwhile = expected > best.gain if best.tokens else expected > 1
+        return worthwhile and self._grows(_Promise(), 1.0, limit, best.gain)
+
+    def _draft(self, source: DraftSource, limit: int) -> _Draft:
+        """The best draft of a source, of at most `limit` tokens."""
+        costs, promise, drafted, cost = self._costs, _Promise(), list[int](), 0.0
+        best, gain = 0, _MIN_GAIN
+        tokens = source.draft(limit)
+        while True:
+            began = time.perf_counter()
+            token, probability = next(tokens, (None, 0.0))
+            if not source.is_free:
+                costs.add_draft(time.perf_counter() - began)
+                cost += costs.of_draft
+            if token is None:
+                break
+            drafted.append(token)
+            promise = promise.with_token(probability)
+            if promise.gain(costs) > gain:
+                best, gain = len(drafted), promise.gain(costs)
+            if not source.is_free and not self._grows(promise, probability, limit, gain):
+                break
+        return _Draft(tokens=tuple(drafted[:best]), gain=gain, cost=cost)
+
+    def _grows(self, promise: _Promise, probability: float, limit: int, gain: float) -> bool:
+        """Whether more tokens, each accepted with this probability, would give more than a gain."""
+        for drafting in range(1, limit - promise.drafted + 1):
+            promise = promise.with_token(probability)
+            if promise.gain(self._costs, drafting=drafting) > gain:
+                return True
+        return False

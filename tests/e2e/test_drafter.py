@@ -1,0 +1,195 @@
+"""A small bundle with a drafter: its drafts are NumPy's, and answers have the bits of none."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from examples.train_tiny_gemma import CONFIG
+from hearthd.baker.adapters.drafted_weights import model_drafter
+from hearthd.baker.pipeline.bake import bake
+from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
+from hearthd.baker.weights.source import BadFile
+from hearthd.bundle import DRAFTER, PARAMETERS, LanguageManifest, read_manifest_of
+from hearthd.models.decoder.drafter import DraftLayer
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.families.gemma3 import ARCHITECTURE
+from hearthd.runtime.drafter_file import HEAD_TOKENS
+from hearthd.runtime.language_model import IreeRuntime
+from hearthd.sampling.options import SamplingOptions
+from hearthd.server.engine.engine import Engine
+from hearthd.server.engine.generation import Request, Token
+from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prompt import Prompt
+from tests.baker.small_gemma import small_gemma
+from tests.conftest import Silent, few_entry_points, options_for
+from tests.server.engine.test_engine_random import Free
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+HEAD = np.arange(0, 256, 2)
+TEXT = np.random.default_rng(0).integers(0, 256, 60).tolist()
+
+
+def write_drafter(folder: Path, hidden: int = CONFIG.hidden, **changes: Any) -> Path:
+    """Write a drafter of random weights; returns its folder."""
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    tensors = {
+        f"drafter.layer.{name}": (rng.normal(size=x.shape) / np.sqrt(x.shape[-1])).astype(
+            np.float16
+        )
+        for name, x in DraftLayer(hidden).parameters().items()
+    }
+    save_file({HEAD_TOKENS: HEAD.astype(np.float32), **tensors, **changes}, folder / DRAFTER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("drafter")
+    weights, drafter = small_gemma(folder / "weights"), write_drafter(folder / "drafter")
+    options = options_for(
+        folder / "b", weights=weights, precision="int8-g32", slots=2, drafter=drafter
+    )
+    with few_entry_points():
+        return bake(options, Silent())
+
+
+@pytest.fixture(scope="module")
+def runtime(bundle: Path) -> IreeRuntime:
+    return IreeRuntime(bundle, read_manifest_of(bundle, LanguageManifest), threads=2)
+
+
+def drafted(runtime: IreeRuntime, token: int, position: int) -> list[tuple[int, float]]:
+    return list(itertools.islice(runtime.draft(0, token, position), 4))
+
+
+def test_drafts_are_those_of_numpy(bundle: Path, runtime: IreeRuntime) -> None:
+    """From the state after a decode, by NumPy from the same weights."""
+    program = traced(read_manifest_of(bundle, LanguageManifest))
+    parameters = stored_parameters(program.parameters, bundle / PARAMETERS)
+    (draft,) = (graph for point, graph in program.entry_points if point.kind == "draft")
+    runtime.prefill(0, TEXT[:20], 0)
+    runtime.decode([0], TEXT[20:21], [20])
+    state: NDArray[np.float32] = runtime._drafting._states[0][20][np.newaxis]
+    token = TEXT[21]
+    for drafted_token, probability in drafted(runtime, token, 21):
+        logits, state = evaluate(draft, [np.array([token], np.int32), state], parameters)
+        weights = np.exp(logits[0] - logits[0].max())
+        token = int(HEAD[logits[0].argmax()])
+        assert drafted_token == token
+        assert probability == pytest.approx(1 / weights.sum(), rel=1e-2)
+
+
+def test_a_verify_leaves_the_states_of_decodes(runtime: IreeRuntime) -> None:
+    """After rejected drafts too: the next draft is that of a sequence which never drafted."""
+    runtime.prefill(0, TEXT[:20], 0)
+    plain = []
+    for at in range(20, 26):
+        runtime.decode([0], TEXT[at : at + 1], [at])
+        plain.append(drafted(runtime, TEXT[at + 1], at + 1))
+    runtime.prefill(0, TEXT[:20], 0)
+    list(runtime.verify(0, [*TEXT[20:22], 5, 6], 20))  # the last two are rejected
+    assert [drafted(runtime, TEXT[at + 1], at + 1) for at in (20, 21)] == plain[:2]
+    list(runtime.verify(0, TEXT[22:26], 22))
+    assert [drafted(runtime, TEXT[at + 1], at + 1) for at in range(22, 26)] == plain[2:]
+
+
+def test_nothing_is_drafted_without_a_state(runtime: IreeRuntime) -> None:
+    runtime.prefill(0, TEXT[:20], 0)
+    runtime.decode([0], TEXT[20:21], [20])
+    assert drafted(runtime, 5, 30) == []
+    rows = runtime.save(0, 20, 21)
+    runtime.prefill(0, TEXT[:20], 0)
+    assert drafted(runtime, TEXT[20], 20) == []
+    runtime.decode([0], TEXT[20:21], [20])
+    runtime.restore(0, 20, [rows])
+    assert drafted(runtime, TEXT[21], 21) == []
+
+
+def answers(runtime: IreeRuntime, requests: Sequence[Request], costs: Free | None) -> list[object]:
+    """The tokens of requests with their log-probabilities; the last two are served together."""
+    engine = Engine(
+        runtime, eos=(), queue_limit=9, cache=PrefixCache(limit_bytes=1 << 20), costs=costs
+    )
+    engine.start()
+
+    async def answer(request: Request) -> tuple[list[object], int]:
+        with engine.submit(request) as generation:
+            tokens = [event async for event in generation.events() if isinstance(event, Token)]
+        return [(token.id, token.logprobs) for token in tokens], tokens[-1].drafted
+
+    async def every() -> list[tuple[list[object], int]]:
+        alone = [await answer(request) for request in requests[:-2]]
+        return [*alone, *await asyncio.gather(*map(answer, requests[-2:]))]
+
+    try:
+        received = asyncio.run(every())
+    finally:
+        engine.close()
+    assert (costs is None) == (sum(count for _, count in received) == 0)
+    return [tokens for tokens, _ in received]
+
+
+def test_answers_have_the_bits_of_plain_decoding(runtime: IreeRuntime) -> None:
+    greedy = SamplingOptions(temperature=0.0, logprobs=3)
+    penalized = replace(greedy, repeat_penalty=1.3, logit_bias=((7, 2.0),))
+    hot = SamplingOptions(temperature=1.0, logprobs=3)
+    requests = [
+        Request(prompt=Prompt(tuple(TEXT[:count])), max_tokens=24, sampling=sampling, seed=seed)
+        for seed, (count, sampling) in enumerate(
+            [(30, greedy), (30, penalized), (30, hot), (1, hot), (40, hot), (41, greedy)]
+        )
+    ]
+    assert answers(runtime, requests, Free(runtime.verify_tokens)) == answers(
+        runtime, requests, None
+    )
+
+
+@pytest.mark.parametrize(
+    ("hidden", "changes", "message"),
+    [
+        (CONFIG.hidden * 2, {}, "is not a drafter of gemma3 with hidden states of width"),
+        (
+            CONFIG.hidden,
+            {HEAD_TOKENS: np.array([3, 2], np.float32)},
+            "expected head_tokens, ascending",
+        ),
+        (
+            CONFIG.hidden,
+            {HEAD_TOKENS: np.array([0, 9e6], np.float32)},
+            "expected head_tokens, ascending",
+        ),
+        (
+            CONFIG.hidden,
+            {HEAD_TOKENS: np.array([0.5], np.float32)},
+            "expected head_tokens, ascending",
+        ),
+        (CONFIG.hidden, {"drafter.layer.x": np.array([np.nan], np.float32)}, "that are not finite"),
+    ],
+)
+def test_a_drafter_of_another_model_is_rejected(
+    tmp_path: Path, hidden: int, changes: dict[str, Any], message: str
+) -> None:
+    folder = write_drafter(tmp_path / "d", hidden, **changes)
+    with pytest.raises(BadFile, match=message):
+        model_drafter(folder, ARCHITECTURE, CONFIG)
+
+
+def test_a_file_that_is_no_drafter_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="cannot read"):
+        model_drafter(tmp_path, ARCHITECTURE, CONFIG)
+    (tmp_path / DRAFTER).write_bytes(b"GGUF")
+    with pytest.raises(BadFile, match="not a complete safetensors file"):
+        model_drafter(tmp_path, ARCHITECTURE, CONFIG)

@@ -1,0 +1,146 @@
+"""Sources of drafts compete: what a step verifies, and which sources it asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from typing_extensions import override
+
+from hearthd.server.engine.drafts import Acceptance, Costs, Drafts, DraftSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZES = (2, 4, 8)
+ANSWER = 7  # the token that every answer repeats
+
+
+class Fixed(Costs):
+    """Costs that do not depend on the clock: a verify adds a tenth per token."""
+
+    def __init__(self, of_draft: float) -> None:
+        super().__init__(SIZES)
+        self._of_draft = of_draft
+
+    @override
+    def of(self, size: int) -> float:
+        return 1 + 0.1 * (size - 1)
+
+    @property
+    @override
+    def of_draft(self) -> float:
+        return self._of_draft
+
+
+class Fake(DraftSource):
+    """Drafts a token again and again, with a probability; counts how often it is asked."""
+
+    def __init__(self, token: int, probability: float, *, free: bool = False) -> None:
+        self._token, self._probability, self._free = token, probability, free
+        self.asked = self.drafted = 0
+
+    @property
+    @override
+    def is_free(self) -> bool:
+        return self._free
+
+    @override
+    def draft(self, max_tokens: int) -> Iterator[tuple[int, float]]:
+        self.asked += 1
+        for _ in range(max_tokens):
+            self.drafted += 1
+            yield self._token, self._probability
+
+
+def answered(drafts: Drafts, tokens: list[int], steps: int) -> int:
+    """The length of an answer after some steps, each of which samples ANSWER."""
+    for _ in range(steps):
+        draft = drafts.best(99)
+        tokens += [ANSWER] * (1 + (len(draft) if set(draft) <= {ANSWER} else 0))
+    return len(tokens)
+
+
+@pytest.mark.parametrize(("probability", "length"), [(0.02, 0), (0.3, 1), (0.95, 7)])
+def test_the_draft_is_as_long_as_its_tokens_are_likely(probability: float, length: int) -> None:
+    assert len(Drafts([], [Fake(ANSWER, probability)], Fixed(0.01)).best(99)) == length
+
+
+def test_a_draft_is_no_longer_than_the_answer_may_be() -> None:
+    for most in (0, 1, 2, 5):
+        source = Fake(ANSWER, 0.99)
+        assert len(Drafts([], [source], Fixed(0.01)).best(most)) == most
+        assert source.drafted <= most
+
+
+def test_a_source_that_takes_time_stops_after_an_unlikely_token() -> None:
+    costly, free = Fake(ANSWER, 0.1), Fake(ANSWER, 0.1, free=True)
+    Drafts([], [costly], Fixed(0.05)).best(99)
+    Drafts([], [free], Fixed(0.05)).best(99)
+    assert (costly.drafted, free.drafted) == (1, 7)
+
+
+def test_the_better_draft_is_verified() -> None:
+    sure, unsure = Fake(1, 0.9, free=True), Fake(2, 0.5, free=True)
+    for sources in ([sure, unsure], [unsure, sure]):
+        assert set(Drafts([], sources, Fixed(0.0)).best(99)) == {1}
+
+
+def test_a_source_that_takes_time_is_not_asked_beside_a_sure_draft() -> None:
+    free, costly = Fake(ANSWER, 0.99, free=True), Fake(ANSWER, 0.99)
+    tokens: list[int] = []
+    answered(Drafts(tokens, [costly, free], Fixed(0.05)), tokens, 10)
+    assert (free.asked, costly.asked) == (10, 0)
+
+
+def test_a_slow_source_is_switched_off_however_well_it_drafts() -> None:
+    slow = Fake(ANSWER, 0.99)
+    tokens: list[int] = []
+    assert answered(Drafts(tokens, [slow], Fixed(2.0)), tokens, 100) == 100
+    assert slow.asked == 0
+
+
+def test_a_source_whose_drafts_are_rejected_is_asked_less_and_less() -> None:
+    """It is tried again, at a cost of less than a hundredth of the time."""
+    wrong, costs = Fake(3, 0.6), Fixed(0.05)
+    tokens: list[int] = []
+    drafts = Drafts(tokens, [wrong], costs)
+    time = 0.0
+    for _ in range(1000):
+        before = wrong.drafted
+        draft = drafts.best(99)
+        time += (costs.to_verify(len(draft)) if draft else 1) + 0.05 * (wrong.drafted - before)
+        tokens.append(ANSWER)
+    assert 1 < wrong.asked < 30
+    assert time < 1010
+
+
+def test_a_source_that_begins_to_be_right_is_used_again() -> None:
+    source, tokens = Fake(3, 0.9), list[int]()
+    drafts = Drafts(tokens, [source], Fixed(0.05))
+    answered(drafts, tokens, 100)
+    source._token = ANSWER
+    before = source.asked
+    answered(drafts, tokens, 200)
+    assert source.asked - before > 100
+
+
+def test_acceptance_begins_with_the_prior_and_follows_the_latest_drafts() -> None:
+    acceptance = Acceptance({0: 0.5, 1: 0.9})
+    assert (acceptance.rate(0), acceptance.rate(1)) == (0.5, 0.9)
+    for _ in range(100):
+        acceptance.observe(0, accepted=False)
+    assert acceptance.rate(0) < 0.05
+    for _ in range(100):
+        acceptance.observe(0, accepted=True)
+    assert acceptance.rate(0) > 0.9
+    assert acceptance.rate(1) == 0.9
+
+
+def test_the_cost_of_a_draft_is_that_of_the_latest_ones() -> None:
+    costs = Costs(SIZES)
+    assert costs.of_draft == 0  # nothing has been measured
+    costs.add(1, 2.0)
+    for seconds in (5.0, *[0.5] * 9):
+        costs.add_draft(seconds)
+    assert costs.of_draft == 0.25
