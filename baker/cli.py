@@ -1,5 +1,6 @@
 """`hearth bake`, also called `bake`. It knows what to print; baker.pipeline does the work."""
 
+import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,8 @@ def _bake(
     chosen = bake_options(named | given)
     console = open_console(stderr=True)
     start = time.perf_counter()
+    # What is imported lives until the end. The garbage collector would search it for nothing.
+    gc.freeze()
     _show(bake(chosen, TerminalProgress(console)), start, verbose=verbose)
 
 

@@ -54,15 +54,19 @@ def no_other_thread() -> Iterator[None]:
     For code that creates a million objects for a moment. Python returns an arena of 1 MiB to the
     system when it has no object. So an object that another thread creates meanwhile and keeps would
     hold an arena. So would an object that Python keeps for reuse; a garbage collection frees those.
+    It runs once, at the end: its searches of the growing objects would take half of their time.
     """
     with _alone:  # the interval is that of the process
-        interval = sys.getswitchinterval()
+        interval, collects = sys.getswitchinterval(), gc.isenabled()
         sys.setswitchinterval(_MAX_TURN)
+        gc.disable()
         try:
             time.sleep(2 * interval)  # waiting threads read the new interval
             yield
         finally:
             _free_reused_objects()
+            if collects:
+                gc.enable()
             sys.setswitchinterval(interval)
 
 

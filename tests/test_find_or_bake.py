@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hearthd import find_or_bake as find_or_bake_module
 from hearthd import hub_weights
 from hearthd.baker.hub.hub_errors import HubError
 from hearthd.bundle import MANIFEST, NotABundle, bundle_home, write_manifest
@@ -23,10 +24,11 @@ from tests.baker.pipeline.test_bake_encoder import write_model
 from tests.baker.small_gemma import small_gemma
 from tests.bundle.example_manifests import ENCODER
 from tests.fake_runtime import FakeRuntime
+from tests.patience import PATIENCE
 from tests.server import fakes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 class Bakes:
@@ -37,7 +39,7 @@ class Bakes:
     def __init__(self) -> None:
         self.arguments: list[list[str]] = []
         self.status = 0
-        self.seconds = 0.0
+        self.until: Callable[[], bool] = lambda: True
         self.waited = 0
 
     def __call__(
@@ -52,7 +54,9 @@ class Bakes:
 
     def wait(self) -> int:
         self.waited += 1
-        time.sleep(self.seconds)
+        end = time.monotonic() + PATIENCE
+        while not self.until() and time.monotonic() < end:
+            time.sleep(0.01)
         if self.status == 0:
             self._out.mkdir(exist_ok=True)
             write_bundle(self._out, context=64 + len(self.arguments))
@@ -220,10 +224,16 @@ def test_a_damaged_record_is_ignored(file: Path, home: Path, bakes: Bakes) -> No
 
 
 def test_two_processes_at_once_bake_once(
-    file: Path, bakes: Bakes, capsys: pytest.CaptureFixture[str]
+    file: Path, bakes: Bakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock belongs to an open file, so threads wait for each other as processes do."""
-    bakes.seconds = 0.5
+    notes: list[str] = []
+    monkeypatch.setattr("hearthd.find_or_bake._note", notes.append)
+
+    def others_wait() -> bool:
+        return sum("waits for another bake" in note for note in notes) == 2
+
+    bakes.until = others_wait
     found: list[Path] = []
     threads = [threading.Thread(target=lambda: found.append(bundle_of(file))) for _ in range(3)]
     for thread in threads:
@@ -232,7 +242,7 @@ def test_two_processes_at_once_bake_once(
         thread.join()
     assert len(found) == 3
     assert len(set(found)) == len(bakes.arguments) == 1
-    assert capsys.readouterr().err.count("waits for another bake") == 2
+    assert others_wait()
 
 
 def test_a_bake_that_fails_is_not_recorded(file: Path, home: Path, bakes: Bakes) -> None:
@@ -326,6 +336,25 @@ def test_a_base_model_is_told_apart_before_its_weights_are_read(home: Path, bake
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     assert find_or_bake("tiny gemma", None, {}, chats=True) == bundle
     assert bakes.waited == 2
+
+
+def test_a_base_model_that_another_process_bakes_meanwhile_is_told_apart(
+    home: Path, bakes: Bakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = small_gemma(home.parent / "tiny gemma")
+    locked = find_or_bake_module._bake_lock
+
+    @contextlib.contextmanager
+    def wait_for_another(home: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+        monkeypatch.setattr(find_or_bake_module, "_bake_lock", locked)
+        bundle_of(folder)
+        with locked(home, on_wait):
+            yield
+
+    monkeypatch.setattr(find_or_bake_module, "_bake_lock", wait_for_another)
+    with pytest.raises(NotABundle, match="a base model"):
+        find_or_bake(str(folder), None, {}, chats=True)
+    assert len(bakes.arguments) == 1
 
 
 def test_an_encoder_is_told_apart_before_its_weights_are_read(home: Path, bakes: Bakes) -> None:

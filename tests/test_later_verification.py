@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import typer
 
 from hearthd import later_verification
 from hearthd.baker.checks.cli import ERRORS
@@ -16,6 +20,9 @@ from hearthd.baker.pipeline.shared_stages import ComparisonFailed
 from hearthd.bundle import Golden, GoldenStep, write_manifest
 from hearthd.bundle.kept_bundles import Source, keep
 from hearthd.later_verification import COMPARISON_FAILED, LaterVerification
+from hearthd.server import cli
+from hearthd.server.settings import LoadedSettings, Settings
+from hearthd.server.terminal import commands
 from hearthd.server.terminal.chat import Chat
 from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
@@ -99,6 +106,28 @@ def test_a_comparison_that_cannot_end_is_reported_and_nothing_is_removed(
     assert "was not compared with NumPy" in caplog.text
 
 
+def test_hearth_verify_runs_with_a_low_priority(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[object] = []
+
+    class Child:
+        pid, returncode = 7, 5
+
+        def communicate(self) -> tuple[bytes, None]:
+            steps.append("communicate")
+            return b"a value differs \xff\n", None
+
+    def child_process(command: list[str], **_: object) -> contextlib.AbstractContextManager[Child]:
+        steps.append(command[3:])
+        return contextlib.nullcontext(Child())
+
+    monkeypatch.setattr("hearthd.baker.compiler.child_process.child_process", child_process)
+    monkeypatch.setattr(later_verification, "lower_priority", steps.append)
+    assert later_verification._verify(bundle) == (5, "a value differs \ufffd\n")
+    assert steps == [["hearthd", "verify", "--", str(bundle)], 7, "communicate"]
+
+
 def test_it_begins_when_it_is_told_to_and_once(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,3 +157,41 @@ def test_a_chat_compares_after_its_first_answer(monkeypatch: pytest.MonkeyPatch)
         chat.answer("the dog", begun.append)
     assert begun[0] != "comparison"
     assert begun[-1] == "comparison"
+
+
+def test_a_continued_prompt_is_compared_after_its_answer(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(LaterVerification, "begin", lambda _: shown.append(capsys.readouterr().out))
+    monkeypatch.setattr(commands, "find_or_bake", lambda *_, **__: bundle)
+    monkeypatch.setattr(commands, "_open", lambda *_: fakes.fake_service(LIBRARY, context=512))
+    arguments = ["fake", "the dog", "--max-tokens", "3"]
+    typer.main.get_command(commands.generate).main(arguments, standalone_mode=False)
+    (text,) = shown
+    assert text.strip()
+
+
+def test_a_server_compares_its_bundles_when_it_listens(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps: list[object] = []
+    pool = [SimpleNamespace(folder=bundle), SimpleNamespace(folder=None)]
+    settings = Settings(bundle=(bundle,), port=0, state_dir=tmp_path / "state")
+    loaded = LoadedSettings(settings=settings, origins={})
+
+    def server(*arguments: Any) -> SimpleNamespace:
+        return SimpleNamespace(serve_on=lambda _: arguments[-1]())
+
+    for name, value in (
+        ("bound_free_memory", lambda: None),
+        ("logs", SimpleNamespace(configure=lambda *_: None)),
+        ("with_bundles", lambda *_: loaded),
+        ("open_pool", lambda _: pool),
+        ("_announce", lambda *_: steps.append("announced")),
+        ("_server", server),
+    ):
+        monkeypatch.setattr(cli, name, value)
+    monkeypatch.setattr(LaterVerification, "begin", lambda one: steps.append(one._bundle))
+    cli.run(loaded, (), {})
+    assert steps == ["announced", bundle]

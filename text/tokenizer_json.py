@@ -225,7 +225,8 @@ def _check_merges(model: Mapping[str, Any]) -> None:
 
 def _all_known(merges: Sequence[Any], vocabulary: Mapping[str, int]) -> bool:
     """Whether each merge has two parts and gives a token, without Python code for each merge."""
-    known, pairs = vocabulary.__contains__, _Merges(list(merges))
+    known = vocabulary.__contains__
+    pairs = _Merges(list(merges)) if merges and isinstance(merges[0], str) else merges
     try:
         if set(map(len, pairs)) - {2}:
             return False

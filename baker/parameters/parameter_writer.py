@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
-from collections import Counter
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     StoredRows: TypeAlias = tuple[NDArray[Any], ...]
 
 S = TypeVar("S", bound=np.generic)
+
+# More of them wait for memory and the disk, and each takes a few blocks of memory.
+_THREADS = min(4, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -161,31 +167,47 @@ def write_parameters(
 ) -> None:
     """Write the arrays of all weights; `advance` is told the bytes of each block written.
 
-    `rounded` has the arrays of parameters that are already rounded. Only one block of one tensor is
-    in memory at a time; a tensor whose rows change their order is one block. Raises a WeightsError
-    or NotFiniteError.
+    `rounded` has the arrays of parameters that are already rounded. Each of a few threads writes
+    one weight, and has one block of one tensor in memory; a tensor whose rows change their order
+    is one block. Raises a WeightsError or NotFiniteError, of the first weight that has one.
     """
     sizes = {
         name: array.type.nbytes
         for entry in located
         for name, array in entry.weight.parameters.items()
     }
-    with ArchiveWriter(path, sizes) as archive:
-        for entry in located:
-            sources = entry.weight.sources.items()
-            for (source_name, shape), tensors in zip(sources, entry.tensors, strict=True):
-                blocks = (
-                    iter((rounded[source_name],))
-                    if source_name in rounded
-                    else itertools.chain.from_iterable(
-                        _encoded_blocks(source, tensor, entry.weight.storage, shape[-1])
-                        for tensor in tensors
-                    )
-                )
-                for arrays in blocks:
+    with ArchiveWriter(path, sizes) as archive, ThreadPoolExecutor(_THREADS, "weights") as pool:
+        writing, failed = threading.Lock(), threading.Event()
+
+        def write(entry: Located) -> None:
+            for arrays in _stored_blocks(source, entry, rounded):
+                with writing:
                     for name, data in zip(entry.weight.parameters, arrays, strict=True):
                         archive.write(name, data)
                         advance(data.nbytes)
+
+        def write_unless_failed(entry: Located) -> None:
+            try:
+                if not failed.is_set():
+                    write(entry)
+            except BaseException:
+                failed.set()
+                raise
+
+        collections.deque(pool.map(write_unless_failed, located), maxlen=0)
+
+
+def _stored_blocks(
+    source: WeightSource, entry: Located, rounded: Mapping[str, StoredRows]
+) -> Iterator[StoredRows]:
+    """The arrays of a weight's storage, for each block."""
+    sources = entry.weight.sources.items()
+    for (name, shape), tensors in zip(sources, entry.tensors, strict=True):
+        if name in rounded:
+            yield rounded[name]
+            continue
+        for tensor in tensors:
+            yield from _encoded_blocks(source, tensor, entry.weight.storage, shape[-1])
 
 
 def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage) -> bool:
@@ -196,7 +218,7 @@ def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage)
 
 def requantized(source: WeightSource, located: Sequence[Located]) -> str | None:
     """A sentence on quantized tensors whose integers no storage holds; None if there are none."""
-    types: Counter[str] = Counter()
+    types: collections.Counter[str] = collections.Counter()
     storages = set()
     for entry in located:
         for tensor in itertools.chain.from_iterable(entry.tensors):

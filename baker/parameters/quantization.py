@@ -32,6 +32,12 @@ _Q5_0_MAX = 16
 # be left for it to be worth its time: of values that had no lattice 0.8 is left, of Q6_K's 0.6.
 _SAMPLE = 16
 _WORTH = 0.7
+# Groups that are searched at once: their temporary arrays stay in the second level of the cache.
+_TILE = 2048
+# Columns that tell most groups that are not exact multiples.
+_FEW = 4
+# The numbers of steps that are tried, f32 (64, 1).
+_STEPS = np.arange(INT8_MAX, INT8_MAX // 2, -1, dtype=np.float32)[:, np.newaxis]
 # So near to a whole number is one: quotients are below 2^7, and f32 has 24 bits.
 _EXACT = 2.0**-15
 
@@ -97,7 +103,10 @@ def _finite(values: NDArray[np.float32], dtype: DType) -> NDArray[Any]:
 
 def _filled(rows: NDArray[S]) -> NDArray[S]:
     """Rows up to a multiple of sixteen: a repeated row's logits are never the largest alone."""
-    return np.pad(rows, ((0, -len(rows) % ROWS), *((0, 0),) * (rows.ndim - 1)), mode="edge")
+    missing = -len(rows) % ROWS
+    if not missing:
+        return rows  # without a copy
+    return np.pad(rows, ((0, missing), *((0, 0),) * (rows.ndim - 1)), mode="edge")
 
 
 def to_bf16(block: NDArray[np.float32]) -> NDArray[Any]:
@@ -121,44 +130,57 @@ def int8_groups(block: NDArray[np.float32]) -> IntegerBlock:
     too large for an f16 scale.
     """
     require_finite(block, block)
-    groups = block.reshape(len(block), -1, GROUP)
-    largest = np.max(np.abs(groups), axis=2)
+    groups = block.reshape(-1, GROUP)
+    integers, scale = np.empty(groups.shape, np.int8), np.empty(len(groups), np.float32)
     with np.errstate(over="ignore", invalid="ignore"):  # of a scale that is refused below
-        scale = _f16(largest / np.float32(_Q5_0_MAX))
-        exact = _error(groups, scale) == 0
-        if not exact.all():
-            scale = np.where(exact, scale, _f16(largest / _best_steps(groups, largest)))
-    require_finite(largest, scale)
-    divisor = np.where(scale > 0, scale, np.float32(np.inf))[..., np.newaxis]
-    integers = np.clip(np.rint(groups / divisor), -INT8_MAX, INT8_MAX).astype(np.int8)
-    return IntegerBlock(integers=integers.reshape(block.shape), scale=scale, minimum=None)
+        has_lattice = _has_lattice(groups[: _SAMPLE * block.shape[1] // GROUP])
+        for start in range(0, len(groups), _TILE):
+            tile = slice(start, start + _TILE)
+            scale[tile] = _int8_scales(groups[tile], has_lattice=has_lattice)
+            divisor = np.where(scale[tile] > 0, scale[tile], np.float32(np.inf))
+            quotients = np.rint(groups[tile] / divisor[:, np.newaxis])
+            integers[tile] = np.clip(quotients, -INT8_MAX, INT8_MAX, out=quotients)
+    scales = scale.reshape(len(block), -1)
+    if not np.isfinite(scales).all():
+        require_finite(_largest(groups).reshape(scales.shape), scales)
+    return IntegerBlock(integers=integers.reshape(block.shape), scale=scales, minimum=None)
 
 
-def _best_steps(groups: NDArray[np.float32], largest: NDArray[np.float32]) -> NDArray[np.float32]:
-    """How many steps to take from 0 to the largest magnitude of each group: 127, or better fewer.
+def _int8_scales(groups: NDArray[np.float32], *, has_lattice: bool) -> NDArray[np.float32]:
+    """The scales f32 (N,), values of f16, of groups f32 (N, 32): see int8_groups."""
+    largest = _largest(groups)
+    scales = _f16(largest / np.float32(_Q5_0_MAX))
+    # A few columns tell of nearly every group that it is not exact.
+    exact = _errors(groups[:, :_FEW], scales) == 0
+    if exact.any():
+        exact = _errors(groups, scales) == 0
+    if exact.all():
+        return scales
+    steps = _search(groups, largest)[0] if has_lattice else np.float32(INT8_MAX)
+    return np.where(exact, scales, _f16(largest / steps))
 
-    The search pays only for what had a lattice: its first rows tell.
-    """
-    plain = np.full(largest.shape, INT8_MAX, np.float32)
-    few, tops = groups[:_SAMPLE], largest[:_SAMPLE]
-    _, errors = _search(few, tops)
-    if errors.sum() >= _WORTH * _error(few, _f16(tops / plain[:_SAMPLE])).sum():
-        return plain
-    return _search(groups, largest)[0]
+
+def _has_lattice(groups: NDArray[np.float32]) -> bool:
+    """Whether a search for the best number of steps pays, by the first groups f32 (N, 32)."""
+    largest = _largest(groups)
+    plain = _errors(groups, _f16(largest / np.float32(INT8_MAX)))
+    return bool(_search(groups, largest)[1].sum() < _WORTH * plain.sum())
 
 
 def _search(
     groups: NDArray[np.float32], largest: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The number of steps, from 127 to 64, with the least squared error; and that error."""
-    best = np.full(largest.shape, INT8_MAX, np.float32)
-    least = _error(groups, _f16(largest / best))
-    for steps in range(INT8_MAX - 1, INT8_MAX // 2, -1):
-        error = _error(groups, _f16(largest / np.float32(steps)))
-        better = error < least
-        best[better] = steps
-        least[better] = error[better]
-    return best, least
+    """The number of steps, from 127 to 64, with the least squared error; and that error.
+
+    Of groups f32 (N, 32) and their largest magnitudes (N,): both (N,).
+    """
+    scales = _f16(largest / _STEPS)
+    errors = np.empty_like(scales)
+    for some in np.array_split(np.arange(len(_STEPS)), -(-errors.size // _TILE)):
+        errors[some] = _errors(groups, scales[some])
+    errors[np.isinf(scales)] = np.inf
+    best = errors.argmin(axis=0)  # the most steps, of several
+    return _STEPS[best, 0], np.take_along_axis(errors, best[np.newaxis], axis=0)[0]
 
 
 def nearest_groups(matrix_format: MatrixFormat, block: NDArray[np.float32]) -> IntegerBlock:
@@ -202,14 +224,21 @@ def int12_groups(block: NDArray[np.float32]) -> IntegerBlock:
     )
 
 
-def _error(groups: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The squares of what multiples of the scales miss, summed over each group: f32 (N, G)."""
-    inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)
+def _errors(groups: NDArray[np.float32], scales: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The squares of what multiples of scales (..., N) miss in groups (N, K): f32 (..., N)."""
+    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
     missed = groups * inverse[..., np.newaxis]
     missed -= np.rint(missed)
     # Of an exact multiple the division leaves a few units in the last place.
-    missed[np.abs(missed) < _EXACT] = 0
-    return np.asarray(np.einsum("ngk,ngk->ng", missed, missed) * scale * scale)
+    missed *= np.abs(missed) >= _EXACT
+    return np.asarray(np.einsum("...k,...k->...", missed, missed) * scales * scales)
+
+
+def _largest(groups: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The largest magnitude of each group f32 (N, K): f32 (N,), NaN where there is one."""
+    # Bits of magnitudes are in the order of the values, and faster to compare.
+    bits = groups.view(np.int32) & np.int32(0x7FFFFFFF)
+    return np.asarray(bits.max(axis=1)).view(np.float32)
 
 
 def _f16(scale: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -170,6 +171,9 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
     plan, program, options = inputs.plan, inputs.program, inputs.plan.program
     model = plan.model
     cache_bytes = sum(spec.bytes for spec in program.caches)
+    with ThreadPoolExecutor(1, "digests") as pool:  # beside those of the sources
+        files = pool.submit(records, sorted(inputs.workspace.folder.iterdir()))
+        sources = provenance(plan.record, model.source, compiled)
     return LanguageManifest(
         format=layout.FORMAT,
         architecture=model.architecture.name,
@@ -199,6 +203,6 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
         | {"cache_bytes_per_slot": cache_bytes, "token_bytes": token_bytes(program)},
         golden=(),
         footprint=footprint(program.graphs, program.parameters),
-        provenance=provenance(plan.record, model.source, compiled),
-        files=records(sorted(inputs.workspace.folder.iterdir())),
+        provenance=sources,
+        files=files.result(),
     )

@@ -43,7 +43,10 @@ def pack(
     unsigned = np.ascontiguousarray(ordered).view(f"u{integers.itemsize}")
     arrays: list[Any] = []
     for plane in matrix_format.planes if matrix_format.grid is None else ():
-        bits = (unsigned >> plane.start & ((1 << plane.bits) - 1)).astype(np.uint8)
+        bits = unsigned >> plane.start if plane.start else unsigned
+        if plane.start + plane.bits < matrix_format.bits:
+            bits = bits & ((1 << plane.bits) - 1)
+        bits = bits.astype(np.uint8, copy=False)
         arrays.append(packed_digits(bits) if plane.has_digits else _packed(bits, plane.bits))
     if matrix_format.grid is not None:
         arrays = _grid_arrays(matrix_format, integers.view(np.uint8), unsigned, multipliers)
@@ -134,6 +137,8 @@ def _spread(numbers: NDArray[Any], bits: Bits) -> NDArray[np.uint32]:
 
 def _packed(quads: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
     """Quads (..., 8, 64) of integers of 1, 2, 4 or 8 bits, as many in a byte as fit."""
+    if bits == 8:
+        return quads.view(np.int8)
     if bits == 4:
         low, high = np.split(quads, 2, axis=2)
         return (low | high << 4).view(np.int8)

@@ -99,6 +99,27 @@ def test_groups_find_every_lattice_of_64_to_127_steps(steps: int) -> None:
     np.testing.assert_array_equal(restored_groups(block), block)
 
 
+def test_steps_whose_scale_f16_cannot_hold_are_not_chosen() -> None:
+    """The largest magnitude divided by 64 is infinite in f16, divided by 100 it is not."""
+    integers = np.random.default_rng(0).integers(-100, 101, size=(16, 32))
+    integers[:, 0] = 100
+    block = (integers * 42016.0).astype(np.float32)
+    np.testing.assert_array_equal(restored_groups(block), block)
+
+
+@pytest.mark.parametrize("type_", ["Q4_1", "Q5_0", "F32"])
+def test_groups_are_quantized_alike_in_parts(monkeypatch: pytest.MonkeyPatch, type_: str) -> None:
+    """With a lattice, with exact scales, and with neither."""
+    block = np.random.default_rng(0).normal(size=(32, 96)).astype(np.float32)
+    quantization = gguf.GGMLQuantizationType[type_]
+    block = gguf.quants.dequantize(gguf.quants.quantize(block, quantization), quantization)
+    whole = int8_groups(block)
+    monkeypatch.setattr("hearthd.baker.parameters.quantization._TILE", 7)
+    parts = int8_groups(block)
+    np.testing.assert_array_equal(parts.integers, whole.integers)
+    np.testing.assert_array_equal(parts.scale, whole.scale)
+
+
 def test_groups_are_stored_in_the_order_of_their_kernel() -> None:
     """Row r, column c of the matrix: block r / 16, group c / 32, quad c % 32 / 4, then the row."""
     block = np.arange(32 * 64, dtype=np.float32).reshape(32, 64) % 127

@@ -16,9 +16,17 @@ from hearthd.baker.checks.verification import verify
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.shared_stages import ComparisonFailed
 from hearthd.baker.signing.signers import Signer, sign
-from hearthd.bundle import SIGNATURE, LanguageManifest, read_manifest_of, write_manifest
+from hearthd.bundle import (
+    SIGNATURE,
+    LanguageManifest,
+    bundle_home,
+    known_bundles,
+    read_manifest_of,
+    write_manifest,
+)
 from hearthd.bundle.bundle_errors import BundleError
 from hearthd.bundle.kept_bundles import Source, find_kept, keep
+from hearthd.bundle.manifest import digest
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.server.services.language_service import open_language_service
 from hearthd.server.terminal.session import Session
@@ -86,6 +94,15 @@ def test_it_is_found_by_its_source_before_and_after(later: Path) -> None:
     assert find_kept(later.parent, SOURCE) == later
     assert verified(later)[0]
     assert find_kept(later.parent, SOURCE) == later
+
+
+def test_it_is_known_on_this_machine_afterwards(
+    later: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(bundle_home.ENVIRONMENT, str(tmp_path / "home"))
+    assert verified(later)[0]
+    known = (tmp_path / "home" / known_bundles.FILE).read_text().split()
+    assert digest(read_manifest_of(later, LanguageManifest)) in known
 
 
 def test_it_can_be_served_before(later: Path) -> None:

@@ -1,0 +1,82 @@
+"""Weights are written by several threads, and the first error ends the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from typing_extensions import override
+
+from hearthd.baker.parameters import parameter_writer
+from hearthd.baker.parameters.irpa import open_archive
+from hearthd.baker.parameters.parameter_writer import Located, write_parameters
+from hearthd.baker.parameters.quantization import NotFiniteError, encoded
+from hearthd.baker.weights.safetensors import SafetensorsFile
+from hearthd.baker.weights.source_in_front import SourceInFront
+from hearthd.models.dsl.graph import Parameter, Tensor
+from hearthd.models.dsl.storage import STORAGES
+from hearthd.models.dsl.stored_weights import Weight
+from hearthd.models.program import StoredTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+STORAGE = STORAGES["int8-g32"]
+SHAPE = (32, 64)
+
+
+class Read(SourceInFront):
+    """Keeps the names of tensors that were read."""
+
+    def __init__(self, folder: Path, tensors: Mapping[str, NDArray[np.float32]]) -> None:
+        save_file(dict(tensors), folder / "model.safetensors")
+        super().__init__(SafetensorsFile(folder / "model.safetensors"))
+        self.read_names: list[str] = []
+
+    @override
+    def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
+        self.read_names.append(name)
+        return super().blocks(name)
+
+
+def located(name: str) -> Located:
+    types = STORAGE.arrays(*SHAPE)
+    weight = Weight(
+        sources={name: SHAPE},
+        storage=STORAGE,
+        parameters={f"{name}.{array}": Tensor(types[array], Parameter()) for array in types},
+    )
+    return Located(weight, ((StoredTensor(name),),))
+
+
+def test_each_weight_has_its_arrays(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tensors = {f"w{i}": rng.normal(size=SHAPE).astype(np.float32) for i in range(20)}
+    weights = [located(name) for name in tensors]
+    told: list[int] = []
+    path = tmp_path / "params.irpa"
+    write_parameters(Read(tmp_path, tensors), weights, path, told.append)
+    stored = open_archive(path)
+    for entry, values in zip(weights, tensors.values(), strict=True):
+        for name, array in zip(entry.weight.parameters, encoded(STORAGE, values), strict=True):
+            np.testing.assert_array_equal(stored[name], array.reshape(-1).view(np.uint8))
+    assert sum(told) == sum(array.nbytes for array in stored.values())
+
+
+def test_after_an_error_no_other_weight_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = {f"w{i}": np.ones(SHAPE, np.float32) for i in range(3)}
+    tensors["w1"][3, 5] = np.nan
+    source = Read(tmp_path, tensors)
+    monkeypatch.setattr(parameter_writer, "_THREADS", 1)
+    with pytest.raises(NotFiniteError, match=r"tensor w1: .* is nan"):
+        write_parameters(
+            source, [located(name) for name in tensors], tmp_path / "a", lambda _: None
+        )
+    assert source.read_names == ["w0", "w1"]
