@@ -43,7 +43,7 @@ def pack(
     unsigned = np.ascontiguousarray(ordered).view(f"u{integers.itemsize}")
     arrays: list[Any] = []
     for plane in matrix_format.planes if matrix_format.grid is None else ():
-        bits = unsigned >> plane.start if plane.start else unsigned
+        bits: NDArray[Any] = unsigned >> plane.start if plane.start else unsigned
         if plane.start + plane.bits < matrix_format.bits:
             bits = bits & ((1 << plane.bits) - 1)
         bits = bits.astype(np.uint8, copy=False)
