@@ -63,6 +63,8 @@ INSTRUCTION_SETS = {
     name: (target.cpu.replace("-", "_"), set(target.features))
     for name, target in ((name, find_target(target)) for name, target in TARGETS.items())
 } | {"portable": ("x86_64_v3-avx2", {"f16c", "fma"})}
+# Those that run at night: AVX-VNNI is AVX2 with AVX-512 VNNI's product of bytes.
+NIGHT_SETS = ("avxvnni",)
 
 # Linked into a program there is nothing else: no libc, not even memset.
 _SHARED = ("-shared",)
