@@ -22,7 +22,7 @@ from hearthd.models.dsl.ops.matmul import (
     free_axes,
     vector_sides,
 )
-from hearthd.models.dsl.ops.shape import reverse, slice_
+from hearthd.models.dsl.ops.shape import broadcast, reverse, slice_
 from hearthd.models.dsl.types import NARROW, DType
 
 if TYPE_CHECKING:
@@ -117,8 +117,11 @@ def large_vector_sizes(node: Tensor, sets: TensorSets) -> set[int]:
     The compiler packs an operand of a product in the dispatch that computes it, and refuses some: a
     norm whose input is packed for another product, what attention returns, the product of a gate.
     With a few rows it does not. Of a product, it computes tiles, and gathers those of a slice of
-    another tensor element by element.
+    another tensor element by element. It also computes a product in the dispatch that repeats it,
+    as a choice of experts by their logits does.
     """
+    if op_of(node) is broadcast:
+        return {0} if is_product(node.inputs[0]) else set()
     if is_product(node):
         return {i for i in _members(node, sets.computed) if operand_rows(node, i) > DECODE_ROWS}
     if op_of(node) in (convolution, reverse, gather) or id(node) not in sets.combined_with_products:
