@@ -61,6 +61,19 @@ def test_no_input_is_too_large_or_too_small(
     np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=2e-7)
 
 
+def test_a_bounded_gate_is_that_of_gpt_oss(kernels: Kernels) -> None:
+    """(u + 1) g sigmoid(1.702 g), with g at most 7 and u from -7 to 7."""
+    rng = np.random.default_rng(5)
+    gate, up = (8 * rng.normal(size=(3, 272)).astype(np.float32) for _ in range(2))
+    gate[0, :4], up[0, 2:6] = (-1e30, -90, 1e30, 90), (-1e30, 1e30, -7, 7)
+    out = np.full_like(gate, np.nan)
+    actual = kernels("clamped_swiglu", (gate, up), out, limit=7.0, slope=1.702)
+    g, u = np.minimum(gate.astype(np.float64), 7), np.clip(up.astype(np.float64), -7, 7)
+    with np.errstate(over="ignore"):
+        expected = (u + 1) * g / (1 + np.exp(-1.702 * g))
+    np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=1e-6)
+
+
 def test_the_tanh_form_is_near_the_normal_distribution(kernels: Kernels) -> None:
     """0.5 x (1 + erf(x / sqrt(2))), which the tanh stands for: less than 5e-4 apart."""
     gate = np.linspace(-6, 6, 256, dtype=np.float32)[np.newaxis]
