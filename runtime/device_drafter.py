@@ -78,7 +78,7 @@ class DeviceDrafter:
             self._states[slot][position] = state
 
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
-        """See Drafter.draft."""
+        """See DraftingReader.draft."""
         first = self._states.get(slot, {}).get(position - 1)
         if first is None or self._function is None:
             return

@@ -26,7 +26,7 @@ HEAD_TOKENS = "head_tokens"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Drafter:
+class DrafterFile:
     """A file.
 
     path         where it was read
@@ -41,7 +41,7 @@ class Drafter:
     weights: Mapping[str, NDArray[np.float32]]
 
 
-def read_drafter(path: Path, *, vocab_size: int) -> Drafter:
+def read_drafter(path: Path, *, vocab_size: int) -> DrafterFile:
     """Read a file, or that of a folder; raises ValueError, which names it, or OSError."""
     file = path / DRAFTER if path.is_dir() else path
     content = file.read_bytes()
@@ -65,4 +65,4 @@ def read_drafter(path: Path, *, vocab_size: int) -> Drafter:
             f"{file}: expected {HEAD_TOKENS}, ascending tokens below {vocab_size}, the vocabulary "
             "of the model; use a drafter that `hearth tune --drafter` made for this model"
         )
-    return Drafter(path=file, content=content, head_tokens=tokens, weights=weights)
+    return DrafterFile(path=file, content=content, head_tokens=tokens, weights=weights)

@@ -87,7 +87,7 @@ class Verifier(Reader, Protocol):
         """
 
 
-class Drafter(Verifier, Protocol):
+class DraftingReader(Verifier, Protocol):
     """A reader with a small model that drafts the next tokens."""
 
     @property
@@ -102,7 +102,7 @@ class Drafter(Verifier, Protocol):
         """
 
 
-class Runtime(Drafter, Protocol):
+class Runtime(DraftingReader, Protocol):
     """A reader that can be served: it also saves, restores and embeds."""
 
     @property

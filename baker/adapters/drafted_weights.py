@@ -9,8 +9,7 @@ from typing_extensions import override
 
 from hearthd.baker.weights.source import BadFile, WeightSource, block_shapes
 from hearthd.baker.weights.source_in_front import SourceInFront
-from hearthd.models.decoder.drafter import Drafter as DrafterModule
-from hearthd.models.decoder.drafter import head_matrix
+from hearthd.models.decoder.drafter import Drafter, head_matrix
 from hearthd.runtime.drafter_file import read_drafter
 
 if TYPE_CHECKING:
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
     from hearthd.baker.weights.source import IntegerBlock
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.runtime.drafter_file import Drafter
+    from hearthd.runtime.drafter_file import DrafterFile
 
 _HEAD = "drafter.head.weight"
 
 
-def model_drafter(path: Path, architecture: Architecture[Any], config: ModelConfig) -> Drafter:
+def model_drafter(path: Path, architecture: Architecture[Any], config: ModelConfig) -> DrafterFile:
     """The drafter of a file, or of a folder with one; raises BadFile if it is not for the model."""
     try:
         drafter = read_drafter(path, vocab_size=config.vocab_size)
@@ -35,7 +34,7 @@ def model_drafter(path: Path, architecture: Architecture[Any], config: ModelConf
         raise BadFile(f"--drafter: cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise BadFile(f"--drafter: {error}") from error
-    module = DrafterModule(config.hidden, len(drafter.head_tokens))
+    module = Drafter(config.hidden, len(drafter.head_tokens))
     expected = {name: x.shape for name, x in module.named_parameters().items() if name != _HEAD}
     actual = {name: weight.shape for name, weight in drafter.weights.items()}
     if actual != expected:
@@ -52,7 +51,7 @@ class DraftedWeights(SourceInFront):
     def __init__(
         self,
         base: WeightSource,
-        drafter: Drafter,
+        drafter: DrafterFile,
         architecture: Architecture[Any],
         config: ModelConfig,
     ) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from hearthd.bundle import Activations
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.runtime.drafter_file import Drafter
+    from hearthd.runtime.drafter_file import DrafterFile
 
 # `--precision auto` has not chosen: predictions are compared with those of f32.
 _NOT_CHOSEN = "f32"
@@ -89,7 +89,7 @@ class LanguagePlan:
     auto: AutoLimits | None
     max_memory: int | None
     calibration: str | None
-    drafter: Drafter | None
+    drafter: DrafterFile | None
     verify_later: bool
 
 
@@ -157,7 +157,7 @@ def _merged(
 
 def _drafted(
     options: BakeOptions, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
-) -> tuple[WeightSource, Drafter | None]:
+) -> tuple[WeightSource, DrafterFile | None]:
     """The weights with those of the drafter of the options, if any; raises BadFile."""
     if options.drafter is None:
         return source, None
@@ -217,7 +217,7 @@ def _program(
     context: int,
     slots: int,
     defaults: Defaults,
-    drafter: Drafter | None,
+    drafter: DrafterFile | None,
 ) -> ProgramOptions:
     # `--precision auto` measures the divergence with each kind of activations, and chooses later.
     rounding = "int16" if precision == AUTO else PRECISIONS[precision].rounding
