@@ -1,11 +1,14 @@
 """Digits in base 3, of which a byte has five: a plane of 1.625 bits for each integer.
 
-In a group of sixteen rows (models/dsl/matrix_format.py) 64 bytes have a digit of each of quads 0 to
-4, and 40 bytes numbers of quads 5 to 7: their lower four bits, of bytes 0 to 31 and 32 to 63 of a
-quad, and then their fifth bits, of byte i at bit i / 8 of byte i % 8.
+A group of sixteen rows (models/dsl/matrix_format.py) has 104 bytes. A quad has 64 integers. Those
+at place i of quads 5 to 7 are a number of three digits, 0 to 26, which has five bits.
 
-Digits of a byte are those of a fraction, as TQ1_0 of ggml has them (ggml-quants.c): the whole part
-of three times x / 256 is the first digit, and the rest has the next ones.
+    64 bytes  byte i: the digits at place i of quads 0 to 4
+    32 bytes  byte i: the lower four bits of number i, and above them those of number i + 32
+    8 bytes   bit i / 8 of byte i % 8: the fifth bit of number i
+
+A byte x of five digits is the fraction x / 256, as in TQ1_0 of ggml (ggml-quants.c): the whole part
+of 3 * x / 256 is the first digit, and the rest has the next ones.
 """
 
 from __future__ import annotations
@@ -54,14 +57,14 @@ def unpacked_digits(packed: Tensor) -> Tensor:
     lower = ops.concatenate(_bits(low, 0, 15), _bits(low, 4, 15), axis=3)
     fifth = ops.concatenate(*(_bits(high, i, 1) for i in range(8)), axis=3)
     numbers = lower + fifth * 16
-    # The smallest x with x / 256 of at least number / 27, or half more.
+    # The smallest x with x / 256 of at least number / 27.
     fractions = numbers * 9 + _bits(numbers + 1, 1, 31)
     digits = [*_digits(f.narrow(stored, 3, 0, QUAD_BYTES), _FIVE), *_digits(fractions, _THREE)]
     return ops.concatenate(*digits, axis=2)
 
 
 def _digits(fractions: Tensor, count: int) -> list[Tensor]:
-    """The first digits of fractions of 256."""
+    """The first `count` digits of fractions x / 256, each i32 of the shape of x."""
     digits = []
     for _ in range(count):
         times = fractions * 3

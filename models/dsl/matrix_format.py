@@ -106,7 +106,7 @@ class MatrixFormat:
                      multiplied for `columns` of them: 8, signed, or 4, unsigned; 0 if no array has
                      them; 4 bits without a minimum are of n, where 2 n + 1 is the multiplier
     multiplier_floats  whether multipliers of 8 bits are floats without a sign: E4M3
-    scale            of scales: F16, F32, or I8: an exponent e stands for 2^(e - 127), 0 for 0
+    scale            dtype of scales: F16, F32, or I8 for exponents: 2^(e - 127), or 0 for e = 0
     signed           whether integers are signed
     zero             the integer that stands for 0
     steps            how many steps of an integer, or of a value, equal one scale: a power of two
@@ -160,7 +160,7 @@ class MatrixFormat:
 
     @property
     def range(self) -> tuple[int, int]:
-        """The least and the largest integer of a format without a grid."""
+        """The smallest and the largest integer of a format without a grid."""
         if any(plane.has_digits for plane in self.planes):
             return 0, 2
         low = -1 << (self.bits - 1) if self.signed else 0
@@ -173,7 +173,7 @@ class MatrixFormat:
 
     @property
     def operand_zero(self) -> int:
-        """What of these stands for 0. Small values are made positive, of 5 or 7 bits."""
+        """The operand that stands for 0. Small values are made positive, with 5 or 7 bits."""
         largest = max(map(abs, self.values), default=0)
         if not largest:
             return self.zero

@@ -49,7 +49,7 @@ def ssm_scan(
 
         S = exp(log_decay) S + key value^T;  output = S^T query
 
-    Those behind the last token that counts have a log_decay and a value of 0, which changes
+    Tokens after the last one that counts must have a log_decay and a value of 0, which change
     nothing. Computed by products for many tokens at a time; the kernel computes token by token.
     """
     shape = (value.shape[1], key.shape[2], value.shape[2])

@@ -115,7 +115,7 @@ def _floats_of_8(stored: Tensor) -> Tensor:
 
 
 def _numbered(table: Array, stored: Tensor) -> Tensor:
-    """The value of each byte, i8 of any shape."""
+    """The entries of a table of 256 that bytes number, i8 of any shape."""
     numbers = ops.convert(stored, dtype=DType.I32)
     bytes_ = ops.bitwise_and(numbers, ops.full_like(numbers, 255))
     return ops.gather(ops.constant(value=table), bytes_, axis=0)

@@ -1,4 +1,5 @@
-// The gate of gpt-oss: op `clamped_swiglu`.
+// The gate of gpt-oss: op `clamped_swiglu`. (u + 1) g sigmoid(slope * g), where g is `gate`, at
+// most `limit`, and u is `up` within +-`limit`.
 #include "gates.h"
 
 INLINE f32x16 at_most(f32x16 x, float limit) { return choose(x > limit, splat(limit), x); }

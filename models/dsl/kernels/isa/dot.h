@@ -9,9 +9,8 @@
 //      dot_quad(sums, quad, x)                       weights are -128 to 127; sums start at
 //                                                    -DOT_OFFSET times the sum of the activations
 //      dot_bytes(sums, quad, x)                      the same, DOT_OFFSET is already added
-//      dot_small(sums, parts, quads, count, x, bits) weights of 2 to 7 bits, 0 to 127: `count`
-//      quads
-//                                                    times each of `parts` parts of x
+//      dot_small(sums, parts, quads, count, x, bits) weights of 2 to 7 bits, 0 to 127;
+//                                                    `count` quads times each of `parts` parts of x
 // 2. ARM, which has too few registers for a group: DOT_RUNS is defined, and a Run points to quads:
 //    stored ones of 4, 5 or 8 bits, which are unpacked while they are multiplied, or unpacked ones.
 //      dot_run(dots, parts, run, x, starts)          each part's sums, from starts[part] on

@@ -41,7 +41,7 @@ INLINE Numbers look_up(Numbers numbers, const int8_t *table, int offset) {
     return values;
 }
 
-// Gathers are slower on Zen, where such CPUs have the instructions below.
+// Gathers are slow on AMD's Zen, whose CPUs with AVX-512 have VBMI, below.
 #if defined(__AVX512F__) && !defined(__AVX512VBMI__)
 #define HAS_GATHER
 // The lower or, if `half` is 1, the upper half of entries of 64 bits, by their numbers.

@@ -10,7 +10,7 @@ enum { FIVE = 5, LOW_BYTES = 32, HIGH_BYTES = 8, DIGIT_BYTES = 64 + LOW_BYTES + 
 typedef uint8_t u8x32 __attribute__((vector_size(32)));
 typedef uint64_t u64x8 __attribute__((vector_size(64)));
 
-// The first digits of fractions of 256, which become those that follow.
+// The first digit of each fraction x / 256. The fractions become the rest, times three.
 INLINE Bytes next_digits(Bytes *fractions) {
     Bytes x = *fractions;
     *fractions = x + x + x;
@@ -33,10 +33,10 @@ INLINE void set_digits(Bytes quads[QUADS], const uint8_t *from) {
     UNROLL
     for (int i = 0; i < FIVE; i++) quads[i] = next_digits(&fractions);
     Bytes numbers = __builtin_shufflevector(low & 15, low >> 4, JOINED_HALVES);
-    // Byte i of `high` has those of bytes i, i + 8, ... in its bits.
+    // Byte i of `high` has the fifth bits of numbers i, i + 8, ...
     const u64x8 each = (u64x8){1, 2, 4, 8, 16, 32, 64, 128} * 0x0101010101010101u;
     numbers |= (Bytes)(((Bytes)(each & high)) != 0) & 16;
-    // The smallest x with x / 256 of at least number / 27, or half more.
+    // The smallest x with x / 256 of at least number / 27.
     fractions = (numbers << 3) + numbers + ((numbers + 1) >> 1);
     UNROLL
     for (int i = FIVE; i < QUADS; i++) quads[i] = next_digits(&fractions);

@@ -211,7 +211,7 @@ INLINE void gather_levels(Bytes *quads, const Grid *grid, const uint8_t *index, 
 // in each 16 bytes, so that two vectors of 32 bytes become one of each quad.
 #define COPIED_ROW(i) (i) / 8 * 8 + (i) % 4 / 2 * 4 + (i) % 8 / 4 * 2 + (i) % 2
 
-// Hides from the compiler how a number came about: it would gather levels.
+// Hides from the compiler where a number comes from: otherwise it would gather levels.
 #define HIDE(number) __asm__("" : "+r"(number))
 #define COPY_PAIRS(number, at)                                                      \
     COPY_LOOP                                                                       \

@@ -1,4 +1,6 @@
-// The recurrence of Mamba-2, token by token: op `ssm_scan`.
+// The recurrence of Mamba-2 (Dao and Gu, 2024), token by token: op `ssm_scan`.
+//
+//     state = exp(log_decay) state + key value^T;  output = state^T query
 //
 // A column of a state depends on no other column, so a strip of them learns all tokens while it is
 // in the first cache. A row of the strip learns several tokens while it is in registers. Every
