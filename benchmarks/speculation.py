@@ -3,9 +3,10 @@
     python -m benchmarks.speculation gemma3-270m --rounds 3 --json figures.json
 
 Each answer is generated without drafts, with prompt lookup, and with the drafter too if the bundle
-has one, in turn, by the same engine and seed; a different token or log-probability ends the run. A
-second table shows how many tokens were drafted per token of an answer, how many of them were
-accepted, and tokens per step. A third one has the time of a verification over that of a decode.
+has one, in turn, by the same engine and seed; a different token or log-probability ends the run.
+For each way to draft, a table shows how many tokens were drafted per token of an answer, how many
+of them were accepted, and tokens per step. The last table has the time of a verification, and of a
+draft of one token, over that of a decode.
 """
 
 from __future__ import annotations

@@ -43,10 +43,10 @@ of one. The pixels of its channels red, green and blue are normalized as the mod
 bundle has at most one.
 
 A bundle with a drafter has the file drafter.safetensors (runtime/drafter_file.py), which names the
-D tokens that can be drafted, and one draft. Its decodes and verifies return one more result after
-the logits, the normalized hidden state of each token: states f32[B, E] or f32[T, E]. A draft reads
-the state of a token and the token after it, and returns the logits of the token after that, and a
-state that takes the place of the model's in a draft after this one.
+D tokens that can be drafted, and one entry point `draft`. Its decodes and verifies return one more
+result after the logits, the normalized hidden state of each token: states f32[B, E] or f32[T, E]. A
+draft reads the state of a token and the token after it. It returns the logits of the token after
+that, and a state that takes the place of the model's in a draft after this one.
 
 An entry point with `adapters` has more arguments, after the caches: the place of each sequence's
 adapter, i32[B], from 1 on or 0 for none; the scale of its terms, f32[B]; and the arrays of

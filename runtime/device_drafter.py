@@ -62,13 +62,13 @@ class DeviceDrafter:
         return self._function is not None
 
     def forget(self, slot: int) -> None:
-        """The latest call for a slot returned no states."""
+        """Drop the states of a slot, whose latest call returned none."""
         self._states.pop(slot, None)
 
     def keep(
         self, results: rt.VmVariantList, slots: Sequence[int], positions: Sequence[int], rows: int
     ) -> None:
-        """Keep the states that a call returned: `rows`, of which the first are of these tokens."""
+        """Keep the states that a call returned, f32 (rows, E), the first ones of these tokens."""
         if not self.exists:
             return
         for slot in slots:

@@ -1,8 +1,8 @@
 """The file of a drafter: models/decoder/drafter.py says what it computes.
 
 A safetensors file with the parameters of the layer by their names in the model, `drafter.layer...`,
-and `head_tokens`, (T,): the tokens that can be drafted, ascending, a multiple of 16 as the rows of
-stored matrices are. All are floats.
+and `head_tokens`, (T,): the tokens that can be drafted, ascending. T is a multiple of 16, as the
+number of rows of stored matrices is. All tensors are F32, F16 or BF16.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEAD_TOKENS = "head_tokens"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DrafterFile:
-    """A file.
+    """The file of a drafter.
 
     path         where it was read
     content      its bytes

@@ -71,7 +71,7 @@ def no_other_thread() -> Iterator[None]:
 
 
 def _free_reused_objects() -> None:
-    """Free what Python keeps for reuse. A collection does, here without a search for garbage."""
+    """Free the objects that Python keeps for reuse, without a search for garbage."""
     frozen = gc.get_freeze_count()  # a server has frozen what it loaded
     if not frozen:
         gc.freeze()

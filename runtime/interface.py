@@ -92,13 +92,13 @@ class DraftingReader(Verifier, Protocol):
 
     @property
     def has_drafter(self) -> bool:
-        """Whether the bundle has one."""
+        """Whether the bundle has a drafter."""
 
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
         """Draft the tokens after `token` at `position`, without end, each when it is asked for.
 
-        Each with its probability among the tokens that can be drafted. The latest call for the slot
-        was a decode or a verify that read the token before; otherwise nothing is drafted.
+        Yields each token with its probability among those that can be drafted. Yields nothing
+        unless the latest call for the slot was a decode or a verify that read the token before.
         """
 
 

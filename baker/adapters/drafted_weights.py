@@ -1,4 +1,4 @@
-"""Weights with those of a drafter beside them, and the drafter's file."""
+"""The weights of a model together with those of its drafter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HEAD = "drafter.head.weight"
 
 
 def model_drafter(path: Path, architecture: Architecture[Any], config: ModelConfig) -> DrafterFile:
-    """The drafter of a file, or of a folder with one; raises BadFile if it is not for the model."""
+    """Read a drafter from a file or a folder; raises BadFile if it does not fit the model."""
     try:
         drafter = read_drafter(path, vocab_size=config.vocab_size)
     except OSError as error:
@@ -46,7 +46,7 @@ def model_drafter(path: Path, architecture: Architecture[Any], config: ModelConf
 
 
 class DraftedWeights(SourceInFront):
-    """The tensors of a model and of its drafter, whose head has rows of the model's."""
+    """The tensors of a model and of its drafter, whose head is some rows of the model's head."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class DraftedWeights(SourceInFront):
 
     @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
-        """The blocks of a tensor; the rows of the drafter's head are those of its tokens."""
+        """The blocks of a tensor, f32."""
         if not self._is_of_drafter(name):
             yield from self._base.blocks(name)
             return
@@ -91,6 +91,7 @@ class DraftedWeights(SourceInFront):
             start += rows
 
     def _head_rows(self) -> NDArray[np.float32]:
+        """The rows of the model's head for the drafter's tokens, f32 (T, E)."""
         tokens, start, chosen = self._drafter.head_tokens, 0, []
         for block in self._base.blocks(self._head):
             inside = tokens[(tokens >= start) & (tokens < start + len(block))]

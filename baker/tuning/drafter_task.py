@@ -1,4 +1,4 @@
-"""What tuning a drafter trains: the layer of models/decoder/drafter.py, on a frozen model."""
+"""Tuning of a drafter: trains the layer of models/decoder/drafter.py, with the model frozen."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_HEAD = 4096
-_ROWS = 16  # rows of a stored matrix are a multiple of it
+_ROWS = 16  # rows of a stored matrix are a multiple of this
 
 
 def frequent_tokens(examples: Sequence[Example], vocab_size: int) -> NDArray[np.int32]:
-    """The tokens that the examples learn most often, ascending: at most MAX_HEAD.
+    """The tokens that are learned most often in the examples, i32 (T,), ascending.
 
-    Where they learn fewer, those with the lowest ids are added.
+    T is a multiple of 16, at most MAX_HEAD. If fewer tokens are learned, those with the lowest ids
+    are added.
     """
     learned = [example.ids[at] for example in examples for at in example.learned]
     counts = np.bincount(learned, minlength=vocab_size)
@@ -51,7 +52,7 @@ def frequent_tokens(examples: Sequence[Example], vocab_size: int) -> NDArray[np.
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterTask(TrainingTask):
-    """Tunes a drafter with a head of some tokens, i32 (T,), ascending."""
+    """Tunes a drafter that can draft `head_tokens`, i32 (T,), ascending."""
 
     architecture: Architecture[Any]
     config: ModelConfig
@@ -93,7 +94,11 @@ class DrafterTask(TrainingTask):
 
     @override
     def first(self, program: TrainingProgram, seed: int) -> Mapping[str, Array]:
-        """States of zeros: norms are ones, and the matrices before the states are zeros."""
+        """Weights with which the drafter's states are zeros.
+
+        Norms are ones. The two matrices that compute the state are zeros, and the others are normal
+        with variance 1 / inputs.
+        """
         weights = {}
         for number, (name, type_) in enumerate(program.adapters.items()):
             if len(type_.shape) == 1:
@@ -107,10 +112,10 @@ class DrafterTask(TrainingTask):
 
     @override
     def arrays(self, examples: Sequence[Example], batch: Batch, *, total: int) -> tuple[Array, ...]:
-        """Tokens, rows, following, head, targets and weights: see models/decoder/drafter.py.
+        """Tokens, rows, following, head, targets and weights, as drafter_loss_graph takes them.
 
-        Each learned token is drafted from the state before the token that precedes it. A token
-        that the head does not have is not learned.
+        The learned token p of a sequence is first drafted from the state after token p - 2 and the
+        embedding of token p - 1. A token that is not in the head has weight 0.
         """
         shape = batch.bucket
         tokens = np.zeros((shape.sequences, shape.length), np.int32)

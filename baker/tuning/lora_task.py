@@ -1,4 +1,4 @@
-"""What tuning a LoRA adapter trains: A and B of some matrices, and how they begin and end."""
+"""Tuning of a LoRA adapter: trains the factors A and B of some matrices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LoraTask(TrainingTask):
-    """Tunes an adapter; `base` names the weights for its settings."""
+    """Tunes an adapter; `base` is the name of the model's weights in its settings."""
 
     architecture: Architecture[Any]
     config: ModelConfig
@@ -63,7 +63,7 @@ class LoraTask(TrainingTask):
 
     @override
     def first(self, program: TrainingProgram, seed: int) -> Mapping[str, Array]:
-        """As PEFT begins: A is random, and B is zero."""
+        """As PEFT begins: A is uniform within 1 / sqrt(inputs), and B is zero."""
         adapters = {}
         for number, (name, type_) in enumerate(program.adapters.items()):
             rng = np.random.default_rng([seed, number])

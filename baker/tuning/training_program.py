@@ -104,7 +104,7 @@ class TrainingTask(Protocol):
         """
 
     def first(self, program: TrainingProgram, seed: int) -> Mapping[str, Array]:
-        """What is trained, before the first step."""
+        """The tensors that are trained before the first step, f32, by name."""
 
     def arrays(self, examples: Sequence[Example], batch: Batch, *, total: int) -> tuple[Array, ...]:
         """The arrays of a batch, as the functions take them; `total` as in `batches.arrays`."""
@@ -172,7 +172,7 @@ def _loss(model: Decoder, shape: Bucket) -> Graph:
 
 
 def result_names(graphs: Sequence[Graph]) -> dict[str, tuple[str, ...]]:
-    """The results of each graph by its name: their numbers."""
+    """The names of the results of each graph, by its name: "0", "1" and so on."""
     return {graph.name: tuple(map(str, range(len(graph.outputs)))) for graph in graphs}
 
 

@@ -1,8 +1,8 @@
 """Tune an adapter or a drafter: read the examples, compile, run the steps, and write it.
 
 The folder of a run has the adapter in PEFT's format or the file of the drafter, with
-checkpoint.safetensors and loss.svg. A run that was ended goes on from its checkpoint, with the same
-bits as without the interruption.
+checkpoint.safetensors and loss.svg. A run that was interrupted continues from its checkpoint, with
+the same bits as without the interruption.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _Run:
 
 
 def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path:
-    """Tune an adapter; returns its folder.
+    """Tune an adapter or a drafter; returns its folder.
 
     Raises TuneError, BadExample, CheckpointError, DivergedError, and what reading weights and
     compiling raises.

@@ -1,10 +1,10 @@
 """A drafter: one small layer that predicts a model's next tokens from its latest hidden state.
 
 It reads the normalized hidden state after a token and the embedding of the token that follows, and
-computes a hidden state in place of the model's for that one; so it continues from its own states
-for several tokens (EAGLE: Li et al., 2024; DeepSeek-V3's multi-token prediction). It has an MLP
-and no attention, as Hydra's heads (Ankner et al., 2024), so it keeps nothing of a sequence. Its
-head has those rows of the model's that belong to the most frequent tokens.
+computes a hidden state that takes the place of the model's after that token. So it can continue
+from its own states for several tokens (EAGLE: Li et al., 2024; DeepSeek-V3's multi-token
+prediction). It has an MLP and no attention, as Hydra's heads (Ankner et al., 2024), so it keeps
+nothing of a sequence. Its head has the rows of the model's head for the most frequent tokens.
 
 In shape comments `N` are rows, `E` the model's hidden width, `D` the tokens that it drafts from one
 state of the model, and `T` the tokens of its head.
@@ -26,14 +26,18 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.entry_points import Decoder
     from hearthd.models.dsl.graph import Graph
 
-# Drafted tokens per state that the loss has terms for, and the weight of each after the previous.
+# Drafted tokens per state that the loss has terms for. The weight of each term is this fraction of
+# the weight of the one before.
 DEPTH, _DEPTH_WEIGHT = 3, 0.8
 _EPS = 1e-6
 _WIDTH = 2  # of the MLP, in hidden widths
 
 
 class DraftLayer(nn.Module):
-    """The trained weights of a drafter."""
+    """The trained weights of a drafter.
+
+    With x = [norm(state), norm(embedding)]: proj(x) + down(silu(gate(x)) * up(x)).
+    """
 
     def __init__(self, hidden: int) -> None:
         self.state_norm = nn.RMSNorm(hidden, _EPS)
@@ -68,7 +72,7 @@ class Drafter(nn.Module):
         return {f"{DRAFTER_MODULE}.{name}": x for name, x in self.parameters().items()}
 
     def layer_parameters(self) -> dict[str, Tensor]:
-        """Those of the layer, which are trained."""
+        """The parameters of the layer, which are trained, by the same names."""
         return {name: x for name, x in self.named_parameters().items() if x is not self.head.weight}
 
 
@@ -104,7 +108,7 @@ class BatchShape(Protocol):
 
 
 def frozen_graph(model: Decoder, name: str, shape: BatchShape, *, head_tokens: int) -> Graph:
-    """What a drafter reads of its model, which is frozen.
+    """The graph of what a drafter reads of its frozen model.
 
     tokens     i32 (sequences * length,): sequences, each from position 0
     rows       i32 (rows,): places in them
@@ -133,6 +137,8 @@ def frozen_graph(model: Decoder, name: str, shape: BatchShape, *, head_tokens: i
 
 def drafter_loss_graph(frozen: Graph, drafter: Drafter) -> Graph:
     """The loss of a drafter, f32 (), on what `frozen_graph` computes.
+
+    The sum over depths d from 0 and rows of 0.8^d * weight * cross-entropy.
 
     targets  i32 (D * rows,): the token to be drafted after each of `following`, by its place in
              the head

@@ -53,7 +53,10 @@ class DraftSource(Protocol):
 
 
 class Acceptance:
-    """The fraction of drafted tokens that were accepted in one sequence, by level."""
+    """The fraction of drafted tokens that were accepted in one sequence, by level.
+
+    A level is a number for the drafted tokens that a source holds to be about equally likely.
+    """
 
     def __init__(self, prior: Mapping[int, float]) -> None:
         """`prior` has the fractions that are assumed, by level."""
@@ -111,7 +114,7 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class _Promise:
-    """The number of drafted tokens, how many will be accepted, and how likely all of them are."""
+    """A number of drafted tokens: how many are expected to be accepted, and whether all are."""
 
     drafted: int = 0
     expected: float = 0.0
@@ -206,7 +209,7 @@ class Drafts:
         self._latest.clear()
 
     def _may_win(self, number: int, best: _Draft, limit: int) -> bool:
-        """Whether a source that takes time should be asked, where another has the best draft."""
+        """Whether to ask a source that takes time, given the best draft of the other sources."""
         expected = 1 + self._asked[number].mean
         worthwhile = expected > best.gain if best.tokens else expected > 1
         return worthwhile and self._grows(_Promise(), 1.0, limit, best.gain)

@@ -1,4 +1,4 @@
-"""Drafts of a small model beside the one that is served: see `DraftingReader` of the runtime."""
+"""Drafts by the drafter of a bundle: see `DraftingReader` of the runtime."""
 
 from __future__ import annotations
 

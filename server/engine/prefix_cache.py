@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hearthd.runtime.interface import Rows
 
 
-# Of a prompt, even if they fill more than half of the memory.
+# Snapshots of a prompt that are kept, even if they fill more than half of the memory.
 MIN_SNAPSHOTS = 4
 
 
@@ -62,7 +62,7 @@ class PrefixCache:
         self._keys: tuple[bytes, ...] = ()
 
     def max_snapshots(self, state_bytes: int) -> int:
-        """How many snapshots of a size may be kept of a prompt: they fill half of the memory."""
+        """How many snapshots of a size, in bytes, are kept of a prompt: half of the memory."""
         return max(MIN_SNAPSHOTS, self._limit // (2 * state_bytes))
 
     def find(
@@ -156,7 +156,8 @@ class PrefixCache:
     ) -> None:
         """Mark the blocks of a prompt as used, the first one last; evict down to the limit.
 
-        Before them its snapshots, but the one after the last of them is used last, if it has one.
+        Its snapshots are marked before its blocks, except the one after the last of these blocks,
+        if there is one: it is marked last.
         """
         counts = [count for count in snapshots if count <= len(keys)]
         kept = [snapshot_key(keys[count - 1]) for count in counts]

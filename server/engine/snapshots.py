@@ -15,17 +15,20 @@ MIN_SPACING = 8
 
 
 def snapshot_blocks(turn_ends: Iterable[int], blocks: int, limit: int) -> tuple[int, ...]:
-    """After which of the whole blocks of a prompt, from 1, snapshots are kept: at most `limit`.
+    """The whole blocks of a prompt, from 1, after which snapshots are kept: at most `limit`.
 
     turn_ends  the whole blocks before the end of each turn of a conversation
     blocks     the whole blocks of the prompt
 
-    The most important one is the last: the last block, from which the next turn is read; the one
-    before it, as templates write the end of a prompt in another way when an answer follows; and
-    that before the end of the first turn, after which other conversations begin. Of the others, at
-    the ends of turns and at some blocks between, for edits, those are more important that are 1, 2,
-    4, 8, ... before the end, then those that are the sum of two of these numbers before it, and so
-    on: the fewer there are, the further apart they are the further they are from the end.
+    The most important ones are the last in the result. In order of importance:
+
+    - the last block, from which the next turn is read;
+    - the block before it, as templates write the end of a prompt in another way when an answer
+      follows;
+    - the last block before the end of the first turn, after which other conversations begin;
+    - for edits, the blocks before other ends of turns, and some between them. Counted from the end,
+      numbers 1, 2, 4, 8, ... come first, then sums of two of these numbers, and so on: where few
+      are kept, they are further apart the further they are from the end.
     """
     ends = {end for end in turn_ends if 0 < end <= blocks}
     first = [min(ends)] if ends else []
