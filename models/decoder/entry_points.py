@@ -288,7 +288,10 @@ def _trace_tower(model: Decoder, point: EntryPoint) -> Graph:
 def _step(
     model: Decoder, point: EntryPoint, counts: Sequence[int], *, with_states: bool
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """The function of an entry point, of layers with `counts` buffers; see Drafter for states."""
+    """The function of an entry point whose layers have `counts` buffers.
+
+    `with_states` also returns the normalized hidden states (N, E), after the logits.
+    """
 
     def run(
         tokens: Tensor,

@@ -113,7 +113,7 @@ class MixtureOfExperts(nn.Module):
     """The sum of what a token's experts give, each times its factor, and of the shared MLP."""
 
     def __init__(self, config: ExpertsConfig, experts: Experts | None = None) -> None:
-        """`experts` are those of most models unless given."""
+        """`experts` are `Experts(config)` unless given."""
         self.config = config
         self.gate = nn.Linear(config.hidden, config.experts, bias=config.expert_bias)
         self.choice = Choice(config.experts) if config.choice_bias else None
@@ -130,7 +130,7 @@ class MixtureOfExperts(nn.Module):
         """(N, E) -> the factors of each token's experts f32 (N, C), and the experts i32 (N, C)."""
         config, logits = self.config, self.logits(x)
         if config.scores == CHOSEN:
-            # In the dispatch of a product, the compiler refuses the comparisons of a choice
+            # The compiler rejects the comparisons of `top_k` in the dispatch of a product
             # (`large_vector_sizes` in docs/iree-reports.md).
             largest, chosen = f.top_k(ops.barrier(logits), config.experts_per_token)
             return f.softmax(largest), chosen

@@ -1,4 +1,4 @@
-"""Mamba-2 (Dao and Gu, 2024, "Transformers are SSMs"), as hybrids of it and attention have it.
+"""Mamba-2 (Dao and Gu, 2024, "Transformers are SSMs"), as models combine it with attention.
 
 In shape comments `N` is sequences x tokens, `E` the hidden width, `C` the channels of the
 convolution, `H` heads, `P` the width of a head, `G` groups of heads, `K` the width of a state.
@@ -68,7 +68,7 @@ class MambaConfig(DecoderConfig):
 
     @property
     def states(self) -> tuple[StateRows, StateRows]:
-        """What a layer keeps: the memory, and the last inputs of the convolution."""
+        """What a layer keeps: the states of heads, (H, K, P), and the convolution's last inputs."""
         inner = self.ssm_inner
         return StateRows(self.ssm_state * inner, inner), StateRows((self.taps - 1) * self.channels)
 
@@ -105,14 +105,14 @@ class GroupedNorm(nn.Module):
 
 
 class Skip(nn.Module):
-    """How much of its own input each head adds to what it reads: (H,)."""
+    """The factor of each head's input that is added to its output, D in the paper: (H,)."""
 
     def __init__(self, heads: int) -> None:
         self.weight = nn.parameter(heads, dtype=DType.F32)
 
 
 class Mamba2(nn.Module):
-    """A memory of each head that fades as its inputs say, behind a short convolution."""
+    """A short convolution, then a state of each head that decays by the inputs: `f.ssm_scan`."""
 
     def __init__(self, config: MambaConfig, *, norm: bool = True) -> None:
         """`norm` says whether the gated outputs are normalized."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def scaled(x: Tensor, scale: float) -> Tensor:
-    """A tensor times a number, of which 1 is no product."""
+    """A tensor times a number; for 1, the tensor itself."""
     return x if scale == 1.0 else x * scale
 
 

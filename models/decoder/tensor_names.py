@@ -80,10 +80,10 @@ class TensorNames:
                  layer, as many of each, one part after the other; used where the part has no tensor
                  of its own
     joined_in_gguf  the same for names in GGUF files
-    alternating  names among `joined` of tensors that hold the rows of their parts in turn. A bias
-                 has a vector of each expert
-    transposed   parts of a layer, and names among `joined`, whose tensor without a suffix holds
-                 rows as columns
+    alternating  names among `joined` of tensors that hold the rows of their parts in turn; a bias
+                 among them is (experts, outputs)
+    transposed   parts of a layer, and names among `joined`, whose tensor is named without ".weight"
+                 and holds rows as columns
     arrays       parameters of a layer, each a number, that GGUF files have by layer in the arrays
                  of these keys of their metadata
     towers       the names of the parameters of modules beside the text model, by module

@@ -1,7 +1,7 @@
 """Falcon-H1: attention and Mamba-2 side by side in every layer, with many multipliers.
 
-Source: "Falcon-H1" (TII, 2025), and the model `falcon_h1` of transformers (2025). GGUF files have
-the multipliers in their matrices.
+Source: "Falcon-H1" (TII, 2025), and the model `falcon_h1` of transformers (2025). The
+matrices in GGUF files are already multiplied.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Config(MambaConfig):
 
     embedding_scale, logit_scale  of embeddings, and of logits
     key_scale                     of keys
-    attention_scales, ssm_scales  of what attention, and Mamba-2, read and give
+    attention_scales, ssm_scales  of the inputs and the results of attention, and of Mamba-2
     ssm_input_scales              of the gates, x, B, C and the time steps
-    mlp_scales                    of the gates of an MLP, and of what it gives
+    mlp_scales                    of the gates and the results of an MLP
     normalizes_gated              whether the gated outputs of Mamba-2 are normalized
     """
 
@@ -91,7 +91,7 @@ class FalconBlock(nn.Module):
 
 
 class FalconH1(DecoderModel):
-    """Embeddings and logits are scaled too."""
+    """Falcon-H1's blocks, with scaled embeddings and logits."""
 
     config: Config
     layers: list[FalconBlock]  # type: ignore[assignment]  # each reads two caches

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _PERIOD = 2  # every second layer attends to the whole context
 _ROPE_BASE = 150_000.0
-# As GGUF files leave them out.
+# Those of the published models, which GGUF files do not state.
 _GATE_LIMIT, _GATE_SLOPE = 7.0, 1.702
 
 
@@ -57,7 +57,7 @@ class Config(ExpertsConfig):
 
 
 class SinkAttention(Attention):
-    """Attention whose heads have a score without a value, the sink."""
+    """Attention with a sink for each head: a score without a value."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

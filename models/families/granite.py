@@ -156,7 +156,7 @@ def fields_from_gguf(data: GgufMetadata, *, kv_heads: int | None = None) -> dict
 
 
 def without_experts(data: GgufMetadata, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a model without experts, of which Granite 4's files say that it has 0.
+    """The fields of a model without experts; Granite 4's files state an expert_count of 0.
 
     The width of an MLP is then that of the shared one. Raises ConfigError.
     """

@@ -79,7 +79,7 @@ def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
         normalization_function="rmsnorm", position_embedding_type="nope", mamba_conv_bias=True,
         mamba_proj_bias=False,
     )  # fmt: skip
-    # A limit of time steps other than none is in no published file.
+    # No published file limits the time steps.
     data.ignore("init_method", "mamba_chunk_size", "time_step_limit")
     fields = from_config_json(data)
     layer_types = data.texts("layer_types", default=["mamba"] * fields["layers"])
@@ -107,7 +107,7 @@ def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
 
 
 def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
-    """The fields of `Config` from GGUF metadata, in which Mamba-2 has no key/value heads.
+    """The fields of `Config` from GGUF metadata, where a layer of Mamba-2 has 0 key/value heads.
 
     Raises ConfigError.
     """

@@ -63,7 +63,7 @@ class Config(MambaConfig):
 
 
 class SquaredMLP(nn.Module):
-    """down(relu(up(x))^2)."""
+    """down(relu(up(x))^2) (So et al., 2021)."""
 
     def __init__(self, config: DecoderConfig) -> None:
         self.up_proj = nn.Linear(config.hidden, config.ffn, bias=config.mlp_bias)
@@ -83,7 +83,7 @@ _LAYERS: dict[str, type[Mamba2 | Attention | SquaredMLP]] = {
 
 
 class NemotronBlock(nn.Module):
-    """One layer, normalized before."""
+    """One layer: h + mixer(norm(h))."""
 
     def __init__(self, config: Config, kind: str) -> None:
         self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
@@ -148,7 +148,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 
 def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata, in which a layer without heads and a width of an MLP is Mamba-2."""
+    """Read GGUF metadata, where a layer of Mamba-2 has 0 key/value heads and an MLP width of 0."""
     heads, widths = (data.counts(key) for key in ("attention.head_count_kv", "feed_forward_length"))
     fields: dict[str, Any] = from_gguf_metadata(
         data,
