@@ -27,11 +27,11 @@ _SPECIAL = re.compile(r"(<\|\w+\|>)")
 
 @dataclass(frozen=True, kw_only=True)
 class ReasoningTags:
-    """The texts around a model's reasoning. They may be names of special tokens, or have some.
+    """The texts around a model's reasoning. They may be or contain names of special tokens.
 
     opening  what begins each message of an answer, and ends its prompt; empty if an answer is not
              divided into messages
-    headers  what may follow the opening in front of text: first that of the answer
+    headers  headers of messages that are text, which follow the opening: first that of the answer
     """
 
     start: str
@@ -101,8 +101,8 @@ class Reasoning:
 class ReasoningFilter:
     """Separate the reasoning from the text of an answer, without white space around either.
 
-    Of an answer of messages, the text has no openings and headers but those of calls. Without a
-    `reasoning`, or if it is not to be split, everything is text.
+    If an answer consists of messages, their openings and headers are removed, except those of
+    calls. Without a `reasoning`, or if it is not to be split, everything is text.
     """
 
     def __init__(self, reasoning: Reasoning | None) -> None:
@@ -163,7 +163,7 @@ class ReasoningFilter:
         return text[:kept]
 
     def _read_messages(self, tags: ReasoningTags, *, final: bool) -> tuple[str, str]:
-        """Remove and return the reasoning and the text that are final, of messages."""
+        """Remove the reasoning and the text that are final from the held messages; returns both."""
         begins = {tags.opening + tags.start: True}
         begins |= {tags.opening + header: False for header in tags.headers}
         passed = {True: "", False: ""}  # the reasoning, and the text

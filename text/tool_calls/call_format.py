@@ -113,7 +113,7 @@ class CallFormat:
 
     @property
     def heads(self) -> tuple[Elements, ...]:
-        """The forms of what is between a marker and the name of a call, that included."""
+        """The forms of what follows a marker, through the name of a call."""
         return ((*self.opening, *self.head),)
 
     @property

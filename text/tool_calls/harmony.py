@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hearthd.text.tool_calls.call_format import Elements, Signature
 
-# Calls in the channel of the reasoning happen too.
+# The model also writes calls in the channel of the reasoning.
 _CHANNELS = ("<|channel|>commentary", "<|channel|>analysis")
 _RECIPIENT, _CONSTRAIN, _MESSAGE = " to=functions.", "<|constrain|>", "<|message|>"
 

@@ -11,7 +11,8 @@ text
 </function>
 </tool_call>
 
-A parameter that is a text by its schema is written as it is; others are JSON.
+A parameter that is a text by its schema is written as it is; others are JSON. Source: the chat
+templates of these models.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?")
 _BEGIN, _END, _LAST = "<parameter=", "</parameter>", "</function>"
-# The templates write values of Python.
+# The templates write these values as Python does.
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
 # Keywords of a text, and of an object that has parameters, that are enforced or restrict nothing.
 _OF_TEXT = frozenset("type enum const title description default examples format".split())
