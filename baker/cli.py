@@ -93,7 +93,7 @@ def _bake(
     chosen = bake_options(named | given)
     console = open_console(stderr=True)
     start = time.perf_counter()
-    # What is imported lives until the end. The garbage collector would search it for nothing.
+    # Imported objects live until the end, so the garbage collector need not search them.
     gc.freeze()
     _show(bake(chosen, TerminalProgress(console)), start, verbose=verbose)
 

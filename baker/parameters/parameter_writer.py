@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=np.generic)
 
-# More of them wait for memory and the disk, and each takes a few blocks of memory.
+# More threads would wait for memory and the disk, and each takes a few blocks of memory.
 _THREADS = min(4, os.cpu_count() or 1)
 
 
@@ -136,7 +136,7 @@ def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
 
 
 def _stored_shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
-    """The shape of a tensor, of whose last axes the first one has the rows of a parameter."""
+    """The shape of a tensor as matrices, (..., rows, columns) of a parameter."""
     shape = source.shape(tensor.name)
     if tensor.vectors:
         return (*shape, 1)

@@ -34,7 +34,7 @@ _SAMPLE = 16
 _WORTH = 0.7
 # Groups that are searched at once: their temporary arrays stay in the second level of the cache.
 _TILE = 2048
-# Columns that tell most groups that are not exact multiples.
+# Columns that show of most groups that they are not exact multiples.
 _FEW = 4
 # The numbers of steps that are tried, f32 (64, 1).
 _STEPS = np.arange(INT8_MAX, INT8_MAX // 2, -1, dtype=np.float32)[:, np.newaxis]
@@ -150,7 +150,7 @@ def _int8_scales(groups: NDArray[np.float32], *, has_lattice: bool) -> NDArray[n
     """The scales f32 (N,), values of f16, of groups f32 (N, 32): see int8_groups."""
     largest = _largest(groups)
     scales = _f16(largest / np.float32(_Q5_0_MAX))
-    # A few columns tell of nearly every group that it is not exact.
+    # A few columns show of nearly every group that it is not exact.
     exact = _errors(groups[:, :_FEW], scales) == 0
     if exact.any():
         exact = _errors(groups, scales) == 0
@@ -179,7 +179,7 @@ def _search(
     for some in np.array_split(np.arange(len(_STEPS)), -(-errors.size // _TILE)):
         errors[some] = _errors(groups, scales[some])
     errors[np.isinf(scales)] = np.inf
-    best = errors.argmin(axis=0)  # the most steps, of several
+    best = errors.argmin(axis=0)  # of equal errors, that of the most steps
     return _STEPS[best, 0], np.take_along_axis(errors, best[np.newaxis], axis=0)[0]
 
 

@@ -171,7 +171,7 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
     plan, program, options = inputs.plan, inputs.program, inputs.plan.program
     model = plan.model
     cache_bytes = sum(spec.bytes for spec in program.caches)
-    with ThreadPoolExecutor(1, "digests") as pool:  # beside those of the sources
+    with ThreadPoolExecutor(1, "digests") as pool:  # while those of the sources are computed
         files = pool.submit(records, sorted(inputs.workspace.folder.iterdir()))
         sources = provenance(plan.record, model.source, compiled)
     return LanguageManifest(

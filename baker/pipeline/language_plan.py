@@ -76,7 +76,7 @@ class LanguagePlan:
     auto         limits of `--precision auto`; None: the precision is given, or was chosen
     max_memory   limit for the memory that serving takes, in bytes; None: no limit
     calibration  text that layers are rounded for, which the bundle keeps; None: Hearth's
-    drafter      content of the file of the drafter; None: the bundle has none
+    drafter      the file of the drafter; None: the bundle has none
     verify_later  whether the comparison with NumPy is left to `hearth verify`
     """
 
@@ -158,7 +158,7 @@ def _merged(
 def _drafted(
     options: BakeOptions, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
 ) -> tuple[WeightSource, DrafterFile | None]:
-    """The weights with those of the drafter of the options, if any; raises BadFile."""
+    """The weights, with those of `--drafter` if given, and the drafter; raises BadFile."""
     if options.drafter is None:
         return source, None
     drafter = model_drafter(options.drafter, architecture, config)

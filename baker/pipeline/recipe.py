@@ -28,8 +28,8 @@ _SUFFIX = ".toml"
 # Tokens of the verify entry points. Verifying four takes little longer than one decode step;
 # eight are faster only in text that is copied word for word.
 VERIFY_TOKENS = (4,)
-# With a drafter, whose first token is often the only one that is likely: two take 1.2 and four 1.5
-# to 1.7 times as long as one.
+# With a drafter, of whose tokens often only the first is likely: to verify two tokens takes 1.2
+# times, and four 1.4 to 1.7 times as long as a decode (docs/kernels.md).
 VERIFY_TOKENS_OF_DRAFTER = (2, 4)
 
 

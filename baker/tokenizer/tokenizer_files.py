@@ -41,7 +41,7 @@ _TURN_ENDS = (
     "<end_of_turn>", "<turn|>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_utterance>",
     "<|eom_id|>", "<|tool_response>", "<|return|>", "<|call|>",
 )  # fmt: skip
-# A token that ends a turn, unless the template has another one: then it ends messages of a turn.
+# <|end|> ends a turn, but only a message of it where the template has <|return|> (gpt-oss).
 _MESSAGE_END, _TURN_END = "<|end|>", "<|return|>"
 # Ends a document and therefore an answer, as in llama.cpp.
 _TEXT_END = "<|endoftext|>"

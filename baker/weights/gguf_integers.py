@@ -36,7 +36,7 @@ def _nibbles(stored: Bytes) -> Bytes:
     """(..., n) bytes as (..., 2 n): all the lower halves, then the upper ones."""
     *rows, count = stored.shape
     halves = np.empty((*rows, 2, count), np.uint8)
-    stored = np.ascontiguousarray(stored)  # between scales, its runs are short and slow
+    stored = np.ascontiguousarray(stored)  # bytes between scales are short runs: slow
     np.bitwise_and(stored, 0x0F, out=halves[..., 0, :])
     np.right_shift(stored, 4, out=halves[..., 1, :])
     return halves.reshape(*rows, 2 * count)

@@ -1,7 +1,7 @@
-"""GGUF files of NVFP4, whose matrices have a scale in a tensor beside them.
+"""GGUF files with NVFP4, where the scale of a matrix is a tensor of its own.
 
 llama.cpp multiplies a product with `NAME.weight` by `NAME.scale`: one f32, or one for each expert.
-`NAME.input_scale` is for activations of 4 bits, which nothing here has.
+`NAME.input_scale` is for activations of 4 bits, which Hearth does not have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def open_gguf(path: Path) -> WeightSource:
     """The tensors of a GGUF file, or of all shards of a split one, multiplied by their scales.
 
     Raises BadFile for a corrupt header, for a shard that is missing or of another file, and for
-    scales that are not those of the matrix.
+    scales whose number does not fit the matrix.
     """
     source = GgufSource(path)
     matrices = [
@@ -43,7 +43,7 @@ def open_gguf(path: Path) -> WeightSource:
 
 
 class _ScaledMatrices(SourceInFront):
-    """Matrices times their scales, which are no tensors of their own."""
+    """Matrices multiplied by their scales. The tensors of scales are hidden."""
 
     def __init__(self, base: WeightSource, matrices: list[str]) -> None:
         super().__init__(base)
@@ -84,7 +84,7 @@ class _ScaledMatrices(SourceInFront):
 
 
 def _scale(base: WeightSource, matrix: str) -> NDArray[np.float32]:
-    """The scale of each item of the first axis of a matrix; raises BadFile."""
+    """The scale of each row of a matrix, f32 (N,), or of each expert, (X,); raises BadFile."""
     scale, shape = base.read(matrix + _SCALE).reshape(-1), base.shape(matrix + _MATRIX)
     if len(scale) not in (1, shape[0] if len(shape) > 2 else 1):
         raise BadFile(

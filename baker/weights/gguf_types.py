@@ -9,14 +9,14 @@ import gguf
 
 @dataclass(frozen=True)
 class GgufType:
-    """A type by its name: so many columns of a row are a block of so many bytes."""
+    """A type: each block of `columns` columns of a row is stored in `bytes` bytes."""
 
     name: str
     columns: int
     bytes: int
 
     def stored_bytes(self, elements: int) -> int:
-        """The bytes of elements: of whole blocks."""
+        """The bytes of a number of elements, a multiple of `columns`."""
         return elements // self.columns * self.bytes
 
 

@@ -1,8 +1,8 @@
 """MXFP4, as gpt-oss is published: the matrices of all experts of a layer are two tensors.
 
-Source: `integrations/mxfp4.py` of transformers.
+Source: `integrations/mxfp4.py` of transformers. For matrices (N, K) of X experts:
 
-    NAME_blocks  u8 (X, N, K / 32, 16): of two columns, the first is in the low bits
+    NAME_blocks  u8 (X, N, K / 32, 16): a byte has two columns, the first one in the low bits
     NAME_scales  u8 (X, N, K / 32): exponents of two (E8M0)
 """
 
