@@ -225,7 +225,7 @@ def int12_groups(block: NDArray[np.float32]) -> IntegerBlock:
 
 
 def _errors(groups: NDArray[np.float32], scales: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The squares of what multiples of scales (..., N) miss in groups (N, K): f32 (..., N)."""
+    """Sums of squared errors of groups (N, K) as multiples of scales (..., N): f32 (..., N)."""
     inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales > 0)
     missed = groups * inverse[..., np.newaxis]
     missed -= np.rint(missed)

@@ -103,8 +103,8 @@ INLINE void add_offsets(Bytes quads[QUADS], const Grid *grid, u32x16 extra) {
 #define LOWER_PAIRS(a) PAIRS(a), PAIRS(a + 4)
 #define UPPER_PAIRS(a) PAIRS(a + 8), PAIRS(a + 12)
 
-// Bytes of extra bits, as many as in each of four rows, for each of four entries of these rows: the
-// byte that has the upper bits of the entry's index.
+// The order of a shuffle that gives each of four entries of each of four rows the byte of extra
+// bits that has the upper bits of its index. UPPER_IN_n: a row has n bytes of extra bits.
 #define FOUR_TIMES(four) four, four, four, four
 #define LOW_OF_2(a) a, a + 2, a + 4, a + 6
 #define UPPER_IN_2(a) LOW_OF_2(a / 2), LOW_OF_2(a / 2), LOW_OF_2(a / 2 + 1), LOW_OF_2(a / 2 + 1)
