@@ -288,10 +288,7 @@ def _trace_tower(model: Decoder, point: EntryPoint) -> Graph:
 def _step(
     model: Decoder, point: EntryPoint, counts: Sequence[int], *, with_states: bool
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """The function of an entry point whose layers have `counts` buffers.
-
-    `with_states` also returns the normalized hidden states (N, E), after the logits.
-    """
+    """An entry point's function, for layers with `counts` buffers; states (N, E) follow logits."""
 
     def run(
         tokens: Tensor,
