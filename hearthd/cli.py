@@ -60,7 +60,7 @@ COMMANDS = {
     "tune": Command(
         "hearthd.baker.tuning.cli",
         "app",
-        "Tune a LoRA adapter of a model on examples.",
+        "Tune a LoRA adapter or a drafter of a model on examples.",
         needs_baker=True,
     ),
     "serve": Command("hearthd.server.cli", "app", "Serve bundles over HTTP."),

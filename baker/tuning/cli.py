@@ -191,7 +191,7 @@ def _tune(
     save_every: _SaveEvery = 20,
     max_memory: _MaxMemory = None,
 ) -> None:
-    """Tune a LoRA adapter of a model, or a drafter for it, on examples.
+    """Tune a LoRA adapter or a drafter of a model on examples.
 
     The model's matrices are frozen, as bf16; what is tuned and the optimizer are f32. Writes
     adapter_config.json and adapter_model.safetensors, as PEFT does, or drafter.safetensors; the

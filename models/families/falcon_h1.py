@@ -119,6 +119,10 @@ class FalconH1(DecoderModel):
         return super().logits(scaled(x, self.config.logit_scale))
 
     @override
+    def window(self, _: int) -> None:
+        """Every layer sees all positions."""
+
+    @override
     def states(self, layer: int) -> tuple[StateRows, ...]:
         return self.config.states if layer % 2 else ()
 

@@ -33,7 +33,8 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
         "x": (rows, heads, width), "weight": (width,),
         "cosine": (rows, width // 2), "sine": (rows, width // 2),
         "query": (rows, heads, width), "key": (16, 2 * width), "value": (16, 2 * width),
-        "key_scale": (16, 2), "value_scale": (16, 2), "start": (1,), "places": (rows,),
+        "key_scale": (16, 2), "value_scale": (16, 2), "sinks": (heads,),
+        "start": (1,), "places": (rows,),
         "cache": (16, heads if rule.name == "write_row_scales" else width),
     }  # fmt: skip
     if rule.name in INT8_RULES:
@@ -65,6 +66,8 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
         "cap": None,
         "ring": 8,
         "every": True,
+        "limit": 0.7,
+        "slope": 1.7,
     }
     inputs: dict[str, Tensor] = {}
     made: dict[int, Tensor] = {}

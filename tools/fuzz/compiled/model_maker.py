@@ -23,6 +23,7 @@ from hearthd.models.dsl.types import DType, TypeRuleError
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from hearthd.models.families import gru
 from hearthd.models.families.gru import GruConfig
+from hearthd.models.families.nemotron_h import ATTENTION, MAMBA, MLP
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ArraysProgram, ProgramOptions
 from tests.models.numpy_device import random_arrays, random_weights
@@ -162,6 +163,9 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         "caching_layers": random.randint(1, layers),
         "window": random.randint(1, 20),
         "windows": tuple(random.choice((None, random.randint(1, 20))) for _ in range(layers)),
+        "kinds": tuple(
+            random.choice((MAMBA, ATTENTION, MLP)[: 2 + (n > 0)]) for n in range(layers)
+        ),
     }
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(config_type):
@@ -171,7 +175,7 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         elif "tuple[bool" in annotation:  # for each layer
             fields[field.name] = tuple(random.random() < 0.5 for _ in range(layers))
         elif "tuple" in annotation:
-            fields[field.name] = ()
+            fields[field.name] = () if field.default is dataclasses.MISSING else field.default
         elif "bool" in annotation:
             fields[field.name] = random.random() < 0.5
         elif "base" in field.name:

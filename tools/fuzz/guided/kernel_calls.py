@@ -196,7 +196,8 @@ def _attention_over(n: Numbers, v: _Values, *dtypes: type) -> Call:
         op = "int8_cache_attention"
         caches += [v.floats(rows, groups) for _ in range(2)]
     query = v.floats(tokens, groups * shared, width)
-    return Call(op, [query, *caches, np.array([start], np.int32)], attrs)
+    sinks = [v.floats(groups * shared)] if n.between(0, 1) else []
+    return Call(op, [query, *caches, np.array([start], np.int32), *sinks], attrs)
 
 
 def _int8_cache(n: Numbers, v: _Values) -> Call:
@@ -215,8 +216,10 @@ def _layer(n: Numbers, v: _Values) -> Call:
     """What stands between the products of a layer: new rows of a cache, and a gate."""
     if n.between(0, 1):
         shape = n.between(1, 20), 16 * n.between(1, 80)
-        op = n.one_of("gated_silu", "gated_gelu_tanh")
-        return Call(op, [v.floats(*shape), v.floats(*shape)], rows=(0, 1))
+        op = n.one_of("gated_silu", "gated_gelu_tanh", "clamped_swiglu")
+        inputs = [v.floats(*shape), v.floats(*shape)]
+        limits = {"limit": n.one_of(7.0, 0.5, 1e30), "slope": n.one_of(1.702, 0.0, -3.0)}
+        return Call(op, inputs, limits if op == "clamped_swiglu" else {}, rows=(0, 1))
     (first, end), (start, stop) = (sorted((n.between(0, 9), n.between(0, 9))) for _ in "nh")
     width = 16 * n.between(1, 17)
     x = v.floats(end + 1 + n.between(0, 3), stop + 1 + n.between(0, 3), width)
