@@ -72,7 +72,7 @@ INVALID = {"required": ["v"], "properties": {"v": {"type": "objct"}}}
     [
         (RECURSIVE, [V, V + parameter("next", '{"v":"y"}')], ["", W]),
         ({"allOf": [{"$ref": "#/$defs/a~1b"}], "$defs": RECURSIVE["$defs"]}, [V], ["", W]),
-        ({**RECURSIVE, "not": {}}, [V], ["", W]),
+        ({**RECURSIVE, "$defs": {"a/b": INVALID}}, [V], ["", W]),
         (TEXTS, ["", V, V + W], ["x"]),
         ({"type": "object"}, ["", V + W], ["x"]),
         (EITHER, ["", V, W], ["x"]),
@@ -165,6 +165,7 @@ HUGE = "9" * 5000
         ({"$ref": "#/$defs/loop"}, "5", '"5"'),
         ({"$ref": "#/$defs/loop"}, "None", "null"),
         ({"type": "objct"}, "5", "5"),
+        ({"type": [{}]}, "5", "5"),
         ({"type": "number"}, "1e999", "1.7976931348623157e+308"),
         ({"type": "integer"}, HUGE, "1.7976931348623157e+308"),
         ({}, HUGE, "1.7976931348623157e+308"),

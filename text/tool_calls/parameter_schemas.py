@@ -95,7 +95,8 @@ def _types(alternative: Schema) -> frozenset[str]:
     if types is None:
         implied = {"properties": "object", "items": "array"}
         return frozenset(implied[key] for key in implied if key in alternative) or _KINDS
-    known = frozenset(filter(_KINDS.__contains__, types if isinstance(types, list) else [types]))
+    types = types if isinstance(types, list) else [types]
+    known = frozenset(type_ for type_ in types if isinstance(type_, str)) & _KINDS
     return (known | {"integer"} if "number" in known else known) or _KINDS
 
 
