@@ -302,7 +302,7 @@ def test_arguments_are_an_object_also_if_the_schema_does_not_say_so(name: str) -
 
 
 UNSUPPORTED = {"type": "object", "properties": {"a": {"type": "integer"}}, "not": {}}
-INVALID = {"type": "objct"}
+INVALID = {"type": "objct", "properties": {}}
 
 
 @pytest.mark.parametrize("format_", [HERMES, FUNCTION_GEMMA, XML])

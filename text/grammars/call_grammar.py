@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.answer_constraint import AnswerRules, Trigger
@@ -17,6 +17,7 @@ from hearthd.text.grammars.json_text import UnsupportedText
 from hearthd.text.grammars.lark_regex import lark_regex
 from hearthd.text.reasoning import quoted
 from hearthd.text.tool_calls.call_format import Signature, UnsupportedSchema
+from hearthd.text.tool_calls.parameter_schemas import resolved
 from hearthd.text.value_marks import JSON_VALUE
 
 if TYPE_CHECKING:
@@ -94,9 +95,10 @@ class CallGrammars:
         try:
             return use.format.lark(signatures, self._quote, parallel=use.parallel)
         except UnsupportedSchema as error:
-            field = next(tool.field for tool in use.tools if tool.name == error.tool)
+            tool = next(tool for tool in use.tools if tool.name == error.tool)
+            got = "a strict tool" if tool.strict else "a tool"
             raise InvalidRequest(
-                field=field, got="a strict tool", expected=f"another schema: {error}"
+                field=tool.field, got=got, expected=f"another schema: {error}"
             ) from error
 
     def _schema(self, tool: Tool) -> str:
@@ -109,7 +111,8 @@ class CallGrammars:
         if not tool.strict:
             attempts += [
                 replace(schema, type="partial_schema"),
-                Grammar("json_schema", _ANY_OBJECT, tool.field),
+                replace(schema, value=_names(json.loads(parameters))),
+                replace(schema, value=_ANY_OBJECT),
             ]
         for attempt in attempts:
             try:
@@ -144,3 +147,15 @@ class CallGrammars:
     def _quote(self, text: str) -> str:
         token = self._tokenizer.special_id(text)
         return json.dumps(text) if token is None else f"<[{token}]>"
+
+
+def _names(schema: dict[str, Any]) -> str:
+    """A schema with the names of another one's properties, and those that are required."""
+    schema = resolved(schema, schema) or {}
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict):
+        return _ANY_OBJECT
+    needed = [key for key in properties if isinstance(required, list) and key in required]
+    others = schema.get("additionalProperties", False) is not False
+    names = {"type": "object", "properties": dict.fromkeys(properties, True), "required": needed}
+    return json.dumps({**names, "additionalProperties": others}, ensure_ascii=False)

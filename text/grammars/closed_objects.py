@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hearthd.text.grammars.schema_parts import Schema, target
+from hearthd.text.schema_parts import Schema, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

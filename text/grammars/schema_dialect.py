@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 from hearthd.text.grammars.closed_objects import close_objects
 from hearthd.text.grammars.ecma_regex import UnsupportedRegex, translated
-from hearthd.text.grammars.schema_parts import Schema, parts_of, target
+from hearthd.text.schema_parts import Schema, parts_of, target
 from hearthd.text.value_marks import marked_schema
 
 # What can hold `%json` in a Lark grammar, and the beginning of a schema. A text without an end goes

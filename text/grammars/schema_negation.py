@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hearthd.text.grammars.schema_parts import Schema
+    from hearthd.text.schema_parts import Schema
 
 # "integer" is not among them: it is a part of "number".
 TYPES = ("null", "boolean", "number", "string", "array", "object")

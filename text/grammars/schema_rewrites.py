@@ -25,7 +25,7 @@ from hearthd.text.grammars.schema_negation import (
     listed_values,
     types_of,
 )
-from hearthd.text.grammars.schema_parts import LISTS, MAPS, PARTS, Schema
+from hearthd.text.schema_parts import LISTS, MAPS, PARTS, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,8 +25,16 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from hearthd.text.text_overlap import overlap
-from hearthd.text.tool_calls.arguments import ArgumentReader
+from hearthd.text.tool_calls.arguments import ArgumentReader, JsonArguments
 from hearthd.text.tool_calls.call_format import NAME, SPACE, CallFormat, UnsupportedSchema
+from hearthd.text.tool_calls.parameter_schemas import (
+    alternatives,
+    kind,
+    kinds,
+    listed,
+    parameter,
+    resolved,
+)
 from hearthd.text.value_marks import marked_schema
 
 if TYPE_CHECKING:
@@ -35,7 +43,12 @@ if TYPE_CHECKING:
     from hearthd.text.tool_calls.call_format import Signature
 
 _PARAMETER = re.compile(r"<parameter=([^>\n]*)>\n?")
-_BEGIN, _END, _LAST = "<parameter=", "</parameter>", "</function>"
+_BEGIN, _LAST = "<parameter=", "</function>"
+_END = "\n</parameter>\n"  # the first one after the beginning of a value ends it
+_BARE_END = "</parameter>"  # of a value that begins on the line of its name
+_END_QUOTED = json.dumps(_END)
+_ANY_NAME = r"/<parameter=[^>\n]+>\n/"
+_WITHOUT_END = r"~/(.|\n)*\n<\/parameter>(\n(.|\n)*)?/"
 # The templates write these values as Python does.
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
 # Keywords of a text, and of an object that has parameters, that are enforced or restrict nothing.
@@ -44,6 +57,8 @@ _OF_OBJECT = frozenset(
     "type properties required additionalProperties title description $defs definitions $schema "
     "x-guidance strict".split()
 )
+# Keywords of the root that hold for the schemas of parameters.
+_SHARED = ("$defs", "definitions", "x-guidance")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,18 +75,34 @@ class XmlCalls(CallFormat):
     ) -> Sequence[str]:
         text = name.upper()
         if tool.input is not None:
-            body = f'"{_BEGIN}input>\\n" {text} "\\n{_END}\\n"'
-            return [f"{name}: {body}", f"{text}: /{tool.input}/"]
-        root = json.loads(tool.schema)
+            return [
+                f'{name}: "{_BEGIN}input>\\n" {text}_AND_END',
+                # In one terminal, so that the text does not take the end for more of itself.
+                f"{text}_AND_END: {text} {_END_QUOTED}",
+                f"{text}: /{tool.input}/ & {_WITHOUT_END}",
+            ]
+        given = json.loads(tool.schema)
+        root = resolved(given, given) or {}
+        others = root.get("additionalProperties", True)
         unknown = [keyword for keyword in root if keyword not in _OF_OBJECT]
+        if "additionalProperties" in root and others is not False:
+            unknown.append("additionalProperties")
         if unknown and tool.strict:
             raise UnsupportedSchema(tool.name, unknown[0])
         required, members, rules = set(root.get("required", ())), [], []
         for number, (key, schema) in enumerate(root.get("properties", {}).items()):
+            if ">" in key or "\n" in key:
+                raise UnsupportedSchema(tool.name, f"the name {json.dumps(key)}")
             member = f"{name}_{number}"
-            begin = json.dumps(f"{_BEGIN}{key}>\n", ensure_ascii=False)
-            rules += [f"{member}: {begin} {member}_value", *_value(f"{member}_value", schema, tool)]
-            members.append(member if key in required else f"{member}?")
+            value = _value(f"{member}_value", schema, given, tool)
+            if value:
+                begin = json.dumps(f"{_BEGIN}{key}>\n", ensure_ascii=False)
+                rules += [f"{member}: {begin} {member}_value", *value]
+                members.append(member if key in required else f"{member}?")
+        if others is not False or "patternProperties" in root:
+            value = _value(f"{name}_any_value", others, given, tool)
+            rules += [f"{name}_any: {_ANY_NAME} {name}_any_value", *value]
+            members.append(f"{name}_any*")
         return [f"{name}: {' '.join(members) or _EMPTY}", *rules]
 
 
@@ -88,52 +119,36 @@ XML = XmlCalls(
 )
 
 
-def _value(name: str, schema: Any, tool: Signature) -> list[str]:
-    """The rules of a parameter's value and its end, first the rule `name`."""
-    end = json.dumps(f"\n{_END}\n")
-    root = json.loads(tool.schema)
-    if not _may_be_text(schema, root):
-        shared = {key: root[key] for key in ("$defs", "definitions") if key in root}
-        marked = marked_schema(json.dumps({**schema, **shared} if shared else schema))
-        return [f"{name}: {name}_json {end}", f"{name}_json: {marked}"]
-    schema = _resolved(schema, root)
-    if isinstance(schema, dict) and ("enum" in schema or "const" in schema):
-        texts = schema.get("enum", [schema.get("const")])
-        written = [text if isinstance(text, str) else json.dumps(text) for text in texts]
-        choices = " | ".join(json.dumps(text, ensure_ascii=False) for text in written)
-        return [f"{name}: ({choices}) {end}"]
-    unknown = [key for key in schema if key not in _OF_TEXT] if isinstance(schema, dict) else []
-    if unknown and tool.strict:
-        raise UnsupportedSchema(tool.name, unknown[0])
-    return [f"{name}[suffix={end}]: /(.|\\n)*/"]
-
-
-def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
-    """A schema, or the one that it refers to in the root."""
-    for _ in range(8):  # references to references
-        path = schema.get("$ref") if isinstance(schema, dict) else None
-        if not isinstance(path, str) or not path.startswith("#/"):
-            return schema
-        schema = root
-        for key in path[2:].split("/"):
-            schema = schema.get(key) if isinstance(schema, dict) else None
-    return schema
-
-
-def _may_be_text(schema: Any, root: Mapping[str, Any]) -> bool:
-    """Whether a value can be a text, which is then written as it is."""
-    schema = _resolved(schema, root)
-    if not isinstance(schema, dict):
-        return schema is not False
-    for keyword in ("anyOf", "oneOf"):
-        if keyword in schema:
-            return any(_may_be_text(part, root) for part in schema[keyword])
-    if "enum" in schema or "const" in schema:
-        return any(isinstance(x, str) for x in schema.get("enum", [schema.get("const")]))
-    types = schema.get("type")
-    if types is None:
-        return not schema.keys() & {"properties", "items"}
-    return "string" in (types if isinstance(types, list) else [types])
+def _value(name: str, schema: Any, root: Mapping[str, Any], tool: Signature) -> list[str]:
+    """The rules of a parameter's value and its end, first the rule `name`; none for no value."""
+    values: list[Any] = []
+    texts, others = [], []
+    choices = list(alternatives(schema, root))
+    for choice in choices:
+        if (known := listed(choice)) is not None:
+            values += known
+        elif "string" in kinds(choice):
+            texts.append(choice)
+        else:
+            others.append(choice)
+    if texts:
+        unknown = [key for choice in choices for key in choice if key not in _OF_TEXT]
+        # A text beside them can look like another number.
+        unknown += ["enum" for value in values if not isinstance(value, str | None)]
+        if unknown and tool.strict:
+            raise UnsupportedSchema(tool.name, unknown[0])
+        return [f"{name}[suffix={_END_QUOTED}]: /(.|\\n)*/"]
+    written = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    if any((text + _END).index(_END) < len(text) for text in written):
+        raise UnsupportedSchema(tool.name, f"a text with {_BARE_END}")
+    bodies = [json.dumps(text, ensure_ascii=False) for text in written]
+    rules = []
+    if others:
+        bodies.append(f"{name}_json")
+        shared = {key: root[key] for key in _SHARED if key in root}
+        json_schema = {**(others[0] if len(others) == 1 else {"anyOf": others}), **shared}
+        rules.append(f"{name}_json: {marked_schema(json.dumps(json_schema))}")
+    return [f"{name}: ({' | '.join(bodies)}) {_END_QUOTED}", *rules] if bodies else []
 
 
 class _Arguments(ArgumentReader):
@@ -143,13 +158,16 @@ class _Arguments(ArgumentReader):
         super().__init__()
         self._schema = schema
         self._began = False
-        self._name: str | None = None  # of the parameter whose value is read
+        self._reading = False  # whether a value is read
+        self._end = _END  # of the value
+        self._kinds: frozenset[str] = frozenset()  # its JSON types by the schema
+        self._listed: list[Any] = []  # values by the schema
         self._in_text = False  # whether the value is passed on as it arrives
 
     @override
     def _token(self, text: str, start: int) -> tuple[str, int] | None:
-        if self._name is not None:
-            return self._value(self._name, text, start)
+        if self._reading:
+            return self._value(text, start)
         if text[start].isspace():
             return "", start + 1
         if text.startswith(_LAST, start):
@@ -157,6 +175,7 @@ class _Arguments(ArgumentReader):
             return ("}" if self._began else "{}"), start
         found = _PARAMETER.match(text, start)
         if found and found.end() < len(text):
+            self._end = _END if found[0].endswith("\n") else _BARE_END
             return self._begin(found[1]), found.end()
         rest = text[start:]
         if found or _LAST.startswith(rest) or _BEGIN.startswith(rest) or rest.startswith(_BEGIN):
@@ -165,37 +184,47 @@ class _Arguments(ArgumentReader):
 
     def _begin(self, name: str) -> str:
         written = f"{', ' if self._began else '{'}{json.dumps(name, ensure_ascii=False)}: "
-        self._began, self._name = True, name
-        schema = self._of_parameter(name)
-        self._in_text = isinstance(schema, dict) and schema.get("type") == "string"
+        self._began = self._reading = True
+        choices = list(alternatives(parameter(name, self._schema), self._schema))
+        self._kinds = frozenset().union(*map(kinds, choices))
+        self._listed = [value for choice in choices for value in listed(choice) or ()]
+        self._in_text = self._kinds == {"string"}
         return f'{written}"' if self._in_text else written
 
-    def _of_parameter(self, name: str) -> Any:
-        properties = self._schema.get("properties")
-        schema = properties.get(name, {}) if isinstance(properties, dict) else {}
-        return _resolved(schema, self._schema)
-
-    def _value(self, name: str, text: str, start: int) -> tuple[str, int] | None:
-        at = text.find(_END, start)
+    def _value(self, text: str, start: int) -> tuple[str, int] | None:
+        at = text.find(self._end, start)
         if at >= 0:
-            self._name = None
-            value = text[start:at].removesuffix("\n")
-            written = f'{_escaped(value)}"' if self._in_text else self._as_json(name, value)
-            return written, at + len(_END)
+            self._reading = False
+            value = text[start:at]
+            written = f'{_escaped(value)}"' if self._in_text else self._as_json(value)
+            return written, at + len(self._end)
         if not self._in_text:
             return None
-        end = len(text) - overlap(text[start:], [f"\n{_END}", _END])
+        end = len(text) - overlap(text[start:], [self._end])
         return (_escaped(text[start:end]), end) if end > start else None
 
-    def _as_json(self, name: str, value: str) -> str:
-        """A value of another type than text; a text, if it is not JSON and can be one."""
-        schema, bare = self._of_parameter(name), value.strip()
-        try:
-            parsed = json.loads(_LITERALS.get(bare, bare), parse_constant=_refuse_constant)
-        except ValueError:
-            return f'"{_escaped(value)}"'
-        texts = schema.get("enum", [schema.get("const")]) if isinstance(schema, dict) else []
-        return json.dumps(value if value in texts else parsed, ensure_ascii=False)
+    def _as_json(self, value: str) -> str:
+        """A value that can be another one than a text; a text, if the schema says so."""
+        bare = _LITERALS.get(value.strip(), value.strip())
+        kind_ = _kind(bare)
+        may_be_text = "string" in self._kinds
+        is_text = value in self._listed or kind_ == "string" or kind_ not in self._kinds
+        if kind_ is not None and not (may_be_text and is_text):
+            reader = JsonArguments()
+            written = reader.push(f"{bare} ")
+            if reader.ended or kind_ not in ("array", "object"):
+                return written
+        return f'"{_escaped(value)}"'
+
+
+def _kind(text: str) -> str | None:
+    """The type of a value in JSON, or None for other texts."""
+    try:
+        return kind(json.loads(text, parse_int=lambda _: 0, parse_constant=_refuse_constant))
+    except ValueError:
+        return None
+    except RecursionError:  # as deep as the grammar of JSON allows
+        return "array" if text.startswith("[") else "object"
 
 
 def _refuse_constant(word: str) -> Any:
