@@ -76,6 +76,7 @@ class Completion:
             {tool.name: tool.schema for tool in use.tools} if use else {},
             has_response=use is not None and not use.required and request.grammar is None,
             only_calls=use is not None and use.required,
+            opened=self._reasoning.omitted,
         )
         self._one_call = use is not None and not use.parallel
         self._prompt_tokens = len(prompt)

@@ -3,8 +3,9 @@
 <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>
 <|start|>assistant to=functions.f<|channel|>commentary json<|message|>{"a": 1}<|call|>
 
-A prompt ends with the opening of an answer's first message, which ReasoningFilter puts in front of
-the answer. Source: "OpenAI Harmony Response Format" (2025).
+A prompt ends with the opening of an answer's first message. ReasoningFilter puts it in front of the
+answer; if it does not separate the reasoning, CallFilter does. Source: "OpenAI Harmony Response
+Format" (2025).
 """
 
 from __future__ import annotations

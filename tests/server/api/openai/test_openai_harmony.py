@@ -72,6 +72,16 @@ def test_a_message_to_a_function_is_a_call() -> None:
         assert streamed(client, tools=TOOLS) == ("the fox", "", 'f{"a": 1}')
 
 
+def test_a_call_is_found_where_reasoning_is_not_separated() -> None:
+    raw: dict[str, Any] = {"tools": TOOLS, "extra_body": {"reasoning_format": "none"}}
+    with client_with(CALL, "<|call|>") as client:
+        assert streamed(client, **raw) == ("", "", 'f{"a": 1}')
+        assert streamed(client, **raw, tool_choice="required") == ("", "", 'f{"a": 1}')
+    text = "<|channel|>final<|message|>the dog"
+    with client_with(text, "<|return|>") as client:
+        assert streamed(client, **raw) == ("", text, "")
+
+
 def test_effort_and_results_reach_the_template() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
     talk = [
