@@ -124,6 +124,13 @@ def test_a_required_answer_is_reasoning_and_a_call(seed: int) -> None:
     validate(arguments)
 
 
+def test_the_name_of_a_function_ends_before_the_kind_of_its_arguments() -> None:
+    rules: Any = constraint(use(required=True), None)
+    spell(rules, "<|channel|>commentary to=functions.g")
+    (letter,) = WORLD.tokenizer.read("j", position="inside")
+    assert not rules.allowed()[letter]
+
+
 @pytest.mark.parametrize("thought", ["", THOUGHT])
 @pytest.mark.parametrize("tools", [None, use(required=False)])
 def test_an_answer_in_json_follows_its_header(thought: str, tools: ToolUse | None) -> None:

@@ -54,7 +54,7 @@ class HarmonyCalls(CallFormat):
         first, *_ = channels = [quoted(channel, quote) for channel in _CHANNELS]
         rules = [
             "calls: " + " | ".join(f"call_{number}" for number in range(len(tools))),
-            f'kind: SPACE? ({constrain}? "json")? {message}',
+            f'kind: (SPACE? {constrain} "json" | SPACE "json"?)? {message}',
             "SPACE: / {1,2}/",
         ]
         for number, tool in enumerate(tools):
