@@ -16,6 +16,19 @@ if TYPE_CHECKING:
     from hearthd.text.tokenizer import Tokenizer
 
 
+_GUARD = "\ud800"  # a surrogate, which no text of a tokenizer contains
+
+
+def guarded(text: str) -> str:
+    """A text in which nothing can be the name of a special token, such as `<|end|>`."""
+    return text.replace("<", f"<{_GUARD}")
+
+
+def unguarded(text: str) -> str:
+    """The text that was guarded, or a part of it."""
+    return text.replace(_GUARD, "")
+
+
 class Detokenizer:
     """Turn one answer's tokens into pieces of text that are final.
 
@@ -23,12 +36,16 @@ class Detokenizer:
     (GPT-2). Byte fallback decodes a run of byte tokens as a whole, so a run is held until another
     token ends it. Byte level holds a character until its last byte has arrived.
 
-    `shown` are the names of special tokens that appear in the text.
+    `shown` are the names of special tokens that appear in the text. With `guards`, the text of
+    other tokens is `guarded`: where it spells such a name, it is not taken for the special token.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, shown: Sequence[str] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, shown: Sequence[str] = (), guards: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
         self._shown = frozenset(shown)
+        self._guards = guards
         self._held: list[int] = []
         self._length = 0  # characters that are final
 
@@ -40,34 +57,27 @@ class Detokenizer:
 
     def push(self, token: int) -> str:
         """Add a token; return the text that is final now, which may be empty."""
-        text = self._push(token)
-        self._length += len(text)
-        return text
-
-    def _push(self, token: int) -> str:
         if self._tokenizer.is_silent(token):
             if self._shown and (name := self._tokenizer.name(token)) in self._shown:
-                return self._flush() + name
+                text = self.flush() + name
+                self._length += len(name)
+                return text
             return ""
         self._held.append(token)
         if self._tokenizer.is_byte(token):
             return ""
         text = self._tokenizer.decode(self._held)
-        if text.endswith("\N{REPLACEMENT CHARACTER}"):
-            return ""
-        self._held.clear()
-        return text
+        return "" if text.endswith("\N{REPLACEMENT CHARACTER}") else self._final(text)
 
     def flush(self) -> str:
         """The text of the held tokens; an incomplete character becomes U+FFFD."""
-        text = self._flush()
-        self._length += len(text)
-        return text
+        return self._final(self._tokenizer.decode(self._held))
 
-    def _flush(self) -> str:
-        text = self._tokenizer.decode(self._held)
+    def _final(self, text: str) -> str:
+        """The text of the held tokens."""
         self._held.clear()
-        return text
+        self._length += len(text)
+        return guarded(text) if self._guards else text
 
 
 class StopFilter:

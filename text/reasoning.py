@@ -97,18 +97,25 @@ class Reasoning:
     budget: int | None = None
     split: bool = True
 
+    @property
+    def opening(self) -> str:
+        """The opening of a message that the prompt ends with; empty if it does not."""
+        return self.tags.opening if self.possible and not self.begun else ""
+
 
 class ReasoningFilter:
     """Separate the reasoning from the text of an answer, without white space around either.
 
     If an answer consists of messages, their openings and headers are removed, except those of
-    calls. Without a `reasoning`, or if it is not to be split, everything is text.
+    calls. Without a `reasoning`, or if it is not to be split, everything is text; `omitted` is then
+    the opening of a message that the prompt ends with.
     """
 
     def __init__(self, reasoning: Reasoning | None) -> None:
         split = reasoning if reasoning and reasoning.split else None
         self._tags = split.tags if split else None
-        self._held = self._tags.opening if self._tags and split and split.possible else ""
+        self._held = split.opening if split else ""
+        self.omitted = reasoning.opening if reasoning and not split else ""
         self.inside = split is not None and split.begun
         self._possible = split is not None and (split.begun or split.possible)
         self._trim = self.inside  # white space at the beginning of what comes is dropped

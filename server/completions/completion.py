@@ -6,6 +6,7 @@ The engine handles no text, so this layer finds stop strings and cancels the gen
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from hearthd.server.engine.generation import (
@@ -27,7 +28,7 @@ from hearthd.text.answer import (
     TokenCandidate,
     TokenLogprobs,
 )
-from hearthd.text.detokenize import Detokenizer, StopFilter
+from hearthd.text.detokenize import Detokenizer, StopFilter, guarded, unguarded
 from hearthd.text.reasoning import ReasoningFilter
 from hearthd.text.tool_calls.call_filter import CallFilter, Passed
 
@@ -65,10 +66,13 @@ class Completion:
         calls = use.format if use else None
         tags = request.reasoning.tags if request.reasoning else None
         shown = (*(calls.special if calls else ()), *(tags.special if tags else ()))
-        self._detokenizer = Detokenizer(tokenizer, shown=shown)
+        messages = bool(tags and tags.opening)
+        guards = messages and all(tokenizer.special_id(name) is not None for name in shown)
+        self._detokenizer = Detokenizer(tokenizer, shown=shown, guards=guards)
         self._reasoning = ReasoningFilter(request.reasoning)
         self._reasoning_tokens = 0
-        self._filter = StopFilter((*request.stop, *(calls.stop if calls else ())))
+        stops = (*request.stop, *(calls.stop if calls else ()))
+        self._filter = StopFilter((*stops, *map(guarded, stops)) if guards else stops)
         self._request = request
         self._reported = False  # whether a progress was sent
         self._calls = CallFilter(
@@ -76,6 +80,7 @@ class Completion:
             {tool.name: tool.schema for tool in use.tools} if use else {},
             has_response=use is not None and not use.required and request.grammar is None,
             only_calls=use is not None and use.required,
+            opened=self._reasoning.omitted,
         )
         self._one_call = use is not None and not use.parallel
         self._prompt_tokens = len(prompt)
@@ -173,12 +178,10 @@ class Completion:
         reasoning, text = self._reasoning.push(self._filter.push(self._detokenizer.push(token.id)))
         self._reasoning_tokens += inside or self._reasoning.inside
         passed, *more = self._calls.push(text)
-        yield Piece(
-            text=passed.text,
+        yield replace(
+            _without_token(passed, reasoning),
             token_ids=(token.id,),
             logprobs=logprobs,
-            calls=tuple(passed.calls),
-            reasoning=reasoning,
             timings=self._timings() if self._request.timings_per_token else None,
         )
         yield from map(_without_token, more)
@@ -277,7 +280,7 @@ class Completion:
         self._outcome = reason
         return AnswerSummary(
             finish_reason=reason,
-            stop_string=self._filter.stop_string,
+            stop_string=unguarded(self._filter.stop_string),
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
             completion_tokens=len(self._token_times),
@@ -290,11 +293,11 @@ class Completion:
 
 def _without_token(passed: Passed, reasoning: str = "") -> Piece:
     return Piece(
-        text=passed.text,
+        text=unguarded(passed.text),
         token_ids=(),
         logprobs=(),
-        calls=tuple(passed.calls),
-        reasoning=reasoning,
+        calls=tuple(replace(call, arguments=unguarded(call.arguments)) for call in passed.calls),
+        reasoning=unguarded(reasoning),
     )
 
 

@@ -12,7 +12,7 @@ from tests.patience import PATIENCE
 from tests.server import fakes, templates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import tokenizers
 
@@ -37,7 +37,7 @@ def chatty(
 
 
 def scripted(
-    answer: str,
+    answer: str | Sequence[int],
     *,
     template: str = templates.CHATML,
     library: tokenizers.Tokenizer = LIBRARY,
@@ -47,7 +47,9 @@ def scripted(
     """A service whose model says `answer` and `end` wherever it has read `cue`."""
     tokenizer = Tokenizer(library, bos=fakes.BOS)
     script = fakes.Script(
-        cue=tokenizer.read(cue), answer=tokenizer.read(answer), end=tokenizer.read(end)[0]
+        cue=tokenizer.read(cue),
+        answer=tokenizer.read(answer) if isinstance(answer, str) else tuple(answer),
+        end=tokenizer.read(end)[0],
     )
     return fakes.fake_service(library, template=template, context=2048, script=script)
 

@@ -124,6 +124,13 @@ def test_a_required_answer_is_reasoning_and_a_call(seed: int) -> None:
     validate(arguments)
 
 
+def test_the_name_of_a_function_ends_before_the_kind_of_its_arguments() -> None:
+    rules: Any = constraint(use(required=True), None)
+    spell(rules, "<|channel|>commentary to=functions.g")
+    (letter,) = WORLD.tokenizer.read("j", position="inside")
+    assert not rules.allowed()[letter]
+
+
 @pytest.mark.parametrize("thought", ["", THOUGHT])
 @pytest.mark.parametrize("tools", [None, use(required=False)])
 def test_an_answer_in_json_follows_its_header(thought: str, tools: ToolUse | None) -> None:
@@ -158,3 +165,26 @@ def test_a_budget_ends_the_reasoning_with_the_header_of_the_answer() -> None:
         assert list(limited.allowed().nonzero()[0]) == [token]
         limited.accept(token)
     assert limited.allowed() is None
+
+
+@pytest.mark.parametrize(("tools", "answer"), [(use(required=True), None), (None, ANSWER)])
+def test_a_budget_ends_the_reasoning_before_what_a_grammar_demands(
+    tools: ToolUse | None, answer: Grammar | None
+) -> None:
+    none: Any = constraint(tools, answer, dataclasses.replace(REASONING, budget=0))
+    with pytest.raises(AssertionError):
+        spell(none, "<|channel|>analysis<|message|>")
+    limited: Any = constraint(tools, answer, dataclasses.replace(REASONING, budget=3))
+    tokens = spell(limited, "<|channel|>analysis<|message|>")
+    # The third token is the first byte of a character, which ends after the budget.
+    for token in WORLD.tokenizer.read("ab\N{GREEK SMALL LETTER ALPHA}", position="inside"):
+        assert limited.allowed()[token]
+        assert limited.allowed().sum() > 1
+        limited.accept(token)
+        tokens.append(token)
+    (end,) = WORLD.tokenizer.read("<|end|>", position="inside")
+    assert list(limited.allowed().nonzero()[0]) == [end]
+    tokens += spell(limited, f"<|end|><|start|>assistant{CALLS[0] if tools else FINAL}")
+    reasoning, text, calls = read(tokens + WORLD.follow(limited, 3))
+    assert reasoning == "ab\N{GREEK SMALL LETTER ALPHA}"
+    validate(calls[0][1] if tools else text)

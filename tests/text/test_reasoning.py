@@ -75,6 +75,7 @@ def test_the_division_into_pieces_makes_no_difference(
         (f"{_THOUGHT}<|start|>assis", {}, ("2 + 2", "")),
         ("<|channel|>fin", {}, ("", "")),
         ("the rest", {"possible": False}, ("", "the rest")),
+        ("the rest", {"begun": True}, ("the rest", "")),
         (f"{_THOUGHT}{_ASSISTANT}", {"split": False}, ("", f"{_THOUGHT}{_ASSISTANT}")),
     ],
 )

@@ -46,7 +46,7 @@ BAD = "<tool_call>{nonsense}</tool_call>"
 
 
 def read(
-    text: str, cuts: Sequence[int], format_: CallFormat | None = HERMES, **fields: bool
+    text: str, cuts: Sequence[int], format_: CallFormat | None = HERMES, **fields: Any
 ) -> tuple[str, list[Any]]:
     """What a filter makes of a text that comes in pieces, cut at these places.
 
@@ -331,3 +331,12 @@ def test_the_beginning_of_a_marker_is_text_unless_the_answer_was_cut_off() -> No
 
 def test_without_a_format_every_text_passes() -> None:
     assert read(CALL, [3], None) == (CALL, [])
+
+
+@given(cuts=st.lists(st.integers(0, 200), max_size=8))
+def test_the_marker_of_a_call_can_end_the_prompt(cuts: list[int]) -> None:
+    fields: dict[str, Any] = {"format_": HERMES, "opened": HERMES.marker}
+    call = '{"name": "f", "arguments": {}}</tool_call>'
+    assert read(call, cuts, **fields) == ("", [("f", {})])
+    assert read(f"{{no}} {HERMES.marker}{call}", cuts, **fields) == ("{no}", [("f", {})])
+    assert read(" {", cuts, **fields) == (" {", [])

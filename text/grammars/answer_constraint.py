@@ -81,6 +81,10 @@ class Constraints:
             reasoning = _ReasoningPart(rules.reasoning, self._tokenizer, self._vocab_size)
             if isinstance(answer, Rules) and not reasoning.can_begin:
                 reasoning = None
+                if rules.reasoning.opening and rules.reasoning.budget:
+                    answer = _LimitedThought(
+                        answer, rules.reasoning, self._tokenizer, self._vocab_size
+                    )
         return AnswerConstraint(rules, reasoning, answer, self._vocab_size)
 
 
@@ -225,6 +229,52 @@ class _ReasoningPart:
             self._remaining -= tokens
             if self._remaining <= 0:
                 self._forced = self._closing
+
+
+class _LimitedThought(Constraint):
+    """A grammar that may begin with a message of reasoning, which ends when its budget is spent.
+
+    The grammar demands the opening of the next message after it, and then a call or text.
+    """
+
+    def __init__(
+        self, grammar: Rules, reasoning: Reasoning, tokenizer: Tokenizer, vocab_size: int
+    ) -> None:
+        self._grammar = grammar
+        self._tokenizer = tokenizer
+        self._start = reasoning.tags.start.encode()
+        self._text = b""  # the beginning of the answer, until it is or cannot be the start
+        self._end, *_ = tokenizer.read(reasoning.tags.end, position="inside")
+        self._only_end = _only(self._end, vocab_size)
+        self._remaining = reasoning.budget or 0
+        self._inside = False
+        self._over = False
+
+    @property
+    @override
+    def finished(self) -> bool:
+        return self._grammar.finished
+
+    @override
+    def allowed(self) -> NDArray[np.bool_]:
+        allowed = self._grammar.allowed()
+        # In the middle of a character, the grammar does not allow the end.
+        spent = self._inside and self._remaining <= 0 and allowed[self._end]
+        return self._only_end if spent else allowed
+
+    @override
+    def accept(self, token: int) -> None:
+        self._grammar.accept(token)
+        if self._over:
+            return
+        if self._inside:
+            self._remaining -= 1
+            self._over = token == self._end
+            self._inside = not self._over
+            return
+        self._text += self._tokenizer.bytes_of(token)
+        self._inside = self._text == self._start
+        self._over = not self._start.startswith(self._text)
 
 
 def _only(token: int, vocab_size: int) -> NDArray[np.bool_]:

@@ -42,8 +42,8 @@ class CallGrammars:
     ) -> AnswerRules:
         """The rules of an answer that may be calls, or match `answer`; any text without both.
 
-        An answer of messages may begin with a message of reasoning. Raises InvalidRequest for a
-        strict tool whose schema cannot be enforced.
+        An answer of messages may begin with a message of reasoning, unless its budget is 0. Raises
+        InvalidRequest for a strict tool whose schema cannot be enforced.
         """
         messages = reasoning.tags if reasoning and reasoning.possible else None
         messages = messages if messages and messages.opening else None
@@ -67,7 +67,7 @@ class CallGrammars:
         if use is not None and choices == ["calls"] and not required:
             trigger = Trigger(pattern=use.format.trigger, only_first=use.format.only_first)
         start = " | ".join(choices)
-        if messages and trigger is None:
+        if messages and trigger is None and reasoning and reasoning.budget != 0:
             start = f"thought? ({start})"
             rules.append(self._thought(messages))
         lark = "\n".join([f"start: {start}", *rules])

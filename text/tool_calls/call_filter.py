@@ -36,6 +36,7 @@ class CallFilter:
     schemas       the JSON Schemas of the arguments of the tools, by name
     has_response  whether the format's `response` stands for an answer without calls
     only_calls    whether the answer has no text
+    opened        the beginning of a call that the prompt ends with; never text of the answer
     """
 
     def __init__(
@@ -45,13 +46,14 @@ class CallFilter:
         *,
         has_response: bool = False,
         only_calls: bool = False,
+        opened: str = "",
     ) -> None:
         self._format = format_
         self._schemas = schemas
         self._name = ""  # of the tool in the current call
         self._has_response = has_response
         self._only_calls = only_calls
-        self._held = ""
+        self._held = self._opened = opened
         self._space = ""  # white space before the current call
         self._began = False  # text that is not white space has been passed on
         self._after_call = False  # only white space has arrived since the last call
@@ -83,7 +85,7 @@ class CallFilter:
         """
         if self._format is None or self._only_calls:
             return ""
-        rest, self._held = self._held, ""
+        rest, self._held = self._held.removeprefix(self._opened), ""
         if self._state == self._outside:
             if cut and (begun := overlap(rest, self._format.starts)):
                 rest = rest[:-begun].rstrip()
@@ -133,9 +135,10 @@ class CallFilter:
         elif found and found.name in self._schemas:
             self._begin_call(found)
         else:
-            start = format_.marker if marked else self._held[:1]
-            self._pass(self._space + start)
+            start = self._opened or (format_.marker if marked else self._held[:1])
+            self._pass("" if self._opened else self._space + start)
             self._held, self._state = self._held[len(start) :], self._outside
+        self._opened = ""
         return True
 
     def _match(self, *forms: Elements) -> tuple[int, Match | None]:

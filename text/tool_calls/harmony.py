@@ -3,8 +3,9 @@
 <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>
 <|start|>assistant to=functions.f<|channel|>commentary json<|message|>{"a": 1}<|call|>
 
-A prompt ends with the opening of an answer's first message, which ReasoningFilter puts in front of
-the answer. Source: "OpenAI Harmony Response Format" (2025).
+A prompt ends with the opening of an answer's first message. ReasoningFilter puts it in front of the
+answer; if it does not separate the reasoning, CallFilter does. Source: "OpenAI Harmony Response
+Format" (2025).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class HarmonyCalls(CallFormat):
         first, *_ = channels = [quoted(channel, quote) for channel in _CHANNELS]
         rules = [
             "calls: " + " | ".join(f"call_{number}" for number in range(len(tools))),
-            f'kind: SPACE? ({constrain}? "json")? {message}',
+            f'kind: (SPACE? {constrain} "json" | SPACE "json"?)? {message}',
             "SPACE: / {1,2}/",
         ]
         for number, tool in enumerate(tools):

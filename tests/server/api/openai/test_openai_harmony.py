@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.server.fakes import gemma_like
+from hearthd.text.tokenizer import Tokenizer
+from tests.server import fakes
 from tests.server.openai_servers import client_of, scripted
 from tests.text.later_templates import HARMONY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import openai
 
 NAMES = ("start", "end", "message", "channel", "constrain", "call", "return")
-LIBRARY = gemma_like(special=[f"<|{name}|>" for name in NAMES])
+LIBRARY = fakes.gemma_like(special=[f"<|{name}|>" for name in NAMES])
 ASSISTANT = "<|start|>assistant"
 CUE = f"<|start|>user<|message|>the dog<|end|>{ASSISTANT}"
 THOUGHT = f"<|channel|>analysis<|message|>the fox<|end|>{ASSISTANT}"
@@ -29,7 +32,7 @@ TOOLS: list[Any] = [
 ]
 
 
-def client_with(answer: str, end: str) -> Any:
+def client_with(answer: str | Sequence[int], end: str) -> Any:
     service = scripted(answer, template=HARMONY, library=LIBRARY, cue=CUE, end=end)
     return client_of(service)
 
@@ -70,6 +73,38 @@ def test_a_message_to_a_function_is_a_call() -> None:
             assert (answer.message.content, answer.finish_reason) == (None, "tool_calls")
             assert answer.message.reasoning_content == "the fox"
         assert streamed(client, tools=TOOLS) == ("the fox", "", 'f{"a": 1}')
+
+
+def test_a_call_is_found_where_reasoning_is_not_separated() -> None:
+    raw: dict[str, Any] = {"tools": TOOLS, "extra_body": {"reasoning_format": "none"}}
+    with client_with(CALL, "<|call|>") as client:
+        assert streamed(client, **raw) == ("", "", 'f{"a": 1}')
+        assert streamed(client, **raw, tool_choice="required") == ("", "", 'f{"a": 1}')
+    text = "<|channel|>final<|message|>the dog"
+    with client_with(text, "<|return|>") as client:
+        assert streamed(client, **raw) == ("", text, "")
+
+
+def test_names_of_special_tokens_in_other_tokens_are_text() -> None:
+    tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
+
+    def spelled(head: str, text: str) -> tuple[int, ...]:
+        tokens = tokenizer.read(text, special=False, position="inside")
+        return (*tokenizer.read(head), *tokens)
+
+    arguments = '{"b": "<|end|><|start|>assistant"}'
+    head = CALL.partition("{")[0]
+    parameters = {"type": "object", "properties": {"b": {"type": "string"}}}
+    function = {"name": "f", "description": "F.", "parameters": parameters}
+    tool = {"type": "function", "function": function}
+    with client_with(spelled(THOUGHT + head, arguments), "<|call|>") as client:
+        assert streamed(client, tools=[tool]) == ("the fox", "", f"f{arguments}")
+    text = "a<|start|>assistant<|channel|>analysis<|message|>b"
+    with client_with(spelled("<|channel|>final<|message|>", text), "<|return|>") as client:
+        for tools in ({}, {"tools": TOOLS}):
+            assert streamed(client, **tools) == ("", text, "")
+        assert ask(client).choices[0].message.content == text
+        assert streamed(client, stop="t<|ch") == ("", "a<|start|>assistan", "")
 
 
 def test_effort_and_results_reach_the_template() -> None:
