@@ -17,7 +17,7 @@ from hearthd.baker.pipeline.origin import hearth, source_records, tools
 from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.bundle import MANIFEST, SIGNATURE, read_manifest
+from hearthd.bundle import MANIFEST, SIGNATURE, LanguageManifest, read_manifest
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 
@@ -56,10 +56,11 @@ def reproduce(
     into the weights, if any. Raises BakeError if the weights are not
     those of the provenance, BundleError, and what the functions that bake raise.
     """
-    origin = read_manifest(bundle).provenance
+    first = read_manifest(bundle)
+    origin = first.provenance
     with temporary_folder("hearth-") as folder:
         out = folder / "bundle"
-        options = _options(origin, bundle, weights, adapter, out)
+        options = _options(first, bundle, weights, adapter, out)
         check_sources(origin, _files(options))
         bake(options, progress)
         manifest = read_manifest(out)
@@ -138,9 +139,10 @@ def _file(record: FileRecord | None) -> str:
 
 
 def _options(
-    origin: Provenance, bundle: Path, weights: Path | None, adapter: Path | None, out: Path
+    first: Manifest, bundle: Path, weights: Path | None, adapter: Path | None, out: Path
 ) -> BakeOptions:
     """The options of the first bake; raises BakeError if one of them is not valid or missing."""
+    origin = first.provenance
     # Of several families with one architecture, the file decides again.
     model = origin.model if origin.model in bakeable() else None
     if model is None and origin.model not in ARCHITECTURES:
@@ -150,7 +152,14 @@ def _options(
     if weights is None and not origin.sources[0].package:
         names = ", ".join(f"{source.name} ({source.bytes:,} bytes)" for source in origin.sources)
         raise BakeError(f"the bundle was baked from {names}; specify --weights PATH")
-    given = {"model": model, "weights": weights, "adapter": adapter, "out": out, "recompile": True}
+    given = {
+        "model": model,
+        "weights": weights,
+        "adapter": adapter,
+        "out": out,
+        "recompile": True,
+        "verify_later": isinstance(first, LanguageManifest) and not first.golden,
+    }
     try:
         return bake_options(recorded_options(origin.options, bundle) | given, strict=True)
     except BadOption as error:

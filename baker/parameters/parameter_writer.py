@@ -8,6 +8,7 @@ import math
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -169,7 +170,8 @@ def write_parameters(
 
     `rounded` has the arrays of parameters that are already rounded. Each of a few threads writes
     one weight, and has one block of one tensor in memory; a tensor whose rows change their order
-    is one block. Raises a WeightsError or NotFiniteError, of the first weight that has one.
+    is one block. Raises a WeightsError or NotFiniteError, after which the other threads end with
+    their block, as after a KeyboardInterrupt.
     """
     sizes = {
         name: array.type.nbytes
@@ -179,22 +181,25 @@ def write_parameters(
     with ArchiveWriter(path, sizes) as archive, ThreadPoolExecutor(_THREADS, "weights") as pool:
         writing, failed = threading.Lock(), threading.Event()
 
-        def write(entry: Located) -> None:
-            for arrays in _stored_blocks(source, entry, rounded):
-                with writing:
-                    for name, data in zip(entry.weight.parameters, arrays, strict=True):
-                        archive.write(name, data)
-                        advance(data.nbytes)
-
-        def write_unless_failed(entry: Located) -> None:
+        @contextmanager
+        def ending_others() -> Iterator[None]:
             try:
-                if not failed.is_set():
-                    write(entry)
+                yield
             except BaseException:
                 failed.set()
                 raise
 
-        collections.deque(pool.map(write_unless_failed, located), maxlen=0)
+        def write(entry: Located) -> None:
+            with ending_others():
+                blocks = _stored_blocks(source, entry, rounded)
+                while not failed.is_set() and (arrays := next(blocks, None)) is not None:
+                    with writing:
+                        for name, data in zip(entry.weight.parameters, arrays, strict=True):
+                            archive.write(name, data)
+                            advance(data.nbytes)
+
+        with ending_others():  # Ctrl-C is raised in this thread
+            collections.deque(pool.map(write, located), maxlen=0)
 
 
 def _stored_blocks(

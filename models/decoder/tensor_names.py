@@ -204,7 +204,8 @@ class TensorNames:
     def is_other_part(self, tensor: str) -> bool:
         """Whether a tensor that no parameter was found in may be left out.
 
-        A head beside a tied table is a copy of it: baker/pipeline/recipe.py compares them.
+        A drafter's are, by a program that drafts nothing. A head beside a tied table is a copy of
+        it: baker/pipeline/recipe.py compares them.
         """
         others = tuple(prefix + other for prefix in self.prefixes for other in self.others)
         optional = tuple(
@@ -213,5 +214,5 @@ class TensorNames:
         return (
             tensor in _HEADS
             or tensor.endswith((*_NOT_WEIGHTS, *optional))
-            or tensor.startswith(others)
+            or tensor.startswith((f"{DRAFTER_MODULE}.", *others))
         )

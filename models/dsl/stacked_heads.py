@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.graph import Apply, Graph, Parameter, Tensor, rebuilt
+from hearthd.models.dsl.matrix_format import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +51,8 @@ def stacked_matrices(
     """Stack matrices: by the identity of each, the stack and the row where its own rows start.
 
     All graphs share the stacks, so one that needs some of the rows computes all of them. Matrices
-    of a stack are stored in the same way.
+    of a stack are stored in the same way. Those of integers are written one by one, each with rows
+    added up to a multiple of sixteen: only the last of a stack may need them.
     """
     groups = [
         tuple(matrix for matrix in matrices if stored(matrix) is storage)
@@ -59,9 +61,15 @@ def stacked_matrices(
         for matrices in [sorted(map(_weight, products), key=weights.position)]
         for storage in dict.fromkeys(map(stored, matrices))
     ]
+
+    def padded_inside(group: Sequence[Tensor]) -> bool:
+        is_integers = stored(group[0]).format is not None
+        return is_integers and any(matrix.shape[0] % ROWS for matrix in group[:-1])
+
     stacks: dict[int, tuple[Tensor, int]] = {}
     for group in sorted(groups, key=len, reverse=True):
-        if len(group) > 1 and not any(id(matrix) in stacks for matrix in group):
+        is_stacked = any(id(matrix) in stacks for matrix in group)
+        if len(group) > 1 and not is_stacked and not padded_inside(group):
             stack, start = weights.stacked(group), 0
             for matrix in group:
                 stacks[id(matrix)] = (stack, start)

@@ -191,7 +191,10 @@ class Drafts:
             if not source.is_free and not self._may_win(number, best, limit):
                 self._asked[number].fade()
                 continue
-            draft = self._latest[number] = self._draft(source, limit)
+            draft = self._draft(source, limit)
+            if draft is None:
+                continue
+            self._latest[number] = draft
             if draft.gain > best.gain:
                 best, self._chosen = draft, number
         return best.tokens
@@ -214,26 +217,26 @@ class Drafts:
         worthwhile = expected > best.gain if best.tokens else expected > 1
         return worthwhile and self._grows(_Promise(), 1.0, limit, best.gain)
 
-    def _draft(self, source: DraftSource, limit: int) -> _Draft:
-        """The best draft of a source, of at most `limit` tokens."""
+    def _draft(self, source: DraftSource, limit: int) -> _Draft | None:
+        """The best draft of a source, of at most `limit` tokens; None if it drafts no token."""
         costs, promise, drafted, cost = self._costs, _Promise(), list[int](), 0.0
         best, gain = 0, _MIN_GAIN
         tokens = source.draft(limit)
         while True:
             began = time.perf_counter()
             token, probability = next(tokens, (None, 0.0))
+            if token is None:
+                break
             if not source.is_free:
                 costs.add_draft(time.perf_counter() - began)
                 cost += costs.of_draft
-            if token is None:
-                break
             drafted.append(token)
             promise = promise.with_token(probability)
             if promise.gain(costs) > gain:
                 best, gain = len(drafted), promise.gain(costs)
             if not source.is_free and not self._grows(promise, probability, limit, gain):
                 break
-        return _Draft(tokens=tuple(drafted[:best]), gain=gain, cost=cost)
+        return _Draft(tokens=tuple(drafted[:best]), gain=gain, cost=cost) if drafted else None
 
     def _grows(self, promise: _Promise, probability: float, limit: int, gain: float) -> bool:
         """Whether more tokens, each accepted with this probability, would give more than a gain."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 STORAGE = STORAGES["int8-g32"]
 SHAPE = (32, 64)
+BLOCKS = 200
 
 
 class Read(SourceInFront):
@@ -44,10 +48,33 @@ class Read(SourceInFront):
         return super().blocks(name)
 
 
-def located(name: str) -> Located:
-    types = STORAGE.arrays(*SHAPE)
+class Long(Read):
+    """Has a tensor w0 of BLOCKS blocks, for 20 s; presses Ctrl-C after the first, or does not."""
+
+    def __init__(
+        self, folder: Path, tensors: Mapping[str, NDArray[np.float32]], *, interrupted: bool
+    ) -> None:
+        super().__init__(folder, tensors)
+        self._interrupted = interrupted
+        self.blocks_read = 0
+
+    @override
+    def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
+        if name != "w0":
+            yield from super().blocks(name)
+            return
+        for block in np.split(np.concatenate([*super().blocks(name)]), BLOCKS):
+            self.blocks_read += 1
+            yield block
+            if self._interrupted and self.blocks_read == 1:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            time.sleep(20 / BLOCKS)
+
+
+def located(name: str, shape: tuple[int, int] = SHAPE) -> Located:
+    types = STORAGE.arrays(*shape)
     weight = Weight(
-        sources={name: SHAPE},
+        sources={name: shape},
         storage=STORAGE,
         parameters={f"{name}.{array}": Tensor(types[array], Parameter()) for array in types},
     )
@@ -80,3 +107,19 @@ def test_after_an_error_no_other_weight_is_begun(
             source, [located(name) for name in tensors], tmp_path / "a", lambda _: None
         )
     assert source.read_names == ["w0", "w1"]
+
+
+@pytest.mark.parametrize("error", [NotFiniteError, KeyboardInterrupt])
+def test_a_long_weight_ends_within_a_block_of_an_error(
+    tmp_path: Path, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of Ctrl-C, which is raised in the thread that waits for the others."""
+    shape = (BLOCKS * SHAPE[0], SHAPE[1])
+    last = np.full(SHAPE, np.nan if error is NotFiniteError else 1.0, np.float32)
+    tensors = {"w0": np.ones(shape, np.float32), "w1": last}
+    source = Long(tmp_path, tensors, interrupted=error is KeyboardInterrupt)
+    monkeypatch.setattr(parameter_writer, "_THREADS", 2)
+    weights = [located(name, values.shape) for name, values in tensors.items()]
+    with pytest.raises(error):
+        write_parameters(source, weights, tmp_path / "a", lambda _: None)
+    assert source.blocks_read < BLOCKS

@@ -12,9 +12,13 @@ import pytest
 from safetensors.numpy import save_file
 
 from examples.train_tiny_gemma import CONFIG
-from hearthd.baker.adapters.drafted_weights import model_drafter
+from hearthd.baker.adapters.drafted_weights import DraftedWeights, model_drafter
+from hearthd.baker.parameters.parameter_writer import tensors_of
 from hearthd.baker.pipeline.bake import bake
+from hearthd.baker.precision.kl_from_f32 import Meter
 from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
+from hearthd.baker.tuning.bundle_weights import BundleWeights
+from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import BadFile
 from hearthd.bundle import DRAFTER, PARAMETERS, LanguageManifest, read_manifest_of
 from hearthd.models.decoder.drafter import DraftLayer
@@ -116,6 +120,24 @@ def test_nothing_is_drafted_without_a_state(runtime: IreeRuntime) -> None:
     runtime.decode([0], TEXT[20:21], [20])
     runtime.restore(0, 20, [rows])
     assert drafted(runtime, TEXT[21], 21) == []
+
+
+def test_the_divergence_of_a_precision_is_that_without_a_drafter(bundle: Path) -> None:
+    """`--precision auto` measures it by a program that drafts nothing."""
+    source = open_weights(bundle.parent / "weights")
+    drafter = model_drafter(bundle, ARCHITECTURE, CONFIG)
+    with_drafter = DraftedWeights(source, drafter, ARCHITECTURE, CONFIG)
+    measured, expected = (
+        Meter(weights, ARCHITECTURE, CONFIG, [tuple(TEXT[:4])]).measure("int8-g32")
+        for weights in (with_drafter, source)
+    )
+    assert measured == expected
+
+
+def test_a_bundle_with_a_drafter_has_the_weights_to_tune(bundle: Path) -> None:
+    shapes = {name: x.shape for name, x in ARCHITECTURE.model(CONFIG).parameters().items()}
+    found = tensors_of(BundleWeights(bundle), ARCHITECTURE, CONFIG, shapes)
+    assert found.keys() == shapes.keys()
 
 
 def answers(runtime: IreeRuntime, requests: Sequence[Request], costs: Free | None) -> list[object]:

@@ -270,6 +270,23 @@ def test_stacked_matrices_say_what_they_are_made_of() -> None:
     assert rows == [(0, 256), (256, 384), (384, 512)]
 
 
+@pytest.mark.parametrize(
+    ("kv_heads", "precision", "count"), [(1, "int8-g32", 1), (4, "int8-g32", 3), (1, "f32", 3)]
+)
+def test_matrices_whose_blocks_of_rows_are_not_whole_stay_apart(
+    kv_heads: int, precision: str, count: int
+) -> None:
+    """Here keys of 40 rows: each matrix is written on its own, with rows added to fill a block."""
+    options = replace(OPTIONS, precision=precision, decode_batches=(1,), verify_tokens=())
+    program = program_of("llama", options, heads=4, kv_heads=kv_heads, head_dim=40)
+    (keys,) = [one for one in program.weights if "layers.0.self_attn.k_proj.weight" in one.sources]
+    assert len(keys.sources) == count
+    apart = [keys.storage.arrays(*shape).values() for shape in keys.sources.values()]
+    assert sum(array.nbytes for arrays in apart for array in arrays) == sum(
+        array.type.nbytes for array in keys.parameters.values()
+    )
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_parameter_of_a_model_is_stored_once(architecture: str) -> None:
     config, program = tiny(architecture), fused_program(architecture)

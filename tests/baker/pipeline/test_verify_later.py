@@ -12,6 +12,7 @@ from rich.console import Console
 from typing_extensions import override
 
 from hearthd.baker.atomic_folder import BakeError
+from hearthd.baker.checks import reproduction
 from hearthd.baker.checks.verification import verify
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.shared_stages import ComparisonFailed
@@ -35,6 +36,9 @@ from tests.conftest import Silent, few_entry_points, options_for
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hearthd.baker.pipeline.bake_options import BakeOptions
+    from hearthd.baker.progress import Progress
 
 SOURCE = Source("contents", "path")
 COMPUTES = "compute golden values with NumPy"
@@ -87,6 +91,18 @@ def test_it_gets_the_bytes_of_a_bundle_that_its_bake_compared(baked: Path, later
         path.name: path.read_bytes() for path in (baked / "whole").iterdir()
     }
     assert verified(later)[2] == []
+
+
+@pytest.mark.parametrize("name", ["later", "whole"])
+def test_it_is_reproduced_with_the_comparison_that_it_has(
+    baked: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bake_again(options: BakeOptions, _: Progress) -> None:
+        assert options.out is not None
+        shutil.copytree(baked / ("later" if options.verify_later else "whole"), options.out)
+
+    monkeypatch.setattr(reproduction, "bake", bake_again)
+    assert reproduction.reproduce(baked / name, baked / "weights", Silent()) == []
 
 
 def test_it_is_found_by_its_source_before_and_after(later: Path) -> None:

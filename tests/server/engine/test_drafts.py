@@ -125,6 +125,30 @@ def test_a_source_that_begins_to_be_right_is_used_again() -> None:
     assert source.asked - before > 100
 
 
+class Empty(Fake):
+    """Has nothing to draft, like the drafter of a bundle after a prefill or a restore."""
+
+    @override
+    def draft(self, max_tokens: int) -> Iterator[tuple[int, float]]:
+        self.asked += 1
+        return iter(())
+
+
+def test_a_source_that_has_nothing_to_draft_is_not_judged_by_it() -> None:
+    """It counts neither as fast nor as a source that saved nothing."""
+    costs = Costs(SIZES)
+    for tokens, seconds in ((1, 1.0), (2, 1.1), (4, 1.3), (8, 1.7)):
+        costs.add(tokens, seconds)
+    for _ in range(9):
+        costs.add_draft(0.5)
+    empty, free = Empty(ANSWER, 1.0), Fake(ANSWER, 0.17, free=True)
+    drafts = Drafts([], [empty, free], costs)
+    for _ in range(20):
+        assert drafts.best(99) == (ANSWER,)
+    assert empty.asked == 20
+    assert costs.of_draft == 0.5
+
+
 def test_acceptance_begins_with_the_prior_and_follows_the_latest_drafts() -> None:
     acceptance = Acceptance({0: 0.5, 1: 0.9})
     assert (acceptance.rate(0), acceptance.rate(1)) == (0.5, 0.9)
