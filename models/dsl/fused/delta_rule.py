@@ -20,16 +20,10 @@ __all__ = ["gated_delta_rule"]
 _LANES = 16  # as the kernel has them
 
 
-def _limits(types: Types, attrs: Attrs) -> None:
-    states, positions, query, key, value, log_decay, rate = types
+def limit_states(states: TensorType, key: TensorType, value: TensorType, attrs: Attrs) -> None:
+    """Raise TypeRuleError unless a ring of states fits keys (T, G, K) and values (T, H, V)."""
     tokens, heads, width = value.shape
     ring = attrs["ring"]
-    require(query.dtype in (DType.F32, DType.F64), "floats")
-    require(positions == TensorType((2,), DType.I32), "positions i32 (2,)")
-    require(
-        query == key and log_decay == rate and rate.shape == (tokens, heads),
-        "queries and keys (T, H, K), values (T, H, V) and numbers (T, H)",
-    )
     require(
         states.shape[1] == heads * key.shape[2] * width
         and (states.shape[0] - ring) * states.shape[1] >= value.size
@@ -37,6 +31,18 @@ def _limits(types: Types, attrs: Attrs) -> None:
         "a ring of states (H * K * V,), with room for the outputs behind it",
     )
     require(width % _LANES == 0, f"values of a multiple of {_LANES}")
+
+
+def _limits(types: Types, attrs: Attrs) -> None:
+    states, positions, query, key, value, log_decay, rate = types
+    tokens, heads, _ = value.shape
+    require(query.dtype in (DType.F32, DType.F64), "floats")
+    require(positions == TensorType((2,), DType.I32), "positions i32 (2,)")
+    require(
+        query == key and log_decay == rate and rate.shape == (tokens, heads),
+        "queries and keys (T, H, K), values (T, H, V) and numbers (T, H)",
+    )
+    limit_states(states, key, value, attrs)
 
 
 def _kernel(types: Types, attrs: Attrs) -> Kernel:

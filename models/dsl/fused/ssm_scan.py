@@ -8,6 +8,7 @@ import numpy as np
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.fused.delta_rule import limit_states
 from hearthd.models.dsl.ops.record import Kernel, Sample, require
 from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType, TensorType
@@ -17,26 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ssm_scan"]
 
-_LANES = 16  # as the kernel has them
-
 
 def _limits(types: Types, attrs: Attrs) -> None:
     states, positions, query, key, value, log_decay = types
-    tokens, heads, width = value.shape
-    ring = attrs["ring"]
+    tokens, heads, _ = value.shape
     require(query.dtype in (DType.F32, DType.F64), "floats")
     require(positions == TensorType((2,), DType.I32), "positions i32 (2,)")
     require(
         query == key and heads % key.shape[1] == 0 and log_decay.shape == (tokens, heads),
         "queries and keys (T, G, K), values (T, H, V), H a multiple of G, and numbers (T, H)",
     )
-    require(
-        states.shape[1] == heads * key.shape[2] * width
-        and (states.shape[0] - ring) * states.shape[1] >= value.size
-        and ring > (tokens if attrs["every"] else 1),
-        "a ring of states (H * K * V,), with room for the outputs behind it",
-    )
-    require(width % _LANES == 0, f"values of a multiple of {_LANES}")
+    limit_states(states, key, value, attrs)
 
 
 def _kernel(types: Types, attrs: Attrs) -> Kernel:
