@@ -4,44 +4,64 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gguf
 from gguf import GGMLQuantizationType as Type
 
-from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
+from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all, not_every_nth
 from hearthd.models.decoder.experts import ExpertsConfig
-from hearthd.models.families.gemma3 import Config
+from hearthd.models.decoder.mamba_layers import MambaConfig
+from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
+from hearthd.models.families import gemma3, granitehybrid, nemotron_h, qwen3moe, qwen35
+from hearthd.models.program import gguf_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.decoder.config.decoder_config import DecoderConfig
 
-# Source: config.json of google/gemma-3-270m-it, -1b-it, -4b-it, -12b-it and -27b-it, and of
-# Qwen/Qwen3-30B-A3B.
+# Source: https://huggingface.co/nvidia/NVIDIA-Nemotron-3-Nano-4B-BF16, config.json.
+_NANO = "M-M-M-MM-M-M*-M-M*-M-M-M*-M-M-MM*-MMM-M-M-"
+_NANO_KINDS = {"M": nemotron_h.MAMBA, "*": nemotron_h.ATTENTION, "-": nemotron_h.MLP}
+
+
+def _qwen35(layers: int, hidden: int, ffn: int, heads: int, kv_heads: int) -> qwen35.Config:
+    """Source: config.json of Qwen/Qwen3.5-0.8B, -2B and -4B."""
+    return qwen35.Config(
+        layers=layers, hidden=hidden, ffn=ffn, heads=heads, kv_heads=kv_heads, head_dim=256,
+        max_context=262144, vocab_size=248320, norm_eps=1e-6, rope_base=1e7, rotary_width=64,
+        attends=tuple(not linear for linear in not_every_nth(4, layers)), key_heads=16,
+        value_heads=2 * heads, key_width=128, value_width=128, taps=4, takes_turns=heads != 8,
+        tied=True,
+    )  # fmt: skip
+
+
+# Source: config.json of google/gemma-3-270m-it, -1b-it, -4b-it, -12b-it and -27b-it, of
+# Qwen/Qwen3-30B-A3B and of ibm-granite/granite-4.0-h-1b.
 SIZES: Mapping[str, DecoderConfig] = {
-    "270m": Config(
+    "270m": gemma3.Config(
         layers=18, hidden=640, ffn=2048, heads=4, kv_heads=1, head_dim=256,
         max_context=32768, vocab_size=262144, query_scale=256**-0.5,
         windows=every_nth_layer_sees_all(6, 18, 512),
     ),
-    "1b": Config(
+    "1b": gemma3.Config(
         layers=26, hidden=1152, ffn=6912, heads=4, kv_heads=1, head_dim=256,
         max_context=32768, vocab_size=262144, query_scale=256**-0.5,
         windows=every_nth_layer_sees_all(6, 26, 512),
     ),
-    "4b": Config(
+    "4b": gemma3.Config(
         layers=34, hidden=2560, ffn=10240, heads=8, kv_heads=4, head_dim=256,
         max_context=131072, vocab_size=262208, query_scale=256**-0.5, rope_factor=8.0,
         windows=every_nth_layer_sees_all(6, 34, 1024),
     ),
-    "12b": Config(
+    "12b": gemma3.Config(
         layers=48, hidden=3840, ffn=15360, heads=16, kv_heads=8, head_dim=256,
         max_context=131072, vocab_size=262208, query_scale=256**-0.5, rope_factor=8.0,
         windows=every_nth_layer_sees_all(6, 48, 1024),
     ),
-    "27b": Config(
+    "27b": gemma3.Config(
         layers=62, hidden=5376, ffn=21504, heads=32, kv_heads=16, head_dim=128,
         max_context=131072, vocab_size=262208, query_scale=168**-0.5, rope_factor=8.0,
         windows=every_nth_layer_sees_all(6, 62, 1024),
@@ -51,7 +71,26 @@ SIZES: Mapping[str, DecoderConfig] = {
         max_context=40960, vocab_size=151936, norm_eps=1e-6, rope_base=1e6, tied=False,
         experts=128, experts_per_token=8, expert_ffn=768, routed=(True,) * 48, normalized=True,
     ),
+    "qwen3.5-0.8b": _qwen35(24, 1024, 3584, 8, 2),
+    "qwen3.5-2b": _qwen35(24, 2048, 6144, 8, 2),
+    "qwen3.5-4b": _qwen35(32, 2560, 9216, 16, 4),
+    "granite-4-h-1b": granitehybrid.Config(
+        layers=40, hidden=1536, ffn=4096, heads=12, kv_heads=4, head_dim=128, max_context=131072,
+        vocab_size=100352, norm_eps=1e-5, rope_base=1e4, tied=True, embedding_scale=12.0,
+        attention_scale=128**-1, residual_scale=0.22, logit_scale=6.0,
+        attends=tuple(layer in (5, 15, 25, 35) for layer in range(40)),
+        ssm_heads=48, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
+    ),
+    "nemotron-3-nano-4b": nemotron_h.Config(
+        layers=42, hidden=3136, ffn=12544, heads=40, kv_heads=8, head_dim=128, max_context=262144,
+        vocab_size=131072, norm_eps=1e-5, rope_base=1e4, tied=False,
+        kinds=tuple(_NANO_KINDS[kind] for kind in _NANO),
+        ssm_heads=96, ssm_width=80, ssm_groups=8, ssm_state=128, taps=4,
+    ),
 }  # fmt: skip
+_ARCHITECTURES: tuple[Architecture[Any], ...] = tuple(
+    family.ARCHITECTURE for family in (gemma3, granitehybrid, nemotron_h, qwen3moe, qwen35)
+)
 FINAL_NORM_NAME = "output_norm.weight"
 
 
@@ -70,60 +109,78 @@ class TensorInfo:
         return math.prod(self.shape) // block * block_bytes
 
 
-def architecture_of(config: DecoderConfig) -> str:
-    """The architecture of a shape, as GGUF files name it."""
-    return "qwen3moe" if isinstance(config, ExpertsConfig) else "gemma3"
+def architecture_of(config: DecoderConfig) -> Architecture[Any]:
+    """The architecture of a shape."""
+    return next(shape for shape in _ARCHITECTURES if shape.config is type(config))
 
 
 def tensors_of(config: DecoderConfig) -> Iterator[TensorInfo]:
-    """The tensors of a model, in the order of the file."""
-    hidden = config.hidden
-    table = Type.Q8_0 if hidden % gguf.QK_K else Type.Q6_K
-    yield TensorInfo("token_embd.weight", (config.vocab_size, hidden), table)
-    yield TensorInfo(FINAL_NORM_NAME, (hidden,), Type.F32)
-    if not config.tied:
-        yield TensorInfo("output.weight", (config.vocab_size, hidden), table)
-    shapes = _attention(config) | _mlp(config)
-    for layer in range(config.layers):
-        for name, shape in shapes.items():
-            is_f32 = len(shape) == 1 or name == _ROUTER
-            type_ = Type.F32 if is_f32 else Type.Q4_0
-            yield TensorInfo(f"blk.{layer}.{name}.weight", shape, type_)
+    """The tensors of a model, in the order of its parameters."""
+    architecture = architecture_of(config)
+    table = Type.Q8_0 if config.hidden % gguf.QK_K else Type.Q6_K
+    for parameter, tensor in architecture.model(config).parameters().items():
+        name = gguf_name(parameter, architecture.tensors.gguf)
+        is_f32 = len(tensor.shape) == 1 or name.endswith(F32_MATRICES)
+        type_ = table if parameter in (EMBEDDING, HEAD) else Type.F32 if is_f32 else Type.Q4_0
+        yield TensorInfo(name, _shape_in_file(name, tensor.shape, config), type_)
 
 
-_ROUTER = "ffn_gate_inp"
+F32_MATRICES = ("ffn_gate_inp.weight", "ssm_conv1d.weight")
+DECAYS = "ssm_a"  # numbers below 0
 
 
-def _attention(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    hidden = config.hidden
-    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    return {
-        "attn_norm": (hidden,),
-        "attn_q": (queries, hidden),
-        "attn_k": (keys, hidden),
-        "attn_v": (keys, hidden),
-        "attn_q_norm": (config.head_dim,),
-        "attn_k_norm": (config.head_dim,),
-        "attn_output": (hidden, queries),
-    }
+def _shape_in_file(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[int, ...]:
+    """The shape of a parameter in a file, where experts have matrices, and Mamba-2 columns."""
+    if isinstance(config, ExpertsConfig) and "_exps." in name:
+        return config.experts, shape[0] // config.experts, shape[1]
+    if isinstance(config, MambaConfig) and name.endswith((DECAYS, "ssm_d")):
+        return (*shape, 1)
+    if isinstance(config, MambaConfig) and name.endswith("ssm_norm.weight"):
+        return config.ssm_groups, shape[0] // config.ssm_groups
+    return shape
 
 
-def _mlp(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    hidden, ffn = config.hidden, config.ffn
+def keys_of(config: DecoderConfig) -> dict[str, object]:
+    """The keys of a file besides those of every decoder, without the name of the architecture."""
+    keys: dict[str, object] = {}
     if isinstance(config, ExpertsConfig):
-        experts, width = config.experts, config.expert_ffn
-        return {
-            "ffn_norm": (hidden,),
-            _ROUTER: (experts, hidden),
-            "ffn_gate_exps": (experts, width, hidden),
-            "ffn_up_exps": (experts, width, hidden),
-            "ffn_down_exps": (experts, hidden, width),
+        keys |= {
+            "expert_count": config.experts,
+            "expert_used_count": config.experts_per_token,
+            "expert_feed_forward_length": config.expert_ffn,
         }
-    return {
-        "post_attention_norm": (hidden,),
-        "ffn_norm": (hidden,),
-        "ffn_gate": (ffn, hidden),
-        "ffn_up": (ffn, hidden),
-        "ffn_down": (hidden, ffn),
-        "post_ffw_norm": (hidden,),
-    }
+    if isinstance(config, MambaConfig):
+        keys |= {
+            "ssm.conv_kernel": config.taps,
+            "ssm.state_size": config.ssm_state,
+            "ssm.group_count": config.ssm_groups,
+            "ssm.inner_size": config.ssm_inner,
+            "ssm.time_step_rank": config.ssm_heads,
+        }
+    if isinstance(config, granitehybrid.Config):
+        keys |= {
+            "embedding_scale": config.embedding_scale,
+            "attention.scale": config.attention_scale,
+            "residual_scale": config.residual_scale,
+            "logit_scale": config.logit_scale,
+            "attention.head_count_kv": [config.kv_heads * attends for attends in config.attends],
+        }
+    if isinstance(config, nemotron_h.Config):
+        by_layer = {
+            "attention.head_count_kv": (nemotron_h.ATTENTION, config.kv_heads),
+            "feed_forward_length": (nemotron_h.MLP, config.ffn),
+        }
+        for key, (kind, size) in by_layer.items():
+            keys[key] = [size * (layer == kind) for layer in config.kinds]
+    if isinstance(config, qwen35.Config):
+        keys |= {
+            "full_attention_interval": config.attends.index(True) + 1,
+            "rope.dimension_count": config.rotary_width,
+            "rope.dimension_sections": [11, 11, 10, 0],
+            "ssm.conv_kernel": config.taps,
+            "ssm.state_size": config.key_width,
+            "ssm.inner_size": config.value_heads * config.value_width,
+            "ssm.time_step_rank": config.value_heads,
+            "ssm.group_count": config.key_heads,
+        }
+    return keys

@@ -1,4 +1,4 @@
-"""Write a GGUF file with random weights in the shape of Gemma 3 or Qwen3-30B-A3B.
+"""Write a GGUF file with random weights in the shape of a published model.
 
     python -m benchmarks.synthetic_weights gemma-3-270m-q4_k_m.gguf 4b gemma3-4b-q4_0.gguf
     hearth bake gemma3 --weights gemma3-4b-q4_0.gguf --precision native --slots 1 --out gemma3-4b
@@ -30,12 +30,19 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
-from benchmarks.synthetic_shapes import FINAL_NORM_NAME, SIZES, architecture_of, tensors_of
+from benchmarks.synthetic_shapes import (
+    DECAYS,
+    F32_MATRICES,
+    FINAL_NORM_NAME,
+    SIZES,
+    architecture_of,
+    keys_of,
+    tensors_of,
+)
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BadFile, WeightsError, block_shapes
-from hearthd.models.decoder.experts import ExpertsConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,11 +64,12 @@ def random_rows(
     tensor: TensorInfo, shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[np.uint8]:
     """The stored bytes of some rows of a tensor, `shape`, as uint8 (blocks, bytes of a block)."""
-    if tensor.type == Type.F32 and len(shape) == 2:  # a router
+    if tensor.name.endswith(F32_MATRICES):
         values = rng.normal(0, tensor.shape[-1] ** -0.5, shape).astype("<f4")
         return values.view(np.uint8).reshape(-1, 4)
     if tensor.type == Type.F32:
-        return rng.uniform(0.9, 1.1, shape).astype("<f4").view(np.uint8).reshape(-1, 4)
+        sign = -1 if tensor.name.endswith(DECAYS) else 1
+        return (sign * rng.uniform(0.9, 1.1, shape)).astype("<f4").view(np.uint8).reshape(-1, 4)
     block, block_bytes = gguf.GGML_QUANT_SIZES[tensor.type]
     count = math.prod(shape) // block
     stored = rng.integers(0, 256, (count, block_bytes), np.uint8)
@@ -132,34 +140,33 @@ def write_header(
     path: Path, config: DecoderConfig, vocabulary: Mapping[str, object], name: str
 ) -> None:
     """Write the keys and the list of tensors, without the padding before the first tensor."""
-    writer = gguf.GGUFWriter(path, architecture_of(config))
+    architecture = architecture_of(config).name_in_gguf
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(name)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_context_length(config.max_context)
     writer.add_embedding_length(config.hidden)
     writer.add_block_count(config.layers)
-    writer.add_feed_forward_length(config.ffn)
+    keys = {
+        "feed_forward_length": config.ffn,
+        "attention.head_count_kv": config.kv_heads,
+        **keys_of(config),
+    }
+    for key, value in keys.items():
+        _add_key(writer, f"{architecture}.{key}", value)
     writer.add_head_count(config.heads)
-    writer.add_head_count_kv(config.kv_heads)
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.norm_eps)
     if config.windows:
         writer.add_sliding_window(next(window for window in config.windows if window is not None))
-    if isinstance(config, ExpertsConfig):
-        writer.add_expert_count(config.experts)
-        writer.add_expert_used_count(config.experts_per_token)
-        writer.add_expert_feed_forward_length(config.expert_ffn)
     writer.add_rope_freq_base(config.rope_base)
     if config.rope_factor != 1:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(config.rope_factor)
     for key, value in vocabulary.items():
-        # Integers of GGUF vocabularies are u32, and those in arrays i32, which the writer infers.
-        type_ = gguf.GGUFValueType.get_type(value)
-        is_integer = type_ == gguf.GGUFValueType.INT32
-        writer.add_key_value(key, value, gguf.GGUFValueType.UINT32 if is_integer else type_)
+        _add_key(writer, key, value)
     for tensor in tensors_of(config):
         writer.add_tensor_info(
             tensor.name, tensor.shape, np.dtype(np.float32), tensor.stored_bytes, tensor.type
@@ -168,6 +175,13 @@ def write_header(
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     writer.close()
+
+
+def _add_key(writer: gguf.GGUFWriter, key: str, value: object) -> None:
+    """Add a key. Integers are u32, and those in arrays i32, which the writer infers."""
+    type_ = gguf.GGUFValueType.get_type(value)
+    is_integer = type_ == gguf.GGUFValueType.INT32
+    writer.add_key_value(key, value, gguf.GGUFValueType.UINT32 if is_integer else type_)
 
 
 def write_tensors(
@@ -259,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             options.vocabulary,
             with_layers(config, options.layers or config.layers),
             options.out,
-            name=f"{architecture_of(config)} {options.size} with random weights",
+            name=f"{architecture_of(config).name} {options.size} with random weights",
             seed=options.seed,
             final_norm=options.final_norm,
             progress=TerminalProgress(console),

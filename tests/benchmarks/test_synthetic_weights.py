@@ -1,10 +1,10 @@
-"""Random weights in the shape of Gemma 3 or Qwen3-30B-A3B: the file, its values, and errors."""
+"""Random weights in the shape of a published model: the file, its values, and errors."""
 
 from __future__ import annotations
 
 import os
 import tracemalloc
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import gguf
@@ -80,8 +80,17 @@ def config_of(path: Path, architecture: str = "gemma3") -> Any:
     source = GgufSource(path)
     shapes = {name: source.shape(name) for name in source.names()}
     config = ARCHITECTURES[architecture].from_gguf(dict(source.metadata()), shapes, source.read)
-    assert config.norm_eps == np.float32(1e-6)
-    return replace(config, norm_eps=1e-6)
+    return with_f32(config)
+
+
+def with_f32(config: Any) -> Any:
+    """A configuration with its numbers rounded, as files have them."""
+    floats = {
+        field.name: float(np.float32(value))
+        for field in fields(config)
+        if isinstance(value := getattr(config, field.name), float)
+    }
+    return replace(config, **floats)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +131,7 @@ def test_both_readers_find_the_shapes_and_types(
 
 
 def test_a_file_is_read_as_the_configuration_that_was_asked_for(vocabulary: Path) -> None:
-    assert config_of(write(vocabulary)) == replace(TINY, vocab_size=TOKENS)
+    assert config_of(write(vocabulary)) == with_f32(replace(TINY, vocab_size=TOKENS))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -135,7 +144,7 @@ def test_the_header_of_a_published_size_is_read_as_its_configuration(
     # The data are a hole in the file.
     padded = sum(tensor.stored_bytes + 31 for tensor in tensors_of(config))
     os.truncate(out, out.stat().st_size + 31 + padded)
-    assert config_of(out, architecture_of(config)) == config
+    assert config_of(out, architecture_of(config).name) == with_f32(config)
 
 
 def test_fewer_layers_of_experts_and_a_smaller_vocabulary(
@@ -156,7 +165,7 @@ def test_fewer_layers_of_experts_and_a_smaller_vocabulary(
     out = write(vocabulary, "few", options=["--layers", "2"])
     source = GgufSource(out)
     assert source.shape("blk.1.ffn_down_exps.weight") == (5, 256, 32)
-    assert config_of(out, "qwen3moe") == with_layers(few, 2)
+    assert config_of(out, "qwen3moe") == with_f32(with_layers(few, 2))
     tokens: Any = source.metadata()["tokenizer.ggml.tokens"]
     assert len(tokens) == 90
     matrices = 2 * 3 * 5 * 32 * 256 * 18 // 32  # of two layers, in Q4_0
@@ -167,10 +176,10 @@ def test_fewer_layers_of_experts_and_a_smaller_vocabulary(
 
 def test_the_vocabulary_and_its_types_are_copied(vocabulary: Path) -> None:
     def keys(path: Path) -> dict[str, Any]:
-        fields = gguf.GGUFReader(path).fields.values()
+        fields_read = gguf.GGUFReader(path).fields.values()
         return {
             field.name: (field.types, field.contents())
-            for field in fields
+            for field in fields_read
             if field.name.startswith("tokenizer.")
         }
 
@@ -202,7 +211,7 @@ def test_values_have_a_deviation_by_the_columns_and_no_mean(
 ) -> None:
     values = GgufSource(write(vocabulary, size)).read(name)
     scaled = values * np.sqrt(values.shape[1])
-    assert abs(np.std(scaled) - 1) < 0.03
+    assert abs(np.std(scaled) - 1) < 0.04
     assert abs(np.mean(scaled)) < 0.05
 
 
