@@ -47,6 +47,9 @@ from hearthd.server.api.openai import (
 )
 from hearthd.server.api.openai.response_events import ResponseEvent
 from hearthd.server.api.operator import props, reload, status
+from hearthd.server.api.resumable import routes as resumable
+from hearthd.server.api.resumable.middleware import ResumableStreams
+from hearthd.server.api.resumable.streams import Streams
 from hearthd.server.api.stored.store import Store
 from hearthd.server.api.stored_routes import conversations, stored_responses
 from hearthd.server.fault_isolation import contained
@@ -70,6 +73,7 @@ _LANGUAGE = (
     conversations,
     messages,
     completion_route,
+    resumable,
     tokens,
     props,
     lora_adapters,
@@ -139,10 +143,11 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
-        lifespan=lambda _: _lifespan(pool, on_start),
+        lifespan=lambda app: _lifespan(app, pool, on_start),
     )
     app.state.pool = pool
     app.state.store = store or Store()
+    app.state.streams = Streams()
     app.state.home = home
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields
@@ -161,7 +166,9 @@ def create_app(
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(pool: ModelPool, on_start: Callable[[], object]) -> AsyncIterator[None]:
+async def _lifespan(
+    app: FastAPI, pool: ModelPool, on_start: Callable[[], object]
+) -> AsyncIterator[None]:
     async def start() -> None:
         await pool.start()
         with contained("the announcement of the start"):  # such as a print to a closed pipe
@@ -172,6 +179,7 @@ async def _lifespan(pool: ModelPool, on_start: Callable[[], object]) -> AsyncIte
         yield
         await starting
     finally:
+        app.state.streams.stop_all()
         await pool.stop()
 
 
@@ -191,6 +199,7 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
     """Add the middleware, the innermost first."""
     app.add_middleware(Leases)
     app.add_middleware(BodyLimit, max_bytes=pool.max_body_bytes, memory=lambda: pool.request_memory)
+    app.add_middleware(ResumableStreams, streams=app.state.streams, has_keys=bool(guards.api_keys))
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)
     if guards.cors_origins:

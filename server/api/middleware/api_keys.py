@@ -50,9 +50,14 @@ class ApiKeys:
         return sum(hmac.compare_digest(digest, sent) for digest in self._digests) > 0
 
 
-def sent_key(request: Request) -> str:
-    """The digest of the key that a client has sent."""
-    return _digest(_key(request.headers)).hex()
+def sent_key(headers: Headers) -> str:
+    """The digest of the key in the headers of a request."""
+    return _digest(_key(headers)).hex()
+
+
+def owner_of(request: Request) -> str:
+    """The owner of what a request stores: its key, or "" for all clients of a server without."""
+    return sent_key(request.headers) if request.app.state.has_keys else ""
 
 
 def _key(headers: Headers) -> str:

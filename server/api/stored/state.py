@@ -9,7 +9,7 @@ from fastapi import Depends, Query, Request
 from pydantic import BaseModel, Field
 
 from hearthd.server.api.answer_writer import new_id
-from hearthd.server.api.middleware.api_keys import sent_key
+from hearthd.server.api.middleware.api_keys import owner_of
 from hearthd.server.errors import NotStored
 from hearthd.text.errors import InvalidRequest
 
@@ -88,7 +88,7 @@ class State:
 
 
 async def _state(request: Request) -> State:
-    return State(request.app.state.store, sent_key(request) if request.app.state.has_keys else "")
+    return State(request.app.state.store, owner_of(request))
 
 
 CurrentState = Annotated[State, Depends(_state)]

@@ -1,0 +1,1 @@
+"""Streams that go on without their client: their bytes, the middleware and the routes."""
