@@ -155,6 +155,7 @@ def test_names_and_contents_must_agree(file: Path, shards: list[Path]) -> None:
         GgufSource(shards[0])
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_split_file_gives_the_bundle_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"

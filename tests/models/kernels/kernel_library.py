@@ -42,6 +42,7 @@ from hearthd.models.dsl.matrix_format import (
 )
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
+from hearthd.runtime.cpu_features import cpu_features
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,8 +64,11 @@ INSTRUCTION_SETS = {
     name: (target.cpu.replace("-", "_"), set(target.features))
     for name, target in ((name, find_target(target)) for name, target in TARGETS.items())
 } | {"portable": ("x86_64_v3-avx2", {"f16c", "fma"})}
-# Those that run at night: AVX-VNNI is AVX2 with AVX-512 VNNI's product of bytes.
-NIGHT_SETS = ("avxvnni",)
+# Those that run at night: AVX-VNNI is AVX2 with AVX-512 VNNI's product of bytes, no target has the
+# portable branch alone, and AMX has all of AVX-512 VNNI but the products of many rows.
+NIGHT_SETS = ("avxvnni", "portable") + (
+    ("avx512vnni",) if INSTRUCTION_SETS["amx"][1] <= cpu_features() else ()
+)
 
 # Linked into a program there is nothing else: no libc, not even memset.
 _SHARED = ("-shared",)
