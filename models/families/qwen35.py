@@ -144,9 +144,11 @@ def from_gguf(data: GgufMetadata) -> Config:
     width = data.size("rope.dimension_count")
     data.ignore("rope.dimension_sections")
     fields = from_gguf_metadata(data, rope_base=10_000_000.0, rope_width=width)
-    fields["layers"] -= data.count("nextn_predict_layers", default=0)
     period = data.size("full_attention_interval", default=_PERIOD)
-    attends = tuple(not linear for linear in not_every_nth(period, fields["layers"]))
+    usual = not_every_nth(period, fields["layers"])
+    linear = data.flags_by_layer("attention.recurrent_layers", usual)
+    fields["layers"] -= data.count("nextn_predict_layers", default=0)
+    attends = tuple(not flag for flag in linear[: fields["layers"]])
     if True in attends:
         of_attention = f"blk.{attends.index(True)}.attn_q.bias"
         fields["attention_bias"] = fields["output_bias"] = data.has_tensor(of_attention)

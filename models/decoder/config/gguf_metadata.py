@@ -9,7 +9,7 @@ from hearthd.models.decoder.config.rope_scaling import Rope, yarn_divisors, yarn
 from hearthd.models.decoder.config.typed_keys import TypedKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -90,6 +90,20 @@ class GgufMetadata(TypedKeys):
         if not isinstance(self._data.get(key), list):
             return [self.size(key)] * layers
         return self._list(key, int)
+
+    def flags_by_layer(self, key: str, usual: Sequence[bool]) -> list[bool]:
+        """A flag for each layer; a file may have one for all of them, or none: `usual`.
+
+        Raises ConfigError for flags of another number of layers.
+        """
+        if isinstance(self._data.get(key), bool):
+            return [self.flag(key, default=False)] * len(usual)
+        flags = self._list(key, bool, default=usual)
+        if len(flags) != len(usual):
+            raise ConfigError(
+                f"{self._prefix}{key}: got {len(flags)} flags, expected {len(usual)}: one by layer"
+            )
+        return flags
 
     def fixed(self, key: str, supported: int) -> None:
         """Raise ConfigError where a key is there and has another than the only supported value."""

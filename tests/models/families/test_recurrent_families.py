@@ -101,6 +101,43 @@ def test_value_heads_in_the_order_of_a_gguf_file_give_the_same_logits(tmp_path: 
     same_logits(file, name, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([True, True, False], (False, False, True)),
+        ([False, True, True], (True, False, False)),
+        (True, (False, False, False)),
+    ],
+)
+def test_a_gguf_file_may_say_which_layers_are_recurrent(
+    flags: Any, expected: tuple[bool, ...], tmp_path: Path
+) -> None:
+    assert with_recurrent_layers(flags, tmp_path).attends == expected
+
+
+def test_layers_that_predict_further_tokens_have_flags_too(tmp_path: Path) -> None:
+    more = {"qwen35.block_count": 4, "qwen35.nextn_predict_layers": 1}
+    config = with_recurrent_layers([True, True, False, False], tmp_path, more)
+    assert (config.layers, config.attends) == (3, (False, False, True))
+
+
+def test_flags_for_other_layers_are_refused(tmp_path: Path) -> None:
+    message = r"^qwen35\.attention\.recurrent_layers: got 2 flags, expected 3: one by layer$"
+    with pytest.raises(ConfigError, match=message):
+        with_recurrent_layers([True, False], tmp_path)
+
+
+def with_recurrent_layers(flags: Any, folder: Path, more: dict[str, int] | None = None) -> Any:
+    """The configuration of a file whose interval says something else: layer 1 has attention."""
+    write_folder(recorded("qwen35-shared_keys"), folder)
+    config: Any = ours.config_of(open_weights(folder), "qwen35")
+    file: Any = open_weights(write_gguf(folder, "qwen35", config))
+    key = "qwen35.attention.recurrent_layers"
+    metadata = {**file.metadata(), key: flags, **(more or {})}
+    shapes = {name: file.shape(name) for name in file.names()}
+    return ARCHITECTURES["qwen35"].from_gguf(metadata, shapes, file.read)
+
+
 def test_a_gguf_file_of_falcon_h1_has_the_multipliers_in_its_matrices(tmp_path: Path) -> None:
     name = "falcon-h1-falcon_h1"
     write_folder(recorded(name), tmp_path)
