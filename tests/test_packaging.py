@@ -14,6 +14,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 from contextlib import contextmanager
 from pathlib import Path
@@ -194,17 +195,24 @@ def test_compose_serves_the_bundle_that_it_bakes() -> None:
 
 
 def checked(port: int, **more: str) -> tuple[int, str]:
-    """The exit code of the health check and what it said; it may not ask a proxy."""
-    result = subprocess.run(
-        [sys.executable, "-IS", HEALTHCHECK],
-        env={"HEARTH_PORT": str(port), "http_proxy": "http://192.0.2.1", "PATH": os.defpath} | more,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert not result.stderr
-    return result.returncode, result.stdout
+    """The exit code of the health check and what it said; it may not ask a proxy.
+
+    It is repeated where a loaded machine took longer to answer than the check waits.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        result = subprocess.run(
+            [sys.executable, "-IS", HEALTHCHECK],
+            env={"HEARTH_PORT": str(port), "http_proxy": "http://192.0.2.1", "PATH": os.defpath}
+            | more,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert not result.stderr
+        if "timed out" not in result.stdout or time.monotonic() > deadline:
+            return result.returncode, result.stdout
 
 
 def test_a_server_that_accepts_requests_is_healthy() -> None:
@@ -212,8 +220,8 @@ def test_a_server_that_accepts_requests_is_healthy() -> None:
         port = client.base_url.port
         assert port is not None
         code, said = checked(port)
-        assert code == 0
         assert said.startswith("200 ")
+        assert code == 0
     code, said = checked(port)
     assert code == 1
     assert said.startswith(f"no response on port {port}: ")
