@@ -141,7 +141,7 @@ def _shape_in_file(name: str, shape: tuple[int, ...], config: DecoderConfig) -> 
 
 
 def keys_of(config: DecoderConfig) -> dict[str, object]:
-    """The keys of a file besides those of every decoder, without the name of the architecture."""
+    """The GGUF keys that only a model of this kind has, without the name of its architecture."""
     keys: dict[str, object] = {}
     if isinstance(config, ExpertsConfig):
         keys |= {

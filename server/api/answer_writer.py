@@ -107,8 +107,6 @@ async def or_error(
 
 async def whole_answer(writer: AnswerWriter[Any, Answer], request: Request) -> Answer:
     """The whole answer; cancelled if the client disconnects. Raises as AnswerWriter.events."""
-    if needs_client := getattr(request.state, "needs_client", None):
-        needs_client.set()  # only streams go on without it: see resumable/middleware.py
     with writer.choices:
         return await unless_disconnected(request, writer.answer())
 

@@ -152,7 +152,7 @@ async def lease(request: Request, deployment: Deployment) -> Service:
     held = pool.lease_now(deployment)
     if held is None:
         await whole_body(request)  # what comes after it is the disconnect
-        held = await unless_disconnected(request, pool.lease(deployment))
+        held = await unless_disconnected(request, pool.lease(deployment), is_answer=False)
     leases: contextlib.ExitStack = request.state.leases
     return leases.enter_context(held)
 

@@ -12,8 +12,16 @@ from hearthd.server.errors import ClientDisconnected
 T = TypeVar("T")
 
 
-async def unless_disconnected(request: Request, work: Coroutine[None, None, T]) -> T:
-    """Return the result of `work`; on a disconnect cancel it and raise ClientDisconnected."""
+async def unless_disconnected(
+    request: Request, work: Coroutine[None, None, T], *, is_answer: bool = True
+) -> T:
+    """Return the result of `work`; on a disconnect cancel it and raise ClientDisconnected.
+
+    The work is the whole answer, or comes before one that may be a stream, which can go on without
+    its client: see resumable/middleware.py.
+    """
+    if is_answer and (needs_client := getattr(request.state, "needs_client", None)):
+        needs_client.set()
     answer = asyncio.ensure_future(work)
     disconnect = asyncio.ensure_future(_disconnected(request))
     try:

@@ -101,7 +101,8 @@ class GgufMetadata(TypedKeys):
         flags = self._list(key, bool, default=usual)
         if len(flags) != len(usual):
             raise ConfigError(
-                f"{self._prefix}{key}: got {len(flags)} flags, expected {len(usual)}: one by layer"
+                f"{self._prefix}{key}: got {len(flags)} flags, expected one for each of "
+                f"{len(usual)} layers"
             )
         return flags
 

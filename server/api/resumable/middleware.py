@@ -113,6 +113,8 @@ class _Answer:
             self._is_stream = headers.get("content-type", "").startswith("text/event-stream")
             self._stream.headers = message["headers"]
             self._begun.set()
+            if not self._is_stream:
+                self._needs_client.set()
         if not self._is_stream:
             await self._send(message)
         elif body := message.get("body"):

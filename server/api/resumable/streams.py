@@ -26,7 +26,7 @@ class OffsetLost(Exception):
 
 
 class Stream:
-    """The bytes of one answer, of which the last `max_bytes` are kept. Times are Unix times."""
+    """The bytes of an answer, of which the last `max_bytes` are kept. Times are Unix times."""
 
     def __init__(self, owner: str, id_: str, *, max_bytes: int = _MAX_BYTES) -> None:
         self.owner = owner

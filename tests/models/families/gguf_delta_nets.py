@@ -42,17 +42,3 @@ def delta_net(name: str, values: Array, config: DeltaNetConfig) -> tuple[str, Ar
     return name.replace("dt_bias", "dt_proj.bias"), values.squeeze(
         1
     ) if "conv1d" in part else values
-
-
-def delta_net_keys(config: Any) -> dict[str, Any]:
-    """The keys of a file, without the architecture."""
-    return {
-        "full_attention_interval": config.attends.index(True) + 1,
-        "rope.dimension_count": config.rotary_width,
-        "rope.dimension_sections": [11, 11, 10, 0],
-        "ssm.conv_kernel": config.taps,
-        "ssm.state_size": config.key_width,
-        "ssm.inner_size": config.value_heads * config.value_width,
-        "ssm.time_step_rank": config.value_heads,
-        "ssm.group_count": config.key_heads,
-    }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 
+from benchmarks.synthetic_shapes import keys_of
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.experts import ExpertsConfig
@@ -24,7 +25,7 @@ from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.case_arguments import MINISTRAL_ROPE
-from tests.models.families.gguf_delta_nets import delta_net, delta_net_keys
+from tests.models.families.gguf_delta_nets import delta_net
 from tests.models.families.gguf_gpt_oss import gpt_oss, gpt_oss_keys
 from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba, mamba_keys
 
@@ -325,7 +326,7 @@ EXTRA_KEYS = {
     "nemotron_h": mamba_keys,
     "olmo2": _windows,
     "phi3": _phi3,
-    "qwen35": delta_net_keys,
+    "qwen35": keys_of,
 }
 
 

@@ -122,7 +122,9 @@ def test_layers_that_predict_further_tokens_have_flags_too(tmp_path: Path) -> No
 
 
 def test_flags_for_other_layers_are_refused(tmp_path: Path) -> None:
-    message = r"^qwen35\.attention\.recurrent_layers: got 2 flags, expected 3: one by layer$"
+    message = (
+        r"^qwen35\.attention\.recurrent_layers: got 2 flags, expected one for each of 3 layers$"
+    )
     with pytest.raises(ConfigError, match=message):
         with_recurrent_layers([True, False], tmp_path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -13,6 +14,8 @@ from hearthd.server.api.resumable.streams import OffsetLost, Stream, Streams
 from hearthd.server.app import Guards
 from tests.patience import PATIENCE
 from tests.server import fakes
+from tests.server.fake_models import FakeModel, pool, statuses
+from tests.server.generate_client import wait_until
 from tests.server.openai_servers import LIBRARY, chatty
 
 if TYPE_CHECKING:
@@ -134,6 +137,61 @@ def test_a_whole_answer_ends_with_its_client(slow: httpx.Client) -> None:
     with pytest.raises(httpx.ReadTimeout):
         slow.post("/completion", json=body, headers={"X-Conversation-Id": "whole"}, timeout=0.2)
     _wait_for_cancelled(slow, cancelled + 1)
+
+
+def test_a_stream_of_lines_ends_with_its_client(slow: httpx.Client) -> None:
+    """Ollama's routes send no server-sent events: nothing is kept."""
+    body = {"model": "fake-model", "prompt": "the", "options": {"num_predict": 200}}
+    cancelled = _cancelled(slow)
+    with slow.stream(
+        "POST", "/api/generate", json=body, headers={"X-Conversation-Id": "lines"}
+    ) as answer:
+        next(answer.iter_raw())
+    _wait_for_cancelled(slow, cancelled + 1)
+    assert lookup(slow, "lines") == []
+
+
+@pytest.fixture
+def loading() -> Iterator[tuple[httpx.Client, FakeModel]]:
+    """A server with a model that loads until its gate is set, and has a request."""
+    first, model = FakeModel(name="first", spread=2.0), FakeModel(name="slow", spread=3.0)
+    model.gate.clear()
+    with fakes.running(pool(first, model)) as client:
+        try:
+            yield client, model
+        finally:
+            model.gate.set()
+
+
+def test_a_request_is_stopped_while_its_model_loads(
+    loading: tuple[httpx.Client, FakeModel],
+) -> None:
+    client, model = loading
+    headers, body = {"X-Conversation-Id": "early"}, {**BODY, "model": "slow"}
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(client.post, "/completion", json=body, headers=headers)
+        wait_until(lambda: statuses(client)["slow"] == "loading" and bool(lookup(client, "early")))
+        assert client.delete("/v1/stream", params={"conv_id": "early"}).status_code == 204
+        refused = waiting.result(PATIENCE)
+    assert refused.status_code == 400
+    assert "cancelled" in refused.json()["error"]["message"]
+    assert client.get("/v1/stream", params={"conv_id": "early"}).status_code == 404
+    model.gate.set()
+
+
+def test_a_client_that_is_lost_while_its_model_loads_reads_the_whole_stream(
+    loading: tuple[httpx.Client, FakeModel],
+) -> None:
+    client, model = loading
+    headers, body = {"X-Conversation-Id": "early"}, {**BODY, "model": "slow"}
+    with pytest.raises(httpx.ReadTimeout):
+        client.post("/completion", json=body, headers=headers, timeout=0.2)
+    assert client.get("/v1/stream", params={"conv_id": "early"}).status_code == 503
+    model.gate.set()
+    wait_until(lambda: all(state["is_done"] for state in lookup(client, "early")))
+    again = client.get("/v1/stream", params={"conv_id": "early"})
+    assert again.status_code == 200
+    assert _texts(again.text) == _texts(client.post("/completion", json=body).text)
 
 
 def test_the_oldest_bytes_are_dropped() -> None:
