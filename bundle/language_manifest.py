@@ -66,6 +66,7 @@ from hearthd.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.cache_specs import CacheSpec  # noqa: TC001 - typed_json reads it
 from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.golden import Golden, GoldenRow, GoldenState  # noqa: TC001  (pydantic)
 from hearthd.bundle.image_input import GoldenImage, ImageInput  # noqa: TC001  (pydantic)
 from hearthd.bundle.manifest import Manifest
 from hearthd.bundle.memory_sum import MIN_AUTO_CONTEXT, SHARED_MEMORY, Footprint, Memory
@@ -83,9 +84,6 @@ __all__ = [
     "DRAFTER",
     "TOKENIZER",
     "EntryPoint",
-    "Golden",
-    "GoldenRow",
-    "GoldenStep",
     "LanguageManifest",
     "Serving",
     "SpecialTokens",
@@ -131,46 +129,6 @@ class SpecialTokens:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoldenStep:
-    """The largest logits after one position, best first, as computed by NumPy."""
-
-    token_ids: tuple[int, ...]
-    logits: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Golden:
-    """A prompt and its greedy continuation: step k holds the largest logits before token k.
-
-    Token k of the continuation is `steps[k].token_ids[0]`.
-    """
-
-    prompt: str
-    prompt_ids: tuple[int, ...]
-    steps: tuple[GoldenStep, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GoldenRow:
-    """A position of the KV caches of one layer, as computed by NumPy.
-
-    prompt    the number of the golden prompt, which was read up to this position
-    offset    the first of these bytes in the saved rows of a position, see Runtime.save
-    integers  those of the keys' G heads of width D, then those of the values' heads: 2 * G * D.
-              For caches of f16, values divided by their scale and rounded
-    scales    those of the heads: 2 * G. For caches of f16, one for all keys and one for all values:
-              their largest magnitude divided by 32767
-    dtype     the dtype of the caches
-    """
-
-    prompt: int
-    offset: int
-    integers: tuple[int, ...]
-    scales: tuple[float, ...]
-    dtype: Literal["i8", "f16"] = field(default="i8", metadata=OMITTED)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Serving:
     """The options of a bake that hold while its programs run.
 
@@ -201,8 +159,8 @@ class LanguageManifest(Manifest):
     LoRA adapters, `draft_tokens` the number of tokens that a drafter can draft, or 0, and `images`
     says how a model with a tower reads images, `golden_image` what it computes of one.
     `golden_rows` are of caches of i8 or f16: of the second layer, or of the first one with
-    activations of int8. Bundles of older versions have no `serving`: `activations` and
-    `max_memory` are then read from the provenance.
+    activations of int8. `golden_states` are those of the first layer. Bundles of older versions
+    have no `serving`: `activations` and `max_memory` are then read from the provenance.
     """
 
     kind: Literal["language"] = "language"
@@ -220,6 +178,7 @@ class LanguageManifest(Manifest):
     footprint: Footprint
     golden: tuple[Golden, ...]
     golden_rows: tuple[GoldenRow, ...] = field(default=(), metadata=OMITTED)
+    golden_states: tuple[GoldenState, ...] = field(default=(), metadata=OMITTED)
     golden_image: GoldenImage | None = field(default=None, metadata=OMITTED)
 
     @override

@@ -7,7 +7,8 @@
 A value that lies between two integers is stored as either of them in a cache of i8, and so is an
 activation that a product rounds to int8, so the logits of two machines differ by about as much as
 the rounding costs. Rows of the first two layers differ less. Those of the second layer depend on
-what attention read from the caches of the first one.
+what attention read from the caches of the first one. A state of the first layer depends on every
+token, and on no activation that another layer rounded.
 
 Golden logits that a program may approximate, because they are too low to be sampled, are not
 compared: their errors are those of the approximation, and grow with the logits.
@@ -34,7 +35,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.bundle import Golden, GoldenImage, GoldenRow
+    from hearthd.bundle import (
+        Golden,
+        GoldenImage,
+        GoldenRow,
+        GoldenState,
+        GoldenStep,
+        LanguageManifest,
+    )
     from hearthd.runtime.array_functions import Functions
     from hearthd.runtime.golden_arrays import GoldenExample
     from hearthd.runtime.interface import Reader, Rows, Runtime
@@ -48,6 +56,8 @@ Level: TypeAlias = Literal["quick", "full", "off"]
 # 1/128 in them gives 0.5. Caches of f16 differed by 0.001, and activations with 16 bits in place of
 # 8 give 0.14 to 0.32.
 ROW_TOLERANCE: Mapping[str, float] = {"i8": 0.2, "f16": 0.1}
+# The largest mean difference of the values of a state, of the largest value.
+STATE_TOLERANCE = 1e-3
 # Of the largest value of a row of an image: activations that are rounded to other integers.
 IMAGE_TOLERANCE = 0.02
 # A step in units of a golden row's scales.
@@ -127,16 +137,32 @@ def self_test(
     tolerance: float,
     *,
     rows: Sequence[GoldenRow] = (),
+    states: Sequence[GoldenState] = (),
     image: GoldenImage | None = None,
     level: Level = "full",
 ) -> Verdict:
     """Read every golden prompt, then its continuation token by token, and compare the logits.
 
-    Also compare golden rows of the caches, and if the level is full the golden image. Overwrites
-    the caches of slot 0, or of all slots if the level is full.
+    Also compare golden rows of the caches, golden states, and if the level is full the golden
+    image. Overwrites the caches of slot 0, or of all slots if the level is full.
     """
-    test = _LanguageTest(runtime, golden, tolerance, rows, image)
+    test = _LanguageTest(runtime, golden, tolerance, rows, states, image)
     return _judge(test.full() if level == "full" else test.quick(), tolerance, level)
+
+
+def self_test_language(
+    runtime: Runtime, manifest: LanguageManifest, *, level: Level = "full"
+) -> Verdict:
+    """self_test with all golden values of a bundle."""
+    return self_test(
+        runtime,
+        manifest.golden,
+        manifest.tolerance,
+        rows=manifest.golden_rows,
+        states=manifest.golden_states,
+        image=manifest.golden_image,
+        level=level,
+    )
 
 
 def self_test_arrays(
@@ -188,10 +214,11 @@ class _LanguageTest:
     golden: Sequence[Golden]
     tolerance: float
     rows: Sequence[GoldenRow]
+    states: Sequence[GoldenState]
     image: GoldenImage | None
 
     def quick(self) -> Iterator[_Compared]:
-        """Every step of the first prompt, and its row."""
+        """Every step of the first prompt, its row and its states."""
         return self._read(self.runtime, [0], range(len(self.golden[:1])))
 
     def full(self) -> Iterator[_Compared]:
@@ -214,15 +241,17 @@ class _LanguageTest:
                 for index, row in enumerate(_verified(runtime, case, tokens)):
                     yield self._step(number, index, row[None], f" (verify {tokens})")
                 yield from self._rows(number, [0], f" (verify {tokens})")
+                yield from self._states(number, [0], f" (verify {tokens})")
 
     def _read(
         self, reader: Reader, slots: Sequence[int], prompts: Sequence[int], by: str = ""
     ) -> Iterator[_Compared]:
-        """Every step and row of some prompts, by the largest difference in any of the slots."""
+        """All of some prompts, by the largest difference in any of the slots."""
         for number in prompts:
             for index, logits in enumerate(_replay(reader, self.golden[number], slots)):
                 yield self._step(number, index, logits, by)
             yield from self._rows(number, slots, by)
+            yield from self._states(number, slots, by)
 
     def _image(self) -> Iterator[_Compared]:
         """The first row of the golden image, by its largest difference."""
@@ -233,11 +262,7 @@ class _LanguageTest:
             yield _Compared("golden image", difference, IMAGE_TOLERANCE)
 
     def _step(self, number: int, index: int, logits: NDArray[np.float32], by: str) -> _Compared:
-        step = self.golden[number].steps[index]
-        expected = np.asarray(step.logits)
-        exact = expected >= expected.max() - MARGIN
-        ids = np.asarray(step.token_ids)[exact]
-        difference = _largest(logits[:, ids], expected[exact])
+        difference = _logit_difference(self.golden[number].steps[index], logits)
         return _Compared(f"golden prompt {number}, step {index}{by}", difference, self.tolerance)
 
     def _rows(self, number: int, slots: Sequence[int], by: str) -> Iterator[_Compared]:
@@ -248,6 +273,39 @@ class _LanguageTest:
                 difference = max(_steps_between(golden, row) for row in saved)
                 where = f"golden prompt {number}, cached row{by}"
                 yield _Compared(where, difference, ROW_TOLERANCE[golden.dtype])
+
+    def _states(self, number: int, slots: Sequence[int], by: str) -> Iterator[_Compared]:
+        """The states of the first layer, after the last token that was read."""
+        case = self.golden[number]
+        stop = len(case.prompt_ids) + len(case.steps) - 1
+        for golden in self.states:
+            if golden.prompt == number:
+                saved = [self.runtime.save_states(slot, stop) for slot in slots]
+                difference = max(_state_difference(golden, states) for states in saved)
+                yield _Compared(f"golden prompt {number}, state{by}", difference, STATE_TOLERANCE)
+
+
+def largest_logit_difference(reader: Reader, case: Golden) -> float:
+    """The largest difference of a golden logit that slot 0 of a reader computes."""
+    replayed = zip(case.steps, _replay(reader, case, [0]), strict=True)
+    return max(_logit_difference(step, logits) for step, logits in replayed)
+
+
+def _logit_difference(step: GoldenStep, logits: NDArray[np.float32]) -> float:
+    """The largest difference of a golden logit that is high enough to be compared, f32 (B, V)."""
+    expected = np.asarray(step.logits)
+    exact = expected >= expected.max() - MARGIN
+    ids = np.asarray(step.token_ids)[exact]
+    return _largest(logits[:, ids], expected[exact])
+
+
+def _state_difference(golden: GoldenState, saved: Rows) -> float:
+    """The mean difference of the values of a state, as a share of the largest one."""
+    expected = np.array(golden.values)
+    size = 4 * len(golden.values)
+    values = saved[golden.offset : golden.offset + size].view(np.float32).astype(np.float64)
+    mean = np.abs(values - expected).mean(keepdims=True)
+    return _largest(mean / (np.abs(expected).max() or 1), np.zeros(1))
 
 
 def _steps_between(golden: GoldenRow, saved: Rows) -> float:

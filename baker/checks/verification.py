@@ -33,7 +33,7 @@ from hearthd.models.families.gru import GruConfig, program
 from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.golden_arrays import read_examples
 from hearthd.runtime.language_model import IreeRuntime
-from hearthd.runtime.self_test import self_test, self_test_arrays
+from hearthd.runtime.self_test import self_test_arrays, self_test_language
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -127,10 +127,4 @@ def _self_test(bundle: Path, manifest: AnyManifest, program_file: ProgramFile) -
         examples = read_examples(bundle, manifest)
         return self_test_arrays(functions, examples, manifest.tolerance)
     runtime = IreeRuntime(bundle, manifest, threads=None, program=program_file)
-    return self_test(
-        runtime,
-        manifest.golden,
-        manifest.tolerance,
-        rows=manifest.golden_rows,
-        image=manifest.golden_image,
-    )
+    return self_test_language(runtime, manifest)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.bundle import Golden, GoldenRow, GoldenStep
+from hearthd.bundle import Golden, GoldenRow, GoldenState, GoldenStep
 from hearthd.runtime.interface import prefill_all_but_last
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ PROMPTS = (
 STEPS = 4
 # Logits that are kept of each step.
 TOP_COUNT = 8
+# Values that are kept of each state.
+STATE_VALUES = 256
 
 
 def prompt_ids(tokenizer: Tokenizer) -> list[tuple[int, ...]]:
@@ -80,6 +82,27 @@ def golden_rows(
     ]
     make = _int8_row if caches[at].dtype == "i8" else _float_row
     return tuple(make(prompt, offset, row) for prompt, row in enumerate(rows))
+
+
+def golden_states(
+    runtime: NumpyRuntime, caches: Sequence[CacheSpec], golden: Sequence[Golden]
+) -> tuple[GoldenState, ...]:
+    """The first values of each state of the first layer, after each prompt and its continuation.
+
+    As the embeddings of tokens are exact, so are the activations that this layer rounds. The
+    runtime has read each prompt in a slot of its own.
+    """
+    found = []
+    offset = 0
+    for index, spec in enumerate(caches):
+        if spec.state and spec.name.startswith("layers.0."):
+            for slot, case in enumerate(golden):
+                latest = len(case.prompt_ids) + len(case.steps) - 2
+                row = runtime.row(slot, latest)[index][:STATE_VALUES]
+                values = tuple(float(f"{value:.6g}") for value in row)
+                found.append(GoldenState(prompt=slot, offset=offset, values=values))
+        offset += spec.row_bytes if spec.state else 0
+    return tuple(found)
 
 
 def _int8_row(prompt: int, offset: int, row: Sequence[NDArray[Any]]) -> GoldenRow:

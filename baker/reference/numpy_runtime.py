@@ -152,7 +152,8 @@ class NumpyRuntime:
 
     def row(self, slot: int, position: int) -> list[NDArray[Any]]:
         """The latest row of each cache that is that of a position, each (width,)."""
-        return [cache[position % len(cache)] for cache in self._slot_caches(slot)]
+        pairs = zip(self._program.caches, self._slot_caches(slot), strict=True)
+        return [cache[position % (spec.rows - spec.behind)] for spec, cache in pairs]
 
     def _padded(self, tokens: Sequence[int], point: EntryPoint) -> list[int]:
         padding = padding_of(self._program.caches)
@@ -186,11 +187,23 @@ def stored_parameters(
     }
 
 
-class PassingParameters(Mapping[str, "NDArray[Any]"]):
-    """Mapped arrays that leave the memory of this process again.
+def slightly_changed(parameters: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The parameters with vectors of f32 that are changed by about a millionth, at random."""
+    random = np.random.default_rng(0)
+    changed = dict(parameters)
+    for name, array in parameters.items():
+        if array.dtype == np.float32 and array.ndim == 1:
+            factors = 1 + 1e-6 * random.standard_normal(array.shape)
+            changed[name] = (array * factors).astype(np.float32)
+    return changed
 
-    After `limit` bytes of arrays were looked up, the pages that were read are unmapped: the system
-    keeps them as long as it has memory. An array that is in use is read again.
+
+class PassingParameters(Mapping[str, "NDArray[Any]"]):
+    """Arrays, of which the mapped ones leave the memory of this process again.
+
+    They are mapped from one file. After `limit` bytes of arrays were looked up, the pages that were
+    read are unmapped: the system keeps them as long as it has memory. An array that is in use is
+    read again.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], limit: int = 1 << 30) -> None:
@@ -200,9 +213,9 @@ class PassingParameters(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         array = self._arrays[name]
         self._looked_up += array.nbytes
-        if self._looked_up > self._limit:
+        if self._looked_up > self._limit and (mapping := _mapping_of(array)) is not None:
             self._looked_up = array.nbytes
-            _mapping_of(array).madvise(mmap.MADV_DONTNEED)
+            mapping.madvise(mmap.MADV_DONTNEED)
         return array
 
     @override
@@ -214,9 +227,9 @@ class PassingParameters(Mapping[str, "NDArray[Any]"]):
         return len(self._arrays)
 
 
-def _mapping_of(array: NDArray[Any]) -> mmap.mmap:
+def _mapping_of(array: NDArray[Any]) -> mmap.mmap | None:
     base: Any = array
-    while not isinstance(base, mmap.mmap):
+    while base is not None and not isinstance(base, mmap.mmap):
         base = base.obj if isinstance(base, memoryview) else base.base
     return base
 

@@ -27,7 +27,7 @@ from hearthd.runtime.device import start_threads
 from hearthd.runtime.free_memory import free_memory
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.open_bundle import check_and_load
-from hearthd.runtime.self_test import self_test
+from hearthd.runtime.self_test import self_test_language
 from hearthd.server.completions.choices import Choices
 from hearthd.server.completions.completer import Completer
 from hearthd.server.engine.backend import Backend, Worker
@@ -247,12 +247,9 @@ class LocalLanguageService(LanguageService):
         super().__init__(
             self.engine,
             functools.partial(
-                self_test,
+                self_test_language,
                 runtime,
-                manifest.golden,
-                manifest.tolerance,
-                rows=manifest.golden_rows,
-                image=manifest.golden_image,
+                manifest,
                 # It is served before `hearth verify` compares it with NumPy: see --verify-later.
                 level="off" if level == "quick" and not manifest.golden else level,
             ),

@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from examples.train_tiny_gemma import tokenizer
+from hearthd.baker.pipeline import comparison_stage
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.models.catalog import ARCHITECTURES
@@ -133,6 +134,28 @@ def test_bits_depend_neither_on_chunks_nor_on_batches_nor_on_drafts(runtime: Ire
         verified = list(runtime.verify(0, drafted, READ, exact=True))
         assert all(map(np.array_equal, verified[:accepted], expected))
         assert np.array_equal(decoded(runtime, 0, READ + accepted), expected[accepted])
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_the_tolerance_covers_how_far_rounding_changes_logits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = write_model(tmp_path / "weights", "qwen35")
+
+    def much_changed(parameters: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        vectors = {name: 3 * array for name, array in parameters.items() if array.ndim == 1}
+        return {**parameters, **vectors}
+
+    def tolerance(activations: str) -> float:
+        options = {"precision": "int8-g32", "activations": activations}
+        out = tmp_path / activations
+        bundle = bake(options_for(out, model=None, weights=weights, **options), Silent())
+        return read_manifest_of(bundle, LanguageManifest).tolerance
+
+    monkeypatch.setattr(comparison_stage, "slightly_changed", much_changed)
+    assert tolerance("int16") < 0.1
+    assert tolerance("int8") > 1.1
 
 
 END = 256  # the token after each message

@@ -10,10 +10,18 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from hearthd.bundle import GoldenImage, GoldenRow
+from hearthd.bundle import GoldenImage, GoldenRow, GoldenState
 from hearthd.models.dsl.fused import LOGIT_MARGIN
 from hearthd.runtime.pixels import golden_pixels
-from hearthd.runtime.self_test import MARGIN, ROW_TOLERANCE, Level, Verdict, self_test
+from hearthd.runtime.self_test import (
+    MARGIN,
+    ROW_TOLERANCE,
+    STATE_TOLERANCE,
+    Level,
+    Verdict,
+    largest_logit_difference,
+    self_test,
+)
 from tests.fake_runtime import FakeRuntime
 from tests.server import fakes
 
@@ -225,3 +233,49 @@ def test_a_cached_row_of_floats_passes_with_a_small_difference(
     verdict = self_test_of_row(FLOAT_ROW, np.array(values, "f2").tobytes(), level)
     assert verdict.passed == passes
     assert passes or verdict.where.startswith("golden prompt 0, cached row")
+
+
+STATE = GoldenState(prompt=0, offset=4, values=(0.5, -2.0, 0.0))
+
+
+def self_test_of_state(values: list[float], level: Level = "full") -> Verdict:
+    """The verdict on a runtime that has these values where a golden state begins."""
+
+    @dataclass(kw_only=True)
+    class Recurrent(FakeRuntime):
+        @override
+        def save_states(self, slot: int, stop: int) -> Any:
+            assert (slot, stop) == (0, len(CASE.prompt_ids) + len(CASE.steps) - 1)
+            return np.array([9.0, *values, 9.0], np.float32).view(np.uint8)
+
+    runtime = Recurrent(vocab_size=40, context=64, chunk=8, state_bytes=20)
+    return self_test(runtime, (CASE,), tolerance=1.0, states=(STATE,), level=level)
+
+
+def test_a_state_passes_with_a_small_difference() -> None:
+    verdict = self_test_of_state([0.5, -2.0, 0.003])
+    assert verdict.passed
+    assert verdict.steps == 4 + 1 + 1  # the state after the continuation, not after an embedding
+    assert verdict.largest_difference == pytest.approx(0.003 / 3 / 2)
+    assert verdict.tolerance == STATE_TOLERANCE
+
+
+@pytest.mark.parametrize("level", ["quick", "full"])
+@pytest.mark.parametrize(
+    "values", [[0.5, -2.0, 0.02], [-2.0, 0.5, 0.0], [0.5, -2.0, math.nan], [0.0, 0.0, 0.0]]
+)
+def test_a_wrong_state_fails(values: list[float], level: Level) -> None:
+    verdict = self_test_of_state(values, level)
+    assert not verdict.passed
+    assert verdict.where.startswith("golden prompt 0, state")
+
+
+def test_the_largest_logit_difference_is_that_of_a_logit_that_is_compared() -> None:
+    *before, last = CASE.steps
+    shifted = [logit + 0.25 for logit in last.logits]
+    case = replace(CASE, steps=(*before, replace(last, logits=tuple(shifted))))
+    assert largest_logit_difference(RUNTIME, CASE) == 0
+    assert largest_logit_difference(RUNTIME, case) == pytest.approx(0.25)
+    low = (last.logits[0], *(-1e9 for _ in shifted[1:]))
+    unsampled = replace(CASE, steps=(*before, replace(last, logits=low)))
+    assert largest_logit_difference(RUNTIME, unsampled) == 0

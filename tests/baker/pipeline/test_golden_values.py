@@ -13,19 +13,25 @@ from examples.train_tiny_gemma import tokenizer
 from hearthd.baker.parameters.irpa import ArchiveWriter, open_archive
 from hearthd.baker.reference.golden_values import (
     PROMPTS,
+    STATE_VALUES,
     STEPS,
     TOP_COUNT,
     golden_rows,
+    golden_states,
     golden_values,
     prompt_ids,
 )
-from hearthd.baker.reference.numpy_runtime import NumpyRuntime, PassingParameters
-from hearthd.bundle import Golden
+from hearthd.baker.reference.numpy_runtime import NumpyRuntime, PassingParameters, slightly_changed
+from hearthd.bundle import Golden, GoldenStep
+from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder import entry_points
 from hearthd.models.families.gemma3 import Gemma3
 from hearthd.models.program import model_weights
 from tests.models.families.gemma3.gemma3_cases import OPTIONS, TINY
 from tests.models.families.gemma3.gemma3_reference import forward
+from tests.models.families.test_recurrent_families import EXTRA as RECURRENT_EXTRA
+from tests.models.families.test_recurrent_families import OPTIONS as RECURRENT_OPTIONS
+from tests.models.families.test_recurrent_families import SHAPE as RECURRENT_SHAPE
 from tests.models.numpy_device import random_weights
 
 if TYPE_CHECKING:
@@ -105,6 +111,45 @@ def test_caches_of_f32_have_no_golden_rows() -> None:
     runtime.decode([0], [5], [0])
     golden = [Golden(prompt="", prompt_ids=(5,), steps=())]
     assert golden_rows(runtime, program.caches, golden, "int16") == ()
+
+
+def test_golden_states_are_those_after_the_continuation_however_it_was_read() -> None:
+    family = ARCHITECTURES["qwen35"]
+    config = family.config(**RECURRENT_SHAPE, **RECURRENT_EXTRA["qwen35"])
+    program = family.program(config, RECURRENT_OPTIONS)
+    tokens, steps = tuple(range(9)), (GoldenStep(token_ids=(3,), logits=(0.0,)),) * 4
+    continued = [*tokens, 3, 3, 3]
+    golden = [Golden(prompt="", prompt_ids=tokens, steps=steps)]
+    states = []
+    for prefilled in (0, 3, 8):
+        runtime = NumpyRuntime(program, random_weights(program), context=40, slots=1)
+        for start in range(0, prefilled, 8):
+            runtime.prefill(0, continued[start : min(start + 8, prefilled)], start)
+        for position in range(prefilled, len(continued)):
+            runtime.decode([0], [continued[position]], [position])
+        states.append(golden_states(runtime, program.caches, golden))
+    first, *others = states
+    assert [state.offset for state in first] == [0, program.caches[0].row_bytes]
+    assert all(1 < len(state.values) <= STATE_VALUES for state in first)
+    for other in others:
+        for state, same in zip(first, other, strict=True):
+            np.testing.assert_allclose(state.values, same.values, atol=1e-5)
+
+
+def test_models_without_states_have_no_golden_states() -> None:
+    program = entry_points.program(Gemma3(CONFIG), OPTIONS)
+    runtime = NumpyRuntime(program, random_weights(program), context=OPTIONS.context, slots=1)
+    assert golden_states(runtime, program.caches, []) == ()
+
+
+def test_slightly_changed_parameters_differ_in_their_vectors_of_f32() -> None:
+    vector, matrix = np.ones(1000, np.float32), np.ones((10, 10), np.float32)
+    half = np.ones(5, np.float16)
+    changed = slightly_changed({"vector": vector, "matrix": matrix, "half": half})
+    assert changed["matrix"] is matrix
+    assert changed["half"] is half
+    assert 0.5e-6 < np.std(changed["vector"] - 1.0) < 2e-6
+    assert changed["vector"].dtype == np.float32
 
 
 def test_mapped_parameters_leave_the_memory_of_the_process(tmp_path: Path) -> None:

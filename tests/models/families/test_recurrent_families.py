@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hearthd.baker.weights.source import WeightSource
 
-_SHAPE: dict[str, Any] = {
+SHAPE: dict[str, Any] = {
     "layers": 3, "hidden": 32, "ffn": 40, "heads": 4, "kv_heads": 2, "head_dim": 8,
     "max_context": 64, "vocab_size": 61, "norm_eps": 1e-3, "rope_base": 1000.0, "tied": True,
 }  # fmt: skip
@@ -45,13 +45,13 @@ EXTRA: dict[str, dict[str, Any]] = {
 OPTIONS = ProgramOptions(
     context=40, precision="f32", prefill_tokens=(3, 8), decode_batches=(1, 2), verify_tokens=(4,)
 )
-PROMPT = np.random.default_rng(0).integers(0, _SHAPE["vocab_size"], 30).tolist()
+PROMPT = np.random.default_rng(0).integers(0, SHAPE["vocab_size"], 30).tolist()
 
 
 @pytest.fixture(scope="module", params=EXTRA)
 def device(request: pytest.FixtureRequest) -> Device:
     family = ARCHITECTURES[request.param]
-    return Device(family.program(family.config(**_SHAPE, **EXTRA[request.param]), OPTIONS))
+    return Device(family.program(family.config(**SHAPE, **EXTRA[request.param]), OPTIONS))
 
 
 def test_what_was_in_a_slot_before_does_not_matter(device: Device) -> None:
