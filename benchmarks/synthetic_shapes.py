@@ -166,6 +166,7 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
             "attention.head_count_kv": [config.kv_heads * attends for attends in config.attends],
         }
     if isinstance(config, nemotron_h.Config):
+        keys["attention.layer_norm_epsilon"] = config.norm_eps
         by_layer = {
             "attention.head_count_kv": (nemotron_h.ATTENTION, config.kv_heads),
             "feed_forward_length": (nemotron_h.MLP, config.ffn),

@@ -111,7 +111,7 @@ def tensors_of(
         name
         for name in names
         if name not in used
-        and not architecture.tensors.is_other_part(name)
+        and not architecture.tensors.is_other_part(name, names)
         and not _adds_nothing(source, name)
     ]
     if unused:

@@ -10,7 +10,7 @@ from hearthd.models.decoder.config.gguf_metadata import ROPE_TABLES
 from hearthd.models.program import StoredTensor, gguf_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from hearthd.models.config import ModelConfig
 
@@ -201,11 +201,11 @@ class TensorNames:
         name = f"{self.folder.get(path, path)}.{suffix}"
         return layer + self.folder.get(f"{path}.{suffix}", name)
 
-    def is_other_part(self, tensor: str) -> bool:
-        """Whether a tensor that no parameter was found in may be left out.
+    def is_other_part(self, tensor: str, names: Collection[str] = ()) -> bool:
+        """Whether a tensor that no parameter was found in may be left out, of a file with `names`.
 
-        A drafter's are, by a program that drafts nothing. A head beside a tied table is a copy of
-        it: baker/pipeline/recipe.py compares them.
+        A drafter's are, by a program that drafts nothing, and a layer's that predicts further
+        tokens. A head beside a tied table is a copy of it: baker/pipeline/recipe.py compares them.
         """
         others = tuple(prefix + other for prefix in self.prefixes for other in self.others)
         optional = tuple(
@@ -214,5 +214,10 @@ class TensorNames:
         return (
             tensor in _HEADS
             or tensor.endswith((*_NOT_WEIGHTS, *optional))
-            or tensor.startswith((f"{DRAFTER_MODULE}.", *others))
+            or tensor.startswith((f"{DRAFTER_MODULE}.", *others, *_predicting_layers(names)))
         )
+
+
+def _predicting_layers(names: Collection[str]) -> set[str]:
+    """The starts of the names of layers in a GGUF file that predict further tokens."""
+    return {name.partition("nextn.")[0] for name in names if ".nextn." in name}

@@ -27,10 +27,15 @@ def encoder_fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
         data, "block_count", "embedding_length", "feed_forward_length", "attention.head_count",
         "context_length",
     )  # fmt: skip
+    for key in ("attention.key_length", "attention.value_length"):
+        data.fixed(key, shape["hidden"] // shape["heads"])
+    data.ignore("classifier.output_labels")
+    # A server of llama.cpp is told that a file with a classifier ranks.
+    usual = "rank" if data.has_tensor("cls.output.weight") else "mean"
     return shape | {
         "vocab_size": data.vocabulary_rows,
-        "norm_eps": data.number("attention.layer_norm_epsilon"),
-        "pooling": data.pooling(),
+        "norm_eps": data.epsilon("layer_norm"),
+        "pooling": data.pooling(usual=usual),
     }
 
 

@@ -82,8 +82,7 @@ def from_hugging_face(data: ConfigJson) -> DecoderConfig:
 
 
 def from_gguf(data: GgufMetadata) -> DecoderConfig:
-    """Read GGUF metadata, which have the numbers of xIELU by layer."""
-    data.ignore(*(f"xielu.{number}" for number in _NUMBERS))
+    """Read GGUF metadata. The numbers of xIELU are by layer, under names without a prefix."""
     return DecoderConfig(**from_gguf_metadata(data))
 
 
@@ -99,6 +98,6 @@ ARCHITECTURE = Architecture(
             "input_layernorm": "attention_layernorm",
             "post_attention_layernorm": "feedforward_layernorm",
         },
-        arrays={f"mlp.act_fn.{number}": f"apertus.xielu.{number}" for number in _NUMBERS},
+        arrays={f"mlp.act_fn.{number}": f"xielu.{number}" for number in _NUMBERS},
     ),
 )

@@ -35,6 +35,9 @@ _OF_MAMBA = (
     "mamba_chunk_size", "mamba_conv_bias", "mamba_d_conv", "mamba_d_head", "mamba_d_state",
     "mamba_expand", "mamba_n_groups", "mamba_n_heads", "mamba_proj_bias",
 )  # fmt: skip
+_OF_MAMBA_IN_GGUF = (
+    "ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +148,8 @@ def fields_from_gguf(data: GgufMetadata, *, kv_heads: int | None = None) -> dict
 
     kv_heads  key/value heads, where the metadata say them by layer
     """
+    if kv_heads is None:  # as Granite 4 has them, whose converter is that of its hybrids
+        data.ignore(*_OF_MAMBA_IN_GGUF)
     fields = from_gguf_metadata(data, kv_heads=kv_heads)
     return {
         **fields,

@@ -126,7 +126,7 @@ def from_gguf(data: GgufMetadata) -> Config:
     head_dim = head_dim or data.size("embedding_length") // data.size("attention.head_count")
     width = data.size("rope.dimension_count", default=head_dim)
     fields = from_gguf_metadata(data, rope_width=width)
-    window = data.size("attention.sliding_window", default=None)
+    window = data.window()
     original = data.size("rope.scaling.original_context_length", default=fields["max_context"])
     long: tuple[float, ...] = ()
     if data.has_tensor(LONG_DIVISORS):

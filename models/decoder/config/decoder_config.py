@@ -142,7 +142,7 @@ def from_gguf_metadata(
         "head_dim": head_dim,
         "max_context": max_context,
         "vocab_size": data.vocabulary_rows,
-        "norm_eps": data.number("attention.layer_norm_rms_epsilon"),
+        "norm_eps": data.epsilon("layer_norm_rms"),
         "tied": not data.has_tensor("output.weight"),
         "attention_bias": data.has_tensor("blk.0.attn_q.bias"),
         "output_bias": data.has_tensor("blk.0.attn_output.bias"),

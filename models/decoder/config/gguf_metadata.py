@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from typing_extensions import override
 
 from hearthd.models.config import ConfigError, require
 from hearthd.models.decoder.config.rope_scaling import Rope, yarn_divisors, yarn_magnitude
@@ -20,6 +22,8 @@ ROPE_TABLES = (ROPE_DIVISORS, LONG_DIVISORS, SHORT_DIVISORS)
 # Starts of keys about towers for images and sound, beside the text model.
 _TOWERS = ("audio.", "mm.", "vision.")
 _POOLINGS = {1: "mean", 2: "cls", 3: "last", 4: "rank"}  # as llama.cpp numbers them
+_NORMS = ("layer_norm", "layer_norm_rms")
+_WINDOW = "attention.sliding_window"
 # Keys that change nothing in inference.
 _IGNORED = frozenset({"rope.scaling.finetuned", "tensor_data_layout"})
 
@@ -75,15 +79,26 @@ class GgufMetadata(TypedKeys):
         period  the last one of so many layers sees all of them, where the file does not say the
                 layers, and a file without a window has none: empty. None: the file has both
         """
-        key, pattern = "attention.sliding_window", "attention.sliding_window_pattern"
-        if period is None:
-            window, slides = self.size(key), self._list(pattern, bool)
-        elif (optional := self.size(key, default=None)) is None:
+        pattern = "attention.sliding_window_pattern"
+        window = self.window() if period else self.size(_WINDOW)
+        if window is None:
             return ()
+        if period is None:
+            slides = self._list(pattern, bool)
         else:
             usual = [(layer + 1) % period != 0 for layer in range(layers)]
-            window, slides = optional, self._list(pattern, bool, default=usual)
+            slides = self._list(pattern, bool, default=usual)
         return tuple(window if slide else None for slide in slides)
+
+    def window(self) -> int | None:
+        """The keys that a token sees, itself included; None: all, which a file may say as 0."""
+        return self.count(_WINDOW, default=0) or None
+
+    def epsilon(self, kind: Literal["layer_norm", "layer_norm_rms"]) -> float:
+        """That of the norms of a model. A file may have it under the other key, or under both."""
+        key, other = (f"attention.{name}_epsilon" for name in sorted(_NORMS, key=kind.__ne__))
+        usual = self.number(other, default=None)
+        return self.number(key) if usual is None else self.number(key, default=usual)
 
     def by_layer(self, key: str, layers: int) -> list[int]:
         """An integer from 1 for each layer; a file may have one for all of them."""
@@ -112,9 +127,11 @@ class GgufMetadata(TypedKeys):
         if got != supported:
             raise ConfigError(f"{self._prefix}{key} is {got}, supported is {supported}")
 
-    def pooling(self, key: str = "pooling_type") -> str:
-        """The vector of a text, or `rank`: the score of a pair of texts."""
-        number = self.size(key, default=1)
+    def pooling(self, key: str = "pooling_type", *, usual: str = "mean") -> str:
+        """The vector of a text, or `rank`: the score of a pair. `usual` without the key."""
+        number = self.size(key, default=None)
+        if number is None:
+            return usual
         if number not in _POOLINGS:
             raise ConfigError(f"{self._prefix}{key}: got {number}, supported: {[*_POOLINGS]}")
         return _POOLINGS[number]
@@ -150,6 +167,10 @@ class GgufMetadata(TypedKeys):
         factor = self.number("rope.scaling.factor", default=older)
         original = self.size("rope.scaling.original_context_length", default=max_context)
         magnitude = self.number("rope.scaling.attn_factor", default=1.0)
+        if (share := self.number("rope.scaling.yarn_ext_factor", default=1.0)) != 1:
+            raise ConfigError(
+                f"{self._prefix}rope.scaling.yarn_ext_factor: got {share}, supported: 1"
+            )
         if scaling not in ("none", "linear", "yarn"):
             raise ConfigError(
                 f"{self._prefix}rope.scaling.type: {scaling!r:.80} is not supported, only none, "
@@ -158,9 +179,10 @@ class GgufMetadata(TypedKeys):
         if scaling == "yarn":
             every_dim = self.number("rope.scaling.yarn_log_multiplier", default=None)
             divided_by = yarn_magnitude(factor, every_dim) if every_dim else 1.0
+            usual = yarn_magnitude(factor) / divided_by
             return Rope(
                 base=base,
-                magnitude=magnitude * yarn_magnitude(factor) / divided_by,
+                magnitude=magnitude * self.number("rope.scaling.yarn_attn_factor", default=usual),
                 divisors=yarn_divisors(
                     base,
                     width,
@@ -180,6 +202,16 @@ class GgufMetadata(TypedKeys):
             divisors=divisors,
             magnitude=magnitude,
         )
+
+    @override
+    def _value(self, key: str, expected_type: type, options: Mapping[str, Any]) -> Any:
+        """As llama.cpp reads it: a file may repeat a number for every layer."""
+        value = self._data.get(key)
+        if expected_type is int and isinstance(value, list) and len(set(map(repr, value))) == 1:
+            self._read.add(key)
+            require(value[0], int, f"{self._prefix}{key}")
+            return value[0]
+        return super()._value(key, expected_type, options)
 
     def finish(self) -> None:
         """Raise ConfigError for keys and tables of the architecture that were not asked for."""

@@ -74,7 +74,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
         if divisors:
             writer.add_tensor(f"{table}.weight", np.array(divisors, np.float32))
     for key, by_layer in numbers.items():
-        writer.add_array(f"{architecture}.xielu.{key}", by_layer)
+        writer.add_array(f"xielu.{key}", by_layer)
     return written(writer, path)
 
 
@@ -82,8 +82,6 @@ def _converted(name: str, values: Array, architecture: str, config: DecoderConfi
     """The values that llama.cpp's converter stores of a tensor."""
     if name.endswith("conv.conv.weight"):
         values = values.squeeze(1)
-    if name.endswith("exp_probs_b.bias"):
-        values = values.reshape(-1)
     if isinstance(config, FalconConfig):
         values = values * falcon_scales(name, config)
     if architecture in _ROTATES_NEIGHBORS and ("q_proj" in name or "k_proj" in name):

@@ -1,0 +1,157 @@
+"""Record what llama.cpp's converter makes of the tiny models of every family.
+
+    python -m tests.golden.record_converted LLAMA_CPP
+
+LLAMA_CPP is a folder with the source of llama.cpp: its packages `conversion` and `gguf-py`, which
+need torch and transformers. Recorded with llama.cpp as in llama-cpp-python 0.3.36, torch 2.13.0 and
+transformers 5.24.0. The models have no tokenizers, so the vocabulary that is written is made up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from tests.models.families.cases import CASES
+from tests.models.families.converted_files import NOT_CONVERTED, Converted, digest, write
+from tests.models.families.encoders.encoder_cases import ENCODER_CASES, recorded_encoder
+from tests.models.families.family_recording import recorded, write_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# By the start of a case's name: what published files have and transformers saves otherwise.
+_PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "hunyuan": {"max_position_embeddings": 32768},
+    "nemotron_h": {
+        "num_hidden_layers": 5, "hybrid_override_pattern": "M-*-M", "d_head": 16,
+    },
+    "nomic-bert": {
+        "n_positions": 8192, "max_trained_positions": 2048, "activation_function": "swiglu",
+        "causal": False, "rotary_emb_fraction": 1.0, "rotary_emb_base": 1000.0, "prenorm": False,
+        "rotary_emb_scale_base": None, "rotary_emb_interleaved": False, "qkv_proj_bias": False,
+        "mlp_fc1_bias": False, "mlp_fc2_bias": False, "n_layer": 3,
+    },
+    "qwen35": {"mtp_num_hidden_layers": 1},
+}  # fmt: skip
+# What transformers adds to a Nemotron-H without experts.
+_ADDED = ("layers_block_type", "num_experts_per_tok", "n_routed_experts", "n_group", "topk_group")
+_LAYERS = {"linear_attention": "mamba", "full_attention": "attention"}
+_MODULES = {"1_Pooling": "Pooling", "2_Dense": "Dense", "3_Dense": "Dense"}
+
+
+def prepare(name: str, folder: Path) -> dict[str, Any]:
+    """Write the files that the converter expects beside a model; returns its configuration."""
+    path = folder / "config.json"
+    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    for start, more in _PUBLISHED.items():
+        if name.startswith(start):
+            config |= more
+    if "granite" in name and "layer_types" in config:
+        config["layer_types"] = [_LAYERS.get(kind, kind) for kind in config["layer_types"]]
+    if name.startswith("nemotron_h"):
+        config = {key: value for key, value in config.items() if key not in _ADDED}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    vocabulary = {f"token{i}": i for i in range(vocabulary_size(config))}
+    kind = "WordPiece" if name.startswith("nomic") else "BPE"
+    model = {"type": kind, "vocab": vocabulary, "merges": []}
+    tokenizer = {"added_tokens": [], "model": model}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    modules = [
+        {"idx": index, "path": path, "type": f"sentence_transformers.models.{module}"}
+        for index, (path, module) in enumerate(_MODULES.items())
+        if (folder / path).exists()
+    ]
+    if modules:
+        (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    if name.startswith("qwen35"):
+        add_predicting_layer(folder / "model.safetensors", config)
+    return config
+
+
+def add_predicting_layer(path: Path, config: Mapping[str, Any]) -> None:
+    """Add a layer that predicts further tokens, of the shapes of the first one with attention."""
+    tensors, hidden = load_file(path), config["hidden_size"]
+    layer = f"model.layers.{config['layer_types'].index('full_attention')}."
+    same = {name.removeprefix(layer): tensors[name] for name in tensors if name.startswith(layer)}
+    tensors |= {f"mtp.layers.0.{name}": values.copy() for name, values in same.items()}
+    for norm in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"):
+        tensors[f"mtp.{norm}.weight"] = np.ones(hidden, np.float32)
+    tensors["mtp.fc.weight"] = np.ones((hidden, 2 * hidden), np.float32)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def vocabulary_size(config: Mapping[str, Any]) -> int:
+    """V."""
+    return int(config.get("vocab_size") or config["text_config"]["vocab_size"])
+
+
+def set_vocab(model: Any) -> None:
+    """Write a vocabulary, in place of the methods of the converter that read a tokenizer."""
+    count, writer = vocabulary_size(model.hparams), model.gguf_writer
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([f"token{i}" for i in range(count)])
+    writer.add_token_types([1] * count)
+    writer.add_token_merges([])
+    writer.add_eos_token_id(0)
+
+
+def subclasses(base: Any) -> Iterator[Any]:
+    """All of them."""
+    for each in base.__subclasses__():
+        yield each
+        yield from subclasses(each)
+
+
+def convert(conversion: Any, gguf: Any, config: dict[str, Any], folder: Path) -> Converted:
+    """What the converter makes of a folder."""
+    if config["model_type"] != "nemotron_h":  # transformers adds experts to it
+        config = conversion.ModelBase.load_hparams(folder, is_mistral_format=False) | config
+    name = conversion.get_model_architecture(config, conversion.ModelType.TEXT)
+    model, out = conversion.get_model_class(name), folder / "model.gguf"
+    model.module_paths = []  # a list of the class, which models share
+    options = {"eager": True, "hparams": config, "sentence_transformers_dense_modules": True}
+    model(folder, gguf.LlamaFileType.ALL_F32, out, **options).write()
+    reader = gguf.GGUFReader(out)
+    fields = {key: field.contents() for key, field in reader.fields.items()}
+    architecture = fields["general.architecture"]
+    kept = {key: fields[key] for key in fields if key.startswith((f"{architecture}.", "xielu."))}
+    tensors = {}
+    for tensor in reader.tensors:
+        shape = tuple(int(extent) for extent in reversed(tensor.shape))
+        tensors[tensor.name] = (shape, digest(tensor.data))
+    return Converted(metadata={"general.architecture": architecture, **kept}, tensors=tensors)
+
+
+def main(source: str) -> None:
+    """Write the file."""
+    sys.path[:0] = [source, f"{source}/gguf-py"]
+    conversion, gguf = importlib.import_module("conversion"), importlib.import_module("gguf")
+    conversion.load_all_models()
+    for model in set(subclasses(conversion.ModelBase)):
+        if "set_vocab" in vars(model):
+            model.set_vocab = set_vocab
+    converted = {}
+    for name in (*CASES, *ENCODER_CASES):
+        if name in NOT_CONVERTED:
+            continue
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            if name in CASES:
+                write_folder(recorded(name), folder)
+            else:
+                recorded_encoder(name).write(folder)
+            converted[name] = convert(conversion, gguf, prepare(name, folder), folder)
+    write(converted)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
