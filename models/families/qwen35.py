@@ -107,7 +107,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json."""
     text = data.text_section(tied=None)
     text.ignore("mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")
-    text.fixed(attn_output_gate=True)
+    text.fixed(attn_output_gate=True, mlp_only_layers=[], output_gate_type="swish")
     fields = from_config_json(text, lambda *arguments: _rope(*arguments)[1])
     layers = fields["layers"]
     period = text.size("full_attention_interval", default=_PERIOD)

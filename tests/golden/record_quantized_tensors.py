@@ -1,10 +1,10 @@
-"""Record how compressed-tensors and bitsandbytes store a matrix, in tests/golden/quantized/.
+"""Record how some libraries store a matrix, in tests/golden/quantized/.
 
     python -m tests.golden.record_quantized_tensors
 
-Recorded with torch 2.13.0, compressed-tensors 0.20.0 and bitsandbytes 0.50.2, which the tests do
-not need. A file has the tensors of the module `layer`, and `expected`: f32, the values that the
-library computes from them. Its metadata has `settings`, the quantization_config.
+Recorded with torch 2.13.0, compressed-tensors 0.20.0, bitsandbytes 0.50.2 and auto-round 0.16.1,
+which the tests do not need. A file has the tensors of the module `layer`, and `expected`: f32, the
+values that the library computes from them. Its metadata has `settings`, the quantization_config.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any
 
 import bitsandbytes
 import torch
+from auto_round.export.export_to_awq.utils import WQLinear_GEMM, dequantize_gemm
+from auto_round_extension.torch.qlinear_torch import QuantLinear as AsItIs
+from auto_round_extension.torch.qlinear_torch_zp import QuantLinear as WithOneLess
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from safetensors.torch import save_file
@@ -51,6 +54,18 @@ def four_bits(weight: torch.Tensor, kind: str, double: bool) -> None:
     expected = functional.dequantize_4bit(packed, state)
     settings = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     save(f"{kind}{'-double' * double}", tensors | {"layer.weight": packed}, expected, settings)
+
+
+def auto_round(name: str, layer: Any, weight: torch.Tensor, settings: Any, zeros: Any) -> None:
+    """Pack the matrix with a layer of AutoRound; what the layer computes of the unit vectors."""
+    bits, linear = settings["bits"], torch.nn.Linear(*weight.shape[::-1], bias=False)
+    linear.weight.data = weight
+    packed = layer(bits, GROUP, *weight.shape[::-1], bias=False)
+    packed.device = "cpu"
+    packed.pack(linear, scales(weight, GROUP, (1 << bits - 1) - 1), zeros, device="cpu")
+    stored = {f"layer.{part}": tensor for part, tensor in packed.state_dict().items()}
+    expected = packed(torch.eye(COLUMNS)).T
+    save(name, stored, expected, {"quant_method": "auto-round", "sym": False, **settings})
 
 
 def save(
@@ -104,6 +119,23 @@ def main() -> None:
     for kind in ("nf4", "fp4"):
         for double in (False, True):
             four_bits(weight, kind, double)
+    weight = torch.randn(4 * ROWS, COLUMNS) / 8
+    for bits in (2, 3, 4, 8):
+        zeros = torch.randint(1, 1 << bits, (4 * ROWS, COLUMNS // GROUP)).float()
+        for packing, layer in (("auto_round:auto_gptq", WithOneLess), ("auto_round", AsItIs)):
+            name = f"{packing.replace(':', '-')}-{bits}"
+            settings = {"bits": bits, "packing_format": packing}
+            auto_round(name, layer, weight, settings, zeros)
+    zeros = torch.randint(1, 16, (COLUMNS // GROUP, 4 * ROWS))
+    linear = torch.nn.Linear(COLUMNS, 4 * ROWS, bias=False)
+    linear.weight.data = weight
+    layer = WQLinear_GEMM.from_linear(
+        linear, 4, GROUP, scales=scales(weight, GROUP, 7).T, zeros=zeros, device="cpu"
+    )
+    expected = dequantize_gemm(layer.qweight, layer.qzeros, layer.scales, 4, GROUP).T
+    stored = {f"layer.{part}": tensor for part, tensor in layer.state_dict().items()}
+    settings = {"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:auto_awq"}
+    save("auto_round-auto_awq-4", stored, expected, settings)
 
 
 if __name__ == "__main__":

@@ -40,10 +40,8 @@ _FORMATS = {"gptq": 1, "gptq_v2": 0}
 def _matrix(parts: StoredParts, config: ConfigJson) -> QuantizedMatrix:
     first_zero = _first_zero(config)
     words, outputs = parts.shape("qweight", "I32", axes=2)
-    bits = config.size("bits")
-    if parts.has("g_idx"):  # some modules can have more bits than others
-        (inputs,) = parts.shape("g_idx", "I32", axes=1)
-        bits = 32 * words // inputs
+    # Some modules can have more bits than others.
+    bits = 32 * parts.shape("qzeros", "I32", axes=2)[1] // outputs
     if bits not in _BITS:
         raise parts.refused("qweight", f"has {bits} bits, expected one of {_BITS}")
     inputs = 32 * words // bits
@@ -53,7 +51,7 @@ def _matrix(parts: StoredParts, config: ConfigJson) -> QuantizedMatrix:
     parts.require("qzeros", (groups, outputs * bits // 32), "I32")
     group = columns_of_a_scale(parts, "scales", inputs, groups)
     scattered = groups > 1 and config.flag("desc_act", default=False)
-    if scattered:
+    if scattered or parts.has("g_idx"):
         parts.require("g_idx", (inputs,), "I32")
 
     def open_rows() -> ReadRows:

@@ -36,6 +36,15 @@ METHODS: Mapping[str, Method] = {
     "bitsandbytes": BITSANDBYTES,
     "mxfp4": MXFP4_EXPERTS,
 }
+# AutoRound stores matrices as other methods do: auto_round/inference/backend.py has its names.
+_AUTO_ROUND = ("auto-round", "intel/auto-round")
+_GPTQ_V2 = {"quant_method": "gptq", "checkpoint_format": "gptq_v2"}
+_AUTO_ROUND_PACKINGS: Mapping[str, Mapping[str, str]] = {
+    "auto_round:auto_gptq": {"quant_method": "gptq", "checkpoint_format": "gptq"},
+    "auto_round:gptqmodel": _GPTQ_V2,
+    "auto_round": _GPTQ_V2,
+    "auto_round:auto_awq": {"quant_method": "awq"},
+}
 _WEIGHT = "weight"
 
 
@@ -49,12 +58,13 @@ class QuantizedFolder(SourceInFront):
     def __init__(self, base: SafetensorsSource, settings: Mapping[str, Any]) -> None:
         """`settings` are the `quantization_config`."""
         super().__init__(base)
-        name = _method_name(settings)
+        settings = _as_known(settings)
+        name = str(settings.get("quant_method"))
         if name not in METHODS:
+            known = ", ".join((*METHODS, _AUTO_ROUND[0]))
             raise UnsupportedType(
                 f"{base.folder / 'config.json'}: quantization_config: quant_method: got "
-                f"{name!r:.80}, expected one of {', '.join(METHODS)}; use the unquantized folder "
-                "or a GGUF file"
+                f"{name!r:.80}, expected one of {known}; use the unquantized folder or a GGUF file"
             )
         method, config = METHODS[name], ConfigJson(settings, "config.json: quantization_config")
         stored = base.names()
@@ -129,8 +139,20 @@ def quantization_settings(metadata: Mapping[str, Any]) -> Mapping[str, Any] | No
     return None
 
 
-def _method_name(settings: Mapping[str, Any]) -> str:
-    """The name of the method; old versions of transformers did not write that of bitsandbytes."""
+def _as_known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the method that stores matrices in the same way.
+
+    Old versions of transformers did not write the name of bitsandbytes.
+    """
     if "quant_method" not in settings and any(key.startswith("load_in_") for key in settings):
-        return "bitsandbytes"
-    return str(settings.get("quant_method"))
+        return {**settings, "quant_method": "bitsandbytes"}
+    if settings.get("quant_method") in _AUTO_ROUND:
+        packing = settings.get("packing_format", "auto_round:auto_gptq")
+        if packing not in _AUTO_ROUND_PACKINGS:
+            raise UnsupportedType(
+                f"config.json: quantization_config: packing_format: got {packing!r:.80}, expected "
+                f"one of {', '.join(_AUTO_ROUND_PACKINGS)}; use the unquantized folder or a GGUF "
+                "file"
+            )
+        return {**settings, **_AUTO_ROUND_PACKINGS[packing]}
+    return settings

@@ -31,7 +31,7 @@ _PRIVATE = "_"
 _IGNORED = frozenset((PROCESSOR, *QUANTIZED)) | frozenset(
     "architectures attention_dropout auto_map "
     "bos_token_id cache_implementation dtype embd_pdrop eos_token_id initializer_range "
-    "is_llama_config model_type pad_token_id pretraining_tp resid_pdrop torch_dtype "
+    "is_llama_config model_name model_type pad_token_id pretraining_tp resid_pdrop torch_dtype "
     "sep_token_id transformers.js_config transformers_version unk_token_id unsloth_fixed "
     "unsloth_version use_cache".split()
 )
@@ -39,8 +39,10 @@ _IGNORED = frozenset((PROCESSOR, *QUANTIZED)) | frozenset(
 _TOWERS = frozenset(
     "audio_config audio_token_id boa_token_id boi_token_id boi_token_index eoa_token_id "
     "eoa_token_index eoi_token_id eoi_token_index image_token_id image_token_index "
+    "language_model_only "
     "mm_tokens_per_image multimodal_projector_bias projector_hidden_act spatial_merge_size "
-    "video_token_id vision_config vision_feature_layer vision_soft_tokens_per_image".split()
+    "video_token_id vision_config vision_end_token_id vision_feature_layer "
+    "vision_soft_tokens_per_image vision_start_token_id".split()
 )
 
 

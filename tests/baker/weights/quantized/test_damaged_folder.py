@@ -41,6 +41,14 @@ def test_an_unknown_method_is_refused(settings: dict[str, Any], tmp_path: Path) 
         open_weights(folder)
 
 
+def test_an_unknown_packing_is_refused(tmp_path: Path) -> None:
+    folder = write_folders(CASES["awq"], tmp_path).quantized
+    change_settings(folder, {"quant_method": "auto-round", "packing_format": "auto_round:fake"})
+    message = "packing_format: got 'auto_round:fake', expected one of auto_round:auto_gptq, .*; use"
+    with pytest.raises(UnsupportedType, match=message):
+        open_weights(folder)
+
+
 @pytest.mark.parametrize(
     ("case", "settings", "message"),
     [
@@ -83,7 +91,7 @@ def test_other_settings_are_refused(
             np.zeros((4, 64), np.int32),
             r"is I32 \(4, 64\), expected 2 axes of f",
         ),
-        ("gptq_4", "g_idx", np.zeros(100, np.int32), "of gptq has 5 bits, expected one of"),
+        ("gptq_4", "g_idx", np.zeros(100, np.int32), "g_idx of gptq has shape"),
         ("packed_4", "weight_shape", None, f"no tensor {MODULE}.weight_shape; download the folder"),
         (
             "packed_4",
