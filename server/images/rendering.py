@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
@@ -10,32 +11,55 @@ from hearthd.text.errors import NotSupported
 from hearthd.text.templates.image_texts import ImageTexts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hearthd.bundle import ImageInput
+    from hearthd.server.images.fetching import ImageFetcher
     from hearthd.server.images.image_reader import ImageReader
-    from hearthd.text.conversation import Conversation
-    from hearthd.text.templates.chat_template import ChatTemplate, Prompt
+    from hearthd.text.conversation import Conversation, Media
+    from hearthd.text.templates.chat_template import ChatTemplate, Prompt, TemplateMessage
     from hearthd.text.tokenizer import Tokenizer
 
 
 class ConversationRenderer:
-    """Renders conversations for a model that reads images as `settings` say, or reads none."""
+    """Renders conversations for a model that reads images as `settings` say, or reads none.
 
-    def __init__(self, settings: ImageInput | None, tokenizer: Tokenizer) -> None:
+    With a `fetcher`, images may be at addresses.
+    """
+
+    def __init__(
+        self, settings: ImageInput | None, tokenizer: Tokenizer, fetcher: ImageFetcher | None
+    ) -> None:
         self._settings = settings
         self._tokenizer = tokenizer
+        self._fetcher = fetcher
 
-    def render(self, template: ChatTemplate, conversation: Conversation, **options: Any) -> Prompt:
+    async def render(
+        self, template: ChatTemplate, conversation: Conversation, **options: Any
+    ) -> Prompt:
         """The prompt for a conversation; raises InvalidRequest, NotSupported or ImagesFull.
 
-        `options` are those of ChatTemplate.prompt. For any thread: it decodes images.
+        `options` are those of ChatTemplate.prompt.
         """
         messages = conversation.as_template(images=self._settings is not None)
-        if not conversation.images:
+        images = conversation.images
+        if self._fetcher is not None:
+            images = await self._fetcher.fetch(images)
+        return await asyncio.to_thread(self._render, template, messages, images, options)
+
+    def _render(
+        self,
+        template: ChatTemplate,
+        messages: list[TemplateMessage],
+        images: Sequence[Media],
+        options: Mapping[str, Any],
+    ) -> Prompt:
+        if not images:
             return template.prompt(messages, **options)
-        images = self._reader.read(conversation.images)
-        texts = ImageTexts(self._reader.marker, tuple(image.text for image in images))
+        read = self._reader.read(images)
+        texts = ImageTexts(self._reader.marker, tuple(image.text for image in read))
         prompt = template.prompt(messages, images=texts, **options)
-        squares = tuple(square for image in images for square in image.squares)
+        squares = tuple(square for image in read for square in image.squares)
         return dataclasses.replace(prompt, ids=self._reader.positions(prompt.ids), images=squares)
 
     @functools.cached_property

@@ -131,8 +131,7 @@ async def apply_template(body: TemplateRequest, request: Request) -> TemplateRes
     """Return the prompt that the bundle's chat template makes of a conversation."""
     service = await language_service(request, body)
     conversation = Conversation(messages=messages(body.messages))
-    prompt = await asyncio.to_thread(
-        service.render,
+    prompt = await service.render(
         conversation,
         tools=body.tools,
         variables=body.chat_template_kwargs,
