@@ -7,7 +7,10 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from hearthd.text.errors import NotSupported
+from hearthd.runtime.interface import NO_TOKEN
+from hearthd.text.errors import InvalidRequest, NotSupported
+from hearthd.text.media_marker import split_at_markers
+from hearthd.text.templates.chat_template import Prompt
 from hearthd.text.templates.image_texts import ImageTexts
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from hearthd.server.images.fetching import ImageFetcher
     from hearthd.server.images.image_reader import ImageReader
     from hearthd.text.conversation import Conversation, Media
-    from hearthd.text.templates.chat_template import ChatTemplate, Prompt, TemplateMessage
+    from hearthd.text.templates.chat_template import ChatTemplate, TemplateMessage
     from hearthd.text.tokenizer import Tokenizer
 
 
@@ -46,6 +49,42 @@ class ConversationRenderer:
         if self._fetcher is not None:
             images = await self._fetcher.fetch(images)
         return await asyncio.to_thread(self._render, template, messages, images, options)
+
+    async def render_text(
+        self, text: str, images: Sequence[Media], field: str, *, bos: bool = True
+    ) -> Prompt:
+        """The prompt for a text with a media marker for each image; errors name `field`.
+
+        Names of special tokens in the text are read as those tokens. Raises as `render`.
+        """
+        if self._settings is None:
+            raise InvalidRequest(
+                field=field, got=len(images), expected="no images: the model cannot read images"
+            )
+        return await asyncio.to_thread(self._render_text, text, images, field, bos)
+
+    def _render_text(self, text: str, images: Sequence[Media], field: str, bos: bool) -> Prompt:
+        start, *others = split_at_markers(text)
+        if len(others) != len(images):
+            raise InvalidRequest(
+                field=field,
+                got=len(images),
+                expected=f"{len(others)} images: one for each media marker in the text",
+            )
+        read = self._reader.read(images)
+        joined = start + "".join(
+            image.text + other for image, other in zip(read, others, strict=True)
+        )
+        encode = self._tokenizer.encode if bos else self._tokenizer.read
+        squares = tuple(square for image in read for square in image.squares)
+        ids = self._reader.positions(encode(joined))
+        if ids.count(NO_TOKEN) != sum(square.rows for square in squares):
+            raise InvalidRequest(
+                field=field,
+                got="the model's token for images in the text",
+                expected="a media marker, such as that of /props, for each image",
+            )
+        return Prompt(text=joined, ids=ids, images=squares)
 
     def _render(
         self,

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from hearthd.server.images.fetching import ImageFetcher
     from hearthd.server.lora.adapters import Adapter, Adapters
     from hearthd.text.answer import EmbeddedText, Ended
-    from hearthd.text.conversation import Conversation
+    from hearthd.text.conversation import Conversation, Media
     from hearthd.text.overflow import Overflow
     from hearthd.text.templates.chat_template import ChatTemplate, Prompt
     from hearthd.text.text_request import TextRequest
@@ -211,6 +211,12 @@ class LanguageService(Service):
     async def render(self, conversation: Conversation, **options: Any) -> Prompt:
         """The prompt for a conversation, as ConversationRenderer.render makes it."""
         return await self._renderer.render(self.template, conversation, **options)
+
+    async def render_text(
+        self, text: str, images: Sequence[Media], field: str, *, bos: bool = True
+    ) -> Prompt:
+        """The prompt for a text with images, as ConversationRenderer.render_text makes it."""
+        return await self._renderer.render_text(text, images, field, bos=bos)
 
     def _ended(self, ended: Ended) -> None:
         self.metrics.completed(ended)

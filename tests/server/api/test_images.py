@@ -31,7 +31,8 @@ def tokens(client: httpx.Client, path: str, body: dict[str, Any]) -> int:
     response = client.post(path, json=body)
     assert response.status_code == 200, response.text
     usage = response.json().get("usage", response.json())
-    counted = usage.get("input_tokens", usage.get("prompt_tokens"))
+    names = ("input_tokens", "prompt_tokens", "prompt_eval_count")
+    counted: int = next(usage[name] for name in names if name in usage)
     read: int = counted + usage.get("cache_read_input_tokens", 0)
     return read
 
@@ -72,15 +73,59 @@ def test_the_template_places_images_and_no_text_does(client: httpx.Client) -> No
     assert client.post("/v1/chat/completions", json=body).status_code == 200
 
 
-def test_images_can_be_in_the_results_of_tools(client: httpx.Client) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    messages = [
-        {"role": "user", "content": TEXT},
-        {"role": "assistant", "content": TEXT, "tool_calls": [call]},
+CALL = {"name": "f", "arguments": "{}"}
+CALLED = {"id": "c", "type": "function", "function": CALL}
+QUESTION = {"role": "user", "content": TEXT}
+# A question, a call of a tool, and its result with an image.
+RESULTS: dict[str, list[dict[str, Any]]] = {
+    "/v1/chat/completions": [
+        QUESTION,
+        {"role": "assistant", "content": TEXT, "tool_calls": [CALLED]},
         {"role": "tool", "tool_call_id": "c", "content": [openai(TALL)]},
-    ]
-    path, body = "/v1/chat/completions", {"messages": messages, "max_tokens": 3}
-    assert tokens(client, path, body) > 3 * ROWS
+    ],
+    "/v1/responses": [
+        QUESTION,
+        {"role": "assistant", "content": TEXT},
+        {"type": "function_call", "call_id": "c", **CALL},
+        {
+            "type": "function_call_output",
+            "call_id": "c",
+            "output": [{"type": "input_image", "image_url": f"data:;base64,{TALL}"}],
+        },
+    ],
+    "/v1/messages": [
+        QUESTION,
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": TEXT},
+                {"type": "tool_use", "id": "c", "name": "f", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c", "content": [anthropic(TALL)]}],
+        },
+    ],
+    "/api/chat": [
+        QUESTION,
+        {"role": "assistant", "content": TEXT, "tool_calls": [{"function": {"name": "f"}}]},
+        {"role": "tool", "tool_name": "f", "images": [TALL]},
+    ],
+}
+
+
+def test_results_of_tools_have_the_same_images_on_every_surface(client: httpx.Client) -> None:
+    limits: dict[str, dict[str, Any]] = {
+        "/v1/responses": {"max_output_tokens": 3},
+        "/api/chat": {"stream": False},
+    }
+    counts = set()
+    for path, messages in RESULTS.items():
+        key = "input" if path == "/v1/responses" else "messages"
+        counts.add(tokens(client, path, {key: messages, **limits.get(path, {"max_tokens": 3})}))
+    assert len(counts) == 1
+    assert counts.pop() > 3 * ROWS
 
 
 @pytest.mark.parametrize(
