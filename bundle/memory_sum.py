@@ -7,9 +7,9 @@ The sum counts memory that the system cannot take back while a bundle is served.
 pages of params.irpa that are read when the program rearranges weights at its start, nor those of
 which single rows are looked up: the system may drop these at any time and read them again.
 
-The library of --require-signature is not in the sum either: the server subtracts SIGNATURE_MEMORY
-from its limit. The sum knows sizes and no machine; benchmarks/memory_contract.py measures what a
-process takes.
+The library of --require-signature and the downloads of --fetch-images are not in the sum either:
+the server subtracts SIGNATURE_MEMORY and FETCHED_MEMORY from its limit. The sum knows sizes and no
+machine; benchmarks/memory_contract.py measures what a process takes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ __all__ = [
     "AUTO_CONTEXT_STEP",
     "CONTEXTS_PER_TEXT",
     "DEFAULT_PREFIX_CACHE",
+    "FETCHED_MEMORY",
     "IMAGE_ROW_MEMORY",
+    "MAX_FETCHED_BYTES",
     "MAX_PIXELS",
     "MIN_AUTO_CONTEXT",
     "PIXEL_MEMORY",
@@ -57,6 +59,9 @@ MAX_PIXELS = 2**24
 _DECODING_BYTES = 8
 # The squares of images of all requests, until the model has read them: server/images.
 PIXEL_MEMORY = 64_000_000
+# Image files that --fetch-images downloads: the longest, and all of them until they are decoded.
+MAX_FETCHED_BYTES = 8_000_000
+FETCHED_MEMORY = 64_000_000
 # The rows of embeddings of the latest images: server/engine/image_rows.py.
 IMAGE_ROW_MEMORY = 16_000_000
 _IMAGE_MEMORY = _DECODING_BYTES * MAX_PIXELS + PIXEL_MEMORY + IMAGE_ROW_MEMORY

@@ -162,6 +162,7 @@ def open_model(
             max_memory=settings.max_memory,
             context=settings.context,
             overflow=settings.overflow,
+            fetch_images=settings.fetch_images,
             models=len(list(bundle_folders(settings))),
             lora=adapter_folders(settings),
             lora_dir=settings.lora_dir,

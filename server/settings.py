@@ -35,8 +35,8 @@ from hearthd.text.overflow import Overflow
 
 _LANGUAGE_ONLY = (
     "speculation", "logits", "max_memory", "context", "overflow", "cache_ram", "cache_dir",
-    "cache_disk", "state_dir", "state_size", "chat_template", "chat_template_file", "lora",
-    "lora_dir",
+    "cache_disk", "fetch_images", "state_dir", "state_size", "chat_template", "chat_template_file",
+    "lora", "lora_dir",
 )  # fmt: skip
 
 
@@ -130,6 +130,7 @@ class Settings(BaseSettings):
         "Load only bundles and LoRA adapters that `hearth sign` signed with this key: a file with "
         "the public key. Repeatable. Needs hearthd[verify].",
     )
+    fetch_images: bool = _setting("Access", False, "Download images at addresses in requests.")
     webui: bool = _setting("Access", True, "Serve the chat page at /.")
     slots: bool = _setting("Access", True, "Report each slot at /slots.", only_off=True)
     strict_fields: bool = _setting(

@@ -24,11 +24,13 @@ class Media:
 
     field  path of the part in the client's request, for errors
     url    of an image: a data URI, or another address
+    data   what was downloaded from the address; None if nothing was
     """
 
     kind: MediaKind
     field: str
     url: str = ""
+    data: bytes | None = None
 
 
 Part: TypeAlias = str | Media

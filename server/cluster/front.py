@@ -18,7 +18,7 @@ from hearthd.server.process.lazy_imports import build_models_lazily
 from hearthd.server.services.array_service import ArrayService
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.encoder_service import EncoderService
-from hearthd.server.services.language_service import LanguageService
+from hearthd.server.services.language_service import LanguageService, image_fetcher
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.setting_files import read_keys
 from hearthd.text.tokenizer import Tokenizer
@@ -103,6 +103,7 @@ def _service(
                 program=program,
                 context=bundle.context,
                 overflow=settings.overflow,
+                fetcher=image_fetcher() if settings.fetch_images else None,
             )
         case EncoderManifest() as manifest, Tokenizer() as tokenizer:
             calls = RemoteCalls(handle, bundle, queue_limit=limit)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 _WIDE_MODES = ("I", "I;16", "I;16B", "I;16L", "I;16N")
 _SCALE = 1 / 257  # from 65535 to 255
+# Pillow warns of metadata. `catch_warnings` would change the filters of other threads.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 # One image is decoded at a time: bundle/memory_sum.py counts the memory of one.
 _LOCK = threading.Lock()
 
@@ -32,8 +34,7 @@ def decoded(data: bytes, field: str) -> Image.Image:
     Raises InvalidRequest at `field` for another format, more than MAX_PIXELS, or a file that is not
     complete. Memory for pixels is allocated after their number was checked.
     """
-    with _LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Pillow does not like about metadata
+    with _LOCK:
         try:
             with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
                 width, height = image.size

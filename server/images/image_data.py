@@ -17,7 +17,8 @@ def from_url(url: str, field: str) -> bytes:
         raise InvalidRequest(
             field=field,
             got=url[:80],
-            expected="the image itself, as data:image/...;base64,...: the server downloads nothing",
+            expected="the image itself, as data:image/...;base64,...: the server downloads images "
+            "only with --fetch-images, at http and https addresses",
         )
     return from_base64(url[match.end() :], field)
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import PIXEL_MEMORY
 from hearthd.runtime.interface import NO_TOKEN
-from hearthd.server.errors import ImagesFull
 from hearthd.server.images.decoding import decoded
 from hearthd.server.images.image_data import from_url
+from hearthd.server.images.image_memory import ImageMemory
 from hearthd.server.images.squares import squares
 from hearthd.text.text_request import ImageSquare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from hearthd.bundle import ImageInput
     from hearthd.text.conversation import Media
@@ -42,17 +37,18 @@ class ImageReader:
         self.marker = settings.marker
         self._settings = settings
         self._placeholder = tokenizer.special_id(settings.placeholder)
-        self._memory = _PixelMemory(PIXEL_MEMORY)
+        self._memory = ImageMemory(PIXEL_MEMORY)
 
     def read(self, images: Sequence[Media]) -> list[ReadImage]:
         """Decode images one after the other; raises InvalidRequest or ImagesFull."""
         return [self._read(image) for image in images]
 
     def _read(self, image: Media) -> ReadImage:
-        pixels = decoded(from_url(image.url, image.field), image.field)
+        data = from_url(image.url, image.field) if image.data is None else image.data
+        pixels = decoded(data, image.field)
         cut = squares(pixels, self._settings)
         for square in cut.pixels:
-            self._memory.take(square)
+            self._memory.take(square, square.nbytes)
         return ReadImage(
             tuple(
                 ImageSquare(
@@ -75,23 +71,3 @@ class ImageReader:
                 yield from (NO_TOKEN,) * self._settings.rows
             else:
                 yield id_
-
-
-class _PixelMemory:
-    """Counts the bytes of arrays for as long as they exist."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._used = limit, 0
-        self._lock = threading.Lock()
-
-    def take(self, array: NDArray[np.uint8]) -> None:
-        """Count an array; raises ImagesFull if it exceeds the limit."""
-        with self._lock:
-            if self._used + array.nbytes > self._limit:
-                raise ImagesFull("memory for images is full; retry later, or send fewer images")
-            self._used += array.nbytes
-        weakref.finalize(array, self._free, array.nbytes)
-
-    def _free(self, size: int) -> None:
-        with self._lock:
-            self._used -= size

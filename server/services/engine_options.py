@@ -29,6 +29,7 @@ class EngineOptions:
     max_memory    memory that serving may take, in bytes; None for the bundle's or system's limit
     context       positions of each slot; None for as many as the bundle and the memory allow
     overflow      what becomes of a prompt that is too long, as in Completer
+    fetch_images  download images at the addresses in requests
     models        models of this process, which share its memory
     lora          folders of LoRA adapters that are loaded with the bundle, by name
     lora_dir      folder of the adapters that requests may load; None for none
@@ -45,6 +46,7 @@ class EngineOptions:
     max_memory: int | None = None
     context: int | None = None
     overflow: Overflow = "error"
+    fetch_images: bool = False
     models: int = 1
     lora: Mapping[str, Path] = field(default_factory=dict)
     lora_dir: Path | None = None

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from hearthd.bundle import (
     CHAT_TEMPLATE,
+    FETCHED_MEMORY,
     IMAGE_ROW_MEMORY,
     SIGNATURE_MEMORY,
     TOKENIZER,
@@ -54,9 +55,10 @@ if TYPE_CHECKING:
     from hearthd.server.completions.completion import Completion
     from hearthd.server.engine.generation import AdapterUse
     from hearthd.server.engine.state import EngineState
+    from hearthd.server.images.fetching import ImageFetcher
     from hearthd.server.lora.adapters import Adapter, Adapters
     from hearthd.text.answer import EmbeddedText, Ended
-    from hearthd.text.conversation import Conversation
+    from hearthd.text.conversation import Conversation, Media
     from hearthd.text.overflow import Overflow
     from hearthd.text.templates.chat_template import ChatTemplate, Prompt
     from hearthd.text.text_request import TextRequest
@@ -70,7 +72,7 @@ class LanguageService(Service):
     """The language model of one bundle: its text layer, and the backend that computes tokens.
 
     `context` are the positions of a slot, None for all that the bundle has; `overflow` as in
-    Completer.
+    Completer. With a `fetcher`, images may be at addresses.
     """
 
     manifest: LanguageManifest
@@ -91,13 +93,14 @@ class LanguageService(Service):
         program: ProgramFile | None = None,
         context: int | None = None,
         overflow: Overflow = "error",
+        fetcher: ImageFetcher | None = None,
     ) -> None:
         self.adapters = adapters
         self.context = manifest.context if context is None else context
         self.tokenizer = tokenizer
         self._template = template
         self._backend = backend
-        self._renderer = ConversationRenderer(manifest.images, tokenizer)
+        self._renderer = ConversationRenderer(manifest.images, tokenizer, fetcher)
         self._completer = Completer(
             backend,
             tokenizer,
@@ -205,9 +208,15 @@ class LanguageService(Service):
             )
         return self._template
 
-    def render(self, conversation: Conversation, **options: Any) -> Prompt:
+    async def render(self, conversation: Conversation, **options: Any) -> Prompt:
         """The prompt for a conversation, as ConversationRenderer.render makes it."""
-        return self._renderer.render(self.template, conversation, **options)
+        return await self._renderer.render(self.template, conversation, **options)
+
+    async def render_text(
+        self, text: str, images: Sequence[Media], field: str, *, bos: bool = True
+    ) -> Prompt:
+        """The prompt for a text with images, as ConversationRenderer.render_text makes it."""
+        return await self._renderer.render_text(text, images, field, bos=bos)
 
     def _ended(self, ended: Ended) -> None:
         self.metrics.completed(ended)
@@ -246,13 +255,7 @@ class LocalLanguageService(LanguageService):
         )
         super().__init__(
             self.engine,
-            functools.partial(
-                self_test_language,
-                runtime,
-                manifest,
-                # It is served before `hearth verify` compares it with NumPy: see --verify-later.
-                level="off" if level == "quick" and not manifest.golden else level,
-            ),
+            _self_test_of(runtime, manifest, level),
             tokenizer,
             manifest,
             self._loaded,
@@ -262,6 +265,7 @@ class LocalLanguageService(LanguageService):
             program=program,
             context=runtime.context,
             overflow=options.overflow,
+            fetcher=image_fetcher() if options.fetch_images else None,
         )
         self.signed = bool(options.keys)
 
@@ -275,6 +279,25 @@ class LocalLanguageService(LanguageService):
         await super().stop()
         if self._store is not None:
             await asyncio.to_thread(self._store.close)
+
+
+def image_fetcher() -> ImageFetcher:
+    """Downloads images of public hosts."""
+    from hearthd.server.images.fetching import ImageFetcher  # imports HTTP and TLS clients
+
+    return ImageFetcher()
+
+
+def _self_test_of(
+    runtime: Runtime, manifest: LanguageManifest, level: Level
+) -> Callable[[], Verdict]:
+    """The self-test of a bundle.
+
+    One that `hearth verify` did not compare with NumPy yet is served before: see --verify-later.
+    """
+    if level == "quick" and not manifest.golden:
+        level = "off"
+    return functools.partial(self_test_language, runtime, manifest, level=level)
 
 
 def _costs(runtime: Runtime, options: EngineOptions) -> Costs | None:
@@ -338,7 +361,9 @@ def _admit(manifest: LanguageManifest, options: EngineOptions, reserved: int) ->
         max_memory=options.max_memory,
         prefix_cache=options.cache_ram,
         context=options.context,
-        reserved=reserved + (SIGNATURE_MEMORY if options.keys else 0),
+        reserved=reserved
+        + (SIGNATURE_MEMORY if options.keys else 0)
+        + (FETCHED_MEMORY if options.fetch_images and manifest.images else 0),
         models=options.models,
     )
 

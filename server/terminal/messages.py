@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field, ValidationError
@@ -30,7 +31,7 @@ def prompt_ids(
 ) -> tuple[int, ...]:
     """The token ids of the prompt for a conversation; raises InvalidRequest."""
     conversation = Conversation(messages=chat_messages.messages(messages))
-    return service.render(conversation).ids
+    return asyncio.run(service.render(conversation)).ids
 
 
 def validated(schema: type[AnyFields], values: Mapping[str, Any]) -> AnyFields:

@@ -306,6 +306,7 @@ def fake_service(
     golden: tuple[Golden, ...] | None = None,
     overflow: Overflow = "error",
     images: ImageInput | None = None,
+    fetch_images: bool = False,
     **runtime: Any,
 ) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields.
@@ -322,7 +323,13 @@ def fake_service(
         fake,
         wrapped,
         manifest if golden is None else replace(manifest, golden=golden),
-        EngineOptions(speculation=speculation, lora_dir=lora_dir, keys=keys, overflow=overflow),
+        EngineOptions(
+            speculation=speculation,
+            lora_dir=lora_dir,
+            keys=keys,
+            overflow=overflow,
+            fetch_images=fetch_images,
+        ),
         name=name,
         template=ChatTemplate(template, wrapped, eos=EOS) if template else None,
     )

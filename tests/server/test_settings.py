@@ -53,6 +53,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
     "strict_fields": ("true", True),
+    "fetch_images": ("true", True),
     "webui": ("true", True),
     "slots": ("false", False),
     "tags": ("small", ["small"]),
@@ -61,7 +62,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "lora": ("sql=a", ["sql=a"]),
     "lora_dir": ("adapters", "adapters"),
 }
-SWITCHES = frozenset({"strict_fields", "webui", "slots", "mmap"})
+SWITCHES = frozenset({"strict_fields", "fetch_images", "webui", "slots", "mmap"})
 TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}
 
 

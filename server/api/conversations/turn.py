@@ -1,6 +1,5 @@
 """Start the answers to a conversation, for every route that takes one."""
 
-import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterator
@@ -24,8 +23,7 @@ async def rendered(
     Raises InvalidRequest or ImagesFull.
     """
     with _errors_at(conversation.field):
-        prompt = await asyncio.to_thread(
-            service.render,
+        prompt = await service.render(
             conversation,
             tools=[tool.as_template() for tool in conversation.visible_tools],
             variables=body.template_variables(),

@@ -1,6 +1,7 @@
 """POST /completion and /infill: llama-server's routes for text without a chat template."""
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,19 +15,19 @@ from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.llama_server.answers import Answer, CompletionEvent, CompletionWriter
-from hearthd.server.api.openai.embedding_inputs import TextObject
+from hearthd.server.api.llama_server.prompts import (
+    MAX_PROMPTS,
+    GivenPrompt,
+    Prompts,
+    read_prompts,
+)
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.services.language_service import LanguageService
-from hearthd.text.errors import InvalidRequest
 from hearthd.text.infill import SourceFile, infill_prompt
 from hearthd.text.tokenizer import Tokenizer
 
 router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
-
-_MAX_PROMPTS = 16
-Ids = tuple[int, ...]
-Prompts = Text | TextObject | list[int | Text | TextObject | list[int | Text]]
 
 
 class PredictFields(GenerationFields):
@@ -80,9 +81,10 @@ class CompletionRequest(PredictFields):
     )
 
     prompt: Prompts = Field(
-        description="A text, or an object with it in `prompt_string`; a list of token ids and "
+        description="A text, or an object with it in `prompt_string`, and images in "
+        "`multimodal_data`; a list of token ids and "
         "texts, which is one prompt if it has an id; or a list of up to "
-        f"{_MAX_PROMPTS} of either.",
+        f"{MAX_PROMPTS} of either.",
     )
 
 
@@ -126,7 +128,7 @@ async def completion(
     one of each prompt is a CompletionAnswer without content.
     """
     service = await language_service(request, body)
-    return await _answer(body, _prompts(body.prompt, service.tokenizer), service, request)
+    return await _answer(body, await read_prompts(body.prompt, service), service, request)
 
 
 @router.post(
@@ -147,19 +149,22 @@ async def infill(body: InfillRequest, request: Request) -> Answer | list[Answer]
     ids = await asyncio.to_thread(
         infill_prompt, service.tokenizer, before, body.input_suffix, files
     )
-    return await _answer(body, [ids], service, request)
+    return await _answer(body, [GivenPrompt(ids)], service, request)
 
 
 async def _answer(
-    body: PredictFields, prompts: list[str | Ids], service: LanguageService, request: Request
+    body: PredictFields, prompts: list[GivenPrompt], service: LanguageService, request: Request
 ) -> Answer | list[Answer] | CompletionStream:
     limit = body.limit
     choices = await service.complete_all(
         [
-            body.completion(
-                prompt,
-                max_tokens=None if limit < 0 else max(limit, 1),
-                logprobs=body.n_probs or None,
+            dataclasses.replace(
+                body.completion(
+                    prompt.content,
+                    max_tokens=None if limit < 0 else max(limit, 1),
+                    logprobs=body.n_probs or None,
+                ),
+                images=prompt.images,
             )
             for prompt in prompts
         ]
@@ -177,29 +182,8 @@ async def _answer(
     return await respond(writer, request, stream=body.stream)
 
 
-def _prompts(given: Prompts, tokenizer: Tokenizer) -> list[str | Ids]:
-    """The prompts of a request: one, or if the list has no ids at its top level, many."""
-    if not isinstance(given, list):
-        return [_text(given)]
-    prompt = [item if isinstance(item, int | list) else _text(item) for item in given]
-    items = [item for item in prompt if not isinstance(item, list)]
-    if len(items) == len(prompt) and (not items or any(isinstance(item, int) for item in items)):
-        return [tokenizer.encode_mixed(items)]
-    if len(prompt) > _MAX_PROMPTS or any(isinstance(item, int) for item in items):
-        raise InvalidRequest(
-            field="prompt",
-            got=f"a list of {len(prompt)}",
-            expected=f"one list of ids and texts, or a list of at most {_MAX_PROMPTS} prompts",
-        )
-    return [
-        tokenizer.encode_mixed(item) if isinstance(item, list) else str(item) for item in prompt
-    ]
-
-
-def _text(given: str | TextObject) -> str:
-    return given if isinstance(given, str) else given.text()
-
-
-def _shown(prompt: str | Ids, tokenizer: Tokenizer) -> str:
-    ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-    return tokenizer.decode(ids, special=True)
+def _shown(prompt: GivenPrompt, tokenizer: Tokenizer) -> str:
+    """The text of a prompt's tokens; images have none."""
+    content = prompt.content
+    ids = tokenizer.encode(content) if isinstance(content, str) else content
+    return tokenizer.decode([id_ for id_ in ids if id_ >= 0], special=True)

@@ -15,7 +15,9 @@ from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import JsonObject, ModelFields, Text
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.llama_server.prompts import MediaObject
 from hearthd.server.api.openai.chat_messages import ChatMessage, messages
+from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.tokenizer import Tokenizer
@@ -32,7 +34,10 @@ class TokenizeRequest(ModelFields):
         json_schema_extra={"examples": [{"content": "Hello, world", "with_pieces": True}]}
     )
 
-    content: Text = Field(description="The text.")
+    content: Text | MediaObject = Field(
+        description="The text, or an object with it in `prompt_string` and images in "
+        "`multimodal_data`. Each position of an image is a token with the id -1."
+    )
     add_special: bool = Field(
         False, description="Add the token that begins a text (<bos>), if the model has one."
     )
@@ -101,9 +106,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> StreamingResponse
     """Return the token ids of a text, and optionally the text of each token."""
     service = await language_service(request, body)
     tokenizer = service.tokenizer
-    ids = await asyncio.to_thread(tokenizer.read, body.content, special=body.parse_special)
-    if body.add_special:
-        ids = tokenizer.with_bos(ids)
+    ids = await _ids(body, service)
     # A client that reads slowly keeps 4 bytes per token in memory, which count with its body.
     parts = _json(tokenizer, array("i", ids), with_pieces=body.with_pieces)
     return StreamingResponse(parts, media_type="application/json")
@@ -131,14 +134,32 @@ async def apply_template(body: TemplateRequest, request: Request) -> TemplateRes
     """Return the prompt that the bundle's chat template makes of a conversation."""
     service = await language_service(request, body)
     conversation = Conversation(messages=messages(body.messages))
-    prompt = await asyncio.to_thread(
-        service.render,
+    prompt = await service.render(
         conversation,
         tools=body.tools,
         variables=body.chat_template_kwargs,
         **body.ending(conversation),
     )
     return TemplateResponse(prompt=prompt.text)
+
+
+async def _ids(body: TokenizeRequest, service: LanguageService) -> tuple[int, ...]:
+    """The tokens of a text, with or without images; raises InvalidRequest or ImagesFull."""
+    content, tokenizer = body.content, service.tokenizer
+    if isinstance(content, MediaObject):
+        if content.multimodal_data:
+            if not body.parse_special:
+                raise InvalidRequest(
+                    field="parse_special", got=False, expected="true for a text with images"
+                )
+            images = content.images("content")
+            prompt = await service.render_text(
+                content.text(), images, "content.multimodal_data", bos=body.add_special
+            )
+            return prompt.ids
+        content = content.text()
+    ids = await asyncio.to_thread(tokenizer.read, content, special=body.parse_special)
+    return tokenizer.with_bos(ids) if body.add_special else ids
 
 
 def _json(tokenizer: Tokenizer, ids: Sequence[int], *, with_pieces: bool) -> Iterator[str]:
@@ -153,6 +174,8 @@ def _json(tokenizer: Tokenizer, ids: Sequence[int], *, with_pieces: bool) -> Ite
 
 
 def _piece(tokenizer: Tokenizer, id_: int) -> str | list[int]:
+    if id_ < 0:  # a position of an image
+        return ""
     piece = tokenizer.bytes_of(id_)
     try:
         return piece.decode()

@@ -13,6 +13,7 @@ from hearthd.server.errors import NoSlotFree
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.version import version
 from hearthd.text.errors import NotSupported
+from hearthd.text.media_marker import MEDIA_MARKER
 
 router = APIRouter(responses=ERRORS, tags=["Server"])
 
@@ -46,6 +47,10 @@ class Props(BaseModel):
     target: str = Field(description="Name of the target of the program that runs on this CPU.")
     kernels: Kernels
     modalities: dict[str, bool] = Field(description="Inputs besides text: images, as vision.")
+    media_marker: str = Field(
+        description="The text for an image in a `prompt_string` with `multimodal_data`. It is "
+        "different after each start of the server."
+    )
     chat_template: str = Field(description="Source of the chat template; empty if there is none.")
     bos_token: str = Field(description="Name of the token that begins a text, or empty.")
     eos_token: str = Field(description="Name of the token that ends an answer, or empty.")
@@ -107,6 +112,7 @@ async def props(deployment: NamedModel, request: Request) -> Props:
             names=[*manifest.provenance.kernels.names], instructions=program.instructions
         ),
         modalities={"vision": manifest.images is not None, "audio": False},
+        media_marker=MEDIA_MARKER,
         chat_template=model.chat_template,
         bos_token=model.bos,
         eos_token=model.eos,

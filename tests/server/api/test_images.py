@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from PIL import Image
 
-from hearthd.bundle import ImageInput
 from hearthd.server.images import image_reader
-from tests.baker.small_smolvlm import LONGEST_EDGE, ROWS, SIDE, SPECIAL, TEMPLATE, pixels
+from tests.baker.small_smolvlm import ROWS, SIDE
 from tests.server import fakes
+from tests.server.images.image_service import TALL, WIDE, anthropic, chat, image_service, openai
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,54 +18,21 @@ if TYPE_CHECKING:
 
     from tests.fake_runtime import FakeRuntime
 
-SETTINGS = ImageInput(
-    side=SIDE, rows=ROWS, longest_edge=LONGEST_EDGE, resampling="lanczos", mean=(0.5,) * 3,
-    std=(0.5,) * 3, marker="<image>", placeholder="<image>",
-    tile="<fake_token_around_image><row_{row}_col_{column}>", line_end="\n",
-    start="<fake_token_around_image><global-img>", end="<fake_token_around_image>",
-)  # fmt: skip
 TEXT = "the dog"
-
-
-def encoded(width: int, height: int) -> str:
-    file = io.BytesIO()
-    Image.fromarray(pixels(width, height)).save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()
-
-
-WIDE, TALL = encoded(60, 20), encoded(10, 50)
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    library = fakes.gemma_like(special=SPECIAL)
-    service = fakes.fake_service(
-        library, template=TEMPLATE, images=SETTINGS, image_rows=ROWS, context=512
-    )
-    with fakes.running(service) as client:
+    with fakes.running(image_service()) as client:
         yield client
-
-
-def openai(data: str) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
-
-
-def chat(*parts: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": list(parts)}], "max_tokens": 3}
-
-
-def anthropic(data: str) -> dict[str, Any]:
-    return {
-        "type": "image",
-        "source": {"type": "base64", "media_type": "image/png", "data": data},
-    }
 
 
 def tokens(client: httpx.Client, path: str, body: dict[str, Any]) -> int:
     response = client.post(path, json=body)
     assert response.status_code == 200, response.text
     usage = response.json().get("usage", response.json())
-    counted = usage.get("input_tokens", usage.get("prompt_tokens"))
+    names = ("input_tokens", "prompt_tokens", "prompt_eval_count")
+    counted: int = next(usage[name] for name in names if name in usage)
     read: int = counted + usage.get("cache_read_input_tokens", 0)
     return read
 
@@ -109,15 +73,59 @@ def test_the_template_places_images_and_no_text_does(client: httpx.Client) -> No
     assert client.post("/v1/chat/completions", json=body).status_code == 200
 
 
-def test_images_can_be_in_the_results_of_tools(client: httpx.Client) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    messages = [
-        {"role": "user", "content": TEXT},
-        {"role": "assistant", "content": TEXT, "tool_calls": [call]},
+CALL = {"name": "f", "arguments": "{}"}
+CALLED = {"id": "c", "type": "function", "function": CALL}
+QUESTION = {"role": "user", "content": TEXT}
+# A question, a call of a tool, and its result with an image.
+RESULTS: dict[str, list[dict[str, Any]]] = {
+    "/v1/chat/completions": [
+        QUESTION,
+        {"role": "assistant", "content": TEXT, "tool_calls": [CALLED]},
         {"role": "tool", "tool_call_id": "c", "content": [openai(TALL)]},
-    ]
-    path, body = "/v1/chat/completions", {"messages": messages, "max_tokens": 3}
-    assert tokens(client, path, body) > 3 * ROWS
+    ],
+    "/v1/responses": [
+        QUESTION,
+        {"role": "assistant", "content": TEXT},
+        {"type": "function_call", "call_id": "c", **CALL},
+        {
+            "type": "function_call_output",
+            "call_id": "c",
+            "output": [{"type": "input_image", "image_url": f"data:;base64,{TALL}"}],
+        },
+    ],
+    "/v1/messages": [
+        QUESTION,
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": TEXT},
+                {"type": "tool_use", "id": "c", "name": "f", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c", "content": [anthropic(TALL)]}],
+        },
+    ],
+    "/api/chat": [
+        QUESTION,
+        {"role": "assistant", "content": TEXT, "tool_calls": [{"function": {"name": "f"}}]},
+        {"role": "tool", "tool_name": "f", "images": [TALL]},
+    ],
+}
+
+
+def test_results_of_tools_have_the_same_images_on_every_surface(client: httpx.Client) -> None:
+    limits: dict[str, dict[str, Any]] = {
+        "/v1/responses": {"max_output_tokens": 3},
+        "/api/chat": {"stream": False},
+    }
+    counts = set()
+    for path, messages in RESULTS.items():
+        key = "input" if path == "/v1/responses" else "messages"
+        counts.add(tokens(client, path, {key: messages, **limits.get(path, {"max_tokens": 3})}))
+    assert len(counts) == 1
+    assert counts.pop() > 3 * ROWS
 
 
 @pytest.mark.parametrize(
@@ -125,7 +133,7 @@ def test_images_can_be_in_the_results_of_tools(client: httpx.Client) -> None:
     [
         (
             {"type": "image_url", "image_url": {"url": "http://example.com/a.png"}},
-            "expected the image itself, as data:image/...;base64,...: the server downloads nothing",
+            "the server downloads images only with --fetch-images",
         ),
         ({"type": "image_url"}, "expected the image itself"),
         (openai("@"), "expected base64"),
@@ -154,11 +162,7 @@ def test_the_memory_for_pixels_is_limited_and_given_back(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_reader, "PIXEL_MEMORY", 5 * SIDE * SIDE * 3)
-    library = fakes.gemma_like(special=SPECIAL)
-    service = fakes.fake_service(
-        library, template=TEMPLATE, images=SETTINGS, image_rows=ROWS, context=512
-    )
-    with fakes.running(service) as client:
+    with fakes.running(image_service()) as client:
         many = client.post("/v1/chat/completions", json=chat(openai(TALL), openai(WIDE)))
         assert many.status_code == 503
         assert "memory for images is full" in many.json()["error"]["message"]
@@ -167,10 +171,7 @@ def test_the_memory_for_pixels_is_limited_and_given_back(
 
 
 def test_a_question_about_the_same_image_reads_it_once() -> None:
-    library = fakes.gemma_like(special=SPECIAL)
-    service = fakes.fake_service(
-        library, template=TEMPLATE, images=SETTINGS, image_rows=ROWS, context=512
-    )
+    service = image_service()
     runtime: FakeRuntime = service._runtime  # type: ignore[assignment]
     with fakes.running(service) as client:
         for question in ("the fox", "the quick brown fox"):

@@ -24,10 +24,13 @@ from hearthd.server.batch.runner import run
 from hearthd.server.errors import SelfTestFailed
 from hearthd.server.process.listening import url
 from hearthd.server.services.language_service import LocalLanguageService
+from hearthd.text.media_marker import KNOWN_MARKER
 from hearthd.text.tokenizer import Tokenizer
+from tests.baker.small_smolvlm import ROWS
 from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
 from tests.server import fakes
+from tests.server.images.image_service import TALL, anthropic, chat, image_service, openai
 from tests.server.openai_servers import LIBRARY, chatty
 
 if TYPE_CHECKING:
@@ -294,3 +297,27 @@ def test_ray_needs_a_bundle_and_threads(
     asked = CliRunner().invoke(app, [str(requests), "--out", str(tmp_path / "answers"), *options])
     assert asked.exit_code == 2
     assert problem in asked.output
+
+
+def test_images_are_in_batch_files(tmp_path: Path) -> None:
+    """The answer has the usage that the server reports."""
+    requests, out = tmp_path / "requests", tmp_path / "answers"
+    bodies = {
+        "/v1/chat/completions": chat(openai(TALL)),
+        "/v1/messages": chat(anthropic(TALL)),
+        "/completion": {
+            "prompt": {"prompt_string": KNOWN_MARKER, "multimodal_data": [TALL]},
+            "n_predict": 1,
+        },
+    }
+    lines = [
+        {"custom_id": path, "method": "POST", "url": path, "body": body}
+        for path, body in bodies.items()
+    ]
+    requests.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert in_fake_process(requests, out, image_service()) == 3
+    answers = {path: line["response"]["body"] for path, line in answers_in(out).items()}
+    count = answers["/v1/chat/completions"]["usage"]["prompt_tokens"]
+    usage = answers["/v1/messages"]["usage"]
+    assert usage["input_tokens"] + usage["cache_read_input_tokens"] == count
+    assert count > answers["/completion"]["tokens_evaluated"] > 3 * ROWS
