@@ -15,7 +15,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from hearthd.server import web
 from hearthd.server.api import http_errors, openapi
-from hearthd.server.api.anthropic import messages
+from hearthd.server.api.anthropic import batches, messages
+from hearthd.server.api.anthropic.batch_runner import BatchRunner
 from hearthd.server.api.anthropic.error_bodies import AnthropicErrors
 from hearthd.server.api.anthropic.events import MessageEvent
 from hearthd.server.api.current_service import Leases
@@ -72,6 +73,7 @@ _LANGUAGE = (
     stored_responses,
     conversations,
     messages,
+    batches,
     completion_route,
     resumable,
     tokens,
@@ -128,11 +130,10 @@ def create_app(
 
     Its lifespan starts and stops the pool. While the self-test of a model runs, its requests get
     status 503. `on_start` is called when the pool is started. `webui` says whether the chat page
-    is served. `store` keeps responses and conversations; None keeps them in memory. Every path
+    is served. `store` keeps responses, conversations and batches; None for memory. Every path
     begins with `prefix`, such as /llm. `home` is the folder of the bundles that clients may change;
     None for no such folder.
     """
-
     app = FastAPI(
         title="Hearth",
         version=version(),
@@ -146,9 +147,11 @@ def create_app(
         lifespan=lambda app: _lifespan(app, pool, on_start),
     )
     app.state.pool = pool
-    app.state.store = store or Store()
+    app.state.store = store = store or Store()
     app.state.streams = Streams()
+    app.state.batches = BatchRunner(app, pool, store, prefix)
     app.state.home = home
+    app.state.prefix = prefix
     app.state.has_keys = bool(guards.api_keys)
     app.state.strict_fields = guards.strict_fields
     app.state.shows_slots = guards.slots
@@ -171,6 +174,7 @@ async def _lifespan(
 ) -> AsyncIterator[None]:
     async def start() -> None:
         await pool.start()
+        app.state.batches.resume()
         with contained("the announcement of the start"):  # such as a print to a closed pipe
             on_start()
 
@@ -180,6 +184,7 @@ async def _lifespan(
         await starting
     finally:
         app.state.streams.stop_all()
+        await app.state.batches.stop()
         await pool.stop()
 
 

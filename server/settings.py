@@ -247,14 +247,14 @@ class Settings(BaseSettings):
     state_dir: Path | None = _setting(
         "Stored responses",
         None,
-        "Folder that keeps responses and conversations across restarts, in one file. Default: they "
-        "are kept in memory.",
+        "Folder that keeps responses, conversations and batches across restarts, in one file. "
+        "Default: they are kept in memory.",
     )
     state_size: Size = _setting(
         "Stored responses",
         ByteSize(16 * 2**20),
-        "Maximum size of stored responses and conversations. Those that were used least recently "
-        "are dropped first.",
+        "Maximum size of stored responses, conversations and batches. Those that were used least "
+        "recently are dropped first.",
     )
 
     pin: Words = _setting(

@@ -73,6 +73,7 @@ ALLOWED = {
         "server.use_count",
         "text.errors",
     ),
+    "server.batch_requests": (),
     "server.services": (
         "bundle",
         "runtime",
@@ -92,6 +93,7 @@ ALLOWED = {
     "server.api": (
         "bundle",
         "runtime.array_bytes",  # the format of a raw body
+        "server.batch_requests",
         "server.completions",
         "server.errors",
         "server.fault_isolation",
@@ -128,6 +130,7 @@ ALLOWED = {
         "runtime.operating_system",
         "runtime.self_test",
         "server.app",
+        "server.batch_requests",
         "server.errors",
         "server.process.memory_limit",
         "server.services",

@@ -8,80 +8,26 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from hearthd.server.batch.files import BatchRequest, Reply
+from hearthd.server.batch_requests.app_target import AppTarget
+from hearthd.server.batch_requests.batch_request import (
+    BatchRequest,
+    BatchTarget,
+    CannotReach,
+    Reply,
+    reply_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable
     from http.client import HTTPResponse
-
-    from starlette.types import ASGIApp, Message
 
     from hearthd.server.services.model_pool import ModelPool
 
 _TIMEOUT = 24 * 3600  # seconds: a long answer of a busy server takes long
-
-
-class CannotReach(Exception):
-    """The server of a batch does not answer."""
-
-
-class BatchTarget(Protocol):
-    """Answers requests; `parallel` of them keep it busy."""
-
-    parallel: int
-
-    async def post(self, request: BatchRequest) -> Reply:
-        """The reply to a request; raises CannotReach."""
-
-
-class AppTarget(BatchTarget):
-    """An ASGI application in this process."""
-
-    def __init__(self, app: ASGIApp, *, parallel: int) -> None:
-        self._app = app
-        self.parallel = parallel
-
-    @override
-    async def post(self, request: BatchRequest) -> Reply:
-        sent: list[Message] = []
-        unread = [{"type": "http.request", "body": request.body, "more_body": False}]
-
-        async def receive() -> Message:
-            if unread:
-                return unread.pop()
-            await asyncio.Event().wait()  # the client never disconnects
-            raise AssertionError("unreachable")
-
-        async def send(message: Message) -> None:
-            sent.append(message)
-
-        path, _, query = request.url.partition("?")
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": "POST",
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [
-                (b"host", b"batch"),
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(request.body)).encode()),
-            ],
-            "client": None,
-            "server": None,
-        }
-        await self._app(scope, receive, send)
-        headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
-        body = b"".join(message.get("body", b"") for message in sent[1:])
-        return _reply(sent[0]["status"], body, headers)
 
 
 @contextlib.asynccontextmanager
@@ -124,7 +70,7 @@ class UrlTarget(BatchTarget):
         try:
             with _open(http) as response:
                 assert response.status is not None, "HTTP has one"
-                return _reply(response.status, response.read(), _lower(response.headers.items()))
+                return reply_of(response.status, response.read(), _lower(response.headers.items()))
         # HTTPException: the server ended within its response, for example.
         except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
@@ -142,16 +88,3 @@ def _open(request: urllib.request.Request) -> HTTPResponse | urllib.error.HTTPEr
 
 def _lower(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers}
-
-
-def _reply(status: int, body: bytes, headers: Mapping[str, Any]) -> Reply:
-    try:
-        retry_after = float(headers["retry-after"])
-    except (KeyError, ValueError):
-        retry_after = None
-    return Reply(
-        status=status,
-        body=body,
-        request_id=headers.get("x-request-id", ""),
-        retry_after=retry_after,
-    )

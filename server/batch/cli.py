@@ -13,9 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from hearthd.bundle import BundleError, bundle_home
 from hearthd.runtime.interrupts import at_interrupt
-from hearthd.server.batch.batch_targets import BatchTarget, CannotReach, UrlTarget, in_process
+from hearthd.server.batch.batch_targets import UrlTarget, in_process
 from hearthd.server.batch.files import Answers, BadBatch, Requests
-from hearthd.server.batch.runner import Counts, run
+from hearthd.server.batch_requests.batch_request import BatchTarget, CannotReach
+from hearthd.server.batch_requests.runner import Counts, run
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import open_language_service
 from hearthd.server.services.model_pool import ModelPool

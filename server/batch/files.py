@@ -15,11 +15,11 @@ import json
 import os
 import re
 import uuid
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hearthd.bundle.parsing import strict_json, text_files
 from hearthd.runtime.operating_system import lock, open_to_append
+from hearthd.server.batch_requests.batch_request import BatchRequest, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,25 +32,6 @@ _URL = re.compile("/[!-~]*")
 
 class BadBatch(Exception):
     """A file of a batch cannot be used. The message names the file and the line."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchRequest:
-    """A line of the file of requests; `body` is JSON."""
-
-    custom_id: str
-    url: str
-    body: bytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """The answer to a request; `body` is JSON, `retry_after` in seconds."""
-
-    status: int
-    body: bytes
-    request_id: str = ""
-    retry_after: float | None = None
 
 
 class Requests:

@@ -23,9 +23,9 @@ import ray.data
 from ray.exceptions import RayError
 
 from hearthd.bundle import LanguageManifest, read_manifest_of
-from hearthd.server.batch.batch_targets import AppTarget, CannotReach, in_process
-from hearthd.server.batch.files import BatchRequest, Reply
-from hearthd.server.batch.runner import Counts, answer
+from hearthd.server.batch.batch_targets import in_process
+from hearthd.server.batch_requests.batch_request import BatchRequest, CannotReach, Reply
+from hearthd.server.batch_requests.runner import Counts, answer
 from hearthd.server.process.memory_limit import admit_within
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.engine_options import EngineOptions
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.server.batch.files import Answers, Requests
+    from hearthd.server.batch_requests.app_target import AppTarget
     from hearthd.server.services.language_service import LocalLanguageService
 
 # Blocks that an engine answers at a time, each with a request for every slot: when the last answers

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from hearthd.bundle import PublicKey
+    from hearthd.server.api.stored.store import Store
     from hearthd.server.process.listening import Tls
     from hearthd.server.services.engine_options import Speculation
     from hearthd.server.services.service import Service
@@ -213,6 +214,7 @@ def running(
     host: str = "127.0.0.1",
     prefix: str = "",
     home: Path | None = None,
+    store: Store | None = None,
     trusted_proxies: Sequence[str] = (),
 ) -> Iterator[httpx.Client]:
     """A client of a real server in a thread, which drains when the block ends.
@@ -221,7 +223,7 @@ def running(
     other. `before` may wrap the application in middleware. `send_buffer` limits how many bytes of
     an unread answer the kernel keeps; without it, it keeps some megabytes. With `tls`, which is of
     tests/server/certificates.py, the server speaks HTTPS. `host`, `prefix` and `trusted_proxies` as
-    in `hearth serve`; `home` as in create_app.
+    in `hearth serve`; `home` and `store` as in create_app.
     """
     ready = threading.Event()
 
@@ -243,6 +245,7 @@ def running(
         webui=webui,
         prefix=prefix,
         home=home,
+        store=store,
     )
     app.add_middleware(before)
     server = DrainingServer(

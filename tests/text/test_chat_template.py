@@ -261,8 +261,41 @@ def test_developer_is_system_unless_the_template_uses_it() -> None:
 )
 def test_template_errors_are_errors_of_the_messages(source: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message) as caught:
-        text(source, [TALK[1], TALK[1]])
-    assert (caught.value.field, caught.value.got) == ("messages", "user, user")
+        text(source, [TALK[2], TALK[1]])
+    assert (caught.value.field, caught.value.got) == ("messages", "assistant, user")
+
+
+@pytest.mark.parametrize("source", [templates.GEMMA, FAMILIES["mistral"]])
+def test_messages_in_a_row_are_joined_where_roles_must_alternate(source: str) -> None:
+    """As Codex sends them: two system messages, and two of the user."""
+    system, question, answer, following = TALK
+    joined = {**system, "content": "Be brief.\n\nBe brief."}
+    questions = {**question, "content": " Hello! \n\n Hello! "}
+    expected = text(source, [joined, questions, answer, following])
+    assert text(source, [system, system, question, question, answer, following]) == expected
+
+
+def test_messages_in_a_row_stay_where_the_template_takes_them() -> None:
+    question = {"role": "user", "content": "Hello!"}
+    assert text(templates.CHATML, [question, question]).count("<|im_start|>user") == 2
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_template_takes_a_tool_with_a_name_only(family: str) -> None:
+    tool = {"type": "function", "function": {"name": "f"}}
+    assert text(FAMILIES[family], tools=[tool], variables={"date_string": "today"})
+
+
+def test_a_template_that_reads_each_description_gets_an_empty_one() -> None:
+    """gpt-oss: `tool.description` of a tool without one is an error in its template."""
+    tool = {"name": "f"}
+    full = {**tool, "description": "", "parameters": {"type": "object", "properties": {}}}
+
+    def written_with(function: dict[str, Any], source: str) -> str:
+        return text(source, tools=[{"type": "function", "function": function}])
+
+    assert written_with(tool, FAMILIES["harmony"]) == written_with(full, FAMILIES["harmony"])
+    assert written_with(tool, templates.CHATML) != written_with(full, templates.CHATML)
 
 
 def test_a_conversation_with_every_mark_is_rejected() -> None:

@@ -64,6 +64,14 @@ TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 REFUSED = {"type": "object", "required": ["v"], "not": {}, "properties": {"v": {"type": "string"}}}
 OPEN = {**NODE, "properties": {"v": {"type": "string"}}, "additionalProperties": True}
 EITHER = {"anyOf": [{"properties": {"v": {}}}, {"properties": {"w": {"type": "string"}}}]}
+_CLOSED = {"additionalProperties": False}
+ONE_OF_TWO = {"anyOf": [{**_CLOSED, "properties": {k: {}}, "required": [k]} for k in "vw"]}
+AT_LEAST_ONE = {
+    **_CLOSED,
+    "type": "object",
+    "properties": {"v": {}, "w": {}},
+    "oneOf": [{"required": ["v"]}, {"required": ["w"]}, {"type": "null"}],
+}
 INVALID = {"required": ["v"], "properties": {"v": {"type": "objct"}}}
 
 
@@ -76,6 +84,9 @@ INVALID = {"required": ["v"], "properties": {"v": {"type": "objct"}}}
         (TEXTS, ["", V, V + W], ["x"]),
         ({"type": "object"}, ["", V + W], ["x"]),
         (EITHER, ["", V, W], ["x"]),
+        (ONE_OF_TWO, [V, W], ["", V + W, parameter("x", "5")]),
+        ({"$ref": "#/$defs/a", "$defs": {"a": ONE_OF_TWO}}, [V, W], ["", V + W]),
+        (AT_LEAST_ONE, [V, W, V + W], ["", parameter("x", "5")]),
         (OPEN, [V, V + W], ["", W]),
         (REFUSED, [V], ["", W]),
         (INVALID, [V], ["", W]),

@@ -22,7 +22,7 @@ import jinja2
 from hearthd.bundle import CHAT_TEMPLATE, BundleError
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.reasoning import Reasoning, reasoning_tags
-from hearthd.text.templates import argument_form, content_form
+from hearthd.text.templates import argument_form, content_form, tool_form, turn_form
 from hearthd.text.templates import special_token_guard as guard
 from hearthd.text.templates.generic_messages import system_text, with_texts
 from hearthd.text.templates.template_sandbox import LimitedEnvironment
@@ -142,7 +142,7 @@ class ChatTemplate:
         self._tokenizer.require_size(sum(map(content_form.length, messages)))
         values = {
             "messages": self._adapted(messages, tools),
-            "tools": [] if self._calls is GENERIC else list(tools),
+            "tools": self._adapted_tools(tools),
             "variables": dict(variables or {}),
         }
         marks = guard.choose_marks(values, 2)
@@ -175,6 +175,8 @@ class ChatTemplate:
         self, messages: Sequence[TemplateMessage], tools: Sequence[ToolDefinition]
     ) -> list[TemplateMessage]:
         """The messages as the template expects them."""
+        if not self._takes_repeats:
+            messages = turn_form.with_alternation(messages)
         if self._calls is GENERIC and tools:
             return self._with_system(with_texts(messages), system_text(tools))
         if self._calls is GENERIC and "tool_calls" not in self.source:
@@ -186,6 +188,14 @@ class ChatTemplate:
         if tools and self._tools_in_message:
             messages = _with_tools(messages, tools)
         return list(messages)
+
+    def _adapted_tools(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+        """The tools as the template expects them."""
+        if self._calls is GENERIC or not tools:
+            return []
+        if self._takes_bare_tools:
+            return list(tools)
+        return [tool_form.with_defaults(tool) for tool in tools]
 
     def _with_system(self, messages: list[TemplateMessage], text: str) -> list[TemplateMessage]:
         """The messages with a text after the system message, or before the first other message."""
@@ -216,6 +226,21 @@ class ChatTemplate:
             return self._render(messages, tools=[], add_generation_prompt=False)
 
         return content_form.takes_parts(render)
+
+    @functools.cached_property
+    def _takes_repeats(self) -> bool:
+        def render(messages: list[TemplateMessage]) -> str:
+            return self.render(messages, tools=[], add_generation_prompt=False)
+
+        return turn_form.takes_repeats(render)
+
+    @functools.cached_property
+    def _takes_bare_tools(self) -> bool:
+        def render(tools: list[ToolDefinition]) -> str:
+            question = {"role": "user", "content": "probe"}
+            return self.render([question], tools=tools, add_generation_prompt=False)
+
+        return tool_form.takes_name_only(render)
 
     @functools.cached_property
     def _takes_text_arguments(self) -> bool:

@@ -17,6 +17,7 @@ from typing_extensions import override
 from hearthd.text.text_overlap import overlap
 from hearthd.text.tool_calls.arguments import ArgumentReader, finite
 from hearthd.text.tool_calls.call_format import NAME, CallFormat, UnsupportedSchema
+from hearthd.text.tool_calls.parameter_schemas import objects
 from hearthd.text.value_marks import FUNCTION_GEMMA_VALUE
 
 if TYPE_CHECKING:
@@ -158,7 +159,8 @@ class _Values:
         self._quote = quote
         self._root = json.loads(tool.schema)
         self._references: dict[str, str] = {}
-        self.start = self._value(self._root)
+        starts = [self._value(choice) for choice in objects(self._root)]
+        self.start = starts[0] if len(starts) == 1 else self._rule(" | ".join(starts) or '"{" "}"')
 
     def _rule(self, body: str, name: str | None = None) -> str:
         if len(self.rules) == _MAX_RULES:

@@ -73,6 +73,15 @@ def alternatives(
             yield shared
 
 
+def objects(root: Mapping[str, Any]) -> list[Schema]:
+    """The alternatives of the schema of a call's arguments, which are an object."""
+    return [
+        {**choice, "type": "object"}
+        for choice in alternatives(root, root)
+        if "object" in kinds(choice)
+    ]
+
+
 def listed(alternative: Schema) -> Sequence[Any] | None:
     """The values that an alternative lists, or None."""
     if "const" in alternative:

@@ -32,8 +32,8 @@ from hearthd.text.tool_calls.parameter_schemas import (
     kind,
     kinds,
     listed,
+    objects,
     parameter,
-    resolved,
 )
 from hearthd.text.value_marks import marked_schema
 
@@ -82,28 +82,18 @@ class XmlCalls(CallFormat):
                 f"{text}: /{tool.input}/ & {_WITHOUT_END}",
             ]
         given = json.loads(tool.schema)
-        root = resolved(given, given) or {}
-        others = root.get("additionalProperties", True)
-        unknown = [keyword for keyword in root if keyword not in _OF_OBJECT]
-        if "additionalProperties" in root and others is not False:
-            unknown.append("additionalProperties")
-        if unknown and tool.strict:
-            raise UnsupportedSchema(tool.name, unknown[0])
-        required, members, rules = set(root.get("required", ())), [], []
-        for number, (key, schema) in enumerate(root.get("properties", {}).items()):
-            if ">" in key or "\n" in key:
-                raise UnsupportedSchema(tool.name, f"the name {json.dumps(key)}")
-            member = f"{name}_{number}"
-            value = _value(f"{member}_value", schema, given, tool)
-            if value:
-                begin = json.dumps(f"{_BEGIN}{key}>\n", ensure_ascii=False)
-                rules += [f"{member}: {begin} {member}_value", *value]
-                members.append(member if key in required else f"{member}?")
-        if others is not False or "patternProperties" in root:
-            value = _value(f"{name}_any_value", others, given, tool)
-            rules += [f"{name}_any: {_ANY_NAME} {name}_any_value", *value]
-            members.append(f"{name}_any*")
-        return [f"{name}: {' '.join(members) or _EMPTY}", *rules]
+        choices = objects(given)
+        if len(choices) == 1:
+            return _parameters(name, choices[0], given, tool)
+        names = [f"{name}_of_{number}" for number in range(len(choices))]
+        return [
+            f"{name}: {' | '.join(names) or _EMPTY}",
+            *(
+                rule
+                for each, choice in zip(names, choices, strict=True)
+                for rule in _parameters(each, choice, given, tool)
+            ),
+        ]
 
 
 _EMPTY = '""'
@@ -117,6 +107,33 @@ XML = XmlCalls(
     special=("<tool_call>", "</tool_call>"),
     json_texts=False,
 )
+
+
+def _parameters(
+    name: str, root: Mapping[str, Any], given: Mapping[str, Any], tool: Signature
+) -> list[str]:
+    """The rules of the parameters of an object schema without alternatives, first `name`."""
+    others = root.get("additionalProperties", True)
+    unknown = [keyword for keyword in root if keyword not in _OF_OBJECT]
+    if "additionalProperties" in root and others is not False:
+        unknown.append("additionalProperties")
+    if unknown and tool.strict:
+        raise UnsupportedSchema(tool.name, unknown[0])
+    required, members, rules = set(root.get("required", ())), [], []
+    for number, (key, schema) in enumerate(root.get("properties", {}).items()):
+        if ">" in key or "\n" in key:
+            raise UnsupportedSchema(tool.name, f"the name {json.dumps(key)}")
+        member = f"{name}_{number}"
+        value = _value(f"{member}_value", schema, given, tool)
+        if value:
+            begin = json.dumps(f"{_BEGIN}{key}>\n", ensure_ascii=False)
+            rules += [f"{member}: {begin} {member}_value", *value]
+            members.append(member if key in required else f"{member}?")
+    if others is not False or "patternProperties" in root:
+        value = _value(f"{name}_any_value", others, given, tool)
+        rules += [f"{name}_any: {_ANY_NAME} {name}_any_value", *value]
+        members.append(f"{name}_any*")
+    return [f"{name}: {' '.join(members) or _EMPTY}", *rules]
 
 
 def _value(name: str, schema: Any, root: Mapping[str, Any], tool: Signature) -> list[str]:

@@ -1,1 +1,1 @@
-"""What the server keeps for clients of the Responses API: responses, conversations, their items."""
+"""What the server keeps for clients: responses, conversations, batches, and their items."""

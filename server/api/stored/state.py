@@ -36,12 +36,16 @@ class State:
     store: Store
     owner: str
 
-    def record(self, id_: str) -> Item:
-        """The body of a response or conversation; raises NotStored."""
-        body = self.store.get(self.owner, id_)
+    def record(self, id_: str, object_: str) -> Item:
+        """The body of a record with this `object`; raises NotStored."""
+        body = self._find(id_, object_)
         if body is None:
             raise NotStored(id_)
         return body
+
+    def records(self, prefix: str) -> list[Item]:
+        """The bodies of the records whose id begins with a prefix, newest first."""
+        return [body for owner, body in self.store.records(prefix) if owner == self.owner]
 
     def items(self, id_: str, *, outputs: bool = True) -> list[Item]:
         """The items of a record, oldest first; without `outputs` those of the request only."""
@@ -50,7 +54,7 @@ class State:
     def item(self, id_: str, field: str) -> Item:
         """An item that a request refers to at `field`; raises InvalidRequest."""
         item = self.store.item(self.owner, id_)
-        if item is None:
+        if item is None or "type" not in item:  # a request of a batch has none
             raise InvalidRequest(
                 field=field, got=id_, expected="the id of a stored item; send the item itself"
             )
@@ -61,7 +65,7 @@ class State:
         turns: list[list[Item]] = []
         following: str | None = response
         while following is not None:
-            body = self.store.get(self.owner, following)
+            body = self._find(following, "response")
             if body is None:
                 raise InvalidRequest(
                     field="previous_response_id",
@@ -74,7 +78,7 @@ class State:
 
     def in_conversation(self, id_: str) -> list[Item]:
         """The items of a conversation; raises InvalidRequest."""
-        if self.store.get(self.owner, id_) is None:
+        if self._find(id_, "conversation") is None:
             raise InvalidRequest(
                 field="conversation", got=id_, expected="the id of a stored conversation"
             )
@@ -85,6 +89,10 @@ class State:
     ) -> None:
         """Add a record, or replace its body and add items to it."""
         self.store.put(self.owner, id_, body, inputs=inputs, outputs=outputs)
+
+    def _find(self, id_: str, object_: str) -> Item | None:
+        body = self.store.get(self.owner, id_)
+        return body if body is not None and body["object"] == object_ else None
 
 
 async def _state(request: Request) -> State:

@@ -1,8 +1,8 @@
-"""Stored responses and conversations: in memory, or in a file that outlives the server.
+"""Stored responses, conversations and batches: in memory, or in a file that outlives the server.
 
-A record is a response or a conversation, with its items. Each belongs to an API key, and no other
-key finds it. When all records take more than the limit, those that were used least recently are
-dropped.
+A record is a response, a conversation or a batch, with its items. Each belongs to an API key, and
+no other key finds it. When all records take more than the limit, those that were used least
+recently are dropped.
 """
 
 from __future__ import annotations
@@ -94,7 +94,18 @@ class Store:
         inputs: Iterable[Item] = (),
         outputs: Iterable[Item] = (),
     ) -> None:
-        """Add a record, or replace its body and add items to it; older records may be dropped."""
+        """Add a record, or replace its body and add items to it; older records may be dropped.
+
+        What exceeds the limit without any other record is not stored.
+        """
+        new = [
+            (item["id"], is_output, json.dumps(item))
+            for is_output, items in ((False, inputs), (True, outputs))
+            for item in items
+        ]
+        if sum(len(text) for _, _, text in new) > self._limit:
+            log.warning("%s was not stored: it exceeds %d bytes", id_, self._limit)
+            return
         try:
             with self._transaction():
                 self._database.execute(
@@ -104,11 +115,10 @@ class Store:
                     (owner, id_, self._next_use(), json.dumps(body)),
                 )
                 record = self._number(owner, id_)
-                for is_output, items in ((False, inputs), (True, outputs)):
-                    self._database.executemany(
-                        "INSERT INTO items (record, id, is_output, body) VALUES (?, ?, ?, ?)",
-                        [(record, item["id"], is_output, json.dumps(item)) for item in items],
-                    )
+                self._database.executemany(
+                    "INSERT INTO items (record, id, is_output, body) VALUES (?, ?, ?, ?)",
+                    [(record, *item) for item in new],
+                )
                 while self.size > self._limit:
                     self._database.execute(_DROP_OLDEST)
         except sqlite3.Error as error:  # such as a full disk: the answer is not lost
@@ -125,6 +135,14 @@ class Store:
             "SELECT body FROM records WHERE owner = ? AND id = ?", (owner, id_)
         ).fetchone()
         return None if row is None else json.loads(row[0])
+
+    def records(self, prefix: str) -> list[tuple[str, Item]]:
+        """The owners and bodies of the records whose id begins with a prefix, newest first."""
+        rows = self._database.execute(
+            "SELECT owner, body FROM records WHERE substr(id, 1, ?) = ? ORDER BY number DESC",
+            (len(prefix), prefix),
+        )
+        return [(owner, json.loads(body)) for owner, body in rows]
 
     def items(self, owner: str, id_: str, *, outputs: bool = True) -> list[Item]:
         """The items of a record, oldest first; without `outputs` those of the request only."""

@@ -17,7 +17,6 @@ from hearthd.server.api.stored.state import (
     Deleted,
     ItemList,
     Page,
-    State,
     stored_item,
 )
 from hearthd.server.errors import NotStored
@@ -73,7 +72,7 @@ async def create_conversation(
 @router.get(_PATH, summary="Return a conversation", response_model=StoredConversation)
 async def get_conversation(conversation_id: str, state: CurrentState) -> dict[str, Any]:
     """Return a conversation, without its items."""
-    return _record(state, conversation_id)
+    return state.record(conversation_id, "conversation")
 
 
 @router.post(_PATH, summary="Update a conversation", response_model=StoredConversation)
@@ -81,7 +80,7 @@ async def update_conversation(
     conversation_id: str, body: ConversationUpdate, state: CurrentState
 ) -> dict[str, Any]:
     """Replace the metadata of a conversation."""
-    updated = {**_record(state, conversation_id), "metadata": body.metadata}
+    updated = {**state.record(conversation_id, "conversation"), "metadata": body.metadata}
     state.put(conversation_id, updated)
     return updated
 
@@ -89,7 +88,7 @@ async def update_conversation(
 @router.delete(_PATH, summary="Delete a conversation")
 async def delete_conversation(conversation_id: str, state: CurrentState) -> Deleted:
     """Delete a conversation with its items."""
-    _record(state, conversation_id)
+    state.record(conversation_id, "conversation")
     state.store.delete(state.owner, conversation_id)
     return Deleted(id=conversation_id, object="conversation.deleted")
 
@@ -100,21 +99,21 @@ async def add_items(
 ) -> ItemList:
     """Add items at the end of a conversation; return them as they are stored."""
     items = await _items(request)
-    state.put(conversation_id, _record(state, conversation_id), inputs=items)
+    state.put(conversation_id, state.record(conversation_id, "conversation"), inputs=items)
     return Page(limit=len(body.items) or 1, order="asc").of(items)
 
 
 @router.get(f"{_PATH}/items", summary="List a conversation's items")
 async def list_items(conversation_id: str, state: CurrentState, page: CurrentPage) -> ItemList:
     """Return the items of a conversation."""
-    _record(state, conversation_id)
+    state.record(conversation_id, "conversation")
     return page.of(state.items(conversation_id))
 
 
 @router.get(_ITEM, summary="Return a conversation's item")
 async def get_item(conversation_id: str, item_id: str, state: CurrentState) -> dict[str, Any]:
     """Return an item of a conversation."""
-    _record(state, conversation_id)
+    state.record(conversation_id, "conversation")
     for item in state.items(conversation_id):
         if item["id"] == item_id:
             return item
@@ -124,7 +123,7 @@ async def get_item(conversation_id: str, item_id: str, state: CurrentState) -> d
 @router.delete(_ITEM, summary="Delete a conversation's item", response_model=StoredConversation)
 async def delete_item(conversation_id: str, item_id: str, state: CurrentState) -> dict[str, Any]:
     """Delete an item; return the conversation."""
-    record = _record(state, conversation_id)
+    record = state.record(conversation_id, "conversation")
     if not state.store.delete_item(state.owner, conversation_id, item_id):
         raise NotStored(item_id)
     return record
@@ -133,10 +132,3 @@ async def delete_item(conversation_id: str, item_id: str, state: CurrentState) -
 async def _items(request: Request) -> list[dict[str, Any]]:
     """The items of a request as the client wrote them, so that unknown ones stay as they are."""
     return [stored_item(item) for item in (await request.json()).get("items") or ()]
-
-
-def _record(state: State, id_: str) -> dict[str, Any]:
-    record = state.record(id_)
-    if record["object"] != "conversation":
-        raise NotStored(id_)
-    return record

@@ -7,7 +7,6 @@ from fastapi import APIRouter, Query
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.openai.response_events import Response
 from hearthd.server.api.stored.state import CurrentPage, CurrentState, Deleted, ItemList
-from hearthd.server.errors import NotStored
 from hearthd.text.errors import InvalidRequest
 
 router = APIRouter(responses=ERRORS, tags=["OpenAI"])
@@ -24,13 +23,13 @@ async def get_response(
     """Return a response that was stored, as it was answered."""
     if stream:
         raise InvalidRequest(field="stream", got=True, expected="false: the response is complete")
-    return _record(state, response_id)
+    return state.record(response_id, "response")
 
 
 @router.delete(_PATH, summary="Delete a stored response")
 async def delete_response(response_id: str, state: CurrentState) -> Deleted:
     """Delete a response. Responses after it can no longer be continued."""
-    _record(state, response_id)
+    state.record(response_id, "response")
     state.store.delete(state.owner, response_id)
     return Deleted(id=response_id, object="response")
 
@@ -38,12 +37,5 @@ async def delete_response(response_id: str, state: CurrentState) -> Deleted:
 @router.get(f"{_PATH}/input_items", summary="List a stored response's input")
 async def input_items(response_id: str, state: CurrentState, page: CurrentPage) -> ItemList:
     """Return the items of the request that a stored response answers."""
-    _record(state, response_id)
+    state.record(response_id, "response")
     return page.of(state.items(response_id, outputs=False))
-
-
-def _record(state: CurrentState, id_: str) -> dict[str, Any]:
-    record = state.record(id_)
-    if record["object"] != "response":
-        raise NotStored(id_)
-    return record

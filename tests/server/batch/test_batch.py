@@ -15,12 +15,19 @@ from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
+from typing_extensions import override
 
-from hearthd.server.batch.batch_targets import CannotReach, UrlTarget, in_process
+from hearthd.server.batch.batch_targets import UrlTarget, in_process
 from hearthd.server.batch.cli import app
-from hearthd.server.batch.files import Answers, BadBatch, BatchRequest, Reply, Requests
-from hearthd.server.batch.runner import answer as send
-from hearthd.server.batch.runner import run
+from hearthd.server.batch.files import Answers, BadBatch, Requests
+from hearthd.server.batch_requests.batch_request import (
+    BatchRequest,
+    BatchTarget,
+    CannotReach,
+    Reply,
+)
+from hearthd.server.batch_requests.runner import answer as send
+from hearthd.server.batch_requests.runner import run
 from hearthd.server.errors import SelfTestFailed
 from hearthd.server.process.listening import url
 from hearthd.server.services.language_service import LocalLanguageService
@@ -159,7 +166,7 @@ def test_a_batch_that_is_killed_loses_nothing(tmp_path: Path, slow_server: str) 
     assert int(said[1]) == count > int(said[2])
 
 
-class Scripted:
+class Scripted(BatchTarget):
     """A target with a list of replies."""
 
     parallel = 1
@@ -167,6 +174,7 @@ class Scripted:
     def __init__(self, *replies: Reply | CannotReach) -> None:
         self._replies = list(replies)
 
+    @override
     async def post(self, request: BatchRequest) -> Reply:
         assert request.url
         reply = self._replies.pop(0)
@@ -185,7 +193,7 @@ def test_a_busy_target_is_asked_again(tmp_path: Path, monkeypatch: pytest.Monkey
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr("hearthd.server.batch.runner.asyncio.sleep", sleep)
+    monkeypatch.setattr("hearthd.server.batch_requests.runner.asyncio.sleep", sleep)
     todo = Requests(written(tmp_path / "requests", 1))
     with Answers(tmp_path / "answers", todo) as answers:
         target = Scripted(reply(429, 7), *[reply(429)] * 9, reply(503), CannotReach(), reply(500))
@@ -221,7 +229,7 @@ def test_a_server_that_ends_within_a_response_is_asked_again(response: bytes) ->
         socket.create_server(("127.0.0.1", 0)) as bound,
         ThreadPoolExecutor() as server,
         UrlTarget(url(bound), api_key=None, parallel=1) as target,
-        mock.patch("hearthd.server.batch.runner._FIRST_WAIT", 0.0),
+        mock.patch("hearthd.server.batch_requests.runner._FIRST_WAIT", 0.0),
     ):
         bound.settimeout(PATIENCE)
         served = server.submit(serve)

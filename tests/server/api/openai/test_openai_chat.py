@@ -287,7 +287,7 @@ USER = {"role": "user", "content": "x"}
         ({"messages": [{"role": "boss", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "system", "content": 123}]}, "messages[0].content"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
-        ({"messages": [USER, USER]}, "messages"),
+        ({"messages": [{"role": "assistant", "content": "the dog"}, USER]}, "messages"),
         ({"messages": [{"role": "user", "content": "the dog " * 400}]}, "messages"),
         (
             {
@@ -350,4 +350,4 @@ def test_chat_requires_a_template() -> None:
 
 def test_gemmas_template_rejects_turns_out_of_order(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="Conversation roles must alternate"):
-        ask(client, messages=[USER, USER])
+        ask(client, messages=[{"role": "assistant", "content": "the dog"}, USER])

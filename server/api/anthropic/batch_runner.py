@@ -1,0 +1,204 @@
+"""Answers the requests of message batches as `hearth batch` does, and stores their results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from hearthd.server.api.middleware.api_keys import OWNER
+from hearthd.server.api.stored.state import State
+from hearthd.server.batch_requests.app_target import AppTarget
+from hearthd.server.batch_requests.batch_request import BatchRequest
+from hearthd.server.batch_requests.runner import UNAVAILABLE, run
+from hearthd.server.errors import Draining, NotStored, Starting
+from hearthd.server.fault_isolation import BackgroundTasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp
+
+    from hearthd.server.api.stored.store import Item, Store
+    from hearthd.server.batch_requests.batch_request import Reply
+    from hearthd.server.services.model_pool import ModelPool
+
+log = logging.getLogger(__name__)
+
+KIND = "message_batch"
+PREFIX = "msgbatch_"
+EXPIRY = timedelta(hours=24)
+_PARALLEL = 2  # requests of all batches at a time: clients that wait need the other slots
+_WAIT = 1.0  # seconds before a server that starts is asked again
+
+
+def timestamp(moment: datetime | None = None) -> str:
+    """A time, by default now, in the format of RFC 3339."""
+    return (moment or datetime.now(UTC)).isoformat().replace("+00:00", "Z")
+
+
+class BatchRunner:
+    """Runs the message batches of all clients. Its methods are called by the event loop."""
+
+    def __init__(self, app: ASGIApp, pool: ModelPool, store: Store, prefix: str) -> None:
+        self._app = app
+        self._pool = pool
+        self._store = store
+        self._path = f"{prefix}/v1/messages"
+        self._background = BackgroundTasks()
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._turns = asyncio.Semaphore(_PARALLEL)
+
+    def start(self, state: State, id_: str) -> None:
+        """Run a stored batch in the background."""
+        batch = StoredBatch(state, id_, self._path)
+        target = _ServerTarget(self._app, self._pool, state.owner, self._turns)
+        self._start(batch, batch.answer(target))
+
+    def cancel(self, state: State, id_: str) -> None:
+        """Cancel the requests of a batch that have no result, and end the batch soon."""
+        batch = StoredBatch(state, id_, self._path)
+        batch.cancel()
+        self._start(batch, batch.end_after(self._tasks.pop(batch.key, None)))
+
+    def resume(self) -> None:
+        """Continue the batches that an end of the server interrupted."""
+        for owner, record in reversed(self._store.records(PREFIX)):
+            if record["processing_status"] != "ended":
+                self.start(State(self._store, owner), record["id"])
+
+    async def stop(self) -> None:
+        """Stop all batches. Those in a file continue when the server starts again."""
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await self._background.wait()
+
+    def _start(self, batch: StoredBatch, work: Any) -> None:
+        task = self._background.start(f"batch {batch.id}", work)
+        self._tasks[batch.key] = task
+
+        def forget(_: object) -> None:
+            if self._tasks.get(batch.key) is task:
+                del self._tasks[batch.key]
+
+        task.add_done_callback(forget)
+
+
+class StoredBatch:
+    """The requests and results of a batch, for the runner of all batches.
+
+    Each method raises NotStored if the batch was deleted, or dropped to make room.
+    """
+
+    def __init__(self, state: State, id_: str, path: str = "") -> None:
+        self.id = id_
+        self.key = (state.owner, id_)
+        self._state = state
+        self._path = path
+        self.answered = {item["custom_id"] for item in self._items() if "result" in item}
+
+    @property
+    def record(self) -> Item:
+        """The body of the record."""
+        return self._state.record(self.id, KIND)
+
+    def results(self) -> list[Item]:
+        """The results so far, in the order of the requests."""
+        items = self._items()
+        found = {item["custom_id"]: item for item in items if "result" in item}
+        requests = (item["custom_id"] for item in items if "params" in item)
+        return [found[custom_id] for custom_id in requests if custom_id in found]
+
+    async def answer(self, target: AppTarget) -> None:
+        """Answer the requests without a result, and end the batch."""
+        try:
+            await run(self, self, target)
+            self.end()
+        except NotStored:
+            log.warning("batch %s was dropped before its end: raise --state-size", self.id)
+
+    async def end_after(self, task: asyncio.Task[None] | None) -> None:
+        """End the batch when the task that answers it has been cancelled."""
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+        self.end()
+
+    def remaining(self, answered: set[str]) -> Iterator[BatchRequest]:
+        """The requests without a result, in order, until the batch is canceled or expires."""
+        expires = datetime.fromisoformat(self.record["expires_at"])
+        for item in self._items():
+            if "params" not in item or item["custom_id"] in answered:
+                continue
+            if self._is_canceling() or datetime.now(UTC) >= expires:
+                return
+            body = json.dumps(item["params"]).encode()
+            yield BatchRequest(custom_id=item["custom_id"], url=self._path, body=body)
+
+    def append(self, custom_id: str, reply: Reply) -> None:
+        """Store the reply to a request as its result."""
+        body = json.loads(reply.body)
+        is_error = reply.status >= 400
+        result = (
+            {"type": "errored", "error": body}
+            if is_error
+            else {"type": "succeeded", "message": body}
+        )
+        self._state.put(self.id, self.record, outputs=[self._result(custom_id, result)])
+        self.answered.add(custom_id)
+
+    def cancel(self) -> None:
+        """Note that the batch is being canceled."""
+        fields = {"processing_status": "canceling", "cancel_initiated_at": timestamp()}
+        self._state.put(self.id, {**self.record, **fields})
+
+    def end(self) -> None:
+        """End the batch: requests without a result are canceled, or have expired."""
+        rest = {"type": "canceled" if self._is_canceling() else "expired"}
+        outputs = [
+            self._result(item["custom_id"], rest)
+            for item in self._items()
+            if "params" in item and item["custom_id"] not in self.answered
+        ]
+        types = [item["result"]["type"] for item in (*self.results(), *outputs)]
+        counts = {
+            name: types.count(name)
+            for name in ("processing", "succeeded", "errored", "canceled", "expired")
+        }
+        ended = {"processing_status": "ended", "ended_at": timestamp(), "request_counts": counts}
+        self._state.put(self.id, {**self.record, **ended}, outputs=outputs)
+
+    def _items(self) -> list[Item]:
+        return self._state.items(self.id)
+
+    def _is_canceling(self) -> bool:
+        return bool(self.record["processing_status"] == "canceling")
+
+    def _result(self, custom_id: str, result: dict[str, Any]) -> Item:
+        return {"id": f"{self.id}/{custom_id}/result", "custom_id": custom_id, "result": result}
+
+
+class _ServerTarget(AppTarget):
+    """The server itself, for the batches of one API key. `turns` limits the requests of all."""
+
+    answers_when_unavailable = True
+
+    def __init__(self, app: ASGIApp, pool: ModelPool, owner: str, turns: asyncio.Semaphore) -> None:
+        super().__init__(app, parallel=_PARALLEL, state={OWNER: owner})
+        self._pool = pool
+        self._turns = turns
+
+    @override
+    async def post(self, request: BatchRequest) -> Reply:
+        """The reply, after the start of the server. During its end, wait to be cancelled."""
+        while True:
+            async with self._turns:
+                reply = await super().post(request)
+            waits = isinstance(self._pool.unavailable(), (Starting, Draining))
+            if reply.status != UNAVAILABLE or not waits:
+                return reply
+            await asyncio.sleep(_WAIT)

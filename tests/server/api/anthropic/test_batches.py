@@ -1,0 +1,217 @@
+"""/v1/messages/batches by the real `anthropic` client, on a fake model."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hearthd.server.api.stored.state import State
+from hearthd.server.api.stored.store import Store
+from hearthd.server.app import Guards
+from tests.patience import PATIENCE
+from tests.server import fakes, templates
+from tests.server.openai_servers import LIBRARY, scripted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+anthropic = pytest.importorskip("anthropic", reason="anthropic is not installed")
+
+HELLO: list[Any] = [{"role": "user", "content": "the dog"}]
+
+
+@contextlib.contextmanager
+def client_of(service: Any, *, key: str = "none", **options: Any) -> Iterator[Any]:
+    """The client of a service that runs as long as the block."""
+    with (
+        fakes.running(service, **options) as plain,
+        anthropic.Anthropic(
+            base_url=f"{plain.base_url}{options.get('prefix', '')}",
+            api_key=key,
+            max_retries=0,
+            timeout=PATIENCE,
+            default_headers={"Connection": "close"},
+        ) as client,
+    ):
+        yield client
+
+
+def slow() -> Any:
+    """A service whose answers take seconds."""
+    return fakes.fake_service(LIBRARY, template=templates.GEMMA, context=256, delay=0.02)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with client_of(scripted("the dog jumps")) as client:
+        yield client
+
+
+def request(custom_id: str, **params: Any) -> Any:
+    body = {"model": "any", "max_tokens": 50, "messages": HELLO, **params}
+    return {"custom_id": custom_id, "params": body}
+
+
+def ended(client: Any, id_: str) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while (batch := client.messages.batches.retrieve(id_)).processing_status != "ended":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return batch
+
+
+def stored(store: Store, owner: str = "", *, status: str = "in_progress", year: int = 2999) -> None:
+    """Store a batch of which a server has answered one request of two."""
+    record = {
+        "object": "message_batch",
+        "id": "msgbatch_a",
+        "processing_status": status,
+        "created_at": "2026-01-01T00:00:00Z",
+        "expires_at": f"{year}-01-01T00:00:00Z",
+        "request_counts": {"processing": 2},
+    }
+    inputs = [{"id": f"a/{name}", **request(name)} for name in ("r0", "r1")]
+    result = {"type": "errored", "error": {"type": "error"}}
+    outputs = [{"id": "a/r0/result", "custom_id": "r0", "result": result}]
+    State(store, owner).put("msgbatch_a", record, inputs=inputs, outputs=outputs)
+
+
+def test_a_batch_is_answered(client: Any) -> None:
+    requests = [request(f"r{number}") for number in range(6)]
+    created = client.messages.batches.create(
+        requests=[*requests, request("wrong", max_tokens=0), request("none", messages=[])]
+    )
+    assert (created.processing_status, created.results_url) == ("in_progress", None)
+    assert created.request_counts.processing == 8
+    batch = ended(client, created.id)
+    counts = {"processing": 0, "succeeded": 6, "errored": 2, "canceled": 0, "expired": 0}
+    assert batch.request_counts.to_dict() == counts
+    *answers, wrong, none = client.messages.batches.results(created.id)
+    assert [answer.custom_id for answer in answers] == [f"r{number}" for number in range(6)]
+    assert {answer.result.message.content[0].text for answer in answers} == {"the dog jumps"}
+    assert wrong.result.error.error.type == "invalid_request_error"
+    assert "max_tokens" in wrong.result.error.error.message
+    assert "messages" in none.result.error.error.message
+
+
+def test_batches_are_listed_and_deleted(client: Any) -> None:
+    batches = client.messages.batches
+    ids = [batches.create(requests=[request("a")]).id for _ in range(3)]
+    for id_ in ids:
+        ended(client, id_)
+    assert [batch.id for batch in batches.list(limit=2)][:3] == ids[::-1]
+    newer = batches.list(before_id=ids[0], limit=1)
+    assert ([batch.id for batch in newer.data], newer.has_more) == ([ids[1]], True)
+    assert batches.delete(ids[1]).type == "message_batch_deleted"
+    with pytest.raises(anthropic.NotFoundError):
+        batches.retrieve(ids[1])
+    assert ids[1] not in [batch.id for batch in batches.list()]
+
+
+def test_a_batch_is_canceled() -> None:
+    with client_of(slow()) as client:
+        batches = client.messages.batches
+        created = batches.create(requests=[request(f"r{n}", max_tokens=150) for n in range(20)])
+        with pytest.raises(anthropic.BadRequestError, match="cancel"):
+            batches.delete(created.id)
+        with pytest.raises(anthropic.BadRequestError, match="ended"):
+            client.get(f"/v1/messages/batches/{created.id}/results", cast_to=object)
+        canceled = batches.cancel(created.id)
+        assert canceled.processing_status == "canceling"
+        assert canceled.cancel_initiated_at is not None
+        batch = ended(client, created.id)
+        assert batch.request_counts.canceled > 10
+        assert len(list(batches.results(created.id))) == 20
+        assert batches.cancel(created.id) == batch
+
+
+def test_invalid_batches_are_rejected(client: Any) -> None:
+    for requests, reason in (
+        ([request("a"), request("a")], "custom_id once"),
+        ([request("a b")], "custom_id"),
+        ([request("a", stream=True)], "whole message"),
+        ([], "requests"),
+    ):
+        with pytest.raises(anthropic.BadRequestError, match=reason):
+            client.messages.batches.create(requests=requests)
+
+
+def test_a_batch_that_does_not_fit_is_rejected_and_drops_nothing() -> None:
+    store = Store(limit=4000)
+    stored(store)
+    with client_of(scripted("the dog"), store=store) as client:
+        with pytest.raises(anthropic.BadRequestError, match="state-size"):
+            client.messages.batches.create(requests=[request(f"r{n}") for n in range(100)])
+        assert client.messages.batches.retrieve("msgbatch_a")
+
+
+@pytest.mark.parametrize(
+    ("status", "year", "result"),
+    [
+        ("in_progress", 2999, "succeeded"),
+        ("canceling", 2999, "canceled"),
+        ("in_progress", 2000, "expired"),
+    ],
+)
+def test_a_restarted_server_continues_a_batch(status: str, year: int, result: str) -> None:
+    store = Store()
+    stored(store, status=status, year=year)
+    with client_of(scripted("the dog jumps"), store=store) as client:
+        ended(client, "msgbatch_a")
+        results = client.messages.batches.results("msgbatch_a")
+        assert [each.result.type for each in results] == ["errored", result]
+
+
+def test_a_stopped_server_leaves_a_batch_to_the_next_one() -> None:
+    store = Store()
+    with client_of(slow(), store=store) as client:
+        created = client.messages.batches.create(
+            requests=[request(f"r{n}", max_tokens=30) for n in range(6)]
+        )
+    assert State(store, "").record(created.id, "message_batch")["ended_at"] is None
+    with client_of(scripted("the dog jumps"), store=store) as client:
+        assert ended(client, created.id).request_counts.succeeded == 6
+
+
+def test_only_the_key_of_a_batch_finds_it() -> None:
+    keys = ("a long enough key", "another long key")
+    store = Store()
+    guards = Guards(api_keys=keys)
+    with client_of(scripted("the dog"), key=keys[0], guards=guards, store=store) as client:
+        id_ = client.messages.batches.create(requests=[request("a")]).id
+        assert ended(client, id_).request_counts.succeeded == 1
+        other = client.with_options(api_key=keys[1])
+        with pytest.raises(anthropic.NotFoundError):
+            other.messages.batches.retrieve(id_)
+        assert not other.messages.batches.list().data
+    # The key of a batch that continues is still required to be one of the server's.
+    stored(store, owner="00" * 32)
+    state = State(store, "00" * 32)
+    with client_of(scripted("the dog"), guards=guards, key=keys[0], store=store):
+        deadline = time.monotonic() + PATIENCE
+        while state.record("msgbatch_a", "message_batch")["processing_status"] != "ended":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    errors = [item["result"]["error"] for item in state.items("msgbatch_a") if "result" in item]
+    assert errors[1]["error"]["type"] == "authentication_error"
+
+
+def test_the_results_are_found_behind_a_prefix() -> None:
+    with client_of(scripted("the dog jumps"), prefix="/llm") as client:
+        id_ = client.messages.batches.create(requests=[request("a")]).id
+        ended(client, id_)
+        (answer,) = client.messages.batches.results(id_)
+        assert answer.result.message.content[0].text == "the dog jumps"
+
+
+def test_a_batch_is_no_response_and_no_conversation(client: Any) -> None:
+    id_ = client.messages.batches.create(requests=[request("a")]).id
+    for field in ("previous_response_id", "conversation"):
+        with pytest.raises(anthropic.BadRequestError, match=field):
+            client.post("/v1/responses", body={"input": "a", field: id_}, cast_to=object)
+    reference = [{"type": "item_reference", "id": f"{id_}/a"}]
+    with pytest.raises(anthropic.BadRequestError, match="stored item"):
+        client.post("/v1/responses", body={"input": reference}, cast_to=object)
