@@ -168,19 +168,7 @@ def _routed(n: Numbers, v: _Values) -> Call:
 
 
 def _attention(n: Numbers, v: _Values) -> Call:
-    if n.between(0, 3) == 0:
-        return _full_attention(n, v)
     return _attention_over(n, v, np.float32, np.float16)
-
-
-def _full_attention(n: Numbers, v: _Values) -> Call:
-    tokens, groups, shared = n.between(1, 40), n.between(1, 4), n.between(1, 9)
-    width, rows = 64 * n.between(1, 4), n.between(1, 300)
-    dtype = n.one_of(np.float32, np.float16)
-    cache = [v.bits(dtype, rows, groups * width) for _ in range(2)]
-    query = v.floats(tokens, groups * shared, width)
-    last = np.array([rows - 1], np.int32)
-    return Call("full_attention", [query, *cache, last], {"scale": n.one_of(0.1, 0.0, 1e30, -1.0)})
 
 
 def _attention_over(n: Numbers, v: _Values, *dtypes: type) -> Call:
@@ -208,6 +196,9 @@ def _attention_over(n: Numbers, v: _Values, *dtypes: type) -> Call:
         op = "int8_cache_attention"
         caches += [v.floats(rows, groups) for _ in range(2)]
     query = v.floats(tokens, groups * shared, width)
+    if op == "cached_attention" and n.between(0, 3) == 0:
+        last_row = np.array([rows - 1], np.int32)
+        return Call("full_attention", [query, *caches, last_row], {"scale": attrs["scale"]})
     sinks = [v.floats(groups * shared)] if n.between(0, 1) else []
     return Call(op, [query, *caches, np.array([start], np.int32), *sinks], attrs)
 
