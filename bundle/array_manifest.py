@@ -80,7 +80,7 @@ class FunctionSpec:
 class ArraysManifest(Manifest):
     """The manifest of an array program."""
 
-    kind: Literal["arrays", "encoder"] = "arrays"
+    kind: Literal["arrays", "encoder", "speech"] = "arrays"
     functions: tuple[FunctionSpec, ...]
 
     def added_request_memory(self, max_body_bytes: int) -> int:

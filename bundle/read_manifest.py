@@ -12,6 +12,7 @@ from hearthd.bundle.language_manifest import LanguageManifest
 from hearthd.bundle.manifest import FORMAT, SEAL
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.typed_json import typed
+from hearthd.bundle.speech_manifest import SpeechManifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,18 +24,20 @@ __all__ = [
     "read_manifest_of",
 ]
 
-AnyManifest: TypeAlias = LanguageManifest | ArraysManifest | EncoderManifest
-M = TypeVar("M", LanguageManifest, ArraysManifest, EncoderManifest)
+AnyManifest: TypeAlias = LanguageManifest | ArraysManifest | EncoderManifest | SpeechManifest
+M = TypeVar("M", LanguageManifest, ArraysManifest, EncoderManifest, SpeechManifest)
 
 _KINDS: dict[str, type[AnyManifest]] = {
     "language": LanguageManifest,
     "arrays": ArraysManifest,
     "encoder": EncoderManifest,
+    "speech": SpeechManifest,
 }
 _WORDS = {
     LanguageManifest: "a language model",
     ArraysManifest: "array functions",
     EncoderManifest: "an encoder",
+    SpeechManifest: "a model of speech",
 }
 
 

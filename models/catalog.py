@@ -41,6 +41,7 @@ from hearthd.models.families import (
     qwen35,
     smollm3,
     smolvlm,
+    whisper,
     xlm_roberta,
 )
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.encoder.encoder_architecture import EncoderArchitecture
+    from hearthd.models.speech.speech_architecture import SpeechArchitecture
 
 ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
@@ -90,4 +92,8 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
 ENCODERS: Mapping[str, EncoderArchitecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
     for family in (bert, embeddinggemma, modernbert, nomic_bert, qwen3_reranker, xlm_roberta)
+}
+
+SPEECH: Mapping[str, SpeechArchitecture[Any]] = {
+    family.ARCHITECTURE.name: family.ARCHITECTURE for family in (whisper,)
 }

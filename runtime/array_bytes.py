@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import ArraySpec
 
+Array: TypeAlias = "NDArray[Any]"
 # By name; each of the shape and dtype in the manifest.
-Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
+Arrays: TypeAlias = "Mapping[str, Array]"
 
 _TYPES = {"f32": np.dtype("<f4"), "i32": np.dtype("<i4")}
 

@@ -11,6 +11,7 @@ from hearthd.bundle import (
     BundleError,
     EncoderManifest,
     LanguageManifest,
+    SpeechManifest,
     known_bundles,
     read_manifest_of,
     require_signed_manifest,
@@ -19,6 +20,7 @@ from hearthd.bundle import (
 from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.cpu_features import best_program
 from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.speech_model import SpeechRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -80,6 +82,24 @@ def open_encoder(
         bundle,
         manifest,
         lambda program: ArraysRuntime(bundle, manifest, threads=threads, program=program),
+        level=level,
+        keys=keys,
+    )
+
+
+def open_speech(
+    bundle: Path,
+    *,
+    threads: int | None,
+    level: Level = "full",
+    keys: Sequence[PublicKey] = (),
+) -> tuple[SpeechManifest, SpeechRuntime]:
+    """As open_arrays, for a model of speech."""
+    manifest = read_manifest_of(bundle, SpeechManifest)
+    return manifest, check_and_load(
+        bundle,
+        manifest,
+        lambda program: SpeechRuntime(bundle, manifest, threads=threads, program=program),
         level=level,
         keys=keys,
     )

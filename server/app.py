@@ -45,6 +45,7 @@ from hearthd.server.api.openai import (
     input_tokens,
     model_list,
     responses,
+    transcriptions,
 )
 from hearthd.server.api.openai.response_events import ResponseEvent
 from hearthd.server.api.operator import props, reload, status
@@ -57,8 +58,10 @@ from hearthd.server.fault_isolation import contained
 from hearthd.server.version import version
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
     from pathlib import Path
+
+    from pydantic import BaseModel
 
     from hearthd.server.services.model_kind import Kind
     from hearthd.server.services.model_pool import ModelPool
@@ -83,10 +86,16 @@ _LANGUAGE = (
     ollama_generate,
 )
 _ENCODERS = (embeddings, embedding, rerank, ollama_embed)
+_SPEECH = (transcriptions,)
 _ARRAYS = (run_function,)
 _ALL = (model_list, loading, status, reload, ollama_models, ollama_manage, lm_studio_models)
 
-_EVENTS = (generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, CompletionEvent)
+_EVENTS: Mapping[Kind, tuple[type[BaseModel], ...]] = {
+    "language": (
+        generate.StreamEvent, chat.ChatChunk, ResponseEvent, MessageEvent, CompletionEvent,
+    ),
+    "speech": (transcriptions.TranscriptEvent,),
+}  # fmt: skip
 
 # Open without an API key: the probes, the names of the models, the description of the API, and the
 # chat page, which asks the user for the key.
@@ -160,8 +169,7 @@ def create_app(
     for router in _routers(kinds):
         app.include_router(router)
     app.include_router(web.router(chat=webui and "language" in kinds))
-    if "language" in kinds:
-        openapi.add_events(app, _EVENTS)
+    openapi.add_events(app, [event for kind in kinds for event in _EVENTS.get(kind, ())])
     if guards.api_keys:
         openapi.require_key(app)
     _guard(app, pool, guards, prefix)
@@ -193,6 +201,7 @@ def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
     surfaces = (
         *(_LANGUAGE if "language" in kinds else ()),
         *(_ENCODERS if kinds & {"language", "encoder"} else ()),
+        *(_SPEECH if "speech" in kinds else ()),
         *(_ARRAYS if "arrays" in kinds else ()),
         *_ALL,
     )

@@ -9,6 +9,7 @@ from hearthd.bundle import (
     ArraysManifest,
     BundleError,
     EncoderManifest,
+    SpeechManifest,
     bundle_home,
     read_manifest,
     require_signed_manifest,
@@ -22,6 +23,7 @@ from hearthd.server.services.encoder_service import open_encoder_service
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
 from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.services.speech_service import open_speech_service
 from hearthd.server.setting_files import adapter_folders, read_signing_keys, read_template
 from hearthd.server.settings import BadSettings, reject_language_only
 
@@ -128,8 +130,11 @@ def open_any(settings: Settings, bundle: Path, name: str, reserved: int = 0) -> 
     manifest = read_manifest(bundle)
     if not isinstance(manifest, ArraysManifest):
         return open_model(settings, bundle, name, reserved)
-    is_encoder = isinstance(manifest, EncoderManifest)
-    opened = open_encoder_service if is_encoder else open_array_service
+    opened: Callable[..., Service] = open_array_service
+    if isinstance(manifest, EncoderManifest):
+        opened = open_encoder_service
+    elif isinstance(manifest, SpeechManifest):
+        opened = open_speech_service
     return opened(
         bundle,
         threads=settings.threads,

@@ -59,6 +59,7 @@ ALLOWED = {
         "runtime",
     ),
     "server.images": ("bundle", "runtime.interface", "server.errors", "text"),
+    "server.speech": ("bundle", "runtime", "text.errors"),
     "server.completions": (
         "server.engine",
         "server.errors",
@@ -86,6 +87,7 @@ ALLOWED = {
         "server.lora",
         "server.metrics",
         "server.process",
+        "server.speech",
         "server.use_count",
         "server.version",
         "text",
@@ -101,6 +103,7 @@ ALLOWED = {
         "server.lora",
         "server.metrics",
         "server.services",
+        "server.speech",
         "server.version",
         "text",
     ),

@@ -12,6 +12,7 @@ from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks.reproduction import changes, check_sources
 from hearthd.baker.compiler.targets import check_program, runnable
 from hearthd.baker.pipeline.bake_encoder import traced_encoder
+from hearthd.baker.pipeline.bake_speech import traced_speech
 from hearthd.baker.pipeline.comparison_stage import compare_later
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.pipeline.shared_stages import program_text
@@ -24,6 +25,7 @@ from hearthd.bundle import (
     ArraysManifest,
     EncoderManifest,
     LanguageManifest,
+    SpeechManifest,
     known_bundles,
     read_manifest,
     verify_files,
@@ -34,6 +36,7 @@ from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.golden_arrays import read_examples
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.self_test import self_test_arrays, self_test_language
+from hearthd.runtime.speech_model import SpeechRuntime
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from hearthd.baker.progress import Progress
     from hearthd.baker.signing.checks import ExpectedSigner
     from hearthd.bundle import AnyManifest, ProgramFile, Provenance
+    from hearthd.runtime.array_functions import Functions
     from hearthd.runtime.self_test import Verdict
 
 
@@ -100,6 +104,8 @@ def _graph(manifest: AnyManifest) -> str:
     """Whether tracing the model again gives the graph that was compiled."""
     if isinstance(manifest, EncoderManifest):
         graphs = traced_encoder(manifest).graphs
+    elif isinstance(manifest, SpeechManifest):
+        graphs = traced_speech(manifest).graphs
     elif isinstance(manifest, ArraysManifest):
         graphs = program(GruConfig(**manifest.config)).graphs
     else:
@@ -123,7 +129,11 @@ def _sources(origin: Provenance) -> str:
 
 def _self_test(bundle: Path, manifest: AnyManifest, program_file: ProgramFile) -> Verdict:
     if isinstance(manifest, ArraysManifest):
-        functions = ArraysRuntime(bundle, manifest, threads=None, program=program_file)
+        functions: Functions
+        if isinstance(manifest, SpeechManifest):
+            functions = SpeechRuntime(bundle, manifest, threads=None, program=program_file)
+        else:
+            functions = ArraysRuntime(bundle, manifest, threads=None, program=program_file)
         examples = read_examples(bundle, manifest)
         return self_test_arrays(functions, examples, manifest.tolerance)
     runtime = IreeRuntime(bundle, manifest, threads=None, program=program_file)

@@ -9,6 +9,7 @@ from hearthd.baker.pipeline.bake_encoder import EncoderPlan, bake_encoder, encod
 from hearthd.baker.pipeline.bake_gru import GRU, GruPlan, bake_gru, gru_plan
 from hearthd.baker.pipeline.bake_language_model import bake_language_model
 from hearthd.baker.pipeline.bake_options import BadOption
+from hearthd.baker.pipeline.bake_speech import SpeechPlan, bake_speech, speech_plan
 from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
 from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.pipeline.weights_config import families, identify, opened_as
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.progress import Progress
 
-Plan: TypeAlias = LanguagePlan | EncoderPlan | GruPlan
+Plan: TypeAlias = LanguagePlan | EncoderPlan | SpeechPlan | GruPlan
 
 
 def bake(options: BakeOptions, progress: Progress) -> Path:
@@ -37,6 +38,8 @@ def bake(options: BakeOptions, progress: Progress) -> Path:
             return bake_language_model(plan, progress)
         case EncoderPlan():
             return bake_encoder(plan, progress)
+        case SpeechPlan():
+            return bake_speech(plan, progress)
         case GruPlan():
             return bake_gru(plan, progress)
 
@@ -53,6 +56,8 @@ def resolve(options: BakeOptions) -> Plan:
     family = identify(source, options.model)
     if family.is_encoder:
         return encoder_plan(options, source, family)
+    if family.is_speech:
+        return speech_plan(options, source, family)
     package = weights.package if isinstance(weights, PackagedWeights) else None
     return language_plan(options, source, family, package)
 

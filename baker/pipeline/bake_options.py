@@ -30,10 +30,11 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.families.gru import FORMS
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS, KvCache
 
-Kind: TypeAlias = Literal["language model", "encoder", "GRU"]
+Kind: TypeAlias = Literal["language model", "encoder", "speech model", "GRU"]
 _LANGUAGE: tuple[Kind, ...] = ("language model",)
 _TEXT: tuple[Kind, ...] = ("language model", "encoder")
-_ALL: tuple[Kind, ...] = (*_TEXT, "GRU")
+_MATRICES: tuple[Kind, ...] = (*_TEXT, "speech model")
+_ALL: tuple[Kind, ...] = (*_MATRICES, "GRU")
 _GRU: tuple[Kind, ...] = ("GRU",)
 
 DEFAULT_RANK, MAX_RANK = 16, 256
@@ -131,7 +132,7 @@ class BakeOptions(BaseModel):
         + " ".join(f"{name}: {PRECISIONS[name].help}." for name in NAMED_PRECISIONS)
         + f" {AUTO}: the fastest within --max-kl and --max-memory, and fewer bits for matrices of "
         "layers that matter less.",
-        kinds=_TEXT,
+        kinds=_MATRICES,
         metavar="PRECISION",
     )
     max_kl: float | None = _option(

@@ -17,7 +17,7 @@ from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import CONFIG
 from hearthd.baker.weights.source import BadFile, WeightsError
 from hearthd.bundle import NotABundle
-from hearthd.models.catalog import ARCHITECTURES, ENCODERS
+from hearthd.models.catalog import ARCHITECTURES, ENCODERS, SPEECH
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
@@ -53,13 +53,17 @@ class Family:
         """Whether it encodes texts, and generates none."""
         return self.architecture in ENCODERS
 
+    @property
+    def is_speech(self) -> bool:
+        """Whether it writes down speech."""
+        return self.architecture in SPEECH
+
 
 def families() -> Mapping[str, ArchitectureFiles[Any]]:
     """The architecture of each family that can be baked by its name."""
     decoders = {name: sizes[0].architecture for name, sizes in recipes().items()}
-    return decoders | {
-        name: ENCODERS[recipe.architecture] for name, recipe in encoder_recipes().items()
-    }
+    encoders = {name: ENCODERS[recipe.architecture] for name, recipe in encoder_recipes().items()}
+    return {**decoders, **encoders, **SPEECH}
 
 
 def identify(source: WeightSource, named: str | None) -> Family:

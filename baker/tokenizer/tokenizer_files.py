@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _TEMPLATE = "chat_template.jinja"
 _TOKENIZER_CONFIG, _CONFIG = "tokenizer_config.json", "config.json"
-_GENERATION_CONFIG = "generation_config.json"
+GENERATION_CONFIG = "generation_config.json"
 # The files of a Hugging Face folder that decide about its tokenizer.
-FOLDER_FILES = (TOKENIZER, _TEMPLATE, _TOKENIZER_CONFIG, _CONFIG, _GENERATION_CONFIG)
+FOLDER_FILES = (TOKENIZER, _TEMPLATE, _TOKENIZER_CONFIG, _CONFIG, GENERATION_CONFIG)
 
 # Instruct models end a turn with one of these, even if the file does not list it as eos.
 _TURN_ENDS = (
@@ -247,7 +247,7 @@ def _folder_specials(folder: Path, id_of: Mapping[str, int]) -> tuple[int | None
     """
     tokenizer_config = _read_optional(folder / _TOKENIZER_CONFIG)
     config = read_json(folder / _CONFIG)
-    files = [_read_optional(folder / _GENERATION_CONFIG), config, config.get("text_config")]
+    files = [_read_optional(folder / GENERATION_CONFIG), config, config.get("text_config")]
     ids = (_ids(file.get("eos_token_id")) for file in files if isinstance(file, dict))
     eos = next(filter(None, ids), _ids_by_name(tokenizer_config.get("eos_token"), id_of))
     bos = _ids_by_name(tokenizer_config.get("bos_token"), id_of)

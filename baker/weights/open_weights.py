@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.baker.temporary_folder import temporary_folder
+from hearthd.baker.weights.ctranslate2 import CTranslate2Source, is_ctranslate2
 from hearthd.baker.weights.gguf_scales import open_gguf
 from hearthd.baker.weights.quantized_folder.quantized_source import (
     QuantizedFolder,
@@ -49,6 +50,8 @@ def open_weights(path: Path | PackagedWeights) -> WeightSource:
     if path.is_dir():
         if not (path / CONFIG).exists():
             raise NoWeights(f"{path} has no {CONFIG}; {_instead_of_weights(path)}")
+        if is_ctranslate2(path):
+            return CTranslate2Source(path)
         source = SafetensorsSource(path)
         settings = quantization_settings(source.metadata())
         return source if settings is None else QuantizedFolder(source, settings)

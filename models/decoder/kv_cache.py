@@ -213,7 +213,7 @@ class LayerCache:
             rows = buffers[0].shape[0]
             places = _ring_rows(starts, tokens, rows)
             first, second = (
-                _write(buffer, places, f.narrow(new, 1, at, at + half))
+                written_rows(buffer, places, f.narrow(new, 1, at, at + half))
                 for buffer, at in zip(buffers, (0, half), strict=True)
             )
             self.buffers[i] = (first, second)
@@ -251,7 +251,9 @@ def _written(
 ) -> tuple[Tensor, ...]:
     """The buffers of a sequence with new keys and values, each (N, G, D), at `places`."""
     if len(buffers) == len(heads):
-        return tuple(_write(buffer, places, x) for buffer, x in zip(buffers, heads, strict=True))
+        return tuple(
+            written_rows(buffer, places, x) for buffer, x in zip(buffers, heads, strict=True)
+        )
     integers, scales = buffers[: len(heads)], buffers[len(heads) :]
     return (
         *(f.write_int8_rows(old, places, x) for old, x in zip(integers, heads, strict=True)),
@@ -259,7 +261,7 @@ def _written(
     )
 
 
-def _write(buffer: Tensor, places: Tensor, x: Tensor) -> Tensor:
+def written_rows(buffer: Tensor, places: Tensor, x: Tensor) -> Tensor:
     """A buffer (R, E) with the rows x, each of E values, at `places` i32 (N,)."""
     if buffer.dtype is DType.F16:
         return f.write_f16_rows(buffer, places, x)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import fused, ops
 from hearthd.models.dsl.rewrite import Node, Part, Rule, node, variables
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,6 +119,17 @@ KERNEL_RULES = (
     *attention_rules(
         f.int8_cache_attention.op, fused.int8_cache_attention,
         query, key, value, key_scale, value_scale, start,
+    ),
+    Rule(
+        name="full_attention",  # of an encoder, and of a decoder to its states
+        pattern=(node(f.full_attention.op, query, key, value, scale="scale"),),
+        replacement=lambda query, key, value, scale: (
+            fused.full_attention(
+                query, key, value,
+                ops.full(shape=(1,), dtype=DType.I32, value=key.shape[0] - 1),
+                scale=scale,
+            ),
+        ),
     ),
     Rule(
         name="gated_silu",  # Llama: the middle of its feed-forward layer

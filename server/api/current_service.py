@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hearthd.server.api.fields import ModelFields
     from hearthd.server.lora.adapters import Adapter, Adapters
     from hearthd.server.services.service import Service
+    from hearthd.server.services.speech_service import SpeechService
 
 
 Embedder: TypeAlias = LanguageService | EncoderService
@@ -91,10 +92,21 @@ async def encoder(request: Request, body: ModelFields) -> EncoderService:
     return _encoder(await _lease_for(request, deployment, body), body, adapter)
 
 
+async def speech_service(request: Request, body: ModelFields) -> SpeechService:
+    """The model of speech that a body names; raises as `language_service`."""
+    deployment, adapter = (await _pool(request)).find_adapted(body.model, "speech")
+    _without_adapter(body, adapter)
+    return cast("SpeechService", await _lease_for(request, deployment, body))
+
+
 def _encoder(service: Service, body: ModelFields, adapter: str) -> EncoderService:
+    _without_adapter(body, adapter)
+    return cast("EncoderService", service)
+
+
+def _without_adapter(body: ModelFields, adapter: str) -> None:
     if adapter:
         raise InvalidRequest(field="model", got=body.model, expected="a model with adapters")
-    return cast("EncoderService", service)
 
 
 def _adapted(

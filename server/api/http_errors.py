@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
 from hearthd.server.api.invalid_fields import invalid_field
@@ -203,4 +204,7 @@ async def _validation_error(_request: Request, error: Exception) -> Response:
     if problems[0]["type"] == "json_invalid":
         reason = f"{problems[0]['ctx']['error']} at character {problems[0]['loc'][-1]}"
         return respond(fault(400, f"body: not JSON: {reason}"))
-    return respond(describe(invalid_field(problems, error.body)))
+    body = error.body
+    if isinstance(body, FormData):
+        body = {name: body.getlist(name) if name.endswith("[]") else body[name] for name in body}
+    return respond(describe(invalid_field(problems, body)))

@@ -81,7 +81,7 @@ def add_events(app: FastAPI, events: Sequence[type[BaseModel]]) -> None:
         _, definitions = models_json_schema(
             [(event, "serialization") for event in events], ref_template=_SCHEMAS + "{model}"
         )
-        for name, schema in definitions["$defs"].items():
+        for name, schema in definitions.get("$defs", {}).items():
             document["components"]["schemas"].setdefault(name, schema)
         return document
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from hearthd.bundle import ArraysManifest, EncoderManifest
+from hearthd.bundle import ArraysManifest, EncoderManifest, SpeechManifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hearthd.bundle import Manifest
 
-Kind: TypeAlias = Literal["language", "encoder", "arrays"]
+Kind: TypeAlias = Literal["language", "encoder", "speech", "arrays"]
 WORDS: Mapping[Kind, str] = {
     "language": "a language model",
     "encoder": "an encoder",
+    "speech": "a model of speech",
     "arrays": "array functions",
 }
 
@@ -24,6 +25,8 @@ def kind_of(manifest: Manifest | None) -> Kind:
     match manifest:
         case EncoderManifest():
             return "encoder"
+        case SpeechManifest():
+            return "speech"
         case ArraysManifest():
             return "arrays"
         case _:

@@ -29,6 +29,7 @@ __all__ = [
     "cached_attention",
     "causal",
     "consecutive",
+    "full_attention",
     "rope",
     "rope_table",
     "scaled_dot_product_attention",
@@ -227,16 +228,9 @@ def cached_attention(
     Returns (T, H, D). Each query sees at most R - T + 1 keys, or there are at most R positions.
     """
 
-    def read(cache: Tensor, rows: int) -> Tensor:
-        narrowed = narrow(cache, 0, 0, rows)
-        wide = narrowed.dtype is query.dtype
-        return split_heads(
-            narrowed if wide else ops.convert(narrowed, dtype=query.dtype), query.shape[2]
-        )
-
     return attend_ring(
         query,
-        lambda rows: (read(key, rows), read(value, rows)),
+        lambda rows: (_heads_of(key, rows, query), _heads_of(value, rows, query)),
         start,
         sinks,
         rows=key.shape[0],
@@ -275,6 +269,28 @@ def attend_ring(
     batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *read(looked_at)))
     mixed = scaled_dot_product_attention(*batch, seen=seen, sinks=sinks, scale=scale, cap=cap)
     return ops.reshape(mixed, shape=query.shape)
+
+
+@composite()
+def full_attention(query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
+    """Attention of each token to every row of keys and values, (T, H, D).
+
+    query  (T, H, D)
+    key    (R, G * D), value likewise: their dtype may be narrower than the query's
+    """
+    rows = key.shape[0]
+    heads = (query, _heads_of(key, rows, query), _heads_of(value, rows, query))
+    batch = (ops.reshape(x, shape=(1, *x.shape)) for x in heads)
+    mixed = scaled_dot_product_attention(*batch, scale=scale)
+    return ops.reshape(mixed, shape=query.shape)
+
+
+def _heads_of(cache: Tensor, rows: int, query: Tensor) -> Tensor:
+    """The first rows of a cache (R, G * D) as the query (T, H, D) has its heads: (rows, G, D)."""
+    narrowed = narrow(cache, 0, 0, rows)
+    wide = narrowed.dtype is query.dtype
+    converted = narrowed if wide else ops.convert(narrowed, dtype=query.dtype)
+    return split_heads(converted, query.shape[2])
 
 
 def consecutive(start: Tensor, count: int) -> Tensor:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cached_attention",
+    "full_attention",
     "int8_cache_attention",
     "write_f16_rows",
     "write_int8_rows",
@@ -198,6 +199,40 @@ int8_cache_attention: Fused = Fused(
         _sample_i8(rng, 2, 20, 3),
         _sample_i8(rng, 7, 0, None),
         _sample_i8(rng, 1, 4, None, sinks=True),
+    ],
+)
+
+
+# --- attention to every row
+
+
+def _full_attention(
+    query: Tensor, key: Tensor, value: Tensor, _: Tensor, *, scale: float
+) -> Tensor:
+    return f.full_attention(query, key, value, scale=scale)
+
+
+def _full_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
+    """Of a ring of R rows, tokens from position R - 1 on see R positions: each row once."""
+    tokens, rows = types[0].shape[0], types[1].shape[0]
+    return _kernel(types, result, {**attrs, "keys": rows + tokens, "window": rows})
+
+
+def _full_sample(rng: np.random.Generator, tokens: int, rows: int) -> Sample:
+    cache = (normal(rng, rows, 64), normal(rng, rows, 64))
+    inputs = (normal(rng, tokens, 2, 64), *cache, np.array([rows - 1], np.int32))
+    return Sample(inputs, {"scale": 0.2})
+
+
+full_attention: Fused = Fused(
+    name="full_attention",
+    doc="`f.full_attention`: softmax(scale * q k^T) v over all R rows. The last input is R - 1.",
+    reference=_full_attention,
+    limits=_limits,
+    kernel=_full_kernel,
+    samples=lambda rng: [
+        _full_sample(rng, 1, 7),
+        _full_sample(rng, 3, 5),
     ],
 )
 

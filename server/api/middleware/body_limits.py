@@ -3,7 +3,8 @@
 A body with a Content-Length is rejected before it is read, a chunked one once it is too long.
 Parsed JSON takes memory per byte and per value: `[[],[]...` takes 35 bytes for each byte sent. So a
 body counts with both, until its request is answered, against a limit for all bodies. The middleware
-does not parse: every `,`, `:`, `[` and `{` counts as a value, in strings too.
+does not parse: every `,`, `:`, `[` and `{` counts as a value, in strings too. Files in a form are
+not parsed, and count with their bytes alone.
 
 Memory for a body is taken at its first message, for the announced length, so that of several bodies
 at once some fit and the others wait; if each took memory as it arrives, none might fit. A client
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
+from hearthd.bundle import UPLOAD_BYTES_PER_BYTE
 from hearthd.server.api.http_errors import fault, respond
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+UPLOAD = "multipart/form-data"
 _CLOSE = {"Connection": "close"}  # otherwise the server would have to read the rest of the body
 _RETRY = {"Retry-After": "1"}
 # Memory per byte: the joined body, its text with wide characters, and the strings in it.
@@ -57,8 +60,10 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         # The HTTP parser has rejected a length that is not a number.
-        length = int(Headers(scope=scope).get("Content-Length", "0"))
-        body = _Body(receive, length, self._max_bytes, self._memory)
+        headers = Headers(scope=scope)
+        length = int(headers.get("Content-Length", "0"))
+        is_upload = headers.get("Content-Type", "").lower().startswith(UPLOAD)
+        body = _Body(receive, length, self._max_bytes, self._memory, is_upload=is_upload)
         if length > self._max_bytes:
             await respond(fault(413, body.too_long), _CLOSE)(scope, receive, send)
             return
@@ -111,7 +116,9 @@ class _Memory:
 class _Body:
     """The body of one request, of `length` bytes or of unknown length (0)."""
 
-    def __init__(self, receive: Receive, length: int, max_bytes: int, memory: _Memory) -> None:
+    def __init__(
+        self, receive: Receive, length: int, max_bytes: int, memory: _Memory, *, is_upload: bool
+    ) -> None:
         self.taken = 0  # bytes of memory
         # Clients search for the last words, and shorten the conversation.
         self.too_long = (
@@ -119,6 +126,7 @@ class _Body:
             "a prompt, the prompt is too long"
         )
         self._receive = receive
+        self._is_upload = is_upload
         self._length = length
         self._max_bytes = max_bytes
         self._memory = memory
@@ -167,7 +175,9 @@ class _Body:
             self._patience -= loop.time() - began
         chunk = message.get("body", b"")
         self._size += len(chunk)
-        self._needed += estimated_memory(chunk)
+        self._needed += (
+            UPLOAD_BYTES_PER_BYTE * len(chunk) if self._is_upload else estimated_memory(chunk)
+        )
         self._is_whole = not message.get("more_body")
         if self._size > self._max_bytes:
             raise HTTPException(413, self.too_long, _CLOSE)

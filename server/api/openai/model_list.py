@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from hearthd.bundle import ArraysManifest, EncoderManifest, LanguageManifest
+from hearthd.bundle import ArraysManifest, EncoderManifest, LanguageManifest, SpeechManifest
 from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.errors import ModelNotFound
@@ -48,7 +48,9 @@ class ModelStatus(BaseModel):
     )
 
 
-Capability: TypeAlias = Literal["completion", "chat", "vision", "embedding", "rerank", "arrays"]
+Capability: TypeAlias = Literal[
+    "completion", "chat", "vision", "embedding", "rerank", "transcription", "arrays"
+]
 
 
 class ListedModel(BaseModel):
@@ -69,8 +71,8 @@ class ListedModel(BaseModel):
     capabilities: list[Capability] = Field(
         [],
         description="What the model can do, also while it is not loaded. chat: it has a chat "
-        "template. vision: it reads images. arrays: it answers /run. Absent if its bundle could "
-        "not be read.",
+        "template. vision: it reads images. transcription: it writes down speech. arrays: "
+        "it answers /run. Absent if its bundle could not be read.",
     )
     status: ModelStatus = Field(description="A field of llama-server, which OpenAI's API lacks.")
 
@@ -178,6 +180,8 @@ def _capabilities(deployment: Deployment) -> list[Capability]:
     match deployment.manifest:
         case EncoderManifest(scores=scores):
             return ["rerank" if scores else "embedding"]
+        case SpeechManifest():
+            return ["transcription"]
         case ArraysManifest():
             return ["arrays"]
         case LanguageManifest(images=images) if deployment.has_chat_template:

@@ -75,6 +75,26 @@ def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
     assert np.array_equal(attention(kernels, query, key, value, start, window), actual)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(("tokens", "rows"), [(1, 70), (3, 5), (15, 64), (40, 1), (40, 150)])
+def test_full_attention_is_the_softmax_over_every_row(
+    kernels: Kernels, tokens: int, rows: int, dtype: type
+) -> None:
+    """By formulas: few tokens and many, with rows that do not fill blocks."""
+    rng = np.random.default_rng(tokens)
+    query = rng.standard_normal((tokens, 6, 64)).astype(np.float32)
+    key, value = rng.standard_normal((2, rows, 3 * 64)).astype(dtype)
+    inputs = (query, key, value, np.array([rows - 1], np.int32))
+    actual = kernels("full_attention", inputs, np.full_like(query, np.nan), scale=SCALE)
+    keys, values = (
+        np.repeat(x.astype(np.float64).reshape(rows, 3, 64), 2, axis=1) for x in (key, value)
+    )
+    scores = SCALE * np.einsum("thd,rhd->thr", query.astype(np.float64), keys)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    weights /= weights.sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(actual, np.einsum("thr,rhd->thd", weights, values), atol=1e-5)
+
+
 def queries_of_workgroup(query: Array, key: Array) -> int:
     types = [TensorType(x.shape, DType.F32) for x in (query, key, key)]
     start = TensorType((1,), DType.I32)

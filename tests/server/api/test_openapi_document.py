@@ -12,6 +12,8 @@ import pytest
 from hearthd.server.app import create_app
 from tests.server import encoders, fakes, functions
 from tests.server.openai_servers import LIBRARY
+from tests.server.speech import speech_services
+from tests.server.speech.listeners import ScriptedListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ SERVICES: dict[str, Callable[[], Service]] = {
     "language": lambda: fakes.fake_service(LIBRARY),
     "arrays": functions.service,
     "encoder": lambda: encoders.service(scores=True),
+    "speech": lambda: speech_services.service(ScriptedListener([])),
 }
 both = pytest.mark.parametrize("name", SERVICES)
 

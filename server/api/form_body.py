@@ -1,0 +1,44 @@
+"""Request bodies as forms with files (multipart/form-data)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from fastapi.routing import APIRoute
+from typing_extensions import override
+
+from hearthd.server.api import inert_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from fastapi import Request, Response, UploadFile
+
+
+class FormRoute(APIRoute):
+    """A route that reads a form; ignored fields are listed in the header `Warning`."""
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Called by FastAPI."""
+        handle = super().get_route_handler()
+
+        async def handle_form(request: Request) -> Response:
+            with inert_fields.ignoring(strict=request.app.state.strict_fields) as ignored:
+                response = await handle(request)
+            if ignored:
+                response.headers["Warning"] = inert_fields.warning({}, ignored)
+            return response
+
+        return handle_form
+
+
+def opened(upload: UploadFile) -> BinaryIO:
+    """The file of an upload, which stays open when FastAPI closes those of the form.
+
+    The caller closes it. Its bytes are in a temporary file.
+    """
+    descriptor = os.dup(upload.file.fileno())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return os.fdopen(descriptor, "rb")

@@ -1,0 +1,194 @@
+"""POST /v1/audio/transcriptions and /v1/audio/translations: speech as text."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal, TypeAlias
+
+from fastapi import APIRouter, Form, Request, UploadFile
+from fastapi.responses import PlainTextResponse, Response
+from pydantic import ConfigDict, Field, RootModel
+from sse_starlette import EventSourceResponse
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
+
+from hearthd.server.api import form_body, openapi
+from hearthd.server.api.answer_writer import or_error
+from hearthd.server.api.current_service import speech_service
+from hearthd.server.api.disconnect import unless_disconnected
+from hearthd.server.api.fields import ModelFields, Text
+from hearthd.server.api.form_body import FormRoute
+from hearthd.server.api.http_errors import ERRORS, describe, encode
+from hearthd.server.api.openai.transcript_forms import (
+    Transcript,
+    TranscriptDelta,
+    TranscriptDone,
+    TranscriptWriter,
+    VerboseTranscript,
+)
+from hearthd.server.services.speech_service import Transcription
+from hearthd.text.errors import InvalidRequest
+
+Task: TypeAlias = Literal["transcribe", "translate"]
+router = APIRouter(route_class=FormRoute, responses=ERRORS, tags=["OpenAI"])
+
+
+class TranscriptEvent(RootModel[TranscriptDelta | TranscriptDone]):
+    """An event of a stream."""
+
+
+class TranslationForm(ModelFields):
+    """A sound file to translate into English."""
+
+    # Fields of a form are texts.
+    model_config = ConfigDict(strict=False)
+
+    file: UploadFile = Field(
+        description="Sound as WAV, FLAC, OGG, MP3, AIFF, AU or CAF, of at most four hours; other "
+        "formats if the server has ffmpeg."
+    )
+    prompt: Text = Field(
+        "",
+        description="Text that comes before the sound: names and words as they are to be written.",
+    )
+    response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = Field(
+        "json", description="Form of the answer."
+    )
+    temperature: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Temperature of the first attempt. A window whose text is improbable, or "
+        "repeats itself, is sampled again at higher ones.",
+    )
+
+
+class TranscriptionForm(TranslationForm):
+    """A sound file to transcribe."""
+
+    language: Text = Field(
+        "", description="Code of the language that is spoken, such as en; detected by default."
+    )
+    timestamp_granularities: list[Literal["segment"]] = Field(
+        default_factory=lambda: list[Literal["segment"]](),
+        alias="timestamp_granularities[]",
+        description="Times in verbose_json: of segments.",
+    )
+    stream: bool = Field(
+        False,
+        description="Send the text as server-sent events, as soon as each window of 30 s is done.",
+    )
+
+
+_Responses: TypeAlias = dict[int | str, dict[str, Any]]
+
+
+def _answers(*forms: _Responses) -> _Responses:
+    """The answers of a route in the document: JSON, text, and other `forms`."""
+    content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
+    for form in forms:
+        content |= form[200]["content"]
+    return {200: {"model": Transcript | VerboseTranscript, "content": content}}
+
+
+@router.post(
+    "/v1/audio/transcriptions",
+    summary="Transcribe a sound file",
+    response_model=None,
+    responses=_answers(openapi.streams(TranscriptEvent)),
+)
+async def transcriptions(
+    form: Annotated[TranscriptionForm, Form(media_type="multipart/form-data")], request: Request
+) -> Response | Transcript | VerboseTranscript:
+    """Return the text of speech, in the language that is spoken."""
+    if form.stream and form.response_format not in ("json", "text"):
+        raise InvalidRequest(
+            field="stream", got=True, expected="false with srt, vtt and verbose_json"
+        )
+    return await _answer(request, form, "transcribe", language=form.language, stream=form.stream)
+
+
+@router.post(
+    "/v1/audio/translations",
+    summary="Translate a sound file into English",
+    response_model=None,
+    responses=_answers(),
+)
+async def translations(
+    form: Annotated[TranslationForm, Form(media_type="multipart/form-data")], request: Request
+) -> Response | Transcript | VerboseTranscript:
+    """Return the text of speech, translated into English."""
+    return await _answer(request, form, "translate")
+
+
+async def _answer(
+    request: Request, form: TranslationForm, task: Task, *, language: str = "", stream: bool = False
+) -> Response | Transcript | VerboseTranscript:
+    service = await speech_service(request, form)
+    options = await service.options(
+        language=language or None,
+        translate=task == "translate",
+        prompt=form.prompt,
+        temperature=form.temperature,
+    )
+    with contextlib.ExitStack() as opened:
+        file = opened.enter_context(form_body.opened(form.file))
+        sound = await service.open_sound(file)
+        transcription = opened.enter_context(service.transcribe(sound, options))
+        writer = TranscriptWriter(task)
+        if stream:
+            return _Stream(_encoded(transcription, writer), opened.pop_all())
+        await unless_disconnected(request, _collect(transcription, writer))
+        return _form(writer, form.response_format)
+
+
+async def _collect(transcription: Transcription, writer: TranscriptWriter) -> None:
+    async for heard in transcription.windows():
+        writer.add(heard)
+
+
+def _form(writer: TranscriptWriter, form: str) -> Response | Transcript | VerboseTranscript:
+    match form:
+        case "text":
+            return PlainTextResponse(f"{writer.text}\n")
+        case "srt":
+            return PlainTextResponse(writer.srt(), media_type="application/x-subrip")
+        case "vtt":
+            return PlainTextResponse(writer.vtt(), media_type="text/vtt")
+        case "verbose_json":
+            return writer.verbose()
+        case _:
+            return writer.json()
+
+
+class _Stream(EventSourceResponse):
+    """Sends events; what is `opened` is closed when the response ends."""
+
+    def __init__(self, events: AsyncIterator[dict[str, str]], opened: contextlib.ExitStack) -> None:
+        super().__init__(events, sep="\n")
+        self._opened = opened
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        with self._opened:
+            await super().__call__(scope, receive, send)
+
+
+async def _events(
+    transcription: Transcription, writer: TranscriptWriter
+) -> AsyncIterator[TranscriptDelta | TranscriptDone]:
+    async for heard in transcription.windows():
+        for delta in writer.add(heard):
+            yield delta
+    yield writer.done()
+
+
+async def _encoded(
+    transcription: Transcription, writer: TranscriptWriter
+) -> AsyncIterator[dict[str, str]]:
+    events = _events(transcription, writer)
+    async for event in or_error(events, lambda error: encode(describe(error))):
+        if isinstance(event, str):
+            yield {"event": "error", "data": event}
+        else:
+            yield {"event": event.type, "data": event.model_dump_json()}

@@ -1,0 +1,156 @@
+"""A model of speech that is served: transcriptions of sound files. It knows no HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import TYPE_CHECKING, BinaryIO
+
+from hearthd.bundle import TOKENIZER, SpeechManifest
+from hearthd.runtime.golden_arrays import read_examples
+from hearthd.runtime.open_bundle import open_speech
+from hearthd.runtime.self_test import self_test_arrays
+from hearthd.server.engine.speech_jobs import SpeechJobs
+from hearthd.server.metrics import ArraysMetrics
+from hearthd.server.services.service import Service
+from hearthd.server.speech.transcription import SpeechOptions, Transcriber
+from hearthd.text.errors import InvalidRequest, NotSupported, RequestError
+from hearthd.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from hearthd.bundle import ProgramFile, PublicKey
+    from hearthd.runtime.self_test import Level, Verdict
+    from hearthd.server.engine.speech_jobs import SpeechJob
+    from hearthd.server.speech.sound import Sound
+    from hearthd.server.speech.transcription import Heard
+
+_ENGLISH = "en"
+
+
+class SpeechService(Service):
+    """The model of speech of one bundle."""
+
+    manifest: SpeechManifest
+    metrics: ArraysMetrics
+
+    def __init__(
+        self,
+        jobs: SpeechJobs,
+        self_test: Callable[[], Verdict],
+        manifest: SpeechManifest,
+        tokenizer: Tokenizer,
+        *,
+        name: str | None = None,
+        level: Level = "quick",
+        program: ProgramFile | None = None,
+    ) -> None:
+        super().__init__(manifest, jobs, self_test, name=name, level=level, program=program)
+        self._jobs = jobs
+        self._tokenizer = tokenizer
+        self._transcriber = Transcriber(manifest, tokenizer.decode)
+        self.metrics = ArraysMetrics(
+            state=jobs.state, verdict=lambda: self.verdict, info=self.facts
+        )
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The codes of the languages that the model knows."""
+        return tuple(self.manifest.tokens.languages) or (_ENGLISH,)
+
+    async def options(
+        self, *, language: str | None, translate: bool, prompt: str, temperature: float
+    ) -> SpeechOptions:
+        """What a request asks for; raises InvalidRequest."""
+        if translate and self.manifest.tokens.translate is None:
+            raise InvalidRequest(
+                field="model", got=self.name, expected="a model of several languages"
+            )
+        code = language and language.lower().partition("-")[0]
+        if code and code not in self.languages:
+            raise InvalidRequest(
+                field="language", got=language, expected=f"one of {', '.join(self.languages)}"
+            )
+        ids: tuple[int, ...] = ()
+        if prompt.strip():
+            text = f" {prompt.strip()}"
+            ids = await asyncio.to_thread(self._tokenizer.read, text, special=False)
+        return SpeechOptions(
+            language=code or None, translate=translate, prompt=ids, temperature=temperature
+        )
+
+    async def open_sound(self, file: BinaryIO) -> Sound:
+        """The sound of a file; raises InvalidRequest, or NotSupported without the libraries."""
+        try:
+            from hearthd.server.speech.sound_files import open_sound  # imports soundfile
+        except (ModuleNotFoundError, OSError) as error:
+            raise NotSupported(
+                "file: the server has no library to read sound; install hearthd[speech]"
+            ) from error
+        return await asyncio.to_thread(open_sound, file)
+
+    def transcribe(self, sound: Sound, options: SpeechOptions) -> Transcription:
+        """Accept a transcription; raises QueueFull or Unavailable."""
+        if problem := self.unavailable():
+            raise problem
+        steps = functools.partial(self._transcriber.transcribe, sound, options)
+        task = "translate" if options.translate else "transcribe"
+        return Transcription(self._jobs.submit(steps), self.metrics, task)
+
+
+class Transcription:
+    """An accepted transcription; the end of its context manager stops it and frees its slot."""
+
+    def __init__(self, job: SpeechJob[Heard], metrics: ArraysMetrics, task: str) -> None:
+        self._job = job
+        self._metrics = metrics
+        self._task = task
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._job.close()
+
+    async def windows(self) -> AsyncIterator[Heard]:
+        """What each window adds; raises what SpeechJob.results raises."""
+        outcome = "cancelled"
+        try:
+            async for heard in self._job.results():
+                yield heard
+            outcome = "done"
+        except RequestError:
+            outcome = "failed"
+            raise
+        finally:
+            self._metrics.ended(self._task, outcome)
+        self._metrics.ran(self._task, queued=self._job.queued, seconds=self._job.seconds)
+
+
+def open_speech_service(
+    bundle: Path,
+    *,
+    threads: int | None,
+    queue_limit: int,
+    name: str | None,
+    level: Level = "quick",
+    keys: Sequence[PublicKey] = (),
+) -> SpeechService:
+    """Open a bundle with a model of speech; arguments and errors as those of open_array_service."""
+    manifest, runtime = open_speech(bundle, threads=threads, level=level, keys=keys)
+    examples = read_examples(bundle, manifest)
+    service = SpeechService(
+        SpeechJobs(runtime, queue_limit=queue_limit),
+        functools.partial(self_test_arrays, runtime, examples, manifest.tolerance, level=level),
+        manifest,
+        Tokenizer.from_file(bundle / TOKENIZER, bos=None, context=manifest.context),
+        name=name or bundle.resolve().name,
+        level=level,
+        program=runtime.program,
+    )
+    service.memory = manifest.own_memory
+    service.signed = bool(keys)
+    return service

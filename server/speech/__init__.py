@@ -1,0 +1,1 @@
+"""Speech to text: read sound, decode windows of it, and join their texts."""

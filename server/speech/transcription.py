@@ -1,0 +1,167 @@
+"""The text of a sound of any length: windows that advance to the end of the last complete text.
+
+Source: `transcribe` in transcribe.py of OpenAI's Whisper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hearthd.runtime.log_mel import HOP, MARGIN, SAMPLE_RATE, log_mel
+from hearthd.server.speech.token_rules import TIME_STEP, TokenRules
+from hearthd.server.speech.window_decoding import WindowDecoder
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hearthd.bundle import SpeechManifest
+    from hearthd.runtime.speech_model import Listener
+    from hearthd.server.speech.sound import Sound
+    from hearthd.server.speech.window_decoding import WindowText
+
+_FRAMES_PER_STATE = 2
+# Text at a higher temperature is not a good example for the next window.
+_MAX_EXAMPLE_TEMPERATURE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeechOptions:
+    """What a request asks for.
+
+    language     a code of the model's; None to detect it
+    translate    into English
+    prompt       tokens of a text that comes before the sound
+    temperature  of the first attempt
+    """
+
+    language: str | None
+    translate: bool
+    prompt: tuple[int, ...]
+    temperature: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A part of the text.
+
+    start, end  in seconds of the sound
+    seek        the begin of its window, in seconds
+    tokens      with the times around it
+    window      of its window
+    """
+
+    start: float
+    end: float
+    text: str
+    tokens: tuple[int, ...]
+    seek: float
+    window: WindowText
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """What a window adds: its segments, the language of the sound, and the seconds heard so far."""
+
+    segments: tuple[Segment, ...]
+    language: str
+    seconds: float
+
+
+class Transcriber:
+    """Transcribes sounds with one model; `text_of` decodes tokens. For any thread."""
+
+    def __init__(self, manifest: SpeechManifest, text_of: Callable[[Sequence[int]], str]) -> None:
+        self._manifest = manifest
+        self._rules = TokenRules(manifest.tokens)
+        self._decode = text_of
+
+    def transcribe(
+        self, sound: Sound, options: SpeechOptions, listener: Listener, stopped: threading.Event
+    ) -> Iterator[Heard]:
+        """The segments of each window, in order; raises InvalidRequest or Stopped.
+
+        Between two windows the listener may hear others.
+        """
+        manifest = self._manifest
+        frames = _FRAMES_PER_STATE * manifest.states
+        decoder = WindowDecoder(listener, manifest, self._rules, self.text_of, stopped)
+        language = options.language
+        previous = list(options.prompt)
+        position = 0
+        while True:
+            lead = min(position, MARGIN)
+            samples = sound.read(position - lead, lead + frames * HOP + MARGIN)
+            if len(samples) <= lead:
+                return
+            listener.hear(log_mel(samples, mels=manifest.mels, frames=frames, lead=lead))
+            if language is None:
+                language = decoder.language() if manifest.tokens.languages else "en"
+            begin = self._begin(language, translate=options.translate)
+            window = decoder.decode(begin, previous, options.temperature)
+            seek = position / SAMPLE_RATE
+            length = min(len(samples) - lead, frames * HOP) / SAMPLE_RATE
+            segments, advance = self._segments(window, seek, length)
+            if window.is_silent:
+                segments, advance = [], length
+            previous += [token for segment in segments for token in segment.tokens]
+            if window.temperature > _MAX_EXAMPLE_TEMPERATURE:
+                previous = []
+            position += round(advance * SAMPLE_RATE)
+            yield Heard(
+                segments=tuple(segments),
+                language=language,
+                seconds=seek + length,
+            )
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without times."""
+        end = self._manifest.tokens.end
+        return self._decode([token for token in tokens if token < end])
+
+    def _begin(self, language: str, *, translate: bool) -> list[int]:
+        tokens = self._manifest.tokens
+        if not tokens.languages:
+            return [tokens.start]
+        task = tokens.translate if translate else tokens.transcribe
+        assert task is not None, "a model of several languages has tokens of both tasks"
+        return [tokens.start, tokens.languages[language], task]
+
+    def _segments(
+        self, window: WindowText, seek: float, length: float
+    ) -> tuple[list[Segment], float]:
+        """The segments of a window, and the seconds after which the next one begins."""
+        first_time, tokens = self._rules.first_time, window.tokens
+        is_time = [token >= first_time for token in tokens]
+
+        def seconds(token: int) -> float:
+            return (token - first_time) * TIME_STEP
+
+        def segment(part: tuple[int, ...], start: float, end: float) -> Segment:
+            return Segment(
+                start=seek + start,
+                end=seek + end,
+                text=self.text_of(part),
+                tokens=part,
+                seek=seek,
+                window=window,
+            )
+
+        ends = [i for i in range(1, len(tokens)) if is_time[i - 1] and is_time[i]]
+        single_end = is_time[-2:] == [False, True]
+        if not ends:
+            times = [token for token in tokens if token >= first_time]
+            end = seconds(times[-1]) if times and times[-1] != first_time else length
+            return _spoken([segment(tokens, 0.0, end)]), length
+        if single_end:
+            ends.append(len(tokens))
+        parts = [tokens[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+        segments = [segment(part, seconds(part[0]), seconds(part[-1])) for part in parts]
+        advance = length if single_end else seconds(tokens[ends[-1] - 1])
+        return _spoken(segments), advance
+
+
+def _spoken(segments: Sequence[Segment]) -> list[Segment]:
+    """The segments with a text."""
+    return [each for each in segments if each.text.strip()]

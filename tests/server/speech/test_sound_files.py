@@ -1,0 +1,189 @@
+"""Sound files: formats, rates, channels, and files that are broken, too long or none."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from hearthd.server.speech import sound
+from hearthd.server.speech.sound import Sound
+from hearthd.server.speech.sound_files import open_sound
+from hearthd.text.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RATE = 16_000
+
+
+def tone(rate: int, seconds: float = 1.0) -> Any:
+    """440 Hz, which every format and rate keeps."""
+    return 0.5 * np.sin(2 * np.pi * 440 * np.arange(round(seconds * rate)) / rate)
+
+
+def file_of(path: Path, samples: Any, rate: int, **options: Any) -> bytes:
+    soundfile.write(path, samples, rate, **options)
+    return path.read_bytes()
+
+
+def read(data: bytes, tmp_path: Path) -> Any:
+    (tmp_path / "upload").write_bytes(data)
+    with (tmp_path / "upload").open("rb") as file:
+        return open_sound(file).read(0, 100 * RATE)
+
+
+FORMATS: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("wav", 16_000, {}),
+    ("wav", 8000, {"subtype": "ULAW"}),
+    ("wav", 44_100, {"subtype": "PCM_24"}),
+    ("wav", 96_000, {"subtype": "FLOAT"}),
+    ("flac", 48_000, {}),
+    ("ogg", 48_000, {"subtype": "OPUS"}),
+    ("ogg", 22_050, {"subtype": "VORBIS"}),
+    ("mp3", 44_100, {}),
+    ("aiff", 32_000, {}),
+)
+
+
+@pytest.mark.parametrize(("suffix", "rate", "options"), FORMATS)
+def test_a_tone_is_the_same_in_every_format(
+    suffix: str, rate: int, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """By its spectrum; resampling and codecs may move it by some milliseconds."""
+    samples = read(file_of(tmp_path / f"tone.{suffix}", tone(rate), rate, **options), tmp_path)
+    assert samples.dtype == np.float32
+    assert abs(len(samples) - RATE) < RATE // 10
+    middle = samples[2000:14_000]
+    spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
+    assert spectrum.argmax() * RATE / len(middle) == pytest.approx(440, abs=2)
+    assert np.sqrt(np.mean(middle**2)) == pytest.approx(0.5 / np.sqrt(2), rel=0.05)
+
+
+def test_resampling_keeps_every_sample_in_its_time(tmp_path: Path) -> None:
+    samples = read(file_of(tmp_path / "a.wav", tone(48_000, 3.0), 48_000), tmp_path)
+    assert len(samples) == 3 * RATE
+    assert np.abs(samples - tone(RATE, 3.0))[100:-100].max() < 1e-3
+
+
+def test_channels_are_mixed(tmp_path: Path) -> None:
+    channels = np.stack([tone(RATE), np.zeros(RATE)], axis=1)
+    samples = read(file_of(tmp_path / "a.wav", channels, RATE), tmp_path)
+    assert np.abs(samples - tone(RATE) / 2).max() < 1e-3
+
+
+def test_samples_that_are_no_numbers_are_silent(tmp_path: Path) -> None:
+    values = np.array([0.5, np.nan, np.inf, -np.inf], np.float32)
+    samples = read(file_of(tmp_path / "a.wav", values, RATE, subtype="FLOAT"), tmp_path)
+    assert samples.tolist() == [0.5, 0.0, 1.0, -1.0]
+
+
+@pytest.fixture
+def no_ffmpeg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+
+
+@pytest.mark.usefixtures("no_ffmpeg")
+@pytest.mark.parametrize("data", [b"", b"no sound", b"RIFF\xff\xff\xff\xffWAVE", bytes(1000)])
+def test_other_files_are_refused_in_one_sentence(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"^file: got .* expected a sound file"):
+        read(data, tmp_path)
+
+
+@pytest.mark.usefixtures("no_ffmpeg")
+def test_a_truncated_file_has_the_sound_before_its_end_or_is_refused(tmp_path: Path) -> None:
+    """A WAV ends where it ends, as players have it; the others may be errors."""
+    for suffix in ("wav", "flac", "ogg", "mp3"):
+        data = file_of(tmp_path / f"tone.{suffix}", tone(RATE, 2.0), RATE)
+        for length in range(0, len(data), len(data) // 10):
+            with contextlib.suppress(InvalidRequest):
+                samples = read(data[:length], tmp_path)
+                assert np.isfinite(samples).all()
+                assert len(samples) < 2.2 * RATE
+
+
+@pytest.mark.usefixtures("no_ffmpeg")
+def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for suffix in ("wav", "flac", "ogg", "mp3"):
+        data = file_of(tmp_path / f"tone.{suffix}", tone(RATE, 0.3), RATE)
+        for _ in range(30):
+            damaged = bytearray(data)
+            for position in rng.integers(0, min(len(data), 200), 4):
+                damaged[position] = rng.integers(256)
+            with contextlib.suppress(InvalidRequest):
+                assert np.isfinite(read(bytes(damaged), tmp_path)).all()
+
+
+def test_a_long_file_is_refused_by_its_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = file_of(tmp_path / "a.wav", np.zeros(2 * RATE), RATE)
+    monkeypatch.setattr("hearthd.server.speech.sound_files.MAX_SECONDS", 1)
+    with pytest.raises(InvalidRequest, match=r"got \"2 s\", expected a sound of at most"):
+        read(data, tmp_path)
+
+
+def test_a_sound_keeps_only_the_samples_that_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours of silence are a small file, and take the memory of a window."""
+    blocks = (np.full(RATE, second, np.float32) for second in itertools.count())
+    endless = Sound(blocks)
+    for second in range(50):
+        samples = endless.read(second * RATE - (200 if second else 0), RATE)
+        assert samples[-201] == second if second else samples[0] == 0
+        assert len(endless._kept) <= 3 * RATE
+    monkeypatch.setattr(sound, "MAX_SECONDS", 60)
+    with pytest.raises(InvalidRequest, match="split it"):
+        endless.read(61 * RATE, RATE)
+
+
+def test_a_sound_ends() -> None:
+    def blocks() -> Iterator[Any]:
+        yield np.arange(5, dtype=np.float32)
+        yield np.arange(5, 8, dtype=np.float32)
+
+    short = Sound(blocks())
+    assert short.read(2, 4).tolist() == [2, 3, 4, 5]
+    assert short.read(6, 4).tolist() == [6, 7]
+    assert short.read(9, 4).tolist() == []
+    assert short.read(100, 4).tolist() == []
+
+
+FFMPEG = """#!/bin/sh
+for argument; do case "$argument" in file:*) path="${argument#file:}";; esac; done
+exec 3< "$path"; read -r word <&3
+case "$word" in
+  strange) exec %(python)s -c "import sys, numpy; \
+sys.stdout.buffer.write(numpy.arange(8000, dtype='<f4').tobytes() + b'x')";;
+  broken) printf 'aaaabbbb'; echo "broken: it ends" >&2; exit 1;;
+  *) echo "unknown" >&2; exit 1;;
+esac
+"""
+
+
+@pytest.fixture
+def ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of this name that knows a strange format."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "ffmpeg"
+    program.write_text(FFMPEG % {"python": sys.executable})
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_ffmpeg_reads_what_libsndfile_cannot(tmp_path: Path) -> None:
+    assert read(b"strange\n", tmp_path).tolist() == list(range(8000))
+    with pytest.raises(
+        InvalidRequest, match=r"file: got .*broken: it ends.* a complete sound file"
+    ):
+        read(b"broken\n", tmp_path)
+    with pytest.raises(InvalidRequest, match="expected a sound file in the format"):
+        read(b"other\n", tmp_path)
