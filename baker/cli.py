@@ -20,6 +20,7 @@ from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
+from hearthd.baker.weights.ollama_store import find_stored, is_stored
 from hearthd.bundle import LanguageManifest, bundle_home, read_manifest
 
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
@@ -29,8 +30,8 @@ _Model = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="GGUF file, which is any shard if it is split; Hugging Face folder; "
-        "hf:ORG/REPO[:QUANT] on the hub; or the name of a model, whose weights an installed "
-        "package or --weights has.",
+        "hf:ORG/REPO[:QUANT] on the hub; ollama:NAME[:TAG] as `ollama list` shows it; or the name "
+        "of a model, whose weights an installed package or --weights has.",
         show_default=False,
     ),
 ]
@@ -104,6 +105,8 @@ def _model(argument: str) -> dict[str, Any]:
         return {"model": argument}
     if is_reference(argument):
         return {"weights": _downloaded(argument)}
+    if is_stored(argument):
+        return {"weights": find_stored(argument).path}
     if Path(argument).exists():
         return {"weights": argument}
     if bundle_home.is_bundle(bundle := bundle_home.find_bundle(argument)):

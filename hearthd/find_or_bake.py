@@ -1,9 +1,10 @@
 """Find the bundle of a model, or bake it: for every command that takes a model.
 
-A model is a bundle's folder, the name of a bundle in --home, a GGUF file, a Hugging Face folder, or
-the name of a model whose weights an installed package has. What is baked is kept in --home, and
-found again by a digest of its weights and of the options: see bundle/kept_bundles.py. A bundle is
-found without the baker, and a bake runs in a process of its own, which frees its memory.
+A model is a bundle's folder, the name of a bundle in --home, a GGUF file, a Hugging Face folder, a
+model of the hub or of Ollama, or the name of a model whose weights an installed package has. What
+is baked is kept in --home, and found again by a digest of its weights and of the options: see
+bundle/kept_bundles.py. A bundle is found without the baker, and a bake runs in a process of its
+own, which frees its memory.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 MODEL_HELP = (
-    "GGUF file (any shard of a split one), Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, or "
-    "name of a model that an installed package has, which is baked first; or a bundle: its folder, "
-    "or its name in --home."
+    "GGUF file (any shard of a split one), Hugging Face folder, hf:ORG/REPO[:QUANT] on the hub, "
+    "ollama:NAME[:TAG] as `ollama list` shows it, or name of a model that an installed package "
+    "has, which is baked first; or a bundle: its folder, or its name in --home."
 )
 _LOCK = ".bake-lock"
 _CONFIG = "config.json"  # of a Hugging Face folder
@@ -157,6 +158,8 @@ def _weights(model: str, folder: Path, home: Path | None) -> Weights:
 
         if is_reference(model):
             folder = _pulled(model)
+        elif model.startswith("ollama:"):
+            return _stored(model)
     if not folder.exists():
         unknown = bundle_home.unknown_bundle(folder, home)
         with needs_baker(f"{unknown}; to bake a model by its name: "):
@@ -194,6 +197,18 @@ def _pulled(reference: str) -> Path:
         return pulled(reference)
     except (BadReference, HubError) as error:
         raise NotABundle(str(error)) from error
+
+
+def _stored(model: str) -> Weights:
+    """Weights that Ollama downloaded; raises NotABundle."""
+    with needs_baker():
+        from hearthd.baker.weights.ollama_store import find_stored
+        from hearthd.baker.weights.source import NoWeights
+    try:
+        stored = find_stored(model)
+    except NoWeights as error:
+        raise NotABundle(str(error)) from error
+    return Weights(str(stored.path), stored.path, stored.name)
 
 
 def _packaged(model: str) -> Weights | None:

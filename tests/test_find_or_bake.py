@@ -22,6 +22,7 @@ from hearthd.find_or_bake import Weights, find, find_or_bake
 from hearthd.flags import UsageError
 from tests.baker.pipeline.test_bake_encoder import write_model
 from tests.baker.small_gemma import small_gemma
+from tests.baker.weights.test_ollama_store import store_model
 from tests.bundle.example_manifests import ENCODER
 from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
@@ -300,6 +301,17 @@ def test_a_reference_is_downloaded_and_baked(
     assert bakes.arguments == [["--", str(file)]]
     with pytest.raises(NotABundle, match=r"^no such model$"):
         bundle_of("https://huggingface.co/org/none")
+
+
+def test_a_model_of_ollama_is_baked_under_its_name(
+    home: Path, bakes: Bakes, monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
+    blob = store_model(tmp_path / "ollama", "library/gemma3/270m", file.read_bytes())
+    assert bundle_of("ollama:gemma3:270m") == home / "gemma3-270m"
+    assert bakes.arguments == [["--", str(blob)]]
+    with pytest.raises(NotABundle, match=r"^ollama:qwen3: Ollama did not .*: ollama:gemma3:270m$"):
+        bundle_of("ollama:qwen3")
 
 
 @pytest.mark.usefixtures("home")

@@ -13,6 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.ollama_gguf import as_llama_cpp_writes
 from hearthd.baker.weights.source import BadFile
 from hearthd.baker.weights.source_in_front import SourceInFront
 
@@ -33,7 +34,7 @@ def open_gguf(path: Path) -> WeightSource:
     Raises BadFile for a corrupt header, for a shard that is missing or of another file, and for
     scales whose number does not fit the matrix.
     """
-    source = GgufSource(path)
+    source = as_llama_cpp_writes(GgufSource(path))
     matrices = [
         name.removesuffix(_MATRIX)
         for name in source.names()

@@ -1,0 +1,127 @@
+"""Models in a folder that has the layout of Ollama's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hearthd.baker.weights import ollama_store
+from hearthd.baker.weights.ollama_store import find_stored
+from hearthd.baker.weights.source import NoWeights
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODEL = "application/vnd.ollama.image.model"
+
+
+def write_blob(store: Path, data: bytes) -> tuple[str, Path]:
+    """Write a file under its digest; returns the digest and the path."""
+    digest = hashlib.sha256(data).hexdigest()
+    path = store / "blobs" / f"sha256-{digest}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return f"sha256:{digest}", path
+
+
+def write_manifest(store: Path, name: str, layers: Any, host: str = "registry.ollama.ai") -> Path:
+    path = store / "manifests" / host / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
+    return path
+
+
+def store_model(
+    store: Path, name: str, data: bytes, host: str = "registry.ollama.ai", **layers: bytes
+) -> Path:
+    """Write a model and its manifest; `layers` are others, by kind. Returns the model's file."""
+    digest, path = write_blob(store, data)
+    written = [{"mediaType": MODEL, "digest": digest, "size": len(data)}]
+    for kind, other in layers.items():
+        media = f"application/vnd.ollama.image.{kind}"
+        written.append({"mediaType": media, "digest": write_blob(store, other)[0], "size": 1})
+    write_manifest(store, name, written, host)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("reference", "host", "name", "expected"),
+    [
+        ("ollama:gemma3", "registry.ollama.ai", "library/gemma3/latest", "gemma3"),
+        ("ollama:gemma3:270m", "registry.ollama.ai", "library/gemma3/270m", "gemma3-270m"),
+        ("ollama:someone/tiny", "registry.ollama.ai", "someone/tiny/latest", "tiny"),
+        ("ollama:hf.co/org/repo:Q4_K_M", "hf.co", "org/repo/Q4_K_M", "repo-Q4_K_M"),
+    ],
+)
+def test_a_name_is_that_of_ollama(
+    reference: str, host: str, name: str, expected: str, store: Path
+) -> None:
+    path = store_model(store, name, b"GGUF", host, template=b"{{ .Prompt }}", params=b"{}")
+    found = find_stored(reference)
+    assert (found.path, found.name) == (path, expected)
+
+
+def test_the_folder_of_the_service_is_searched_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OLLAMA_MODELS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(ollama_store, "_SERVICE", tmp_path / "service")
+    path = store_model(tmp_path / "service", "library/qwen3/0.6b", b"GGUF")
+    assert find_stored("ollama:qwen3:0.6b").path == path
+    with pytest.raises(NoWeights, match=r"expected one of: ollama:qwen3:0\.6b$"):
+        find_stored("ollama:qwen3")
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("name", ["", "../x", "a/b/c/d", "a:b/c", "a:..", "/a"])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(NoWeights, match="expected ollama:NAME or ollama:NAME:TAG"):
+        find_stored(f"ollama:{name}")
+
+
+@pytest.mark.usefixtures("store")
+def test_an_empty_folder_says_how_to_name_another() -> None:
+    with pytest.raises(NoWeights, match="expected one of: nothing; OLLAMA_MODELS names another"):
+        find_stored("ollama:gemma3")
+
+
+def test_a_model_that_is_no_gguf_file_is_refused(store: Path) -> None:
+    tensors = [{"mediaType": "application/vnd.ollama.image.tensor", "digest": "sha256:" + "a" * 64}]
+    write_manifest(store, "library/flux/latest", tensors)
+    with pytest.raises(NoWeights, match="it has 0 GGUF files, expected 1"):
+        find_stored("ollama:flux")
+
+
+def test_a_digest_is_no_path(store: Path) -> None:
+    write_manifest(store, "library/bad/latest", [{"mediaType": MODEL, "digest": "../../etc/x"}])
+    with pytest.raises(NoWeights, match="it has 0 GGUF files, expected 1"):
+        find_stored("ollama:bad")
+
+
+def test_an_adapter_is_named(store: Path) -> None:
+    path = store_model(store, "library/tuned/latest", b"GGUF", adapter=b"LoRA")
+    message = f"it has a LoRA adapter, .*, beside {path}; bake that file with --adapter"
+    with pytest.raises(NoWeights, match=message):
+        find_stored("ollama:tuned")
+
+
+def test_a_damaged_folder_is_one_sentence(store: Path) -> None:
+    path = store_model(store, "library/a/latest", b"GGUF")
+    path.unlink()
+    with pytest.raises(NoWeights, match="is missing; pull it with `ollama pull` again"):
+        find_stored("ollama:a")
+    manifest = write_manifest(store, "library/b/latest", [])
+    for text in ("{", "[]", '{"layers": 1}', '{"layers": [{"mediaType": 1}]}'):
+        manifest.write_text(text)
+        with pytest.raises(NoWeights, match=r"cannot read .*; pull it with `ollama pull` again"):
+            find_stored("ollama:b")
