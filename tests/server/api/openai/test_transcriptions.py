@@ -76,6 +76,11 @@ def test_json_has_the_text_and_the_length(client: httpx.Client) -> None:
     assert "warning" not in answer.headers
 
 
+def test_the_names_of_llama_server_are_other_names(client: httpx.Client) -> None:
+    for path in (PATH, TRANSLATIONS):
+        assert post(client, path.removeprefix("/v1")).json()["text"] == TEXT
+
+
 def test_text_is_plain(client: httpx.Client) -> None:
     answer = post(client, response_format="text")
     assert answer.text == f"{TEXT}\n"
