@@ -7,6 +7,7 @@ import dataclasses
 import json
 import socket
 import sys
+import tempfile
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -295,6 +296,15 @@ def test_without_the_library_the_answer_says_what_to_install(
     answer = post(client)
     assert answer.status_code == 501
     assert "install hearthd[speech]" in answer.json()["error"]["message"]
+
+
+def test_without_a_folder_for_files_the_answer_says_so(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    answer = post(client)
+    assert answer.status_code == 501
+    assert "let the server write to /tmp" in answer.json()["error"]["message"]
 
 
 def test_a_failure_of_the_model_is_500_and_an_event_of_a_stream() -> None:
