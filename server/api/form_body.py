@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from typing_extensions import override
 
 from hearthd.server.api import inert_fields
+from hearthd.text.errors import NotSupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -37,8 +38,14 @@ class FormRoute(APIRoute):
 def opened(upload: UploadFile) -> BinaryIO:
     """The file of an upload, which stays open when FastAPI closes those of the form.
 
-    The caller closes it. Its bytes are in a temporary file.
+    The caller closes it. Its bytes are in a temporary file. Raises NotSupported if there is no
+    folder for it.
     """
-    descriptor = os.dup(upload.file.fileno())
+    try:
+        descriptor = os.dup(upload.file.fileno())
+    except OSError as error:
+        raise NotSupported(
+            f"file: cannot be stored for reading: {error}; let the server write to /tmp"
+        ) from error
     os.lseek(descriptor, 0, os.SEEK_SET)
     return os.fdopen(descriptor, "rb")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ray import serve
 from ray.serve.config import AutoscalingConfig, BackpressureConfig, RequestRouterConfig
 
-from hearthd.bundle import ArraysManifest, SpeechManifest, read_manifest
+from hearthd.bundle import ArraysManifest, read_manifest
 from hearthd.server.cluster.bundles import BundleFolders
 from hearthd.server.cluster.front import FRONT
 from hearthd.server.cluster.model_replica import ModelReplica
@@ -77,10 +77,7 @@ def hearth_app(args: Mapping[str, Any]) -> Application:
     opener = BundleFolders(settings.model_copy(update={"lora": lora}))
     folders = list(bundle_folders(settings))
     for folder in folders:
-        manifest = read_manifest(folder)
-        if isinstance(manifest, SpeechManifest):
-            raise BadSettings(f"bundle: Ray serves no models of speech: {folder}: use hearth serve")
-        if isinstance(manifest, ArraysManifest):
+        if isinstance(read_manifest(folder), ArraysManifest):
             reject_language_only(loaded, folder)
     if settings.lora and len(folders) > 1:
         raise BadSettings("lora: only valid with one bundle")

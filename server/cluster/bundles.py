@@ -20,6 +20,7 @@ from hearthd.bundle import (
     BundleError,
     EncoderManifest,
     LanguageManifest,
+    SpeechManifest,
     read_manifest,
     require_signed_files,
 )
@@ -31,6 +32,7 @@ from hearthd.server.services.encoder_service import open_encoder_tokenizer
 from hearthd.server.services.language_service import LanguageService, open_template, open_tokenizer
 from hearthd.server.services.service import fingerprint
 from hearthd.server.setting_files import adapter_folders, read_signing_keys, read_template
+from hearthd.server.settings import BadSettings
 
 if TYPE_CHECKING:
     from hearthd.bundle import Manifest, ProgramFile
@@ -112,6 +114,10 @@ class BundleFolders(Bundles):
         programs, or BadSettings.
         """
         manifest = read_manifest(folder)
+        if isinstance(manifest, SpeechManifest):
+            raise BadSettings(
+                f"bundle: got a model of speech, {folder}: Ray serves none; use hearth serve"
+            )
         program = best_program(manifest) if manifest.other_programs else manifest.programs[0]
         adapters = self._adapters(manifest)
         identity = (fingerprint(manifest, program), _digest(adapters), str(folder.resolve()))

@@ -13,7 +13,7 @@ from hearthd.runtime.self_test import self_test_arrays
 from hearthd.server.engine.speech_jobs import SpeechJobs
 from hearthd.server.metrics import ArraysMetrics
 from hearthd.server.services.service import Service
-from hearthd.server.speech.transcription import SpeechOptions, Transcriber
+from hearthd.server.speech.transcription import ENGLISH, SpeechOptions, Transcriber
 from hearthd.text.errors import InvalidRequest, NotSupported, RequestError
 from hearthd.text.tokenizer import Tokenizer
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from hearthd.server.engine.speech_jobs import SpeechJob
     from hearthd.server.speech.sound import Sound
     from hearthd.server.speech.transcription import Heard
-
-_ENGLISH = "en"
 
 
 class SpeechService(Service):
@@ -59,7 +57,7 @@ class SpeechService(Service):
     @property
     def languages(self) -> tuple[str, ...]:
         """The codes of the languages that the model knows."""
-        return tuple(self.manifest.tokens.languages) or (_ENGLISH,)
+        return tuple(self.manifest.tokens.languages) or (ENGLISH,)
 
     async def options(
         self, *, language: str | None, translate: bool, prompt: str, temperature: float

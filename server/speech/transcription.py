@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hearthd.runtime.log_mel import HOP, MARGIN, SAMPLE_RATE, log_mel
 from hearthd.server.speech.token_rules import TIME_STEP, TokenRules
 from hearthd.server.speech.window_decoding import WindowDecoder
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     from hearthd.server.speech.sound import Sound
     from hearthd.server.speech.window_decoding import WindowText
 
+ENGLISH = "en"
 _FRAMES_PER_STATE = 2
+# Of full scale, -66 dB: a window of smaller samples is silent, and Whisper would hear words in it.
+_MIN_PEAK = 5e-4
 # Text at a higher temperature is not a good example for the next window.
 _MAX_EXAMPLE_TEMPERATURE = 0.5
 
@@ -95,24 +100,24 @@ class Transcriber:
             samples = sound.read(position - lead, lead + frames * HOP + MARGIN)
             if len(samples) <= lead:
                 return
-            listener.hear(log_mel(samples, mels=manifest.mels, frames=frames, lead=lead))
-            if language is None:
-                language = decoder.language() if manifest.tokens.languages else "en"
-            begin = self._begin(language, translate=options.translate)
-            window = decoder.decode(begin, previous, options.temperature)
-            seek = position / SAMPLE_RATE
-            length = min(len(samples) - lead, frames * HOP) / SAMPLE_RATE
-            segments, advance = self._segments(window, seek, length)
-            if window.is_silent:
-                segments, advance = [], length
-            previous += [token for segment in segments for token in segment.tokens]
-            if window.temperature > _MAX_EXAMPLE_TEMPERATURE:
-                previous = []
+            count = min(len(samples) - lead, frames * HOP)
+            seek, length = position / SAMPLE_RATE, count / SAMPLE_RATE
+            segments: list[Segment] = []
+            advance = length
+            if np.abs(samples[lead : lead + count]).max() >= _MIN_PEAK:
+                listener.hear(log_mel(samples, mels=manifest.mels, frames=frames, lead=lead))
+                if language is None:
+                    language = decoder.language() if manifest.tokens.languages else ENGLISH
+                begin = self._begin(language, translate=options.translate)
+                window = decoder.decode(begin, previous, options.temperature)
+                if not window.is_silent:
+                    segments, advance = self._segments(window, seek, length)
+                previous += [token for segment in segments for token in segment.tokens]
+                if window.temperature > _MAX_EXAMPLE_TEMPERATURE:
+                    previous = []
             position += round(advance * SAMPLE_RATE)
             yield Heard(
-                segments=tuple(segments),
-                language=language,
-                seconds=seek + length,
+                segments=tuple(segments), language=language or ENGLISH, seconds=seek + length
             )
 
     def text_of(self, tokens: Sequence[int]) -> str:

@@ -31,6 +31,8 @@ from tests.patience import PATIENCE
 from tests.server import encoders, fakes, templates
 from tests.server.fake_models import FakeModel, pool
 from tests.server.openai_servers import scripted
+from tests.server.speech import speech_services
+from tests.server.speech.listeners import ScriptedListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,7 +167,11 @@ def test_the_api_page_lists_every_route() -> None:
         for path in _PATH.findall(row)
         if "{" not in path
     }
-    with fakes.running(scripted("Hello!")) as model, fakes.running(gru_service()) as arrays:
-        schemas = [client.get("/openapi.json").json() for client in (model, arrays)]
+    with (
+        fakes.running(scripted("Hello!")) as model,
+        fakes.running(gru_service()) as arrays,
+        fakes.running(speech_services.service(ScriptedListener([]))) as speech,
+    ):
+        schemas = [client.get("/openapi.json").json() for client in (model, arrays, speech)]
     served = {path for schema in schemas for path in schema["paths"] if "{" not in path}
     assert listed == served

@@ -16,6 +16,8 @@ ALIASES = {
     "/responses/input_tokens": "/v1/responses/input_tokens",
     "/completions": "/completion",
     "/embeddings": "/embedding",
+    "/audio/transcriptions": "/v1/audio/transcriptions",
+    "/audio/translations": "/v1/audio/translations",
     "/rerank": "/v1/rerank",
     "/reranking": "/v1/rerank",
     "/v1/reranking": "/v1/rerank",

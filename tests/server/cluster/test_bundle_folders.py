@@ -13,10 +13,12 @@ from hearthd.runtime.device import CannotLoad
 from hearthd.server.cluster import bundles
 from hearthd.server.cluster.bundles import BundleFolders, OtherProgram, Replaced
 from hearthd.server.services.service import fingerprint
-from hearthd.server.settings import Settings
+from hearthd.server.settings import BadSettings, Settings
 from tests.fake_runtime import FakeRuntime
 from tests.server import adapter_folders, encoders, fakes, functions
 from tests.server.services.test_programs import OTHER, with_other
+from tests.server.speech import speech_services
+from tests.server.speech.listeners import tokens
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +59,12 @@ def test_a_replica_of_functions_takes_the_memory_of_the_bundle(
     assert bundle.name == "encoder"
     assert bundle.memory == SHARED_MEMORY + manifest.own_memory
     assert bundle.chunk == 0
+
+
+def test_models_of_speech_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "ears", speech_services.manifest(tokens()))
+    with pytest.raises(BadSettings, match="Ray serves none"):
+        opener().describe(folder)
 
 
 def test_a_replica_of_a_large_function_takes_the_memory_of_its_calls(tmp_path: Path) -> None:

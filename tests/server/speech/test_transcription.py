@@ -54,8 +54,9 @@ LIBRARY = tokenizer()
 
 def heard(
     listener: Listener,
-    seconds: float,
+    seconds: float = 0.0,
     *,
+    sound: Any = None,
     language: str | None = "en",
     prompt: Sequence[int] = (),
     temperature: float = 0.0,
@@ -66,9 +67,9 @@ def heard(
         language=language, translate=False, prompt=tuple(prompt), temperature=temperature
     )
     transcriber = Transcriber(MANIFEST, lambda ids: LIBRARY.decode(list(ids)))
-    sound = Sound(iter([noise(seconds)]))
+    blocks = iter([noise(seconds) if sound is None else sound])
     event = stopped or threading.Event()
-    steps = transcriber.transcribe(sound, options, listener, event)
+    steps = transcriber.transcribe(Sound(blocks), options, listener, event)
     return list(itertools.islice(steps, windows))
 
 
@@ -139,6 +140,16 @@ def test_silence_has_no_text_and_is_one_attempt_for_each_window() -> None:
     assert segments(heard(listener, 2.0)) == []
     starts = [read for read in listener.read_tokens if IDS["<|startoftranscript|>"] in read]
     assert len(starts) == len(listener.heard) == 2
+
+
+def test_a_window_without_sound_is_not_heard() -> None:
+    """Whisper writes "you" there. The next window is a sound."""
+    quiet = np.where(np.arange(2 * RATE) < 1.5 * RATE, 4e-4, noise(2.0)).astype(np.float32)
+    listener = ScriptedListener([script((0.5, "heard", 0.9))])
+    silent, loud = heard(listener, sound=quiet)
+    assert (silent.segments, silent.language, silent.seconds) == ((), "en", 1.0)
+    assert segments([silent, loud]) == [(1.0, "heard", 1.9)]
+    assert len(listener.heard) == 1
 
 
 def test_probable_speech_is_no_silence() -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import socket
 import sys
+import tempfile
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,11 @@ def test_json_has_the_text_and_the_length(client: httpx.Client) -> None:
     assert answer.status_code == 200, answer.text
     assert answer.json() == {"text": TEXT, "usage": {"type": "duration", "seconds": 2}}
     assert "warning" not in answer.headers
+
+
+def test_the_names_of_llama_server_are_other_names(client: httpx.Client) -> None:
+    for path in (PATH, TRANSLATIONS):
+        assert post(client, path.removeprefix("/v1")).json()["text"] == TEXT
 
 
 def test_text_is_plain(client: httpx.Client) -> None:
@@ -290,6 +296,15 @@ def test_without_the_library_the_answer_says_what_to_install(
     answer = post(client)
     assert answer.status_code == 501
     assert "install hearthd[speech]" in answer.json()["error"]["message"]
+
+
+def test_without_a_folder_for_files_the_answer_says_so(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    answer = post(client)
+    assert answer.status_code == 501
+    assert "let the server write to /tmp" in answer.json()["error"]["message"]
 
 
 def test_a_failure_of_the_model_is_500_and_an_event_of_a_stream() -> None:
