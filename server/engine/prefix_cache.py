@@ -56,7 +56,7 @@ class PrefixCache:
 
     def __init__(self, *, limit_bytes: int, store: Store | None = None) -> None:
         self._limit = limit_bytes
-        self._store = store
+        self.store = store
         self._blocks: OrderedDict[bytes, Rows] = OrderedDict()  # least recently used first
         self._bytes = self._hits = self._disk_hits = self._misses = self._evicted = 0
         self._keys: tuple[bytes, ...] = ()
@@ -116,8 +116,8 @@ class PrefixCache:
             added[snapshot_key(keys[-1])] = states
         for key, entry in added.items():
             self._put(key, entry)
-            if self._store is not None and is_whole:
-                self._store.save(key, entry)
+            if self.store is not None and is_whole:
+                self.store.save(key, entry)
         self._touch(keys, snapshots, has_snapshot=states is not None)
 
     def keys(self) -> tuple[bytes, ...]:
@@ -138,9 +138,9 @@ class PrefixCache:
 
     def _get(self, key: bytes) -> Rows | None:
         rows = self._blocks.get(key)
-        if rows is None and self._store is not None:
+        if rows is None and self.store is not None:
             with contained("reading a block of the prefix cache"):
-                rows = self._store.load(key)
+                rows = self.store.load(key)
             if rows is not None:
                 self._disk_hits += 1
                 self._put(key, rows)

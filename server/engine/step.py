@@ -64,7 +64,9 @@ class StepRunner:
         self._costs = costs
         self._uses_drafter = uses_drafter
         self._end = end
-        self._images = LatestImageRows(runtime, limit_bytes=image_row_bytes)
+        self._images = LatestImageRows(
+            runtime, limit_bytes=image_row_bytes, store=cache.store if cache else None
+        )
 
     def run(self) -> None:
         """One step."""

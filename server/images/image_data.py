@@ -11,7 +11,12 @@ _DATA_URI = re.compile(r"data:(?:image/[\w.+-]+)?(?:;[\w.+-]+=[\w.+-]+)*;base64,
 
 
 def from_url(url: str, field: str) -> bytes:
-    """The bytes in a data URI; raises InvalidRequest at `field` for another address."""
+    """The bytes in a data URI, or in base64 alone, which llama-server takes too.
+
+    Raises InvalidRequest at `field` for another address.
+    """
+    if url and ":" not in url:
+        return from_base64(url, field)
     match = _DATA_URI.match(url)
     if match is None:
         raise InvalidRequest(

@@ -78,7 +78,7 @@ settings.startSettings((changed) => session.change({ settings: changed }));
 startSearch(library.search);
 startComposer({
   send: session.send,
-  count: (text) => server.countTokens(text, session.current()),
+  count: (file) => server.countTokens(file, session.current()),
   refusal: session.refusal,
   changed: session.showAttached,
 });

@@ -8,30 +8,42 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from PIL import Image
 
+from benchmarks.memory_contract import resident
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
 from tests.baker.small_smolvlm import CONFIG, SIDE, pixels, small_smolvlm
 from tests.conftest import Silent, few_entry_points, options_for
+from tests.patience import PATIENCE
 from tests.server.fakes import running
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 pytestmark = pytest.mark.slow
 
 SIZES = ((100, 60), (20, 50))
 TEXTS = ("What is this?", "And this?")
 LENGTH = 8
+CACHE = 2**22
 FILE = Path(__file__).parents[1] / "golden" / "image_answer.json"
 
 
-def part(size: tuple[int, int]) -> dict[str, object]:
+def part(size: tuple[int, int], seed: int = 0) -> dict[str, object]:
     file = io.BytesIO()
-    Image.fromarray(pixels(*size)).save(file, "PNG")
+    Image.fromarray(pixels(*size, seed)).save(file, "PNG")
     data = base64.b64encode(file.getvalue()).decode()
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
@@ -76,3 +88,77 @@ def test_the_answer_about_images_is_that_of_transformers(bundle: Path) -> None:
             assert [token["bytes"] for token in tokens] == [[id_] for id_ in expected["answer"]]
             assert answer["usage"]["prompt_tokens"] == expected["prompt_tokens"]
             assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == cached
+
+
+def question(text: str, *images: dict[str, object]) -> dict[str, object]:
+    content = [*images, {"type": "text", "text": text}]
+    return {
+        "messages": [{"role": "user", "content": content}],
+        "max_tokens": LENGTH,
+        "temperature": 0,
+        "logprobs": True,
+    }
+
+
+def answered(
+    bundle: Path, body: dict[str, object], options: EngineOptions
+) -> tuple[list[tuple[list[int], float]], int]:
+    """The tokens of an answer with their log-probabilities, and how often the tower ran."""
+    service = open_language_service(bundle, threads=1, options=options)
+    runtime, runs = service._runtime, 0
+    read_image = runtime.read_image
+
+    def counted(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        nonlocal runs
+        runs += 1
+        return read_image(pixels)
+
+    with pytest.MonkeyPatch.context() as patch, running(service) as client:
+        patch.setattr(runtime, "read_image", counted)
+        answer = client.post("/v1/chat/completions", json=body).json()
+    tokens = answer["choices"][0]["logprobs"]["content"]
+    return [(token["bytes"], token["logprob"]) for token in tokens], runs
+
+
+def test_a_second_question_runs_no_tower_after_a_restart(bundle: Path, tmp_path: Path) -> None:
+    """It has the bits of a server that reads everything."""
+    kept = EngineOptions(cache_ram=2**26, cache_dir=tmp_path)
+    image = part(SIZES[0])
+    assert answered(bundle, question(TEXTS[0], image), kept)[1] > 0
+    second = question(TEXTS[1], image)
+    answer, runs = answered(bundle, second, kept)
+    assert runs == 0
+    expected, runs = answered(bundle, second, EngineOptions(cache_ram=0))
+    assert runs > 0
+    assert answer == expected
+
+
+@pytest.mark.nightly
+def test_a_thousand_images_stay_in_the_memory_of_the_contract(bundle: Path) -> None:
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    needed = manifest.memory.needed(2, CACHE)
+    command = (sys.executable, "-m", "hearthd", "serve", str(bundle), "--port", "0")
+    limits = ("--max-memory", str(needed), "--cache-ram", str(CACHE), "--threads", "1")
+    with subprocess.Popen((*command, *limits), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = re.search(r"http://\S+", process.stdout.readline())
+            assert address
+            with httpx.Client(base_url=address.group(), timeout=PATIENCE) as client:
+                memory = [
+                    memory_after(client, process.pid, range(start, start + 100))
+                    for start in range(0, 1000, 100)
+                ]
+        finally:
+            process.kill()
+    assert max(memory) <= needed
+    # Their rows are kept: 5 squares of 1 KB for each. The pixels are 3 KB for each square.
+    assert memory[-1] - memory[4] < 6_000_000, memory
+
+
+def memory_after(client: httpx.Client, pid: int, seeds: range) -> int:
+    """The resident memory of a server after questions about different images."""
+    for seed in seeds:
+        body = {**question(TEXTS[0], part(SIZES[0], seed)), "max_tokens": 1}
+        assert client.post("/v1/chat/completions", json=body).status_code == 200
+    return resident(pid)[1]

@@ -2,9 +2,12 @@
 
 import { json, request } from "./http.js";
 
-/** The models that write text: [{id, context, loaded, chats, failure}]. `context` is a number of
- * tokens or null; `chats` is whether the model has a chat template, true if nobody knows; `failure`
- * is why it could not be loaded, or "". Throws ApiError. */
+const MARKER = "<__media__>"; // of an image in a text
+
+/** The models that write text: [{id, context, loaded, chats, images, failure}]. `context` is a
+ * number of tokens or null; `chats` is whether the model has a chat template, and `images` whether
+ * it reads images, true if nobody knows; `failure` is why it could not be loaded, or "". Throws
+ * ApiError. */
 export async function models(key) {
   const list = (await json("v1/models", { key }))?.data ?? [];
   const texts = list.filter(({ capabilities }) => capabilities?.includes("completion") ?? true);
@@ -13,6 +16,7 @@ export async function models(key) {
     context: meta?.n_ctx ?? null,
     loaded: (status?.value ?? "loaded") === "loaded",
     chats: capabilities?.includes("chat") ?? true,
+    images: capabilities?.includes("vision") ?? true,
     failure: status?.error ?? "",
   }));
 }
@@ -31,9 +35,11 @@ export async function countPrompt({ prompt, messages, tools }, model, key) {
   return (await json("v1/chat/completions/input_tokens", { key, body }))?.input_tokens ?? 0;
 }
 
-/** The number of tokens of a text, or null if the server does not say. */
-export async function countTokens(content, model, key) {
-  const body = { content, parse_special: false, ...(model && { model }) };
+/** The number of tokens of a text or an image, a data URI, or null if the server does not say. */
+export async function countTokens({ text, image }, model, key) {
+  const data = image?.slice(image.indexOf(",") + 1);
+  const content = image ? { prompt_string: MARKER, multimodal_data: [data] } : text;
+  const body = { content, parse_special: Boolean(image), ...(model && { model }) };
   const answer = await json("tokenize", { key, body }).catch(() => null);
   return answer?.tokens.length ?? null;
 }

@@ -10,11 +10,14 @@ export function turns(messages, system) {
     const turn = turnOf(message);
     const last = joined.at(-1);
     if (turn.role === "assistant" && !turn.content && !turn.tool_calls) continue;
-    if (last?.role === turn.role && turn.role === "user") last.content += `\n\n${turn.content}`;
+    if (last?.role === turn.role && turn.role === "user") last.content = together(last.content, turn.content);
     else joined.push(turn);
   }
   return joined;
 }
+
+/** The images that are attached to a message. */
+export const imagesOf = ({ attachments = [] }) => attachments.filter(({ image }) => image);
 
 /** The prompt for a model without a chat template: the whole conversation as one text. */
 export function text(messages) {
@@ -34,7 +37,7 @@ export function toolsOf(settings) {
 
 function turnOf(message) {
   const { role, reasoning, calls, call } = message;
-  const turn = { role, content: withFiles(message) };
+  const turn = { role, content: contentOf(message) };
   if (role === "tool") turn.tool_call_id = call;
   if (reasoning) turn.reasoning_content = reasoning;
   if (calls?.length) {
@@ -47,9 +50,26 @@ function turnOf(message) {
   return turn;
 }
 
+// A text, or with images a list of parts, in which the images are first.
+function contentOf(message) {
+  const content = withFiles(message);
+  const images = imagesOf(message).map(({ image: url }) => ({ type: "image_url", image_url: { url } }));
+  return images.length ? [...images, ...partsOf(content)] : content;
+}
+
+function together(before, after) {
+  if (typeof before === "string" && typeof after === "string") return `${before}\n\n${after}`;
+  return [...partsOf(before), ...partsOf(after)];
+}
+
+function partsOf(content) {
+  if (typeof content !== "string") return content;
+  return content ? [{ type: "text", text: content }] : [];
+}
+
 // Attached files stand before the message, each in a fence that is longer than those in the file.
 function withFiles({ content, attachments = [] }) {
-  const files = attachments.map(({ name, text: file }) => {
+  const files = attachments.filter(({ image }) => !image).map(({ name, text: file }) => {
     const ticks = Math.max(2, ...(file.match(/`+/g) ?? []).map((run) => run.length));
     const fence = "`".repeat(ticks + 1);
     return `${name}\n${fence}\n${file}${file.endsWith("\n") ? "" : "\n"}${fence}`;

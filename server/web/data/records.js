@@ -3,8 +3,8 @@
 // A conversation is {id, title, created, updated, leaf, model, settings}: `leaf` is the id of the
 // last message on the branch that is shown, `settings` is {system, sampling, probabilities, tools}.
 // A message is {id, conversation, parent, created, role, content}: `parent` is the id of the message
-// before it, or null. A user's message can have `attachments` [{name, text, tokens}]. An answer can
-// have `reasoning`, `calls`, `tokens`, `figures`, `finish`, `error`; while it is written, `finish`
+// before it, or null. A user's message can have `attachments`: texts {name, text, tokens}, and
+// images {name, image, tokens} as data URIs. An answer can have `reasoning`, `calls`, `tokens`, `figures`, `finish`, `error`; while it is written, `finish`
 // is "running", `writer` is the tab and `saved` the time. A tool's message has `call`, an id.
 // Times are milliseconds since 1970.
 
@@ -68,7 +68,7 @@ export function validMessage(data) {
   if (!ROLES.has(data.role) || !isText(data.content)) return null;
   const message = { ...data, parent: isText(data.parent) ? data.parent : null, created: time(data.created) };
   const valid = {
-    attachments: all(({ name, text }) => isText(name) && isText(text)),
+    attachments: all(({ name, text, image }) => isText(name) && (image === undefined ? isText(text) : isImage(image))),
     calls: all(({ id, name, arguments: given }) => isText(id) && isText(name) && isText(given)),
     tokens: all(({ text, logprob, top }) => isText(text) && Number.isFinite(logprob) && Array.isArray(top)),
     figures: isObject,
@@ -80,6 +80,7 @@ export function validMessage(data) {
   return message;
 }
 
+const isImage = (value) => isText(value) && /^data:image\/(png|jpeg|webp|gif);base64,/.test(value);
 const isText = (value) => typeof value === "string";
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const all = (check) => (list) => Array.isArray(list) && list.every((item) => isObject(item) && check(item));

@@ -2,13 +2,19 @@
 
 import { countPrompt } from "../api/server.js";
 import { newMessage } from "../data/records.js";
-import { text, toolsOf, turns } from "../data/prompt.js";
+import { imagesOf, text, toolsOf, turns } from "../data/prompt.js";
 import { pathTo } from "../data/tree.js";
 import { key } from "../view/key.js";
 import { excessOf } from "./problems.js";
 import { modelOf, requestName } from "./server_state.js";
 
 const TEMPLATE = 512; // bytes; more than what a chat template usually adds
+
+/** Whether the model of a thread cannot read the images in it, or in this message. */
+export function isBlind({ conversation, messages }, attachments) {
+  const path = [...pathTo(messages, conversation.leaf), { attachments }];
+  return !modelOf(conversation).images && path.some((message) => imagesOf(message).length > 0);
+}
 
 /** By how many tokens the conversation of a thread is too long for its model with this message; NaN
  * if it is too long to be counted, 0 if it fits or the server does not say. */
@@ -19,7 +25,8 @@ export async function excess({ conversation, messages }, content, attachments) {
   const path = [...pathTo(messages, conversation.leaf), newMessage({ role: "user", content, attachments })];
   const prompt = text(path);
   const bytes = new TextEncoder().encode(system + prompt).length;
-  if (bytes + TEMPLATE < model.context) return 0; // a token has at least a byte
+  const images = path.flatMap(imagesOf).reduce((sum, { tokens }) => sum + (tokens ?? 0), 0);
+  if (bytes + images + TEMPLATE < model.context) return 0; // a token has at least a byte
   const tools = model.chats ? toolsOf(conversation.settings) : [];
   const request = model.chats ? { messages: turns(path, system), tools } : { prompt };
   try {

@@ -7,7 +7,7 @@ import { showStatus } from "../view/notices.js";
 import { askKey, key } from "../view/key.js";
 
 const LAST_MODEL = "model";
-const UNKNOWN = { id: "", context: null, loaded: true, chats: true, failure: "" };
+const UNKNOWN = { id: "", context: null, loaded: true, chats: true, images: true, failure: "" };
 
 const state = { models: [], triedKey: null, changed: () => {} };
 
@@ -47,9 +47,9 @@ export async function requestKey() {
   return entered;
 }
 
-/** The number of tokens of a text for a conversation's model, or null. */
-export const countTokens = (text, conversation) =>
-  server.countTokens(text, requestName(modelOf(conversation)), key());
+/** The number of tokens of an attached file for a conversation's model, or null. */
+export const countTokens = (file, conversation) =>
+  server.countTokens(file, requestName(modelOf(conversation)), key());
 
 async function loadModels() {
   try {

@@ -6,19 +6,20 @@ import { newMessage, titleOf } from "../data/records.js";
 import { renamed } from "../data/transfer.js";
 import { leafBelow, pathTo, siblings } from "../data/tree.js";
 import { byId } from "../view/dom.js";
-import { measureDraft } from "../view/composer.js";
+import { allowImages, measureDraft } from "../view/composer.js";
 import { key } from "../view/key.js";
 import { editMessage, isEditing, showMessages, updateAnswer } from "../view/messages.js";
 import { showMeter } from "../view/meter.js";
 import * as notices from "../view/notices.js";
 import * as settings from "../view/settings.js";
-import { excess } from "./draft.js";
+import { excess, isBlind } from "./draft.js";
 import { problemOf, tooLong } from "./problems.js";
 import { run } from "./run.js";
 import * as server from "./server_state.js";
 import * as threads from "./threads.js";
 
 const FULL = "The browser's storage is full. This conversation is not saved. Export it, or delete others.";
+const BLIND = "This model cannot read the images of this chat. Choose another model, or start a new chat.";
 const RECHECK = 6000; // milliseconds until another tab's answer may count as abandoned
 const EMPTY = { stopped: "Stopped before the first token." };
 const UNFINISHED = new Set(["length", "timeout", "stopped", "error", "running"]);
@@ -51,6 +52,7 @@ export function send(content, attachments = []) {
 
 /** The reason why a message cannot be sent in the conversation that is shown, or "". */
 export async function refusal(content, attachments) {
+  if (isBlind(state.thread, attachments)) return BLIND;
   const tokens = await excess(state.thread, content, attachments);
   return tokens === 0 ? "" : tooLong(tokens);
 }
@@ -80,7 +82,8 @@ export function change(changes) {
 
 /** Draw the conversation again, after the models became known. */
 export function refresh() {
-  const { chats, context } = server.modelOf(current());
+  const { chats, context, images } = server.modelOf(current());
+  allowImages(images);
   notices.showPurpose(chats, send);
   settings.allowSystem(chats);
   server.showModel(current(), (model) => change({ model }));

@@ -1,16 +1,19 @@
 // The field for a message, and the files that are attached to it.
 
-import { byId, iconButton, make } from "./dom.js";
+import { byId, iconButton, make, picture } from "./dom.js";
 import { showNotice, speak } from "./notices.js";
+import { isPicture, readPicture } from "./pictures.js";
 
 const MAX_FILE = 1_000_000; // bytes
 const LONG_PASTE = 2000; // characters; a longer text that is pasted becomes a file
 const TYPING_PAUSE = 400; // milliseconds after the last key
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
-const state = { files: [], count: async () => null, refusal: async () => "", changed: () => {}, timer: 0 };
+const state = {
+  files: [], images: true, count: async () => null, refusal: async () => "", changed: () => {}, timer: 0,
+};
 
-/** Bind the composer. `send(text, files)` returns whether the message was taken; `count(text)`
+/** Bind the composer. `send(text, files)` returns whether the message was taken; `count(file)`
  * resolves to a number of tokens, or null; `refusal(text, files)` to the reason why a message cannot
  * be sent, or ""; `changed(tokens)` gets the size of the attached files. */
 export function startComposer({ send, count, refusal, changed }) {
@@ -30,11 +33,13 @@ export function startComposer({ send, count, refusal, changed }) {
     submit(send);
   });
   input.onpaste = paste;
-  byId("attach").onclick = () => byId("files").click();
-  byId("files").onchange = () => {
-    attach([...byId("files").files]);
-    byId("files").value = "";
-  };
+  for (const [button, field] of [["attach", "files"], ["photograph", "camera"]]) {
+    byId(button).onclick = () => byId(field).click();
+    byId(field).onchange = () => {
+      attach([...byId(field).files]);
+      byId(field).value = "";
+    };
+  }
   document.addEventListener("dragover", (event) => event.preventDefault());
   document.addEventListener("drop", (event) => {
     event.preventDefault();
@@ -42,13 +47,20 @@ export function startComposer({ send, count, refusal, changed }) {
   });
 }
 
+/** Say whether the model reads images. */
+export function allowImages(allowed) {
+  state.images = allowed;
+  byId("photograph").hidden = !allowed;
+}
+
 /** Attach a text as a file. */
-export function attachText(name, text) {
-  const file = { name, text, tokens: null };
+export const attachText = (name, text) => add({ name, text, tokens: null });
+
+function add(file) {
   state.files = [...state.files, file];
   draw();
-  speak(`Attached ${name}.`);
-  state.count(text).then((tokens) => {
+  speak(`Attached ${file.name}.`);
+  state.count(file).then((tokens) => {
     file.tokens = tokens;
     draw();
   });
@@ -89,7 +101,7 @@ function submit(send) {
 function paste(event) {
   const { files } = event.clipboardData;
   const text = event.clipboardData.getData("text/plain");
-  if (files.length) attach([...files]);
+  if (files.length && !text) attach([...files]); // a table is a text and a picture of it
   else if (text.length > LONG_PASTE) attachText(unusedName("pasted", "txt"), text);
   else return;
   event.preventDefault();
@@ -97,17 +109,29 @@ function paste(event) {
 
 async function attach(files) {
   for (const file of files) {
-    if (file.size > MAX_FILE) {
-      showNotice(`${file.name}: the file is larger than 1 MB.`);
-      continue;
-    }
-    try {
-      const text = UTF8.decode(await file.arrayBuffer());
-      if (text.includes("\0")) throw new TypeError("binary");
-      attachText(file.name, text);
-    } catch {
-      showNotice(`${file.name}: the file is not a text in UTF-8.`);
-    }
+    const problem = await (isPicture(file) ? attachPicture(file) : attachTextFile(file));
+    if (problem) showNotice(`${file.name}: ${problem}`);
+  }
+}
+
+// Both return a sentence that says why a file cannot be attached, or nothing.
+async function attachPicture(file) {
+  if (!state.images) return "this model cannot read images.";
+  try {
+    add({ name: file.name, image: await readPicture(file), tokens: null });
+  } catch {
+    return "the browser cannot read this image.";
+  }
+}
+
+async function attachTextFile(file) {
+  if (file.size > MAX_FILE) return "the file is larger than 1 MB.";
+  try {
+    const text = UTF8.decode(await file.arrayBuffer());
+    if (text.includes("\0")) throw new TypeError("binary");
+    attachText(file.name, text);
+  } catch {
+    return "the file is not a text in UTF-8.";
   }
 }
 
@@ -127,7 +151,9 @@ function draw() {
       draw();
       byId("input").focus();
     });
-    return make("li", { className: "chip" }, make("span", {}, `${file.name}${size}`), remove);
+    const label = make("span", {}, `${file.name}${size}`);
+    const thumbnail = file.image ? [picture(file)] : [];
+    return make("li", { className: "chip" }, ...thumbnail, label, remove);
   });
   byId("attached").hidden = !chips.length;
   byId("attached").replaceChildren(...chips);

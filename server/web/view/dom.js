@@ -22,4 +22,7 @@ export function iconButton(icon, label, onclick) {
   return button;
 }
 
+/** The picture of an attached image. */
+export const picture = ({ name, image }) => make("img", { src: image, alt: name, title: name });
+
 export const byId = (id) => document.getElementById(id);

@@ -1,6 +1,6 @@
 // Parts of a message: attached files, reasoning, tool calls, figures, the copy button.
 
-import { iconButton, make } from "./dom.js";
+import { iconButton, make, picture } from "./dom.js";
 import { speak } from "./notices.js";
 
 const ENDS = {
@@ -12,10 +12,12 @@ const ENDS = {
   edited: "edited",
 };
 
-/** The files of a message, each folded. */
+/** The files of a message: pictures, and texts, each folded. */
 export const attachmentList = (attachments) =>
-  make("div", { className: "attachments" }, ...attachments.map(({ name, text, tokens }) =>
-    folded(tokens ? `${name} · ${tokens.toLocaleString("en")} tokens` : name, text)));
+  make("div", { className: "attachments" }, ...attachments.map((file) => (file.image ? picture(file) : textFile(file))));
+
+const textFile = ({ name, text, tokens }) =>
+  folded(tokens ? `${name} · ${tokens.toLocaleString("en")} tokens` : name, text);
 
 /** The reasoning before an answer, folded. */
 export function reasoningBox(text, { open = false } = {}) {

@@ -50,6 +50,9 @@ def test_every_surface_reads_the_same_images(client: httpx.Client) -> None:
         {"type": "input_image", "image_url": f"data:;base64,{TALL}"},
     ]
     responses = {"input": [{"role": "user", "content": items}]}
+    raw = chat({"type": "image_url", "image_url": {"url": WIDE}}, text, openai(TALL))
+    assert tokens(client, "/v1/chat/completions", raw) == count
+    assert tokens(client, "/v1/chat/completions/input_tokens", raw) == count
     assert tokens(client, "/v1/messages", messages) == count
     assert tokens(client, "/v1/messages/count_tokens", messages) == count
     assert tokens(client, "/v1/responses", {**responses, "max_output_tokens": 3}) == count

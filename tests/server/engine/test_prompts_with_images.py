@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from tests.server.engine.test_prompts_with_rows import served
 if TYPE_CHECKING:
     import pytest
 
+    from hearthd.runtime.interface import Rows
     from hearthd.server.engine.engine import Engine
     from hearthd.server.engine.generation import Request
     from tests.fake_runtime import FakeRuntime
@@ -65,6 +66,37 @@ def test_a_second_question_about_an_image_computes_no_rows() -> None:
     (events,) = served(model, request(1, 3), cache=cache)
     assert events[0].cached_tokens == 4  # type: ignore[union-attr]
     assert [tokens_in(events)] == [tokens_in(one) for one in served(runtime(), request(1, 3))]
+
+
+@dataclass
+class Kept:
+    """A store in memory, which outlives caches."""
+
+    blocks: dict[bytes, Rows] = field(default_factory=dict)
+
+    def load(self, key: bytes) -> Rows | None:
+        return self.blocks.get(key)
+
+    def save(self, key: bytes, rows: Rows) -> None:
+        self.blocks[key] = rows.copy()
+
+
+def test_a_second_question_after_a_restart_computes_no_rows() -> None:
+    """The last chunk of an image has a part of the question, and is in no block of the store."""
+    first = request(1, 2, 3)
+    question = replace(first, prompt=Prompt((3, 4), *first.prompt.images, (8, 9, 9)))
+    store = Kept()
+    served(runtime(), first, cache=PrefixCache(limit_bytes=10**6, store=store))
+    restarted = runtime()
+    (events,) = served(restarted, question, cache=PrefixCache(limit_bytes=10**6, store=store))
+    assert restarted.images_read == 0
+    assert events[0].cached_tokens == 8  # type: ignore[union-attr]
+    assert [tokens_in(events)] == [tokens_in(one) for one in served(runtime(), question)]
+    # The first image ends in the second chunk, which is another one.
+    other = request(1, 4)
+    (events,) = served(restarted, other, cache=PrefixCache(limit_bytes=10**6, store=store))
+    assert restarted.images_read == 1
+    assert [tokens_in(events)] == [tokens_in(one) for one in served(runtime(), other)]
 
 
 def test_other_sequences_go_on_between_images(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,10 +171,10 @@ def test_files_are_attached_with_their_number_of_tokens(
 ) -> None:
     text = "the dog\n```\nthe fox\n"
     (tmp_path / "notes.md").write_text(text)
-    (tmp_path / "image.png").write_bytes(b"\x89PNG\0")
+    (tmp_path / "data.bin").write_bytes(b"\x89PNG\0")
     field = chat.driver.find_element("id", "files")
-    field.send_keys(str(tmp_path / "image.png"))
-    chat.shows("#notice", "image.png: the file is not a text in UTF-8.")
+    field.send_keys(str(tmp_path / "data.bin"))
+    chat.shows("#notice", "data.bin: the file is not a text in UTF-8.")
     field.send_keys(str(tmp_path / "notes.md"))
     count = len(LIBRARY.encode(text).ids)
     chat.shows(".chip", f"notes.md · {count} tokens")

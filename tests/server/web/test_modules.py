@@ -290,6 +290,39 @@ def test_adjacent_messages_of_one_role_are_joined(modules: Page) -> None:
     assert call(modules, "data/prompt.js", "m.text", messages) == "a\nbc\nd"
 
 
+def test_images_are_parts_before_the_text(modules: Page) -> None:
+    image = {"name": "a.png", "image": "data:image/png;base64,AAAA"}
+    url = {"type": "image_url", "image_url": {"url": image["image"]}}
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "user", "content": "b", "attachments": [image, {"name": "n", "text": "c"}]},
+        {"role": "user", "content": "", "attachments": [image]},
+    ]
+    text = {"type": "text", "text": "n\n```\nc\n```\n\nb"}
+    assert call(modules, "data/prompt.js", "m.turns", messages, "") == [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, url, text, url]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("image", "valid"),
+    [
+        ("data:image/webp;base64,AAAA", True),
+        ("data:image/svg+xml;base64,AAAA", False),
+        ("v1/models", False),
+        ("https://example.com/a.png", False),
+    ],
+)
+def test_an_imported_image_has_its_data(modules: Page, image: str, valid: bool) -> None:
+    """The page would otherwise request the address."""
+    attachments = [{"name": "a", "text": "b", "image": image}]
+    message = {
+        "id": "1", "conversation": "2", "role": "user", "content": "", "attachments": attachments,
+    }  # fmt: skip
+    read = call(modules, "data/records.js", "m.validMessage", message)
+    assert ("attachments" in read) is valid
+
+
 @pytest.mark.parametrize(
     ("logprob", "text"),
     [(0, "100 %"), (-0.001, "100 %"), (-0.05, "95 %"), (-3, "5.0 %"), (-20, "< 0.01 %")],

@@ -1,0 +1,37 @@
+// From the file of a picture to what the server reads of it.
+
+import { make } from "./dom.js";
+
+const MAX_EDGE = 2048; // pixels; models read less
+const MAX_FILE = 1_000_000; // bytes of a file that is sent as it is
+const QUALITY = 0.9;
+const FORMATS = new Set(["image/jpeg", "image/png", "image/webp", "image/gif"]);
+
+/** Whether a file is a picture. SVG is a text. */
+export const isPicture = ({ type }) => type.startsWith("image/") && type !== "image/svg+xml";
+
+/** A data URI of a picture; a large one is made smaller, and other formats become JPEG. Throws
+ * DOMException if the browser cannot read it. */
+export async function readPicture(file) {
+  const bitmap = await createImageBitmap(file);
+  const scale = Math.min(1, MAX_EDGE / Math.max(bitmap.width, bitmap.height));
+  if (scale === 1 && FORMATS.has(file.type) && file.size <= MAX_FILE) return dataUri(file);
+  const [width, height] = [bitmap.width, bitmap.height].map((edge) => Math.max(1, Math.round(edge * scale)));
+  const canvas = make("canvas", { width, height });
+  const context = canvas.getContext("2d");
+  context.fillStyle = "white"; // JPEG has no transparency
+  context.fillRect(0, 0, width, height);
+  context.imageSmoothingQuality = "high";
+  context.drawImage(bitmap, 0, 0, width, height);
+  bitmap.close();
+  return canvas.toDataURL("image/jpeg", QUALITY);
+}
+
+function dataUri(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
