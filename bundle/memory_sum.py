@@ -51,7 +51,8 @@ PROCESS_MEMORY = 114_000_000
 SIGNATURE_MEMORY = 11_000_000
 # Bytes per token of the vocabulary: 255 of the tokenizer, 130 of grammars.
 TEXT_PER_TOKEN = 385
-# All request bodies and the objects parsed from them: server/api/middleware/body_limits.py.
+# All request bodies and the objects parsed from them: server/api/middleware/body_limits.py. And the
+# streams that are kept for their clients: server/api/resumable/streams.py.
 REQUEST_MEMORY = 32_000_000
 # Pixels of an image in a request: more are refused before memory for them is allocated.
 MAX_PIXELS = 2**24

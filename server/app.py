@@ -212,8 +212,14 @@ def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
 def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
     """Add the middleware, the innermost first."""
     app.add_middleware(Leases)
-    app.add_middleware(BodyLimit, max_bytes=pool.max_body_bytes, memory=lambda: pool.request_memory)
-    app.add_middleware(ResumableStreams, streams=app.state.streams, has_keys=bool(guards.api_keys))
+    streams = app.state.streams
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=pool.max_body_bytes,
+        memory=lambda: pool.request_memory,
+        streams=streams,
+    )
+    app.add_middleware(ResumableStreams, streams=streams, has_keys=bool(guards.api_keys))
     if guards.api_keys:
         app.add_middleware(ApiKeys, keys=guards.api_keys, open_paths=OPEN_PATHS)
     if guards.cors_origins:

@@ -9,6 +9,8 @@ not parsed, and count with their bytes alone.
 Memory for a body is taken at its first message, for the announced length, so that of several bodies
 at once some fit and the others wait; if each took memory as it arrives, none might fit. A client
 that sends slowly keeps memory only for what has arrived.
+
+Streams that are kept for their clients take a part of the same memory until a body needs it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -42,17 +44,30 @@ _MAX_WAITING = 16  # bodies, each with a message that does not count yet
 _PATIENCE = 0.5  # seconds that a body's memory is kept for its client
 
 
+class KeptStreams(Protocol):
+    """Streams that are kept for their clients."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that they take."""
+
+    def drop_ended(self) -> None:
+        """Forget those that are complete."""
+
+
 class BodyLimit:
     """Answer 413 to a body of more than `max_bytes`, 503 when memory for bodies stays full.
 
     `memory` is the estimated memory in bytes that all bodies may take now: it grows with models
-    that are found later.
+    that are found later. `streams` take a part of it, and give back what they can.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, memory: Callable[[], int]) -> None:
+    def __init__(
+        self, app: ASGIApp, max_bytes: int, memory: Callable[[], int], streams: KeptStreams
+    ) -> None:
         self._app = app
         self._max_bytes = max_bytes
-        self._memory = _Memory(memory)
+        self._memory = _Memory(memory, streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -79,8 +94,9 @@ class BodyLimit:
 class _Memory:
     """The memory of all bodies in bytes. What fits is taken at once, the rest waits in order."""
 
-    def __init__(self, size: Callable[[], int]) -> None:
+    def __init__(self, size: Callable[[], int], streams: KeptStreams) -> None:
         self._size = size
+        self._streams = streams
         self._taken = self._waiting = 0
         self._freed = asyncio.Event()
 
@@ -91,7 +107,9 @@ class _Memory:
 
     async def take(self, size: int) -> None:
         """Take memory, when there is enough; raises TimeoutError."""
-        if self._taken + size > self.size:
+        if not self._fits(size):
+            self._streams.drop_ended()
+        if not self._fits(size):
             await self._wait_for(size)
         self._taken += size
 
@@ -101,13 +119,16 @@ class _Memory:
         self._freed.set()
         self._freed = asyncio.Event()
 
+    def _fits(self, size: int) -> bool:
+        return self._taken + self._streams.memory + size <= self.size
+
     async def _wait_for(self, size: int) -> None:
         if self._waiting == _MAX_WAITING:
             raise TimeoutError
         self._waiting += 1
         try:
             async with asyncio.timeout(_MAX_WAIT):
-                while self._taken + size > self.size:
+                while not self._fits(size):
                     await self._freed.wait()
         finally:
             self._waiting -= 1

@@ -118,7 +118,7 @@ class _Answer:
         if not self._is_stream:
             await self._send(message)
         elif body := message.get("body"):
-            self._stream.append(body)
+            self._streams.append(self._stream, body)
 
 
 def reading(stream: Stream, offset: int = 0) -> StreamingResponse:

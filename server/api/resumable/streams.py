@@ -1,7 +1,8 @@
 """Streams that go on without their client, and that the client can read again.
 
 A stream belongs to an API key and has the id that the client chose. It keeps the last bytes that
-it sent, so that a reader can begin at an offset. An ended stream is kept for a while.
+it sent, so that a reader can begin at an offset. An ended stream is kept for a while. The bytes of
+all streams are a part of the memory for requests, which bodies need more: see Streams.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 # As llama-server's STREAM_SESSION_MAX_BYTES and STREAM_SESSION_TTL_SECONDS.
 _MAX_BYTES = 2**22
 _RETENTION = 300.0
-_MAX_ENDED_BYTES = 2**24
+_MAX_TOTAL_BYTES = 2**23
 _OVERHEAD = 2048  # bytes of an empty stream
 _READ_SIZE = 2**16
 
@@ -58,10 +59,14 @@ class Stream:
     def append(self, data: bytes) -> None:
         """Add bytes at the end; drop the oldest ones beyond the limit."""
         self._kept += data
-        excess = max(0, len(self._kept) - self._max_bytes)
-        del self._kept[:excess]
-        self._dropped += excess
+        self.shorten(len(self._kept) - self._max_bytes)
         self._wake_readers()
+
+    def shorten(self, count: int) -> None:
+        """Drop up to this many of the oldest bytes."""
+        before = len(self._kept)
+        del self._kept[: max(0, count)]
+        self._dropped += before - len(self._kept)
 
     def finish(self) -> None:
         """End the stream, also for its readers."""
@@ -95,14 +100,15 @@ class Stream:
 class Streams:
     """The streams of all owners, found by owner and id.
 
-    Ended streams are dropped after `retention` seconds, or earlier, the one that ended first before
-    the others, when all of them take more than `limit` bytes.
+    Ended streams are dropped after `retention` seconds. They are dropped earlier, the one that
+    ended first before the others, when all streams take more than `limit` bytes, or when the memory
+    is needed. If the running ones alone take more, the one that grows loses its oldest bytes.
     """
 
     def __init__(
         self,
         *,
-        limit: int = _MAX_ENDED_BYTES,
+        limit: int = _MAX_TOTAL_BYTES,
         retention: float = _RETENTION,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -111,12 +117,31 @@ class Streams:
         self._clock = clock
         self._streams: dict[tuple[str, str], Stream] = {}
         self._ended: dict[Stream, float] = {}  # with the time of the end, in order
+        self._memory = 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes that all streams take."""
+        return self._memory
 
     def open(self, owner: str, id_: str) -> Stream:
         """A new stream. An earlier one with this id is cancelled."""
         self.stop(owner, id_)
         stream = self._streams[owner, id_] = Stream(owner, id_)
+        self._memory += stream.memory
         return stream
+
+    def append(self, stream: Stream, data: bytes) -> None:
+        """Add bytes at the end of a stream."""
+        before = stream.memory
+        stream.append(data)
+        if not self._has(stream):
+            return
+        self._memory += stream.memory - before
+        self._drop_old()
+        before = stream.memory
+        stream.shorten(self._memory - self._limit)
+        self._memory += stream.memory - before
 
     def find(self, owner: str, id_: str) -> Stream | None:
         """The stream with an id, or None."""
@@ -134,15 +159,16 @@ class Streams:
     def end(self, stream: Stream) -> None:
         """End a stream, and keep it for a while unless it was stopped."""
         stream.finish()
-        if self._streams.get((stream.owner, stream.id)) is stream:
+        if self._has(stream):
             self._ended[stream] = self._clock()
         self._drop_old()
 
     def drop(self, stream: Stream) -> None:
         """Forget a stream; its readers read it to its end."""
         self._ended.pop(stream, None)
-        if self._streams.get((stream.owner, stream.id)) is stream:
+        if self._has(stream):
             del self._streams[stream.owner, stream.id]
+            self._memory -= stream.memory
 
     def stop(self, owner: str, id_: str) -> None:
         """Cancel the answer with an id and forget its stream, if there is one."""
@@ -156,10 +182,17 @@ class Streams:
         for owner, id_ in list(self._streams):
             self.stop(owner, id_)
 
+    def drop_ended(self) -> None:
+        """Forget the streams that have ended."""
+        for stream in list(self._ended):
+            self.drop(stream)
+
+    def _has(self, stream: Stream) -> bool:
+        return self._streams.get((stream.owner, stream.id)) is stream
+
     def _drop_old(self) -> None:
-        memory = sum(stream.memory for stream in self._ended)
-        for stream, ended in list(self._ended.items()):
-            if memory <= self._limit and self._clock() - ended < self._retention:
+        while self._ended:
+            stream, ended = next(iter(self._ended.items()))
+            if self._memory <= self._limit and self._clock() - ended < self._retention:
                 return
-            memory -= stream.memory
             self.drop(stream)

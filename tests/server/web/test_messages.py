@@ -11,7 +11,7 @@ from selenium.webdriver.common.keys import Keys
 
 from tests.server import fakes, templates
 from tests.server.openai_servers import LIBRARY, scripted
-from tests.server.web.doorman import Doorman
+from tests.server.web.doorman import Doorman, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,6 +128,7 @@ def test_reasoning_is_folded(page: Page, doorman: Doorman) -> None:
         page.open(str(client.base_url))
         page.request_probabilities()  # an event for each token
         doorman.cut_after = 11  # in the reasoning, which cannot be continued
+        doorman.refused["/v1/stream"] = Refusal(404, "gone")
         page.type("the dog", Keys.ENTER)
         page.shows("#notice", "The connection was lost.")
         page.find(".reasoning")
@@ -223,7 +224,30 @@ def test_a_model_can_be_chosen(chat: Page, doorman: Doorman) -> None:
     chat.until(lambda: chat.run("return document.getElementById('models').value") == "second", "it")
 
 
+def test_an_answer_whose_connection_was_lost_is_read_on(chat: Page, doorman: Doorman) -> None:
+    doorman.cut_after = 12
+    chat.type("the dog", Keys.ENTER)
+    chat.until(lambda: chat.all(".figures"), "the answer")
+    assert chat.all("#notice:not([hidden])") == []
+    assert len(chat.all(".katex-html")) == 3
+    assert doorman.paths.count("/v1/stream") == 1
+    assert doorman.paths.count("/v1/chat/completions") == 1
+
+
+def test_an_answer_that_is_stopped_ends_on_the_server(page: Page, doorman: Doorman) -> None:
+    service = fakes.fake_service(LIBRARY, template=templates.GEMMA, context=256, delay=0.05)
+    with fakes.running(service, before=doorman.before) as client:
+        page.open(str(client.base_url))
+        page.type("the dog", Keys.ENTER)
+        page.until(lambda: page.all(".assistant .body"), "an answer")
+        page.click("#stop")
+        page.until(lambda: "/v1/stream" in doorman.paths, "the end of the stream")
+        line = 'completions_total{model="fake-model",outcome="cancelled"} 1'
+        page.until(lambda: line in client.get("/metrics").text, "the end of the completion")
+
+
 def test_an_answer_that_was_cut_can_be_continued(chat: Page, doorman: Doorman) -> None:
+    doorman.refused["/v1/stream"] = Refusal(404, "gone")
     doorman.cut_after = 12
     chat.type("the dog", Keys.ENTER)
     chat.shows("#notice", "The connection was lost.")

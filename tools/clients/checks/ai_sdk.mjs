@@ -1,8 +1,6 @@
-// Two turns with tools by the AI SDK's provider for OpenAI with its defaults: /v1/responses, stored
-// answers, and references to stored items.
-//
-//     npm install ai @ai-sdk/openai zod
-//     node tools/clients/ai_sdk.mjs http://127.0.0.1:8080
+// The AI SDK: its provider for OpenAI with its defaults, which are /v1/responses, stored answers and
+// references to stored items; and its providers for OpenAI-compatible servers, Anthropic and Ollama.
+// Prints `[feature, problem]` in JSON for each, as checking.py does.
 
 import assert from "node:assert";
 import { createRequire } from "node:module";
@@ -12,11 +10,14 @@ import { pathToFileURL } from "node:url";
 // The packages are those of the current folder, not of this file's.
 const from = createRequire(join(process.cwd(), "package.json"));
 const load = (name) => import(pathToFileURL(from.resolve(name)).href);
-const { generateText, stepCountIs, streamText, tool } = await load("ai");
+const { embedMany, generateText, Output, stepCountIs, streamText, tool } = await load("ai");
 const { createOpenAI } = await load("@ai-sdk/openai");
+const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
+const { createAnthropic } = await load("@ai-sdk/anthropic");
+const { createOllama } = await load("ollama-ai-provider-v2");
 const { z } = await load("zod");
 
-const [base = "http://127.0.0.1:8080"] = process.argv.slice(2);
+const [base, model] = process.argv.slice(2);
 const sent = [];
 const openai = createOpenAI({
   baseURL: `${base}/v1`,
@@ -26,6 +27,21 @@ const openai = createOpenAI({
     return fetch(url, options);
   },
 });
+const compatible = createOpenAICompatible({
+  name: "hearth", baseURL: `${base}/v1`, supportsStructuredOutputs: true,
+});
+const anthropic = createAnthropic({ baseURL: `${base}/v1`, apiKey: "none" });
+const ollama = createOllama({ baseURL: `${base}/api` });
+
+// Ollama's API has no toolChoice.
+const providers = [
+  ["", openai(model), openai.embeddingModel?.(model) ?? openai.textEmbeddingModel(model), true],
+  [" (compatible)", compatible(model), compatible.textEmbeddingModel(model), true],
+  [" (Anthropic)", anthropic(model), null, true],
+  [" (Ollama)", ollama(model), ollama.textEmbeddingModel(model), false],
+];
+const limits = { maxOutputTokens: 200, maxRetries: 0 };
+const city = z.object({ city: z.string().max(20) });
 const tools = {
   weather: tool({
     description: "Look up the weather in a city.",
@@ -34,31 +50,63 @@ const tools = {
   }),
 };
 
-// The first step of a turn calls the tool, and the second one answers.
-const fields = {
-  model: openai("gpt-4.1"),
-  tools,
-  maxOutputTokens: 200,
-  maxRetries: 0,
-  stopWhen: stepCountIs(2),
-  prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber ? "none" : "required" }),
-};
+function ask(fields, streamed) {
+  const onError = ({ error }) => { throw error; };
+  return streamed ? streamText({ ...limits, ...fields, onError }) : generateText({ ...limits, ...fields });
+}
 
-for (const streamed of [false, true]) {
+// Two turns: the first step of each calls the tool, and the second one answers.
+async function twoTurns(model, streamed, mustCall) {
+  const prepareStep = ({ stepNumber }) => ({ toolChoice: stepNumber ? "none" : "required" });
   const messages = [];
   for (const content of ["What is the weather in Paris?", "And tomorrow?"]) {
     messages.push({ role: "user", content });
-    const result = streamed
-      ? streamText({ ...fields, messages, onError: ({ error }) => { throw error; } })
-      : await generateText({ ...fields, messages });
+    const stopWhen = stepCountIs(2);
+    const result = await ask(
+      { model, tools, messages, stopWhen, ...(mustCall ? { prepareStep } : {}) }, streamed,
+    );
     const text = await result.text;
     const steps = await result.steps;
+    if (!steps[0].toolCalls.length && !mustCall) return "no call";
     assert(steps[0].toolCalls.length, "no call");
-    assert(text, "no answer");
+    assert(text || !mustCall, "no answer");
     messages.push(...(await result.response).messages);
-    console.log(`${streamed ? "stream" : "whole"}: ${content} -> ${text.length} characters`);
+  }
+  return "";
+}
+
+async function check(name, run) {
+  let problem;
+  try {
+    problem = await run();
+  } catch (error) {
+    problem = `${error.name}: ${error.message}`.replace(/\s+/g, " ").slice(0, 400);
+  }
+  console.log(JSON.stringify([name, problem ?? ""]));
+}
+
+for (const [suffix, model, embedding, mustCall] of providers) {
+  const prompt = "Say hello.";
+  await check(`chat${suffix}`, async () => {
+    assert((await ask({ model, prompt }, false)).text);
+  });
+  await check(`stream${suffix}`, async () => {
+    assert(await (await ask({ model, prompt }, true)).text);
+  });
+  await check(`tools${suffix}`, () => twoTurns(model, false, mustCall));
+  await check(`streamed tools${suffix}`, () => twoTurns(model, true, mustCall));
+  await check(`schema${suffix}`, async () => {
+    const output = Output.object({ schema: city });
+    const result = await generateText({ ...limits, model, prompt, output });
+    assert(typeof (result.output ?? result.experimental_output).city === "string");
+  });
+  if (embedding) {
+    await check(`embeddings${suffix}`, async () => {
+      assert.equal((await embedMany({ model: embedding, values: ["a", "b"] })).embeddings.length, 2);
+    });
   }
 }
-const references = sent.flatMap(({ input }) => input).filter(({ type }) => type === "item_reference");
-assert(references.length, "no item was referred to");
-console.log(`${sent.length} requests, ${references.length} references to items`);
+await check("item references", () => {
+  const inputs = sent.flatMap(({ input }) => (Array.isArray(input) ? input : []));
+  assert(inputs.some(({ type }) => type === "item_reference"), "no item was referred to");
+});

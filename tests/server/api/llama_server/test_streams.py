@@ -213,19 +213,34 @@ def test_ended_streams_are_dropped_in_the_order_of_their_ends() -> None:
     streams = Streams(limit=20_000, retention=300, clock=lambda: now)
     opened = [streams.open("", f"s{number}") for number in range(4)]
     for stream in opened:
-        stream.append(b"x" * 5000)
+        streams.append(stream, b"x" * 2900)
+    assert streams.memory == sum(stream.memory for stream in opened)
     for stream in (opened[2], opened[0], opened[1]):
         streams.end(stream)
+    streams.append(opened[3], b"x" * 1000)
     assert [stream.id for stream in streams.lookup("", ["s0", "s1", "s2", "s3"])] == [
         "s0",
         "s1",
         "s3",
     ]
+    assert streams.memory <= 20_000
     now = 300.0
     assert streams.find("", "s0") is None
     assert streams.find("", "s3") is opened[3]  # it has not ended
     streams.stop_all()
     assert streams.find("", "s3") is None
+    assert streams.memory == 0
+
+
+def test_running_streams_stay_within_the_limit() -> None:
+    streams = Streams(limit=20_000)
+    opened = [streams.open("", f"s{number}") for number in range(4)]
+    for _ in range(20):
+        for stream in opened:
+            streams.append(stream, b"x" * 1000)
+            assert streams.memory == sum(each.memory for each in opened) <= 20_000
+    assert all(stream.total_bytes == 20_000 for stream in opened)
+    assert all(streams.find("", stream.id) is stream for stream in opened)
 
 
 def _texts(stream: str) -> list[str]:

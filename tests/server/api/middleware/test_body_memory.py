@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from hearthd.server.api.middleware import body_limits
 from hearthd.server.api.middleware.body_limits import BodyLimit, estimated_memory
+from hearthd.server.api.resumable.streams import Streams
 from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.api.middleware.test_abuse import connect, request
@@ -30,7 +31,10 @@ class Answering:
         self.read: list[bytes] = []
         self.may_answer = asyncio.Event()
         self.memory = MEMORY
-        self.limit = BodyLimit(self._answer, max_bytes=10_000, memory=lambda: self.memory)
+        self.streams = Streams()
+        self.limit = BodyLimit(
+            self._answer, max_bytes=10_000, memory=lambda: self.memory, streams=self.streams
+        )
 
     async def _answer(self, _scope: Any, receive: Any, _send: Any) -> None:
         message = await receive()
@@ -82,6 +86,24 @@ def run(scenario: Callable[[Answering], Coroutine[None, None, None]]) -> None:
 
 def halves(body: bytes) -> tuple[bytes, bytes]:
     return body[: len(body) // 2], body[len(body) // 2 :]
+
+
+def test_kept_streams_leave_memory_to_bodies() -> None:
+    body = b"[" * 60
+
+    async def scenario(app: Answering) -> None:
+        ended, begun = (app.streams.open("", id_) for id_ in "ab")
+        app.memory += app.streams.memory
+        app.may_answer.set()
+        await app.post(*halves(body))
+        app.streams.append(ended, b"x" * MEMORY)
+        assert (await app.refusal(*halves(body)))[0] == 503  # no stream has ended
+        app.streams.end(ended)
+        await app.post(*halves(body))
+        assert app.streams.find("", "a") is None
+        assert app.streams.find("", "b") is begun
+
+    run(scenario)
 
 
 def test_a_model_that_is_found_later_brings_memory() -> None:

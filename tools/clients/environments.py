@@ -1,0 +1,107 @@
+"""The clients, and environments with the packages of one client each.
+
+The packages of two clients may exclude each other, so each client has an environment of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_CHECKS = "tools.clients.checks"
+
+
+@dataclass(frozen=True)
+class PipClient:
+    """A client of the Python Package Index; `script` is a module of `checks`."""
+
+    packages: tuple[str, ...]
+    script: str
+    python: str = "3.12"
+
+    def install(self, folder: Path) -> None:
+        """Install the newest packages; raises CalledProcessError."""
+        _run("uv", "venv", "--quiet", "--allow-existing", "--python", self.python, str(folder))
+        python = str(_python(folder))
+        _run("uv", "pip", "install", "--quiet", "--upgrade", "--python", python, *self.packages)
+
+    def command(self, folder: Path) -> list[str]:
+        """The command that checks the features."""
+        return [str(_python(folder)), "-m", f"{_CHECKS}.{self.script}"]
+
+
+@dataclass(frozen=True)
+class NpmClient:
+    """A client of npm; `script` is a module of `checks`, or a file of JavaScript."""
+
+    packages: tuple[str, ...]
+    script: str
+
+    def install(self, folder: Path) -> None:
+        """Install the newest packages; raises CalledProcessError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        packages = [f"{package}@latest" for package in self.packages]
+        _run("npm", "install", "--silent", "--prefix", str(folder), *packages)
+
+    def command(self, _folder: Path) -> list[str]:
+        """The command that checks the features, in the folder."""
+        if self.script.endswith(".mjs"):
+            return ["node", str(ROOT / "tools/clients/checks" / self.script)]
+        return [sys.executable, "-m", f"{_CHECKS}.{self.script}"]
+
+
+CLIENTS: dict[str, PipClient | NpmClient] = {
+    "openai": PipClient(("openai",), "openai_package"),
+    "openai-agents": PipClient(("openai-agents",), "openai_agents"),
+    "anthropic": PipClient(("anthropic",), "anthropic_package"),
+    "ollama": PipClient(("ollama", "pydantic"), "ollama_package"),
+    "AI SDK": NpmClient(
+        (
+            "ai",
+            "@ai-sdk/openai",
+            "@ai-sdk/openai-compatible",
+            "@ai-sdk/anthropic",
+            "ollama-ai-provider-v2",
+            "zod",
+        ),
+        "ai_sdk.mjs",
+    ),
+    "Codex": NpmClient(("@openai/codex",), "codex"),
+    "langchain-openai": PipClient(("langchain-openai",), "langchain"),
+    "langchain-ollama": PipClient(("langchain-ollama",), "langchain"),
+    "litellm": PipClient(("litellm",), "litellm_package"),
+    "llama-index": PipClient(
+        (
+            "llama-index-llms-openai-like",
+            "llama-index-llms-ollama",
+            "llama-index-embeddings-openai-like",
+            "llama-index-embeddings-ollama",
+        ),
+        "llama_index_packages",
+    ),
+    "instructor": PipClient(("instructor",), "instructor_package"),
+    "pydantic-ai": PipClient(("pydantic-ai-slim[openai,anthropic]",), "pydantic_ai_package"),
+    "dspy": PipClient(("dspy", "numpy"), "dspy_package"),
+    "smolagents": PipClient(("smolagents[openai]",), "smolagents_package"),
+    "aider": PipClient(("aider-chat",), "aider_package"),
+    "Home Assistant": PipClient(
+        ("homeassistant", "ollama", "voluptuous-openapi"), "home_assistant", python="3.13"
+    ),
+}
+
+
+def environment() -> dict[str, str]:
+    """The variables of a check, which finds this repository in any folder."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def _python(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
