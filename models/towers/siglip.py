@@ -74,10 +74,7 @@ class Attention(nn.Module):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, E) -> (N, E)."""
-        query, key, value = (
-            f.unsqueeze(project(x), axis=0) for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        mixed = f.scaled_dot_product_attention(query, key, value)
+        mixed = f.full_attention(self.q_proj(x), self.k_proj(x), self.v_proj(x))
         return self.out_proj(ops.reshape(mixed, shape=x.shape))
 
 
