@@ -107,3 +107,18 @@ def test_a_program_without_images_leaves_the_tower_out(tmp_path: Path) -> None:
     write_folder(replace(recording, shapes=extra), tmp_path)
     with pytest.raises(BadFile, match=r"does not use: \['model.vision_model.head.weight'\]"):
         locate(open_weights(tmp_path), architecture, config, program)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_convolution_with_channels_last_is_refused(name: str, tmp_path: Path) -> None:
+    """MLX's folders have it; the values would be read in another order."""
+    recording = recorded_case(name)
+    (patches,) = (key for key in recording.shapes if key.endswith("patch_embedding.weight"))
+    outputs, channels, *pixels_ = recording.shapes[patches]
+    changed = {**recording.shapes, patches: (outputs, *pixels_, channels)}
+    write_folder(replace(recording, shapes=changed), tmp_path)
+    source, architecture = open_weights(tmp_path), ARCHITECTURES[CASES[name].architecture]
+    config = ours.config_of(source, architecture.name)
+    program = architecture.program(config, replace(ours.OPTIONS, reads_rows=True))
+    with pytest.raises(BadFile, match="channels last as in folders of MLX"):
+        locate(source, architecture, config, program)
