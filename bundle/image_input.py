@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
+from hearthd.bundle.provenance import OMITTED
 
 __all__ = ["GoldenImage", "ImageInput", "Resampling"]
 
@@ -49,6 +50,7 @@ class ImageInput:
     line_end     text after a row of squares
     start        text before the rows of the image as one square
     end          text after an image
+    both_ways    whether the rows of a square are read as a block, in which each sees all
     """
 
     side: int
@@ -63,6 +65,7 @@ class ImageInput:
     line_end: str = ""
     start: str
     end: str
+    both_ways: bool = field(default=False, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range, or numbers that cannot normalize pixels."""

@@ -5,11 +5,12 @@ Besides model.vmfb and params.irpa its bundle holds
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   if the weights came with one
 
-Every entry point has one of seven signatures. `CACHES` are the KV cache buffers of one slot, in the
+Every entry point has one of eight signatures. `CACHES` are the KV cache buffers of one slot, in the
 order of `LanguageManifest.caches`; they are updated in place and returned.
 
     prefill       (tokens i32[T], start i32[1], CACHES) -> CACHES
     prefill_rows  (tokens i32[T], start i32[1], rows f32[T, E], CACHES) -> CACHES
+    prefill_block  (tokens i32[T], start i32[1], rows f32[T, E], CACHES) -> CACHES
     decode        (tokens i32[B], positions i32[B], exact i32[B], CACHES of slot 0, ... of slot B-1)
                   -> (logits f32[B, V], CACHES of slot 0, ...)
     verify        (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
@@ -27,6 +28,9 @@ the row of that position instead of a token's embedding, after any scaling by th
 equals the embedding of a token gives the bits of the token. In a model with an embedding for each
 layer, the layers read the embeddings of token 0 at such a position. A bundle has a prefill_rows for
 each prefill, or none.
+
+A prefill_block reads as a prefill_rows does, but each of its T positions sees all T. A model whose
+images are read so has one, of the size of an image.
 
 A verify reads T tokens as T decodes at positions start, start + 1, ... do, and returns their
 logits; the logits of a token depend on no later token. Rejected tokens are overwritten: the rows
@@ -109,7 +113,9 @@ class EntryPoint:
     """
 
     name: str
-    kind: Literal["prefill", "prefill_rows", "decode", "embed", "verify", "image", "draft"]
+    kind: Literal[
+        "prefill", "prefill_rows", "prefill_block", "decode", "embed", "verify", "image", "draft"
+    ]
     batch: int
     tokens: int
     keys: int

@@ -22,10 +22,14 @@ class ConfigError(Exception):
 
 
 class ImageShape(NamedTuple):
-    """Square images of `side` x `side` pixels, each of which gives `rows` rows of embeddings."""
+    """Square images of `side` x `side` pixels, each of which gives `rows` rows of embeddings.
+
+    both_ways  whether the layers let each row of an image see the later ones too
+    """
 
     side: int
     rows: int
+    both_ways: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,8 +115,8 @@ class ProgramOptions(StorageOptions):
         """The largest prefill, in tokens."""
         return self.prefill_tokens[-1]
 
-    def entry_points(self) -> tuple[EntryPoint, ...]:
-        """The entry points to compile.
+    def entry_points(self, block: int = 0) -> tuple[EntryPoint, ...]:
+        """The entry points to compile; `block` is the size of a prefill_block, 0 for none.
 
         The first chunk of a prompt has an entry point of its own: it attends to itself alone, and
         to look at an empty cache would be a third of its time.
@@ -133,6 +133,8 @@ class ProgramOptions(StorageOptions):
         points = (*prefills, embed, *decodes, *verifies)
         if self.reads_rows:
             points += tuple(_with_rows(point) for point in prefills)
+        if block:
+            points += (self._entry_point("prefill_block", tokens=block),)
         drafts = (self._entry_point("draft"),) if self.draft_tokens else ()
         if not self.adapters:
             return (*points, *drafts)
@@ -145,7 +147,7 @@ class ProgramOptions(StorageOptions):
 
     def _entry_point(
         self,
-        entry_kind: Literal["prefill", "decode", "verify", "draft"],
+        entry_kind: Literal["prefill", "prefill_block", "decode", "verify", "draft"],
         *,
         batch: int = 1,
         tokens: int = 1,

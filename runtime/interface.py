@@ -120,10 +120,13 @@ class Runtime(DraftingReader, Protocol):
         tokens: Sequence[int],
         start: int,
         rows: NDArray[np.float32] | None = None,
+        *,
+        causal: bool = True,
     ) -> None:
         """Where a token is NO_TOKEN, read the next one of `rows`, f32 (n, E), in its place.
 
-        The row of a token's embedding gives the bits that the token gives.
+        The row of a token's embedding gives the bits that the token gives. Unless `causal`, each
+        position also sees the later ones of this call, which has as many as an image has rows.
         """
 
     def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -154,7 +157,7 @@ class Runtime(DraftingReader, Protocol):
     def restore(
         self, slot: int, start: int, blocks: Sequence[Rows], states: Rows | None = None
     ) -> None:
-        """Write consecutive blocks, the first of them at `start`. Only the last may be a short one.
+        """Write consecutive blocks, the first of them at `start`.
 
         Where there are `state_bytes`, `states` are those after the last block.
 

@@ -75,6 +75,7 @@ class IreeRuntime(Runtime):
         calls = self._calls()
         self._prefills = _of_kind("prefill", calls)
         self._row_prefills = _of_kind("prefill_rows", calls)
+        self._blocks = _of_kind("prefill_block", calls)
         self._decodes = _of_kind("decode", calls)
         self._verifies = _of_kind("verify", calls)
         self._images = _of_kind("image", calls)
@@ -148,16 +149,21 @@ class IreeRuntime(Runtime):
         tokens: Sequence[int],
         start: int,
         rows: NDArray[np.float32] | None = None,
+        *,
+        causal: bool = True,
     ) -> None:
         """Use the smallest entry point that fits."""
         self._drafting.forget(slot)
-        assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens, of {self.chunk}"
+        calls = self._blocks
+        if causal:
+            calls = self._prefills if rows is None else self._row_prefills
+        largest = calls[-1].entry.tokens
+        assert 0 < len(tokens) <= largest, f"prefill of {len(tokens)} tokens, of {largest}"
+        assert causal or len(tokens) == largest, f"a block of {len(tokens)} rows, of {largest}"
         self._check(slot, tokens, start, reads_rows=rows is not None)
         end = start + len(tokens)
         call = next(
-            call
-            for call in (self._prefills if rows is None else self._row_prefills)
-            if call.entry.tokens >= len(tokens) and call.entry.keys >= end
+            call for call in calls if call.entry.tokens >= len(tokens) and call.entry.keys >= end
         )
         numbers = (self._padded(tokens, call.entry), (start,))
         self._invoke(call, numbers, (slot,), rows=self._padded_rows(call.entry, tokens, rows))
@@ -171,7 +177,7 @@ class IreeRuntime(Runtime):
         self, entry: EntryPoint, tokens: Sequence[int], rows: NDArray[np.float32] | None
     ) -> NDArray[np.float32] | None:
         """A row for each token of an entry point that reads rows; None for another one."""
-        if entry.kind != "prefill_rows":
+        if entry.kind not in ("prefill_rows", "prefill_block"):
             return None
         padded = np.zeros((entry.tokens, self.hidden), np.float32)
         if rows is not None:

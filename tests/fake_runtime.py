@@ -67,8 +67,12 @@ class FakeRuntime:
         tokens: Sequence[int],
         start: int,
         rows: NDArray[np.float32] | None = None,
+        *,
+        causal: bool = True,
     ) -> None:
-        assert 0 < len(tokens) <= self.chunk, f"prefill of {len(tokens)} tokens"
+        most = self.chunk if causal else self.image_rows
+        assert 0 < len(tokens) <= most, f"prefill of {len(tokens)} tokens"
+        assert causal or len(tokens) == most, f"a block of {len(tokens)} rows"
         time.sleep(self.delay)
         self._append(slot, self._embedded(tokens, rows), start)
         self._prefilled[slot] = (start, start + len(tokens))
@@ -102,12 +106,12 @@ class FakeRuntime:
         assert (states is not None) == (self.state_bytes > 0), (
             "states, and only where there are some"
         )
-        for at, block in enumerate(blocks):
+        for block in blocks:
             magic, first, stop, *read = (int(value) for value in block.view(np.int32))
             assert magic == _SAVED, "restoring what was never saved"
-            assert first == start + at * self.chunk, f"a block of position {first}, put elsewhere"
+            assert first == start, f"a block of position {first}, put elsewhere"
             assert read[:first] == self._read[slot][:first], "a block that follows something else"
-            self._read[slot] = read[:stop]
+            self._read[slot], start = read[:stop], stop
         if states is not None:
             assert states.view(np.int32).tolist() == [_STATES, *self._read[slot]], "other states"
         self._prefilled.pop(slot, None)

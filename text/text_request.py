@@ -37,11 +37,13 @@ class ImageSquare:
 
     pixels  u8 (S, S, 3)
     digest  SHA-256 of the pixels
+    both_ways  whether the layers let each row see the later ones too
     """
 
     pixels: NDArray[np.uint8]
     digest: bytes
     rows: int
+    both_ways: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,6 +94,8 @@ def tensors_of(
         stored = [_shape(source, tensor) for tensor in tensors]
         columns = shape[-1]
         rows = sum(_rows(actual, columns) for actual in stored)
+        if name.partition(".")[0] in architecture.tensors.towers:
+            _require_channels_first(tensors[0].name, stored[0])
         if rows != _rows(shape, columns) or not all(_rows(actual, columns) for actual in stored):
             many = f"{len(tensors)} tensors as " if len(tensors) > 1 else "tensor "
             raise BadFile(
@@ -119,6 +121,15 @@ def tensors_of(
             f"the weights hold tensors that {architecture.name} does not use: {unused[:5]}"
         )
     return found
+
+
+def _require_channels_first(name: str, shape: tuple[int, ...]) -> None:
+    """Raise BadFile for the weights of a square convolution (O, S, S, C), as MLX has them."""
+    if len(shape) == 4 and shape[1] == shape[2] != shape[3]:
+        raise BadFile(
+            f"tensor {name} has shape {shape}, with channels last as in folders of MLX; bake the "
+            "folder that it was converted from"
+        )
 
 
 def _adds_nothing(source: WeightSource, name: str) -> bool:

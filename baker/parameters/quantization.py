@@ -49,14 +49,17 @@ class NotFiniteError(ValueError):
 def encoded(storage: Storage, block: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     """Some rows of a weight f32 (N, K) as the arrays of a storage, in their order.
 
-    Rows that are missing to a multiple of 16 are added to integers. Raises NotFiniteError.
+    Rows that are missing to a multiple of 16 are added to integers, and columns of zeros to a
+    multiple of 32. Raises NotFiniteError.
     """
     if storage is F32:
         require_finite(block, block)
         return (block,)
     if storage is BF16:
         return (to_bf16(block),)
-    return encoded_integers(storage, integer_groups(storage, _filled(block)))
+    missing = -block.shape[1] % GROUP
+    columns = np.pad(block, ((0, 0), (0, missing))) if missing else block
+    return encoded_integers(storage, integer_groups(storage, _filled(columns)))
 
 
 def encoded_integers(storage: Storage, block: IntegerBlock) -> tuple[NDArray[Any], ...]:

@@ -73,7 +73,7 @@ def identify(source: WeightSource, named: str | None) -> Family:
     """
     if named is not None:
         check_architecture(named, source)
-    candidates = _families_of(source) if named is None else [named]
+    candidates = _families_with_towers_of(source) if named is None else [named]
     known = families()
     architecture, config = _read_as({known[name].name: known[name] for name in candidates}, source)
     names = [name for name in candidates if known[name] is architecture]
@@ -152,6 +152,19 @@ def _families_of(source: WeightSource) -> list[str]:
             f"{_same_layers(source) or _nearest(names, names_of)}"
         )
     return names_of[str(written_for)]
+
+
+def _families_with_towers_of(source: WeightSource) -> list[str]:
+    """The families of weights that run their towers; those without towers if there are none."""
+    names, known = _families_of(source), families()
+    towers = {name: known[name].tensors.towers for name in names}
+    tensors = source.names()
+    present = [
+        name
+        for name in names
+        if towers[name] and all(tower.has_any(tensors) for tower in towers[name].values())
+    ]
+    return present or [name for name in names if not towers[name]] or names
 
 
 def _families_by_written_name(source: WeightSource) -> Mapping[str, list[str]]:

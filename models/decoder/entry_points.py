@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _INTEGERS = {
     "prefill": ("start",),
     "prefill_rows": ("start",),
+    "prefill_block": ("start",),
     "embed": ("start", "count"),
     "decode": ("positions", "exact"),
     "verify": ("start", "exact"),
@@ -101,14 +102,16 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     """
     config = model.config
     precision = PRECISIONS[options.precision]
+    image = config.image if options.reads_rows else None
+    block = image.rows if image is not None and image.both_ways else 0
     layers = [
-        _layer_caches(model, layer, options, options.kv_cache or precision.kv_cache)
+        _layer_caches(model, layer, options, block, options.kv_cache or precision.kv_cache)
         for layer in range(config.cached_layers)
     ]
-    points = options.entry_points()
-    if options.reads_rows and config.image is not None:
-        rows = config.image.rows
-        points += (EntryPoint(name="image", kind="image", batch=1, tokens=rows, keys=rows),)
+    points = options.entry_points(block)
+    if image is not None:
+        size = image.rows
+        points += (EntryPoint(name="image", kind="image", batch=1, tokens=size, keys=size),)
     drafter = Drafter(config.hidden, options.draft_tokens) if options.draft_tokens else None
     parameters = model.parameters()
     if drafter is not None:
@@ -136,9 +139,11 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
 
 
 def _layer_caches(
-    model: Decoder, layer: int, options: ProgramOptions, kv_cache: KvCache
+    model: Decoder, layer: int, options: ProgramOptions, block: int, kv_cache: KvCache
 ) -> tuple[CacheSpec, ...]:
     """The buffers of a layer: keys and values, then for int8 their scales; or its states; or none.
+
+    They have room for the largest prefill, or for a `block` of rows that see each other.
 
     A verify leaves a state for each of its tokens beside the one before them, so that the tokens
     that are rejected leave no trace.
@@ -156,7 +161,8 @@ def _layer_caches(
             )
             for i, state in enumerate(states)
         )
-    rows = cache_rows(model.window(layer), context=options.context, chunk=options.chunk)
+    longest = max(options.chunk, block)
+    rows = cache_rows(model.window(layer), context=options.context, chunk=longest)
     width, heads = model.cache_width(layer), model.cache_heads(layer)
     if not width:
         return ()
@@ -198,6 +204,8 @@ def read(
     buffers: Sequence[Sequence[tuple[Tensor, ...]]],
     keys: int,
     rows: Tensor | None = None,
+    *,
+    causal: bool = True,
 ) -> tuple[Tensor, list[LayerCache]]:
     """Have a model read new tokens: i32 (N,), the same number of each span, span after span.
 
@@ -205,6 +213,7 @@ def read(
     buffers  by layer, then by sequence: see LayerCache
     keys     all positions are below it
     rows     (N, E), read in place of the embeddings of negative tokens
+    causal   whether a token sees no later one; otherwise it sees all tokens of its span
 
     Returns the normalized hidden states (N, E), and the layers' caches with the tokens in them.
     """
@@ -223,6 +232,7 @@ def read(
             keys=keys,
             window=model.window(layer),
             count=real,
+            causal=causal,
         )
         for layer, pairs in enumerate(buffers)
     ]
@@ -259,7 +269,7 @@ def _trace(
     step = _step(model, point, [len(layer) for layer in layers], with_states=with_states)
     inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
     inputs |= {name: TensorType((point.batch,), DType.I32) for name in _INTEGERS[point.kind]}
-    if point.kind == "prefill_rows":
+    if point.kind in ("prefill_rows", "prefill_block"):
         inputs["rows"] = TensorType((point.tokens, model.config.hidden), DType.F32)
     first = len(inputs)
     results = 0 if point.kind.startswith("prefill") else 1 + with_states
@@ -291,13 +301,11 @@ def _step(
     """An entry point's function, for layers with `counts` buffers; states (N, E) follow logits."""
 
     def run(
-        tokens: Tensor,
-        starts: list[Tensor],
-        slots: tuple[Tensor, ...],
-        rows: Tensor | None = None,
+        tokens: Tensor, starts: list[Tensor], slots: tuple[Tensor, ...], rows: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         buffers = _by_layer(slots, counts, point.batch)
-        x, updated = read(model, tokens, starts, buffers, point.keys, rows)
+        causal = point.kind != "prefill_block"
+        x, updated = read(model, tokens, starts, buffers, point.keys, rows, causal=causal)
         return x, _by_slot(updated, point.batch)
 
     def prefill(tokens: Tensor, start: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
@@ -330,6 +338,7 @@ def _step(
     steps: dict[str, Callable[..., tuple[Tensor, ...]]] = {
         "prefill": prefill,
         "prefill_rows": prefill_rows,
+        "prefill_block": prefill_rows,
         "embed": embed,
         "decode": decode,
         "verify": verify,

@@ -98,6 +98,7 @@ class LayerCache:
     keys     all positions are below it
     window   keys that a token sees, itself included; None for all of them
     count    the tokens of the only span that are not padding, i32 (1,), of a recurrence; None: all
+    causal   whether a token sees no later one; otherwise it sees all tokens of its span
     """
 
     buffers: list[tuple[Tensor, ...]]
@@ -105,6 +106,7 @@ class LayerCache:
     keys: int
     window: int | None
     count: Tensor | None = None
+    causal: bool = True
 
     def attend(
         self,
@@ -162,6 +164,7 @@ class LayerCache:
                 window=self.window,
                 scale=scale,
                 cap=cap,
+                causal=self.causal,
             )
             mixed.append(ops.reshape(attended, shape=(tokens, heads * width)))
         return mixed

@@ -106,6 +106,10 @@ class TensorNames:
     arrays: Mapping[str, str] = field(default_factory=dict)
     towers: Mapping[str, TensorNames] = field(default_factory=dict)
 
+    def has_any(self, names: Collection[str]) -> bool:
+        """Whether a folder with tensors of these names has some of these, by their prefixes."""
+        return any(name.startswith(self.prefixes) for name in names)
+
     def find(
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
     ) -> StoredTensor:
@@ -165,7 +169,8 @@ class TensorNames:
         """The tensor of a module's name that holds its matrices transposed, if there is one."""
         module, _, suffix = parameter.rpartition(".")
         if suffix == "weight" and module.endswith(self.transposed):
-            for name in (prefix + module for prefix in self.prefixes):
+            inner = self._in_folder(parameter).removesuffix(".weight")
+            for name in (prefix + inner for prefix in self.prefixes):
                 if name in names:
                     return StoredTensor(name, transposed=True)
         return None

@@ -11,7 +11,7 @@ from hearthd.models.dsl import ops
 from hearthd.models.dsl.fused.quantized_products import embedding_quantized, linear_quantized
 from hearthd.models.dsl.fused.routed_products import routed_linear, routed_linear_quantized
 from hearthd.models.dsl.fused.two_part_head import two_part_head
-from hearthd.models.dsl.matrix_format import ROWS, STORED
+from hearthd.models.dsl.matrix_format import GROUP, ROWS, STORED
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ def _integers(matrix_format: MatrixFormat) -> Storage:
     attrs: Any = {"matrix_format": matrix_format.name}
 
     def product(x: Tensor, *arrays: Tensor, activation_bits: int) -> Tensor:
-        rows = f.flatten_rows(x)
+        rows = _padded(f.flatten_rows(x), arrays[0].shape[1] * GROUP)
         result = linear_quantized(rows, *arrays, **attrs, activation_bits=activation_bits)
         return ops.reshape(result, shape=(*x.shape[:-1], result.shape[1]))
 
     table = _table(matrix_format.table or matrix_format)
     return Storage(
         name=matrix_format.name,
-        arrays=functools.partial(_arrays, matrix_format),
+        arrays=lambda rows, columns: _arrays(matrix_format, rows, -(-columns // GROUP) * GROUP),
         product=product,
         rows=table.rows,
         routed=functools.partial(routed_linear_quantized, **attrs),
@@ -81,6 +81,15 @@ def _integers(matrix_format: MatrixFormat) -> Storage:
         table=table,
         format=matrix_format,
     )
+
+
+def _padded(rows: Tensor, columns: int) -> Tensor:
+    """Rows (N, K) with zeros up to the columns of a matrix.
+
+    The patches of an image, and the MLP of a vision tower, have widths that fill no group.
+    """
+    missing = columns - rows.shape[1]
+    return ops.pad(rows, padding=((0, 0, 0), (0, missing, 0)), value=0.0) if missing else rows
 
 
 def _arrays(matrix_format: MatrixFormat, rows: int, columns: int) -> Mapping[str, TensorType]:

@@ -62,6 +62,10 @@ class TowerConfig:
             raise ConfigError(f"image_size: got {self.image_size}, expected a multiple of {side}")
 
 
+# Kernels read heads in vectors of so many values.
+_LANES = 16
+
+
 class Attention(nn.Module):
     """Attention of every patch to every patch."""
 
@@ -74,11 +78,21 @@ class Attention(nn.Module):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, E) -> (N, E)."""
-        query, key, value = (
-            f.unsqueeze(project(x), axis=0) for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        mixed = f.scaled_dot_product_attention(query, key, value)
-        return self.out_proj(ops.reshape(mixed, shape=x.shape))
+        return self.out_proj(_attended(self.q_proj(x), self.k_proj(x), self.v_proj(x)))
+
+
+def _attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """What each row reads of all rows: query, key and value (N, H, D) -> (N, H * D).
+
+    Heads are padded with zeros to widths that the kernel reads.
+    """
+    rows, heads, width = query.shape
+    if more := -width % _LANES:
+        padding = ((0, 0, 0), (0, 0, 0), (0, more, 0))
+        query, key, value = (ops.pad(x, padding=padding, value=0.0) for x in (query, key, value))
+    keys, values = (ops.reshape(x, shape=(rows, heads * x.shape[2])) for x in (key, value))
+    mixed = f.full_attention(query, keys, values, scale=width**-0.5)
+    return ops.reshape(f.narrow(mixed, 2, 0, width), shape=(rows, heads * width))
 
 
 class Block(nn.Module):

@@ -202,7 +202,13 @@ class Completer:
 
 def _with_images(ids: tuple[int, ...], images: Sequence[ImageSquare]) -> Prompt:
     rows = [
-        ImageRows(pixels=image.pixels, digest=image.digest, count=image.rows) for image in images
+        ImageRows(
+            pixels=image.pixels,
+            digest=image.digest,
+            count=image.rows,
+            both_ways=image.both_ways,
+        )
+        for image in images
     ]
     return Prompt.of_ids(ids, rows)
 

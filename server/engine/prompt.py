@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -74,12 +74,14 @@ class ImageRows:
     digest  32 bytes that identify the pixels
     count   rows
     offset  of the first row in the rows of the square
+    both_ways  whether the layers let each row see the later ones too
     """
 
     pixels: NDArray[np.uint8]
     digest: bytes
     count: int
     offset: int = 0
+    both_ways: bool = False
 
     def __len__(self) -> int:
         """The number of positions."""
@@ -134,9 +136,27 @@ class Prompt:
         assert step == 1, "positions are consecutive"
         return Prompt(*self._between(start, stop))
 
+    def chunk_ends(self, size: int) -> list[int]:
+        """The position after each chunk. Chunks have `size` positions, the last one may have fewer.
+
+        Rows that see each other are a chunk of their own, which divides what is before and after.
+        """
+        ends: list[int] = []
+        start = position = 0
+        for segment in self.segments:
+            if isinstance(segment, ImageRows) and segment.both_ways:
+                ends += [*range(start + size, position, size), position][: position - start]
+                start = position + len(segment)
+                ends.append(start)
+            position += len(segment)
+        return [*ends, *range(start + size, position, size), position][
+            : len(ends) + position - start
+        ]
+
     def chunks(self, size: int) -> Iterator[Prompt]:
-        """The prompt in chunks of `size` positions; the last one may be shorter."""
-        return (self[start : start + size] for start in range(0, len(self), size))
+        """The prompt in its chunks."""
+        ends = self.chunk_ends(size)
+        return (self[start:end] for start, end in pairwise((0, *ends)))
 
     def _between(self, start: int, stop: int) -> Iterator[Segment]:
         ends = accumulate(map(len, self.segments))
@@ -162,6 +182,11 @@ class Prompt:
     def images(self) -> tuple[ImageRows, ...]:
         """The segments whose rows are computed of pixels."""
         return tuple(segment for segment in self.segments if isinstance(segment, ImageRows))
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether each position sees the later ones too, in a chunk of rows that do."""
+        return any(image.both_ways for image in self.images)
 
     def rows(self, images: Mapping[bytes, NDArray[np.float32]]) -> NDArray[np.float32] | None:
         """The rows of all segments, f32 (n, E); None if there are none.

@@ -7,6 +7,7 @@ no other sequence and calls no model.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -114,8 +115,15 @@ class Sequence:
         return self.max_length - len(self.tokens)
 
     def next_chunk(self, size: int) -> Prompt:
-        """What to read in the next chunk, at most `size` positions; empty after the last chunk."""
-        return self.prompt[self.position : min(self.position + size, self.prefill_tokens)]
+        """What to read in the next of the chunks of `size`; empty after the last chunk."""
+        end = next(
+            end for end in (*self.prompt.chunk_ends(size), 0) if not 0 < end <= self.position
+        )
+        return self.prompt[self.position : min(end, self.prefill_tokens)]
+
+    def chunks_before(self, position: int, size: int) -> int:
+        """How many chunks of `size` end before a position of the prompt, or there."""
+        return bisect_right(self.prompt.chunk_ends(size), position)
 
     def next_image(self, size: int) -> ImageRows | None:
         """A square of an image in the next chunk whose rows are not there; None if all are."""
@@ -130,14 +138,20 @@ class Sequence:
         Those at the end of the prompt, those of `snapshots`, and those where this prompt differs
         from earlier ones, as later ones may.
         """
-        blocks, rest = divmod(self.position, chunk)
-        return bool(rest) or blocks in (self.known_blocks, *self.snapshots)
+        blocks = self.chunks_before(self.position, chunk)
+        return not self.is_chunk_end(chunk) or blocks in (self.known_blocks, *self.snapshots)
+
+    def is_chunk_end(self, chunk: int) -> bool:
+        """Whether a chunk ends here, other than by the end of what is read in chunks."""
+        return self.position in self.prompt.chunk_ends(chunk)
 
     def plan_snapshots(self, chunk: int, limit: int) -> None:
         """Choose `snapshots`, at most `limit`: a turn of a conversation ends with one of `eos`."""
         prompt = self.tokens[: self.prompt_tokens]
-        ends = [(index + 1) // chunk for index, token in enumerate(prompt) if token in self.eos]
-        self.snapshots = snapshot_blocks(ends, self.prefill_tokens // chunk, limit)
+        chunks = self.prompt.chunk_ends(chunk)
+        turns = (index + 1 for index, token in enumerate(prompt) if token in self.eos)
+        ends = [bisect_right(chunks, turn) for turn in turns]
+        self.snapshots = snapshot_blocks(ends, bisect_right(chunks, self.prefill_tokens), limit)
 
     def advance(self, count: int) -> None:
         """`count` more tokens of the prompt are in the slot's KV cache."""

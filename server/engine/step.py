@@ -113,7 +113,8 @@ class StepRunner:
         """
         if self._cache is None or not sequence.block_keys:
             return
-        first = sequence.position // self._runtime.chunk
+        chunk = self._runtime.chunk
+        first = sequence.chunks_before(sequence.position, chunk)
         if sequence.known_blocks is None and self._runtime.state_bytes:
             limit = self._cache.max_snapshots(self._runtime.state_bytes)
             sequence.plan_snapshots(self._runtime.chunk, limit)
@@ -127,8 +128,8 @@ class StepRunner:
             sequence.known_blocks = found.known
         if found.blocks:
             self._runtime.restore(sequence.slot, sequence.position, found.blocks, found.states)
-            unread = sequence.prefill_tokens - sequence.position
-            tokens = min(len(found.blocks) * self._runtime.chunk, unread)
+            end = sequence.prompt.chunk_ends(chunk)[first + len(found.blocks) - 1]
+            tokens = min(end, sequence.prefill_tokens) - sequence.position
             self._scheduler.advance(sequence, tokens)
             sequence.cached_tokens += tokens
 
@@ -138,18 +139,24 @@ class StepRunner:
         if start == sequence.cached_tokens:
             sequence.report()  # nothing has been read yet
         embedded = chunk.rows(sequence.image_rows)
-        self._runtime.prefill(sequence.slot, chunk.tokens, start, embedded)
+        self._runtime.prefill(
+            sequence.slot, chunk.tokens, start, embedded, causal=not chunk.both_ways
+        )
         self._scheduler.advance(sequence, len(chunk))
         sequence.report()
-        keys = sequence.block_keys[: start // self._runtime.chunk + 1]
+        size = self._runtime.chunk
+        keys = sequence.block_keys[: sequence.chunks_before(start, size) + 1]
         if self._cache is not None and keys:
             rows = self._runtime.save(sequence.slot, start, sequence.position)
             states = None
             if self._runtime.state_bytes and sequence.needs_snapshot(self._runtime.chunk):
                 states = self._runtime.save_states(sequence.slot, sequence.position)
-            is_whole = len(chunk) == self._runtime.chunk
             self._cache.add(
-                keys, rows, states=states, is_whole=is_whole, snapshots=sequence.snapshots
+                keys,
+                rows,
+                states=states,
+                is_whole=sequence.is_chunk_end(size),
+                snapshots=sequence.snapshots,
             )
 
     def _embed(self, sequence: Sequence) -> None:

@@ -55,6 +55,7 @@ class ImageReader:
                     pixels=square,
                     digest=hashlib.sha256(square.tobytes()).digest(),
                     rows=self._settings.rows,
+                    both_ways=self._settings.both_ways,
                 )
                 for square in cut.pixels
             ),

@@ -13,6 +13,7 @@ from examples.train_tiny_gemma import initial
 from hearthd.models.families.smolvlm import ARCHITECTURE, Config
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 # The special tokens of SmolVLM after the bytes; an image has at most 2 x 2 squares.
@@ -40,28 +41,39 @@ TEMPLATE = (
 
 def small_smolvlm(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
-    folder.mkdir(parents=True)
     weights = initial(ARCHITECTURE.model(CONFIG).parameters(), seed=0)
     patches = "tower.patch_embedding.weight"  # a convolution in files
     weights[patches] = weights[patches].reshape(-1, 3, CONFIG.patch_size, CONFIG.patch_size)
     names = {name: ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False) for name in weights}
-    save_file(
-        {names[name].name: array for name, array in weights.items()}, folder / "model.safetensors"
-    )
-    _write(folder / "config.json", _config())
-    _write(folder / "preprocessor_config.json", _processor())
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    tokenizer().save(str(folder / "tokenizer.json"))
+    tensors = {names[name].name: array for name, array in weights.items()}
+    write_model(folder, tensors, _config(), _processor(), TEMPLATE, SPECIAL)
     return folder
 
 
-def tokenizer() -> Tokenizer:
+def write_model(
+    folder: Path,
+    tensors: dict[str, np.ndarray[Any, Any]],
+    config: dict[str, Any],
+    processor: dict[str, Any],
+    template: str,
+    special: Sequence[str],
+) -> None:
+    """Write the files of a Hugging Face folder."""
+    folder.mkdir(parents=True)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    (folder / "chat_template.jinja").write_text(template)
+    tokenizer(special).save(str(folder / "tokenizer.json"))
+
+
+def tokenizer(special: Sequence[str]) -> Tokenizer:
     """A token for each byte, and the special ones."""
     vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)}
-    vocabulary |= {name: 256 + number for number, name in enumerate(SPECIAL)}
+    vocabulary |= {name: 256 + number for number, name in enumerate(special)}
     result = Tokenizer(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True))
     result.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    result.add_special_tokens(list(SPECIAL))
+    result.add_special_tokens([*special])
     return result
 
 
@@ -72,10 +84,6 @@ def pixels(width: int, height: int, seed: int = 0) -> np.ndarray[Any, np.dtype[n
     waves = [np.sin(x / (4 + k)) * np.cos(y / (3 + k)) for k in range(3)]
     noise = rng.integers(0, 60, (height, width, 3))
     return np.asarray(np.clip(120 + 90 * np.stack(waves, 2) + noise, 0, 255), np.uint8)
-
-
-def _write(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value))
 
 
 def _config() -> dict[str, Any]:

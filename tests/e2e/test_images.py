@@ -1,18 +1,17 @@
-"""A small SmolVLM with random weights, baked and served: the answer is that of transformers.
+"""Small models with random weights, baked and served: the answers are those of transformers.
 
-`python -m tests.golden.record_image_answer` records it.
+`python -m tests.golden.record_image_answer` records them.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -23,71 +22,99 @@ from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
-from tests.baker.small_smolvlm import CONFIG, SIDE, pixels, small_smolvlm
+from tests.baker.small_smolvlm import pixels
 from tests.conftest import Silent, few_entry_points, options_for
+from tests.e2e.image_models import LENGTH, MODELS, answers
 from tests.patience import PATIENCE
 from tests.server.fakes import running
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
 
 pytestmark = pytest.mark.slow
 
-SIZES = ((100, 60), (20, 50))
+SIZE = (100, 60)
 TEXTS = ("What is this?", "And this?")
-LENGTH = 8
 CACHE = 2**22
-FILE = Path(__file__).parents[1] / "golden" / "image_answer.json"
 
 
-def part(size: tuple[int, int], seed: int = 0) -> dict[str, object]:
+def part(item: str | tuple[int, int], seed: int = 0) -> dict[str, object]:
+    if isinstance(item, str):
+        return {"type": "text", "text": item}
     file = io.BytesIO()
-    Image.fromarray(pixels(*size, seed)).save(file, "PNG")
+    Image.fromarray(pixels(*item, seed)).save(file, "PNG")
     data = base64.b64encode(file.getvalue()).decode()
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
 
+def ask(client: httpx.Client, content: Sequence[str | tuple[int, int]]) -> dict[str, Any]:
+    body = {
+        "messages": [{"role": "user", "content": [part(item) for item in content]}],
+        "max_tokens": LENGTH,
+        "temperature": 0,
+        "logprobs": True,
+    }
+    response = client.post("/v1/chat/completions", json=body, timeout=120)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bundle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images")
     options = options_for(
         folder / "bundle",
-        model="smolvlm",
-        weights=small_smolvlm(folder / "weights"),
+        model=None,
+        weights=MODELS[model].write(folder / "weights"),
+        precision=MODELS[model].precision,
         context=1024,
-        slots=2,
+        slots=3,
     )
     with few_entry_points():
         return bake(options, Silent())
 
 
-def test_the_tower_was_compared_with_numpy(bundle: Path) -> None:
+def test_the_tower_was_compared_with_numpy(model: str, bundle: Path) -> None:
     image = read_manifest_of(bundle, LanguageManifest).golden_image
     assert image is not None
-    assert (image.side, len(image.values)) == (SIDE, CONFIG.hidden)
+    assert (image.side, len(image.values)) == (MODELS[model].side, MODELS[model].hidden)
 
 
-def test_the_answer_about_images_is_that_of_transformers(bundle: Path) -> None:
-    """Also with the prompt from the prefix cache."""
-    expected = json.loads(FILE.read_text(encoding="utf-8"))
-    content: list[dict[str, object]] = []
-    for size, text in zip(SIZES, TEXTS, strict=True):
-        content += [part(size), {"type": "text", "text": text}]
-    body = {
-        "messages": [{"role": "user", "content": content}],
-        "max_tokens": LENGTH,
-        "temperature": 0,
-        "logprobs": True,
-    }
-    service = open_language_service(bundle, threads=1, options=EngineOptions(cache_ram=2**26))
-    with running(service) as client:
-        for cached in (0, expected["prompt_tokens"] - 1):
-            answer = client.post("/v1/chat/completions", json=body).json()
-            tokens = answer["choices"][0]["logprobs"]["content"]
-            assert [token["bytes"] for token in tokens] == [[id_] for id_ in expected["answer"]]
-            assert answer["usage"]["prompt_tokens"] == expected["prompt_tokens"]
-            assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == cached
+def test_the_answer_about_images_is_that_of_transformers(
+    model: str, bundle: Path, tmp_path: Path
+) -> None:
+    """Also with the prompt from the prefix cache, from disk, and in a batch: with the same bits."""
+    expected, question = answers()[model], MODELS[model].question
+    options = EngineOptions(cache_ram=2**26, cache_disk=2**26, cache_dir=tmp_path)
+    seen = []
+    with running(open_language_service(bundle, threads=1, options=options)) as client:
+        seen += [ask(client, question) for _ in range(2)]
+    with (
+        running(open_language_service(bundle, threads=1, options=options)) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        seen.append(ask(client, question))
+        others = [pool.submit(ask, client, [text]) for text in ("Who?", "And when?" * 9)]
+        seen.append(ask(client, question))
+        assert all(other.result()["choices"] for other in others)
+    end = expected["prompt_tokens"] - 1
+    for answer, cached in zip(seen, (0, end, MODELS[model].restored, end), strict=True):
+        tokens = answer["choices"][0]["logprobs"]["content"]
+        assert [token["bytes"] for token in tokens] == [[id_] for id_ in expected["answer"]]
+        assert answer["usage"]["prompt_tokens"] == expected["prompt_tokens"]
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == cached
+        assert tokens == seen[0]["choices"][0]["logprobs"]["content"]
 
 
 def question(text: str, *images: dict[str, object]) -> dict[str, object]:
@@ -123,7 +150,7 @@ def answered(
 def test_a_second_question_runs_no_tower_after_a_restart(bundle: Path, tmp_path: Path) -> None:
     """It has the bits of a server that reads everything."""
     kept = EngineOptions(cache_ram=2**26, cache_dir=tmp_path)
-    image = part(SIZES[0])
+    image = part(SIZE)
     assert answered(bundle, question(TEXTS[0], image), kept)[1] > 0
     second = question(TEXTS[1], image)
     answer, runs = answered(bundle, second, kept)
@@ -159,6 +186,6 @@ def test_a_thousand_images_stay_in_the_memory_of_the_contract(bundle: Path) -> N
 def memory_after(client: httpx.Client, pid: int, seeds: range) -> int:
     """The resident memory of a server after questions about different images."""
     for seed in seeds:
-        body = {**question(TEXTS[0], part(SIZES[0], seed)), "max_tokens": 1}
+        body = {**question(TEXTS[0], part(SIZE, seed)), "max_tokens": 1}
         assert client.post("/v1/chat/completions", json=body).status_code == 200
     return resident(pid)[1]

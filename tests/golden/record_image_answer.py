@@ -9,40 +9,72 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
 from PIL import Image
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
-from tests.baker.small_smolvlm import ROWS, TEMPLATE, pixels, small_smolvlm
-from tests.e2e.test_images import FILE, LENGTH, SIZES, TEXTS
+from tests.baker import small_gemma3, small_smolvlm
+from tests.baker.small_smolvlm import pixels
+from tests.e2e.image_models import FILE, LENGTH, MODELS
+
+_GEMMA_TOKENS = {
+    "boi_token": "<start_of_image>",
+    "eoi_token": "<end_of_image>",
+    "image_token": "<image_soft_token>",
+}
 
 
 def main() -> None:
-    """Write the length of the prompt and the tokens of the answer."""
+    """Write the length of each model's prompt and the tokens of its answer."""
     with tempfile.TemporaryDirectory() as parent:
-        folder = small_smolvlm(Path(parent, "weights"))
-        processor = transformers.Idefics3Processor(
+        recorded = {name: answer(name, Path(parent, name)) for name in MODELS}
+    FILE.write_text(json.dumps(recorded) + "\n")
+
+
+def processor(name: str, folder: Path) -> Any:
+    """The processor of a folder."""
+    file = str(folder / "tokenizer.json")
+    if name == "smolvlm":
+        return transformers.Idefics3Processor(
             Idefics3ImageProcessorPil.from_pretrained(folder),
-            transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json")),
-            image_seq_len=ROWS,
-            chat_template=TEMPLATE,
+            transformers.PreTrainedTokenizerFast(tokenizer_file=file),
+            image_seq_len=small_smolvlm.ROWS,
+            chat_template=small_smolvlm.TEMPLATE,
         )
-        content = []
-        for text in TEXTS:
-            content += [{"type": "image"}, {"type": "text", "text": text}]
-        prompt = processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True
-        )
-        images = [Image.fromarray(pixels(*size)) for size in SIZES]
-        inputs = processor(text=prompt, images=images, return_tensors="pt")
-        model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
-        options = {"do_sample": False, "max_new_tokens": LENGTH, "eos_token_id": None}
-        with torch.no_grad():
-            ids = model.generate(**inputs, **options)[0].tolist()
+    return transformers.Gemma3Processor(
+        Gemma3ImageProcessorPil.from_pretrained(folder),
+        transformers.PreTrainedTokenizerFast(
+            tokenizer_file=file, extra_special_tokens=_GEMMA_TOKENS
+        ),
+        image_seq_length=small_gemma3.ROWS,
+        chat_template=small_gemma3.TEMPLATE,
+    )
+
+
+def answer(name: str, folder: Path) -> dict[str, Any]:
+    """The answer of one model."""
+    question = MODELS[name].question
+    MODELS[name].write(folder)
+    reads = processor(name, folder)
+    content = [
+        {"type": "text", "text": item} if isinstance(item, str) else {"type": "image"}
+        for item in question
+    ]
+    prompt = reads.apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True
+    )
+    images = [Image.fromarray(pixels(*item)) for item in question if not isinstance(item, str)]
+    inputs = reads(text=prompt, images=images, return_tensors="pt")
+    model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
+    options = {"do_sample": False, "max_new_tokens": LENGTH, "eos_token_id": None}
+    with torch.no_grad():
+        ids = model.generate(**inputs, **options)[0].tolist()
     length = inputs["input_ids"].shape[1]
-    FILE.write_text(json.dumps({"prompt_tokens": length, "answer": ids[length:]}) + "\n")
+    return {"prompt_tokens": length, "answer": ids[length:]}
 
 
 if __name__ == "__main__":

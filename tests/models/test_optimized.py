@@ -90,6 +90,7 @@ COUNTS = {
     "gemma": Counts(gate=GELU),
     "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
     "gemma3": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
+    "gemma3-images": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
     "gemma4": Counts(
         norms=("residual_norm", 1),
         rotations="norm_rope",

@@ -34,6 +34,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "falcon-h1": {**_MAMBA, "ssm_heads": 12},  # a projection has rows that fill no whole block
     "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
     "gemma3": {"query_scale": 0.125},
+    "gemma3-images": {"query_scale": 0.125, **SMALL_TOWER, "pooled_patches": 1},
     "gemma4": {
         "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
         "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
@@ -70,7 +71,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "key_width": 8, "value_width": 16, "taps": 4,
     },
     "smollm3": {"rotated": (True, True, False)},
-    "smolvlm": SMALL_TOWER,
+    "smolvlm": {**SMALL_TOWER, "joined_patches": 4},
 }  # fmt: skip
 
 

@@ -99,19 +99,25 @@ def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return ops.concatenate(first * cos - second * sin, second * cos + first * sin, axis=2)
 
 
-def visible(query_positions: Tensor, key_positions: Tensor, window: int | None) -> Tensor:
+def visible(
+    query_positions: Tensor,
+    key_positions: Tensor,
+    window: int | None,
+    *,
+    causal: bool = True,
+) -> Tensor:
     """Which keys a query sees: bool (T, S) for i32 positions (T,) and (S,).
 
-    Causal: a key is seen by queries at its own position and after. With a window of n, by the
-    first n of them only. A key at a negative position is absent and never seen.
+    If `causal`, a key is seen by queries at its own position and after, otherwise also by those
+    before. With a window of n, a query sees no key that is n or more positions before it. A key at
+    a negative position is absent and never seen.
     """
     shape = (query_positions.shape[0], key_positions.shape[0])
     query = ops.broadcast(query_positions, shape=shape, axes=(0,))
     key = ops.broadcast(key_positions, shape=shape, axes=(1,))
-    seen = ops.logical_and(
-        ops.compare(key, query, direction="LE"),
-        ops.compare(key, ops.full_like(key, 0), direction="GE"),
-    )
+    seen = ops.compare(key, ops.full_like(key, 0), direction="GE")
+    if causal:
+        seen = ops.logical_and(ops.compare(key, query, direction="LE"), seen)
     if window is None:
         return seen
     return ops.logical_and(
@@ -213,8 +219,9 @@ def cached_attention(
     window: int | None = None,
     scale: float,
     cap: float | None = None,
+    causal: bool = True,
 ) -> Tensor:
-    """Causal attention over the KV cache of one sequence, which is a ring of rows.
+    """Attention over the KV cache of one sequence, which is a ring of rows.
 
     query   (T, H, D): tokens at positions start, start + 1, ...
     key     (R, G * D), value likewise: position p lies in row p mod R, the tokens' own included;
@@ -224,6 +231,7 @@ def cached_attention(
     keys    all positions are below it
     window  keys that a token sees, itself included; None for all
     cap     scores go through `soft_cap`; None: they do not
+    causal  whether a token sees no later one; otherwise it sees all T
 
     Returns (T, H, D). Each query sees at most R - T + 1 keys, or there are at most R positions.
     """
@@ -238,6 +246,7 @@ def cached_attention(
         window=window,
         scale=scale,
         cap=cap,
+        causal=causal,
     )
 
 
@@ -252,6 +261,7 @@ def attend_ring(
     window: int | None,
     scale: float,
     cap: float | None,
+    causal: bool,
 ) -> Tensor:
     """`cached_attention` over a ring of R rows.
 
@@ -265,7 +275,7 @@ def attend_ring(
     newest = trailing(start + (tokens - 1), (looked_at,))
     row = ops.iota(shape=(looked_at,), axis=0, dtype=DType.I32)
     age = ops.remainder(newest - row + rows, ops.full_like(row, rows))
-    seen = visible(positions, newest - age, window)
+    seen = visible(positions, newest - age, window, causal=causal)
     batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *read(looked_at)))
     mixed = scaled_dot_product_attention(*batch, seen=seen, sinks=sinks, scale=scale, cap=cap)
     return ops.reshape(mixed, shape=query.shape)

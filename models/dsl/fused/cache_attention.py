@@ -30,7 +30,8 @@ __all__ = [
     "write_row_scales",
 ]
 
-# As the kernels have them: queries that share keys, keys of a block, and widths of a head.
+# As the kernels have them: queries that share keys, keys of a block, and widths of a head. Few
+# queries are spread over steps of a width; many read all of it, 16 values at a time.
 _QUERIES, _KEYS = 4, 64
 _WIDTH_STEP, _MAX_WIDTH = 64, 256
 # Queries of a workgroup of a prefill, the fastest first. A workgroup of more transposes keys and
@@ -65,17 +66,21 @@ def _limit_shapes(
 ) -> None:
     require(query.dtype in (DType.F32, DType.F64), "floats")
     require(query.rank == 3 and key.rank == 2, "a query (T, H, D) and a cache (R, G * D)")
-    width, columns = query.shape[2], key.shape[1]
+    (tokens, heads, width), columns = query.shape, key.shape[1]
     require(
-        width % _WIDTH_STEP == 0
-        and width <= _MAX_WIDTH
-        and columns % width == 0
-        and query.shape[1] % (columns // width) == 0,
-        f"heads of a multiple of {_WIDTH_STEP} and at most {_MAX_WIDTH}, H a multiple of G",
+        columns % width == 0 and heads % (columns // width) == 0,
+        "heads of one width, H a multiple of G",
+    )
+    is_prefill = _prefill_queries(tokens, heads, columns // width) is not None
+    step = _LANES if is_prefill else _WIDTH_STEP
+    require(
+        width % step == 0 and width <= _MAX_WIDTH,
+        f"heads of a multiple of {step} and at most {_MAX_WIDTH}",
     )
     require(attrs.get("cap") is None, "no soft cap of scores")
-    heads = TensorType(query.shape[1:2], query.dtype)
-    require([*sinks] in ([], [heads]), f"sinks {heads}")
+    per_head = TensorType(query.shape[1:2], query.dtype)
+    require([*sinks] in ([], [per_head]), f"sinks {per_head}")
+    require(attrs.get("causal", True) or is_prefill, "later tokens seen by those of a prefill only")
     window = attrs.get("window")
     require(window is None or window >= 1, f"a window of at least 1 key, got {window}")
 
@@ -91,13 +96,13 @@ def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     suffix += "_sinks" if has_sinks else ""
     together = _heads_together(heads // groups)
     parts = heads // together
-    queries = _queries_of_workgroup(tokens, tokens * together, parts)
+    queries = _prefill_queries(tokens, heads, groups)
     if queries is None:
         stored = min(rows, window + tokens - 1) + _KEYS - 1  # from the first key of a block on
         return _spread(sizes, min(attrs["keys"], stored), attrs["scale"], suffix)
     return Kernel(
         function=f"attention_many{suffix}",
-        sizes=(*sizes, together, queries),
+        sizes=(*sizes, int(attrs.get("causal", True)), together, queries),
         workgroups=parts * -(-tokens * together // queries),
         scalars=(attrs["scale"],),
     )
@@ -129,14 +134,15 @@ def _heads_together(shared: int) -> int:
     return max(heads for heads in range(1, _QUERIES + 1) if shared % heads == 0)
 
 
-def _queries_of_workgroup(tokens: int, queries: int, parts: int) -> int | None:
-    """Queries of one workgroup, of all `queries` of each of the `parts` of the heads.
+def _prefill_queries(tokens: int, heads: int, groups: int) -> int | None:
+    """Queries of one workgroup of a prefill.
 
-    None for few: a decode step and a verification of drafts spread over keys and widths.
+    None for few tokens: a decode step and a verification of drafts spread over keys and widths.
     """
+    together = _heads_together(heads // groups)
     if tokens >= _PREFILL_TOKENS:
         for count in _PREFILL_QUERIES:
-            if parts * -(-queries // count) >= _WORKGROUPS:
+            if heads // together * -(-tokens * together // count) >= _WORKGROUPS:
                 return count
     return None
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from hearthd.baker.pipeline import weights_config
 from hearthd.baker.pipeline.bake import bakeable, resolve
@@ -18,6 +19,7 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.config import ConfigError
 from tests.baker.pipeline.test_weights_config import OnlyMetadata
 from tests.baker.small_gemma import small_gemma
+from tests.baker.small_gemma3 import small_gemma3
 from tests.conftest import packaged
 from tests.models.families.encoders.encoder_cases import recorded_encoder
 from tests.models.presets import SMOLLM2
@@ -59,6 +61,21 @@ def test_files_say_what_they_are(weights: Path, tmp_path: Path) -> None:
     recorded_encoder("embeddinggemma").write(folder)
     family = identify(SafetensorsSource(folder), None)  # its model_type is also Gemma 3's
     assert (family.name, family.architecture) == ("embeddinggemma", "gemma-embedding")
+
+
+def test_a_folder_with_a_tower_is_read_with_it(tmp_path: Path) -> None:
+    folder = small_gemma3(tmp_path / "weights")
+    assert identify(SafetensorsSource(folder), None).architecture == "gemma3-images"
+    assert identify(SafetensorsSource(folder), "gemma3").architecture == "gemma3"
+    config, model = folder / "config.json", folder / "model.safetensors"
+    text = config.read_text()
+    config.write_text(text.replace('"vision_use_head": false', '"hidden_act": "relu"'))
+    with pytest.raises(ConfigError, match="hidden_act"):  # the tower is not left out silently
+        identify(SafetensorsSource(folder), None)
+    config.write_text(text)
+    tensors = load_file(model)
+    save_file({name: tensors[name] for name in tensors if "language_model" in name}, model)
+    assert identify(SafetensorsSource(folder), None).architecture == "gemma3"
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hearthd.baker.pipeline.shared_stages import unfused_texts
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.graph import Parameter, Tensor
-from hearthd.models.dsl.rewrite import Rule, node, rewritten, variables
+from hearthd.models.dsl.kernel_rules import KERNEL_RULES, RECURRENT_RULES
+from hearthd.models.dsl.rewrite import Node, Rule, node, rewritten, variables
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType, TypeRuleError
 from hearthd.models.optimized import Unfused, optimized
 from tests.models.test_optimized import OPTIONS, program_of
 from tests.models.tiny_configs import LAYERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def test_what_a_kernel_does_not_take_is_reported_with_the_reason() -> None:
@@ -49,6 +57,25 @@ def test_layers_are_listed_in_ranges(layers: tuple[int, ...], text: str) -> None
 
 def test_nothing_is_reported_where_kernels_take_everything() -> None:
     assert list(unfused_texts(program_of("gemma3", OPTIONS).unfused)) == []
+
+
+def composites(pattern: object) -> Iterator[Node]:
+    if isinstance(pattern, Node):
+        if isinstance(pattern.op, Fused):
+            yield pattern
+        for source in pattern.inputs:
+            yield from composites(source)
+
+
+@pytest.mark.parametrize("rule", [*KERNEL_RULES, *RECURRENT_RULES], ids=lambda rule: rule.name)
+def test_a_rule_hands_every_attribute_of_a_function_to_its_kernel(rule: Rule) -> None:
+    """An attribute that the pattern does not name would silently have its default."""
+    for pattern in rule.pattern:
+        for found in composites(pattern):
+            assert isinstance(found.op, Fused)
+            parameters = inspect.signature(found.op.reference).parameters.values()
+            attributes = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+            assert attributes == found.attrs.keys(), found.op.name
 
 
 def test_a_fault_in_a_rule_is_an_error() -> None:

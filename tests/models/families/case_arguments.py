@@ -39,6 +39,12 @@ SMOLVLM_TOWER: Mapping[str, Any] = {
         "num_attention_heads": 3, "image_size": 30,
     },
 }  # fmt: skip
+# The same, with the mean of each square.
+GEMMA3_TOWER: Mapping[str, Any] = {
+    "mm_tokens_per_image": 4,
+    "image_token_index": 96,
+    "vision_config": {**SMOLVLM_TOWER["vision_config"], "vision_use_head": False},
+}
 EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 
 ERNIE_EXPERTS = {"moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 20}

@@ -12,6 +12,7 @@ from tests.models.families.case_arguments import (
     DEFAULT,
     ERNIE_EXPERTS,
     EXPERTS,
+    GEMMA3_TOWER,
     GEMMA4,
     GPT_OSS,
     GPT_OSS_PLAIN,
@@ -366,6 +367,17 @@ CASES: Mapping[str, Case] = {
                 "Idefics3Config",
                 idefics3={"model_type": "llama"},
                 tied={"model_type": "llama", **_rope(1e5)},
+            )
+        ),
+        *(
+            replace(case, tower=GEMMA3_TOWER)
+            for case in _cases(
+                "gemma3-images",
+                "Gemma3Config",
+                window={
+                    "sliding_window": 9, "query_pre_attn_scalar": 12, "num_hidden_layers": 4,
+                    "sliding_window_pattern": 2,
+                },
             )
         ),
         *_cases(

@@ -75,6 +75,7 @@ FILES = {
     "gemma": File(varies="llama", templates=("gemma",), tokenizer=("llama",)),
     "gemma2": File(varies="gemma3", templates=("gemma",), tokenizer=("llama",)),
     "gemma3": File(templates=("gemma", "function gemma"), tokenizer=("llama",)),
+    "gemma3_images": File(),
     "gemma4": File(templates=("gemma 4",), tokenizer=("gemma4",)),
     "gemma4moe": File(templates=("gemma 4",), tokenizer=("gemma4",)),
     "glm4": File(templates=("glm",)),
@@ -106,6 +107,7 @@ FILES = {
 # Files whose names are not those of their architectures.
 _RENAMED = {
     "falcon-h1": "falcon_h1",
+    "gemma3-images": "gemma3_images",
     "gemma4-moe": "gemma4moe",
     "granitehybrid-moe": "granitehybridmoe",
     "ernie4_5-moe": "ernie4_5_moe",

@@ -27,8 +27,9 @@ NAMES = tuple(name for name, case in CASES.items() if case.tower)
 IMAGE: int = SMOLVLM_TOWER["image_token_id"]
 SIDE = 30
 ROWS = 4
-# An image first, two that follow each other, and one before the last token.
-PROMPT = (*[IMAGE] * ROWS, 5, 17, 80, *[IMAGE] * 2 * ROWS, 41, 2, 9, *[IMAGE] * ROWS, 33)
+_ROWS = (IMAGE,) * ROWS
+# An image first, two with a token between them, and one before the last token.
+PROMPT = (*_ROWS, 5, 17, 80, *_ROWS, 7, *_ROWS, 41, 2, 9, *_ROWS, 33)
 IMAGES = PROMPT.count(IMAGE) // ROWS
 ANSWER = 12
 
@@ -73,8 +74,12 @@ def computed(folder: Path) -> Recorded:
     inputs = {
         "input_ids": torch.tensor([PROMPT]),
         "attention_mask": torch.ones((1, len(PROMPT)), dtype=torch.long),
-        "pixel_values": torch.from_numpy(pixels())[None],
+        "pixel_values": torch.from_numpy(pixels()),
     }
+    if model.config.model_type == "idefics3":
+        inputs["pixel_values"] = inputs["pixel_values"][None]
+    else:
+        inputs["token_type_ids"] = (inputs["input_ids"] == IMAGE).long()
     with torch.no_grad():
         rows = torch.cat([*model.get_image_features(inputs["pixel_values"]).pooler_output])
         rows = rows.reshape(IMAGES, ROWS, -1)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 # The fields of a tower with two layers.
 SMALL_TOWER: Mapping[str, Any] = {
-    "image_size": 128, "patch_size": 16, "joined_patches": 4, "tower_layers": 2,
-    "tower_hidden": 64, "tower_ffn": 96, "tower_heads": 1, "tower_norm_eps": 1e-6,
+    "image_size": 128, "patch_size": 16, "tower_layers": 2, "tower_hidden": 64, "tower_ffn": 96,
+    "tower_heads": 1, "tower_norm_eps": 1e-6,
 }  # fmt: skip
 # A precision of each way to store and multiply matrices.
 COMPILED_PRECISIONS = ("f32", "bf16", "native")
@@ -107,6 +107,13 @@ SIZES: Mapping[str, Size] = {
     # google/gemma-3-270m
     "gemma3": _decoder(
         640, 2048, 4, 1, 256, 262144, query_scale=256**-0.5, windows=(512, None)
+    ),
+    # google/gemma-3-4b-it, with two layers of its tower
+    "gemma3-images": _decoder(
+        2560, 10240, 8, 4, 256, 262208,
+        query_scale=256**-0.5, windows=(1024, None), image_size=896, patch_size=14,
+        pooled_patches=4, tower_layers=2, tower_hidden=1152, tower_ffn=4304, tower_heads=16,
+        tower_norm_eps=1e-6,
     ),
     # google/gemma-4-E2B; the third layer shares the keys and values of the first one
     "gemma4": _decoder(

@@ -18,11 +18,21 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
 from hearthd.runtime.interface import NO_TOKEN
+from hearthd.server.engine.prompt import ImageRows, Prompt
 from tests.models.families import ours
 from tests.models.families.cases import CASES
 from tests.models.families.family_recording import recorded as recorded_case
 from tests.models.families.family_recording import write_folder
-from tests.models.families.images import ANSWER, IMAGE, IMAGES, NAMES, PROMPT, pixels, recorded
+from tests.models.families.images import (
+    ANSWER,
+    IMAGE,
+    IMAGES,
+    NAMES,
+    PROMPT,
+    ROWS,
+    pixels,
+    recorded,
+)
 from tests.models.families.test_families import HAS_TRANSFORMERS, close
 
 if TYPE_CHECKING:
@@ -50,16 +60,31 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
     close(rows, expected.rows, TOLERANCE)
 
     tokens = np.where(np.equal(PROMPT, IMAGE), NO_TOKEN, PROMPT).astype(np.int32)
-    padded = np.zeros(ours.CHUNK, np.int32)
-    padded[: len(PROMPT) - 1] = tokens[:-1]
-    inputs = np.zeros((ours.CHUNK, config.hidden), np.float32)
-    inputs[padded == NO_TOKEN] = rows.reshape(-1, config.hidden)
-    start = np.zeros(1, np.int32)
-    slot = [
+    assert config.image is not None
+    squares = [
+        ImageRows(
+            pixels=np.zeros(0, np.uint8),
+            digest=bytes([i]),
+            count=ROWS,
+            both_ways=config.image.both_ways,
+        )
+        for i in range(IMAGES)
+    ]
+    prompt = Prompt.of_ids(tuple(tokens[:-1].tolist()), squares)
+    caches = [
         np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
     ]
-    prefill = graphs[f"prefill_rows_{ours.CHUNK}"]
-    caches = evaluate(prefill, [padded, start, inputs, *slot], parameters)
+    start = 0
+    for chunk in prompt.chunks(ours.CHUNK):
+        name_ = f"prefill_block_{ROWS}" if chunk.both_ways else f"prefill_rows_{ours.CHUNK}"
+        padded = np.zeros(ROWS if chunk.both_ways else ours.CHUNK, np.int32)
+        padded[: len(chunk)] = chunk.tokens
+        inputs = np.zeros((len(padded), config.hidden), np.float32)
+        if chunk.images:
+            inputs[padded == NO_TOKEN] = chunk.rows({bytes([i]): rows[i] for i in range(IMAGES)})
+        at = np.array([start], np.int32)
+        caches = evaluate(graphs[name_], [padded, at, inputs, *caches], parameters)
+        start += len(chunk)
     answer = [PROMPT[-1]]
     for position in range(len(PROMPT) - 1, len(PROMPT) - 1 + ANSWER):
         numbers = [np.array([value], np.int32) for value in (answer[-1], position, 1)]
@@ -82,3 +107,18 @@ def test_a_program_without_images_leaves_the_tower_out(tmp_path: Path) -> None:
     write_folder(replace(recording, shapes=extra), tmp_path)
     with pytest.raises(BadFile, match=r"does not use: \['model.vision_model.head.weight'\]"):
         locate(open_weights(tmp_path), architecture, config, program)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_convolution_with_channels_last_is_refused(name: str, tmp_path: Path) -> None:
+    """MLX's folders have it; the values would be read in another order."""
+    recording = recorded_case(name)
+    (patches,) = (key for key in recording.shapes if key.endswith("patch_embedding.weight"))
+    outputs, channels, *pixels_ = recording.shapes[patches]
+    changed = {**recording.shapes, patches: (outputs, *pixels_, channels)}
+    write_folder(replace(recording, shapes=changed), tmp_path)
+    source, architecture = open_weights(tmp_path), ARCHITECTURES[CASES[name].architecture]
+    config = ours.config_of(source, architecture.name)
+    program = architecture.program(config, replace(ours.OPTIONS, reads_rows=True))
+    with pytest.raises(BadFile, match="channels last as in folders of MLX"):
+        locate(source, architecture, config, program)

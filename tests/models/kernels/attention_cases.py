@@ -16,18 +16,27 @@ KEYS = 2**31 - 1  # all positions are below it
 
 
 def attended(
-    query: Array, key: Array, value: Array, start: int, window: int, sinks: Array | None = None
+    query: Array,
+    key: Array,
+    value: Array,
+    start: int,
+    window: int,
+    sinks: Array | None = None,
+    *,
+    causal: bool = True,
 ) -> Array:
     """softmax(scale q k^T) v (Vaswani et al., 2017) of each token over the positions it sees.
 
-    With sinks, (H,), a score of each head is added whose value is 0.
+    With sinks, (H,), a score of each head is added whose value is 0. Unless `causal`, a token also
+    sees the later ones.
     """
     tokens, heads, width = query.shape
     groups = key.shape[1] // width
     result = np.empty(query.shape)
     for token in range(tokens):
-        last = start + token
-        rows = [p % len(key) for p in range(last + 1) if last - p < window]
+        position = start + token
+        last = position if causal else start + tokens - 1
+        rows = [p % len(key) for p in range(last + 1) if position - p < window]
         for head in range(heads):
             columns = slice(
                 head // (heads // groups) * width, (head // (heads // groups) + 1) * width
@@ -61,9 +70,15 @@ FORMS = {
     "a prefill that wraps a ring, in f16": (43, 9, 3, 64, 150, 100, 245),
 }
 
+# Of prefills alone.
+OF_IMAGES = {
+    **{name: form for name, form in FORMS.items() if "prefill" in name},
+    "heads of 80": (70, 3, 3, 80, 70, 1000, 0),
+}
+
 
 def cache_of(name: str) -> tuple[Array, Array, Array, int, int]:
-    tokens, heads, groups, width, rows, window, start = FORMS[name]
+    tokens, heads, groups, width, rows, window, start = {**FORMS, **OF_IMAGES}[name]
     rng = np.random.default_rng(3)
     query = rng.normal(size=(tokens, heads, width))
     dtype = np.float16 if name.endswith("in f16") else np.float32

@@ -16,7 +16,7 @@ from hearthd.models.dsl.kernel_sources import KERNELS
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.ops.record import Kernel
 from hearthd.models.dsl.types import DType, TensorType
-from tests.models.kernels.attention_cases import FORMS, KEYS, SCALE, attended, cache_of
+from tests.models.kernels.attention_cases import FORMS, KEYS, OF_IMAGES, SCALE, attended, cache_of
 from tests.models.kernels.emulated_kernels import EMULATED
 from tests.models.kernels.kernel_library import TARGETS, build_library
 
@@ -93,6 +93,16 @@ def test_full_attention_is_the_softmax_over_every_row(
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     weights /= weights.sum(axis=2, keepdims=True)
     np.testing.assert_allclose(actual, np.einsum("thr,rhd->thd", weights, values), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_rows_of_an_image_see_the_later_ones(kernels: Kernels, name: str) -> None:
+    query, key, value, start, window = cache_of(name)
+    inputs, out = (query, key, value, np.array([start], np.int32)), np.full_like(query, np.nan)
+    options = {"keys": KEYS, "window": window, "scale": SCALE, "causal": False}
+    actual = kernels("cached_attention", inputs, out, **options)
+    expected = attended(query, key, value, start, window, causal=False)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def queries_of_workgroup(query: Array, key: Array) -> int:

@@ -318,9 +318,11 @@ def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
             tokens: Sequence[int],
             start: int,
             rows: NDArray[np.float32] | None = None,
+            *,
+            causal: bool = True,
         ) -> None:
             calls.append("chunk")
-            super().prefill(slot, tokens, start, rows)
+            super().prefill(slot, tokens, start, rows, causal=causal)
 
         @override
         def decode(

@@ -41,9 +41,11 @@ class PoorRuntime(FakeRuntime):
         tokens: Sequence[int],
         start: int,
         rows: NDArray[np.float32] | None = None,
+        *,
+        causal: bool = True,
     ) -> None:
         self._allocate("prefill", tokens)
-        super().prefill(slot, tokens, start, rows)
+        super().prefill(slot, tokens, start, rows, causal=causal)
 
     @override
     def decode(

@@ -54,6 +54,29 @@ def test_images_are_read_as_rows_of_embeddings() -> None:
     assert tokens_in(other) != tokens_in(with_images)
 
 
+def test_images_whose_rows_see_each_other_are_read_as_blocks() -> None:
+    """The fake accepts whole blocks alone; here they are longer than a chunk."""
+    causal = request(1, 2, 1)
+    blocks = replace(causal, prompt=_as_blocks(causal.prompt))
+    cache = PrefixCache(limit_bytes=10**6)
+    model = fake(chunk=2, image_rows=ROWS)
+    (expected,), first, second = (
+        served(runtime(), causal),
+        *served(model, blocks, blocks, cache=cache),
+    )
+    assert tokens_in(first) == tokens_in(second) == tokens_in(expected)
+    assert second[0].cached_tokens == len(blocks.prompt) - 1  # type: ignore[union-attr]
+    assert model.images_read == 3  # none of them by the second request
+
+
+def _as_blocks(prompt: Prompt) -> Prompt:
+    segments = (
+        replace(segment, both_ways=True) if isinstance(segment, ImageRows) else segment
+        for segment in prompt.segments
+    )
+    return Prompt(*segments)
+
+
 def test_a_second_question_about_an_image_computes_no_rows() -> None:
     model, cache = runtime(), PrefixCache(limit_bytes=10**6)
     first = request(1, 2)

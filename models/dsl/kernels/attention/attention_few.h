@@ -29,7 +29,7 @@ INLINE Queries find_queries(const Call *call, size_t group, size_t first, size_t
     for (size_t j = 0; j < count; j++) {
         size_t token = (first + j) / shared, head = group * shared + (first + j) % shared;
         queries.at[j] = (token * call->heads + head) * call->width;
-        queries.position[j] = call->start + token;
+        queries.position[j] = queries.last[j] = call->start + token;
     }
     return queries;
 }

@@ -126,7 +126,7 @@ INLINE void score_sets(const float *query, const Queries *sets, size_t from, siz
     for (size_t k = 0; k < block->keys; k += TRANSPOSED) {
         transpose_keys(buffer, cache, block, k);
         for (size_t s = from; s < to; s++) {
-            size_t newest = sets[s].position[QUERIES - 1];
+            size_t newest = sets[s].last[QUERIES - 1];
             if (newest < begin + k) continue;
             size_t count = least(newest - begin - k + 1, TRANSPOSED);
             float (*own)[KEYS] = (float (*)[KEYS])(scores[s * QUERIES] + k);
@@ -139,23 +139,25 @@ INLINE void score_sets(const float *query, const Queries *sets, size_t from, siz
     }
 }
 
-// Adds the first `keys` values of a strip, weighted, to `out`.
+// Adds the first `keys` values of a strip of `columns`, weighted, to `out`. A constant `wide` keeps
+// sums in registers.
 INLINE void mix_strip(float *out, const Queries *queries, const float kept[QUERIES],
-                      const float *values, size_t keys, float weights[QUERIES][KEYS]) {
-    for (size_t d = 0; d < STRIP; d += WIDE * LANES) {
+                      const float *values, size_t keys, float weights[QUERIES][KEYS],
+                      size_t columns, const int wide) {
+    for (size_t d = 0; d < columns; d += (size_t)wide * LANES) {
         f32x16 sums[QUERIES][WIDE];
         for (int j = 0; j < QUERIES; j++)
-            for (int i = 0; i < WIDE; i++)
+            for (int i = 0; i < wide; i++)
                 sums[j][i] = load(out + queries->at[j] + d + i * LANES) * kept[j];
         for (size_t k = 0; k < keys; k++) {
             f32x16 value[WIDE];
-            for (int i = 0; i < WIDE; i++) value[i] = load(values + k * STRIP + d + i * LANES);
+            for (int i = 0; i < wide; i++) value[i] = load(values + k * STRIP + d + i * LANES);
             for (int j = 0; j < QUERIES; j++)
-                for (int i = 0; i < WIDE; i++)
+                for (int i = 0; i < wide; i++)
                     sums[j][i] = fma16(splat(weights[j][k]), value[i], sums[j][i]);
         }
         for (int j = 0; j < QUERIES; j++)
-            for (int i = 0; i < WIDE; i++) store(out + queries->at[j] + d + i * LANES, sums[j][i]);
+            for (int i = 0; i < wide; i++) store(out + queries->at[j] + d + i * LANES, sums[j][i]);
     }
 }
 
@@ -164,12 +166,17 @@ INLINE void mix_sets(float *out, const Queries *sets, size_t from, size_t to,
                      const Softmax *softmax, const Cache *cache, const Block *block, size_t begin,
                      float *buffer, float (*weights)[KEYS]) {
     for (size_t d = 0; d < cache->width; d += STRIP) {
+        size_t columns = least(cache->width - d, STRIP);
         for (size_t k = 0; k < block->keys; k++)
-            for (size_t i = 0; i < STRIP; i += LANES)
+            for (size_t i = 0; i < columns; i += LANES)
                 store(buffer + k * STRIP + i, load_value(cache->value + block->row[k] + d + i));
         for (size_t s = from; s < to; s++) {
-            size_t keys = least(sets[s].position[QUERIES - 1] - begin + 1, KEYS);
-            mix_strip(out + d, &sets[s], softmax[s].kept, buffer, keys, &weights[s * QUERIES]);
+            size_t keys = least(sets[s].last[QUERIES - 1] - begin + 1, KEYS);
+            float (*own)[KEYS] = &weights[s * QUERIES];
+            if (columns == STRIP)
+                mix_strip(out + d, &sets[s], softmax[s].kept, buffer, keys, own, STRIP, WIDE);
+            else
+                mix_strip(out + d, &sets[s], softmax[s].kept, buffer, keys, own, columns, 1);
         }
     }
 }
@@ -185,7 +192,7 @@ INLINE void attend_many(const float *query, const Queries *sets, size_t count, c
             for (size_t d = 0; d < cache->width; d += LANES)
                 store(out + sets[s].at[j] + d, (f32x16){});
     }
-    size_t oldest = oldest_seen(sets, window), newest = sets[count - 1].position[QUERIES - 1];
+    size_t oldest = oldest_seen(sets, window), newest = sets[count - 1].last[QUERIES - 1];
     for (size_t begin = oldest / KEYS * KEYS; begin <= newest; begin += KEYS) {
         // Transposed keys, and then a strip of values.
         _Alignas(64) float buffer[TRANSPOSED * MAX_WIDTH];
@@ -195,7 +202,7 @@ INLINE void attend_many(const float *query, const Queries *sets, size_t count, c
         find_block(&block, begin, newest, cache);
         // The sets that see keys of this block.
         size_t from = 0, to = count;
-        while (sets[from].position[QUERIES - 1] < begin) from++;
+        while (sets[from].last[QUERIES - 1] < begin) from++;
         while (oldest_seen(&sets[to - 1], window) >= begin + KEYS) to--;
         score_sets(query, sets, from, to, cache, &block, begin, buffer, scores);
         for (size_t s = from; s < to; s++) {
@@ -223,8 +230,8 @@ INLINE void attend_many(const float *query, const Queries *sets, size_t count, c
 }
 
 // out f32 (tokens, heads, width). A workgroup computes `queries`, a multiple of QUERIES, of
-// `together` heads of one group, token after token.
-int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t together,
+// `together` heads of one group, token after token. If `causal`, no token sees a later one.
+int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t causal, size_t together,
          size_t queries, float scale) {
     size_t parts = heads / together, head = workgroup % parts * together;
     size_t begin = workgroup / parts * queries, end = tokens * together;
@@ -235,6 +242,8 @@ int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t toge
     for (size_t j = 0; j < all * QUERIES; j++) {
         sets[j / QUERIES].at[j % QUERIES] = (token * heads + head + next) * width;
         sets[j / QUERIES].position[j % QUERIES] = (size_t)start[start_at] + token;
+        sets[j / QUERIES].last[j % QUERIES] =
+            (size_t)start[start_at] + (causal ? token : tokens - 1);
         if (j + 1 < count && ++next == together) next = 0, token++;
     }
     attend_many(query + query_at, sets, all, &cache, window, SINKS_OF_HEADS, heads, out + out_at);

@@ -63,7 +63,7 @@ INLINE void attend(const float *scores, size_t first, size_t stride, const Queri
     for (int j = 0; j < count; j++)
         for (size_t d = 0; d < SLICE; d += LANES) store(mixed[j] + d, (f32x16){});
     Softmax softmax = no_scores(queries, count, sinks, heads, cache->width);
-    size_t oldest = oldest_seen(queries, window), newest = queries->position[count - 1];
+    size_t oldest = oldest_seen(queries, window), newest = queries->last[count - 1];
     size_t begin = oldest / KEYS * KEYS;
     fetch_values(cache, begin, newest);
     for (; begin <= newest; begin += KEYS) {

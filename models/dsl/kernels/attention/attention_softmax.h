@@ -50,10 +50,10 @@ typedef struct {
      width,                              \
      scale SCALES(group)}
 
-// Heads of tokens that share their keys: where each lies, in floats, and its position. The first
-// one is the oldest.
+// Heads of tokens that share their keys: where each lies, in floats, its position, and the last
+// position that it sees. The first one is the oldest.
 typedef struct {
-    size_t at[QUERIES], position[QUERIES];
+    size_t at[QUERIES], position[QUERIES], last[QUERIES];
 } Queries;
 
 // The positions of a block: where each has its row, in values. As many as a token sees, or more.
@@ -99,9 +99,9 @@ INLINE size_t oldest_seen(const Queries *queries, size_t window) {
 INLINE Seen seen_in_block(const Queries *queries, int count, size_t begin, size_t window) {
     Seen seen;
     for (int j = 0; j < count; j++) {
-        long last = (long)queries->position[j] - (long)begin, first = last - (long)window + 1;
+        long first = (long)queries->position[j] - (long)begin - (long)window + 1;
         seen.first[j] = (int)(first < 0 ? 0 : first);
-        seen.last[j] = (int)last;
+        seen.last[j] = (int)((long)queries->last[j] - (long)begin);
     }
     seen.all = seen.first[count - 1] == 0 && seen.last[0] >= KEYS - 1;
     seen.groups = (int)least((size_t)seen.last[count - 1] / LANES + 1, KEYS / LANES);

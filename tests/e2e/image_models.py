@@ -1,0 +1,66 @@
+"""Small models that read images, and the questions that tests/e2e/test_images.py asks them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.baker import small_gemma3, small_smolvlm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+FILE = Path(__file__).parents[1] / "golden" / "image_answer.json"
+LENGTH = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageModel:
+    """A model and a question.
+
+    write     writes its Hugging Face folder
+    side      pixels of a side of a square
+    hidden    the width of a row of embeddings
+    question  the texts, and the width and height of the images, in order
+    precision  of the bundle; one with kernels rounds so little that the answer stays the same
+    restored  positions of the question that are on disk: those of whole chunks
+    """
+
+    write: Callable[[Path], Path]
+    side: int
+    hidden: int
+    question: Sequence[str | tuple[int, int]]
+    precision: str
+    restored: int
+
+
+MODELS: Mapping[str, ImageModel] = {
+    "smolvlm": ImageModel(
+        write=small_smolvlm.small_smolvlm,
+        side=small_smolvlm.SIDE,
+        hidden=small_smolvlm.CONFIG.hidden,
+        question=((100, 60), "What is this?", (20, 50), "And this?"),
+        precision="f32",
+        restored=0,
+    ),
+    # Longer than a chunk; the window is shorter than two images. The last image ends a chunk.
+    "gemma3-images": ImageModel(
+        write=small_gemma3.small_gemma3,
+        side=small_gemma3.SIDE,
+        hidden=small_gemma3.CONFIG.hidden,
+        question=(
+            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50),
+            (70, 70), "And the last one?", (56, 56),
+        ),
+        precision="int8-g32",
+        restored=455,
+    ),
+}  # fmt: skip
+
+
+def answers() -> Mapping[str, Mapping[str, Any]]:
+    """By model: the tokens of the prompt, and those of transformers' answer."""
+    recorded: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return recorded
