@@ -7,7 +7,7 @@ token goes through.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import override
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.dsl.graph import Tensor
 
+    # (rows (M / C, E), the C experts of each, i32 (M,)) -> (M, E)
+    RoutedMLP: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 # How the logits of a token's experts become the factors of their results.
 SOFTMAX, SIGMOID, CHOSEN = "softmax", "sigmoid", "softmax of the chosen"
@@ -47,6 +49,7 @@ class ExpertsConfig(DecoderConfig):
     min_sum           the smallest sum that divides
     factor            multiplies the scores
     shared_ffn        the width of an MLP that reads every token too; None: there is none
+    shared_gate       whether a number for each token, of 0 to 1, multiplies what that MLP gives
     expert_bias       whether the router and the matrices of experts add a bias
     """
 
@@ -63,6 +66,7 @@ class ExpertsConfig(DecoderConfig):
     min_sum: float | None = None
     factor: float = 1.0
     shared_ffn: int | None = None
+    shared_gate: bool = False
     expert_bias: bool = False
 
     @override
@@ -109,22 +113,45 @@ class Choice(nn.Module):
         self.bias = nn.parameter(experts, dtype=DType.F32)
 
 
+class Gate(nn.Module):
+    """Numbers of 0 to 1 that multiply rows: the sigmoid of a product with a vector (E,)."""
+
+    def __init__(self, hidden: int) -> None:
+        self.weight = nn.parameter(hidden, dtype=DType.F32)
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """The rows y (N, E) times the gates of x (N, E)."""
+        row = ops.reshape(self.weight, shape=(1, x.shape[1]))
+        gates = f.sigmoid(f.matmul_transposed(x, row, dtype=x.dtype))
+        return y * f.along_axes(f.flatten(gates), y, (1,))
+
+
 class MixtureOfExperts(nn.Module):
     """The sum of what a token's experts give, each times its factor, and of the shared MLP."""
 
-    def __init__(self, config: ExpertsConfig, experts: Experts | None = None) -> None:
-        """`experts` are `Experts(config)` unless given."""
+    def __init__(
+        self,
+        config: ExpertsConfig,
+        experts: RoutedMLP | None = None,
+        shared: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """`experts` are `Experts(config)`, and the shared MLP is `MLP`, unless given."""
         self.config = config
         self.gate = nn.Linear(config.hidden, config.experts, bias=config.expert_bias)
         self.choice = Choice(config.experts) if config.choice_bias else None
         self.experts = experts or Experts(config)
-        shared = config.shared_ffn
-        self.shared_experts = None if shared is None else MLP(replace(config, ffn=shared))
+        if shared is None and config.shared_ffn is not None:
+            shared = MLP(replace(config, ffn=config.shared_ffn))
+        self.shared_experts = shared
+        self.shared_gate = Gate(config.hidden) if config.shared_gate else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, E) -> (N, E)."""
         mixed = mixture(x, self.experts, *self.routes(x))
-        return mixed if self.shared_experts is None else mixed + self.shared_experts(x)
+        if self.shared_experts is None:
+            return mixed
+        shared = self.shared_experts(x)
+        return mixed + (shared if self.shared_gate is None else self.shared_gate(x, shared))
 
     def routes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(N, E) -> the factors of each token's experts f32 (N, C), and the experts i32 (N, C)."""
@@ -165,7 +192,7 @@ def normalized_factors(
     return factors / f.along_axes(total, factors, (1,))
 
 
-def mixture(x: Tensor, experts: Experts, factors: Tensor, chosen: Tensor) -> Tensor:
+def mixture(x: Tensor, experts: RoutedMLP, factors: Tensor, chosen: Tensor) -> Tensor:
     """The sum of what C experts give for each row of x (N, E), times their factors (N, C)."""
     routed = (*chosen.shape, x.shape[1])
     y = ops.reshape(experts(x, f.flatten(chosen)), shape=routed)
@@ -228,6 +255,7 @@ EXPERT_GGUF_NAMES: Mapping[str, str] = {
     "mlp.choice": "exp_probs_b",
     **{f"mlp.experts.{projection}": f"ffn_{name}_exps" for projection, name in _PARTS.items()},
     **{f"mlp.shared_experts.{part}": f"ffn_{name}_shexp" for part, name in _PARTS.items()},
+    "mlp.shared_gate": "ffn_gate_inp_shexp",
 }
 # Files have a tensor for each expert in a folder, and one for all of them in GGUF.
 EXPERT_FOLDER_NAMES: Mapping[str, str] = {

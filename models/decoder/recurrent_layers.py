@@ -7,7 +7,7 @@ convolution, `J` key heads, `H` value heads, `K` the width of a key, `V` of a va
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -21,6 +21,7 @@ from hearthd.models.dsl.types import DType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.kv_cache import LayerCache, Span
     from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
@@ -73,6 +74,19 @@ class DeltaNetConfig(DecoderConfig):
         """What a layer keeps: the memory, and the last inputs of the convolution."""
         inner = self.value_heads * self.value_width
         return StateRows(self.key_width * inner, inner), StateRows((self.taps - 1) * self.channels)
+
+
+def delta_net_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `DeltaNetConfig` besides those of `DecoderConfig`, and `attends`."""
+    value_heads, key_heads = data.size("ssm.time_step_rank"), data.size("ssm.group_count")
+    return {
+        "key_heads": key_heads,
+        "value_heads": value_heads,
+        "key_width": data.size("ssm.state_size"),
+        "value_width": data.size("ssm.inner_size") // value_heads,
+        "taps": data.size("ssm.conv_kernel"),
+        "takes_turns": value_heads != key_heads,
+    }
 
 
 class CausalConv(nn.Module):

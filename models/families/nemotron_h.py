@@ -24,6 +24,8 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.kv_cache import LayerCache, StateRows
@@ -32,20 +34,20 @@ if TYPE_CHECKING:
 
 MAMBA, ATTENTION, MLP = "mamba", "attention", "mlp"
 # What a layer is in `layers_block_type`, and in `hybrid_override_pattern` of older files.
-_KINDS = {
+KINDS = {
     "linear_attention": MAMBA, "mamba": MAMBA, "full_attention": ATTENTION, "attention": ATTENTION,
     "mlp": MLP, "M": MAMBA, "*": ATTENTION, "-": MLP,
 }  # fmt: skip
-_OF_EXPERTS = (
+# About experts, training, and layers that predict further tokens.
+_IGNORED = (
     "moe_intermediate_size", "moe_latent_size", "moe_shared_expert_intermediate_size",
     "moe_shared_expert_overlap", "n_group", "n_routed_experts", "n_shared_experts",
     "norm_topk_prob", "num_experts_per_tok", "output_router_logits", "routed_scaling_factor",
-    "topk_group",
-)  # fmt: skip
-_OF_TRAINING = (
-    "hidden_dropout", "initializer_range", "num_logits_to_keep", "rescale_prenorm_residual",
-    "residual_in_fp32", "time_step_floor", "time_step_limit", "time_step_max", "time_step_min",
-    "time_step_rank", "use_mamba_kernels",
+    "topk_group", "chunk_size", "expand", "hidden_dropout", "initializer_range",
+    "mamba_ssm_cache_dtype", "num_logits_to_keep", "rescale_prenorm_residual", "residual_in_fp32",
+    "sliding_window", "time_step_floor", "time_step_limit", "time_step_max", "time_step_min",
+    "time_step_rank", "use_mamba_kernels", "mtp_hybrid_override_pattern", "mtp_layers_block_type",
+    "num_nextn_predict_layers",
 )  # fmt: skip
 
 
@@ -69,7 +71,7 @@ class SquaredMLP(nn.Module):
         self.up_proj = nn.Linear(config.hidden, config.ffn, bias=config.mlp_bias)
         self.down_proj = nn.Linear(config.ffn, config.hidden, bias=config.mlp_bias)
 
-    def __call__(self, x: Tensor, _: RopeTable | None, __: LayerCache) -> Tensor:
+    def __call__(self, x: Tensor, *_: object) -> Tensor:
         """(N, E) -> (N, E)."""
         y = f.relu(self.up_proj(x))
         return self.down_proj(y * y)
@@ -85,9 +87,9 @@ _LAYERS: dict[str, type[Mamba2 | Attention | SquaredMLP]] = {
 class NemotronBlock(nn.Module):
     """One layer: h + mixer(norm(h))."""
 
-    def __init__(self, config: Config, kind: str) -> None:
+    def __init__(self, config: Config, mixer: Layer) -> None:
         self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
-        self.mixer: Layer = _LAYERS[kind](config)
+        self.mixer = mixer
 
     def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
         """(N, E) -> (N, E)."""
@@ -100,7 +102,12 @@ class NemotronH(DecoderModel):
     config: Config
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config, [NemotronBlock(config, kind) for kind in config.kinds])
+        mixers = (self.mixer(config, kind) for kind in config.kinds)
+        super().__init__(config, [NemotronBlock(config, mixer) for mixer in mixers])
+
+    def mixer(self, config: Config, kind: str) -> Layer:
+        """The mixer of a layer."""
+        return _LAYERS[kind](config)
 
     @override
     def cache_width(self, layer: int) -> int:
@@ -111,44 +118,47 @@ class NemotronH(DecoderModel):
         return self.config.states if self.config.kinds[layer] == MAMBA else ()
 
 
-def _kinds(data: ConfigJson) -> tuple[str, ...]:
-    """What each layer is; raises ConfigError."""
+def _kinds(data: ConfigJson, kinds: Mapping[str, str]) -> tuple[str, ...]:
+    """What each layer is, by the names in files; raises ConfigError."""
     pattern = data.text("hybrid_override_pattern", default="")
     names = data.texts("layers_block_type", default=list(pattern))
     for name in names:
-        if name not in _KINDS:
+        if name not in kinds:
             raise ConfigError(
-                f"config.json: layers_block_type: got {name!r:.80}, supported: {MAMBA}, "
-                f"{ATTENTION}, {MLP}"
+                f"config.json: layers_block_type: got {name!r:.80}, supported: "
+                f"{', '.join(dict.fromkeys(kinds.values()))}"
             )
-    return tuple(_KINDS[name] for name in names)
+    return tuple(kinds[name] for name in names)
 
 
-def from_hugging_face(data: ConfigJson) -> Config:
-    """Read config.json."""
+def fields_from_hugging_face(data: ConfigJson, names: Mapping[str, str] = KINDS) -> dict[str, Any]:
+    """The fields of `Config` from config.json, with `names` of layers; raises ConfigError."""
     data.fixed(
         mlp_hidden_act="relu2", mamba_hidden_act="silu", use_conv_bias=True, use_bias=False,
-        mamba_proj_bias=False, num_nextn_predict_layers=0,
+        mamba_proj_bias=False,
     )  # fmt: skip
-    data.ignore("chunk_size", "expand", "mamba_ssm_cache_dtype", "mtp_layers_block_type")
-    data.ignore("mtp_hybrid_override_pattern", "sliding_window", *_OF_EXPERTS, *_OF_TRAINING)
+    data.ignore(*_IGNORED)
     data.rename(attention_head_dim="head_dim")
-    kinds = _kinds(data)
+    kinds = _kinds(data, names)
     eps = data.number("layer_norm_epsilon", default=1e-5)
     data.assume(num_hidden_layers=len(kinds), rms_norm_eps=eps)
-    return Config(
+    return {
         **from_config_json(data),
-        kinds=kinds,
-        ssm_heads=data.size("mamba_num_heads"),
-        ssm_width=data.size("mamba_head_dim"),
-        ssm_groups=data.size("n_groups"),
-        ssm_state=data.size("ssm_state_size"),
-        taps=data.size("conv_kernel", default=4),
-    )
+        "kinds": kinds,
+        "ssm_heads": data.size("mamba_num_heads"),
+        "ssm_width": data.size("mamba_head_dim"),
+        "ssm_groups": data.size("n_groups"),
+        "ssm_state": data.size("ssm_state_size"),
+        "taps": data.size("conv_kernel", default=4),
+    }
 
 
-def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata, where a layer of Mamba-2 has 0 key/value heads and an MLP width of 0."""
+def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Config` from GGUF metadata; raises ConfigError.
+
+    A layer of Mamba-2 has 0 key/value heads and an MLP width of 0. A layer that predicts further
+    tokens follows the others.
+    """
     heads, widths = (data.counts(key) for key in ("attention.head_count_kv", "feed_forward_length"))
     fields: dict[str, Any] = from_gguf_metadata(
         data,
@@ -156,10 +166,9 @@ def from_gguf(data: GgufMetadata) -> Config:
         ffn=max(widths, default=0) or 1,
         rope_width=data.size("rope.dimension_count", default=2),
     )
-    kinds = tuple(
-        ATTENTION if count else MLP if width else MAMBA
-        for count, width in zip(heads, widths, strict=False)
-    )
+    fields["layers"] -= data.count("nextn_predict_layers", default=0)
+    sizes = list(zip(heads, widths, strict=False))[: fields["layers"]]
+    kinds = tuple(ATTENTION if count else MLP if width else MAMBA for count, width in sizes)
     for kind, field, of_layer in (
         (ATTENTION, "attention_bias", "attn_q"),
         (ATTENTION, "output_bias", "attn_output"),
@@ -167,18 +176,19 @@ def from_gguf(data: GgufMetadata) -> Config:
     ):
         if kind in kinds:
             fields[field] = data.has_tensor(f"blk.{kinds.index(kind)}.{of_layer}.bias")
-    return Config(**fields, **mamba_from_gguf(data), kinds=kinds)
+    return {**fields, **mamba_from_gguf(data), "kinds": kinds}
 
 
 _GGUF, _FOLDER = mamba_names("mixer", "mixer")
 _OF_ATTENTION = {f"mixer.{part}_proj": f"self_attn.{part}_proj" for part in "qkvo"}
 _OF_MLP = {f"mixer.{part}_proj": f"mlp.{part}_proj" for part in ("up", "down")}
+_OF_MODEL = {"input_layernorm": "norm", "embed_tokens": "embeddings", "norm": "norm_f"}
 ARCHITECTURE = Architecture(
     name="nemotron_h",
     config=Config,
     model_types=("nemotron_h",),
-    read_config_json=from_hugging_face,
-    read_gguf=from_gguf,
+    read_config_json=lambda data: Config(**fields_from_hugging_face(data)),
+    read_gguf=lambda data: Config(**fields_from_gguf(data)),
     model=NemotronH,
     tensors=TensorNames(
         gguf={
@@ -186,12 +196,7 @@ ARCHITECTURE = Architecture(
             **_GGUF,
             **{ours: GGUF_NAMES[usual] for ours, usual in (_OF_ATTENTION | _OF_MLP).items()},
         },
-        folder={
-            **_FOLDER,
-            "input_layernorm": "norm",
-            "embed_tokens": "embeddings",
-            "norm": "norm_f",
-        },
+        folder=_FOLDER | _OF_MODEL,
         prefixes=("backbone.", "model."),
         interleaved=tuple(name.replace("self_attn", "mixer") for name in QUERIES_AND_KEYS),
         logarithms=("mixer.rates",),

@@ -6,7 +6,7 @@ Source: "Gated Delta Networks" (Yang et al., 2024), and the model `qwen3_5` of t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -29,11 +29,17 @@ from hearthd.models.decoder.layers import (
     rope_table,
     rotated,
 )
-from hearthd.models.decoder.recurrent_layers import DeltaNetConfig, GatedDeltaNet
+from hearthd.models.decoder.recurrent_layers import (
+    DeltaNetConfig,
+    GatedDeltaNet,
+    delta_net_from_gguf,
+)
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
 from hearthd.models.dsl import functions as f
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.config.rope_scaling import Rope
@@ -90,11 +96,15 @@ class Qwen35(DecoderModel):
             GatedAttention(config) if attends else GatedDeltaNet(config)
             for attends in config.attends
         ]
-        super().__init__(config, [Block(config, mixer, MLP(config)) for mixer in mixers])
+        blocks = [Block(config, mixer, self.feed_forward(config)) for mixer in mixers]
+        super().__init__(config, blocks)
+
+    def feed_forward(self, config: Config) -> Callable[[Tensor], Tensor]:
+        """What follows the mixer of a layer."""
+        return MLP(config)
 
     @override
     def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
-        """For each layer, the rotary table of positions i32 (N,), or None for no rotation."""
         table = rope_table(self.config, positions, self.config.rotary_width)
         return [table if attends else None for attends in self.config.attends]
 
@@ -103,9 +113,8 @@ class Qwen35(DecoderModel):
         return () if self.config.attends[layer] else self.config.states
 
 
-def from_hugging_face(data: ConfigJson) -> Config:
-    """Read config.json."""
-    text = data.text_section(tied=None)
+def fields_from_hugging_face(text: ConfigJson) -> dict[str, Any]:
+    """The fields of `Config` from the section of the text model; raises ConfigError."""
     text.ignore("mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")
     text.fixed(attn_output_gate=True, mlp_only_layers=[], output_gate_type="swish")
     fields = from_config_json(text, lambda *arguments: _rope(*arguments)[1])
@@ -117,16 +126,16 @@ def from_hugging_face(data: ConfigJson) -> Config:
         raise ConfigError(
             f"config.json: layer_types: got {layer_types!r:.80}, supported: {_LINEAR}, {FULL}"
         )
-    return Config(
+    return {
         **fields,
-        attends=tuple(layer_type == FULL for layer_type in layer_types),
-        rotary_width=_rope(text, fields["head_dim"], fields["max_context"])[0],
-        key_heads=text.size("linear_num_key_heads", default=16),
-        value_heads=text.size("linear_num_value_heads", default=32),
-        key_width=text.size("linear_key_head_dim", default=128),
-        value_width=text.size("linear_value_head_dim", default=128),
-        taps=text.size("linear_conv_kernel_dim", default=4),
-    )
+        "attends": tuple(layer_type == FULL for layer_type in layer_types),
+        "rotary_width": _rope(text, fields["head_dim"], fields["max_context"])[0],
+        "key_heads": text.size("linear_num_key_heads", default=16),
+        "value_heads": text.size("linear_num_value_heads", default=32),
+        "key_width": text.size("linear_key_head_dim", default=128),
+        "value_width": text.size("linear_value_head_dim", default=128),
+        "taps": text.size("linear_conv_kernel_dim", default=4),
+    }
 
 
 def _rope(data: ConfigJson, head_dim: int, max_context: int) -> tuple[int, Rope]:
@@ -139,11 +148,15 @@ def _rope(data: ConfigJson, head_dim: int, max_context: int) -> tuple[int, Rope]
     return width, rope_scaling.read(section, base, width, max_context)
 
 
-def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata. A layer that predicts further tokens follows the others."""
+def fields_from_gguf(data: GgufMetadata, ffn: int | None = None) -> dict[str, Any]:
+    """The fields of `Config` from GGUF metadata; raises ConfigError.
+
+    A layer that predicts further tokens follows the others. `ffn` is the width of MLPs, where the
+    metadata do not say it.
+    """
     width = data.size("rope.dimension_count")
     data.ignore("rope.dimension_sections")
-    fields = from_gguf_metadata(data, rope_base=10_000_000.0, rope_width=width)
+    fields = from_gguf_metadata(data, rope_base=10_000_000.0, rope_width=width, ffn=ffn)
     period = data.size("full_attention_interval", default=_PERIOD)
     usual = not_every_nth(period, fields["layers"])
     linear = data.flags_by_layer("attention.recurrent_layers", usual)
@@ -152,18 +165,7 @@ def from_gguf(data: GgufMetadata) -> Config:
     if True in attends:
         of_attention = f"blk.{attends.index(True)}.attn_q.bias"
         fields["attention_bias"] = fields["output_bias"] = data.has_tensor(of_attention)
-    value_heads, key_heads = data.size("ssm.time_step_rank"), data.size("ssm.group_count")
-    return Config(
-        **fields,
-        attends=attends,
-        rotary_width=width,
-        key_heads=key_heads,
-        value_heads=value_heads,
-        key_width=data.size("ssm.state_size"),
-        value_width=data.size("ssm.inner_size") // value_heads,
-        taps=data.size("ssm.conv_kernel"),
-        takes_turns=value_heads != key_heads,
-    )
+    return {**fields, **delta_net_from_gguf(data), "attends": attends, "rotary_width": width}
 
 
 _MIXER = {
@@ -180,8 +182,8 @@ ARCHITECTURE = Architecture(
     name="qwen35",
     config=Config,
     model_types=("qwen3_5_text", "qwen3_5"),
-    read_config_json=from_hugging_face,
-    read_gguf=from_gguf,
+    read_config_json=lambda data: Config(**fields_from_hugging_face(data.text_section(tied=None))),
+    read_gguf=lambda data: Config(**fields_from_gguf(data)),
     model=Qwen35,
     tensors=TensorNames(
         gguf={

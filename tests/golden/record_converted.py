@@ -1,6 +1,7 @@
 """Record what llama.cpp's converter makes of the tiny models of every family.
 
     python -m tests.golden.record_converted LLAMA_CPP
+    python -m tests.golden.record_converted LLAMA_CPP olmo2-olmo2 olmo2-linear
 
 LLAMA_CPP is a folder with the source of llama.cpp: its packages `conversion` and `gguf-py`, which
 need torch and transformers. Recorded with llama.cpp as in llama-cpp-python 0.3.36, torch 2.13.0 and
@@ -20,7 +21,13 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from tests.models.families.cases import CASES
-from tests.models.families.converted_files import NOT_CONVERTED, Converted, digest, write
+from tests.models.families.converted_files import (
+    NOT_CONVERTED,
+    Converted,
+    converted,
+    digest,
+    write,
+)
 from tests.models.families.encoders.encoder_cases import ENCODER_CASES, recorded_encoder
 from tests.models.families.family_recording import recorded, write_folder
 
@@ -30,9 +37,10 @@ if TYPE_CHECKING:
 # By the start of a case's name: what published files have and transformers saves otherwise.
 _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "hunyuan": {"max_position_embeddings": 32768},
-    "nemotron_h": {
+    "nemotron_h-": {
         "num_hidden_layers": 5, "hybrid_override_pattern": "M-*-M", "d_head": 16,
     },
+    "nemotron_h_moe": {"d_head": 16},
     "nomic-bert": {
         "n_positions": 8192, "max_trained_positions": 2048, "activation_function": "swiglu",
         "causal": False, "rotary_emb_fraction": 1.0, "rotary_emb_base": 1000.0, "prenorm": False,
@@ -56,7 +64,7 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
             config |= more
     if "granite" in name and "layer_types" in config:
         config["layer_types"] = [_LAYERS.get(kind, kind) for kind in config["layer_types"]]
-    if name.startswith("nemotron_h"):
+    if name.startswith("nemotron_h-"):
         config = {key: value for key, value in config.items() if key not in _ADDED}
     path.write_text(json.dumps(config), encoding="utf-8")
     vocabulary = {f"token{i}": i for i in range(vocabulary_size(config))}
@@ -131,26 +139,25 @@ def convert(conversion: Any, gguf: Any, config: dict[str, Any], folder: Path) ->
     return Converted(metadata={"general.architecture": architecture, **kept}, tensors=tensors)
 
 
-def main(source: str) -> None:
-    """Write the file."""
+def main(source: str, *names: str) -> None:
+    """Write the file: of all cases, or of those named beside those that are recorded."""
     sys.path[:0] = [source, f"{source}/gguf-py"]
     conversion, gguf = importlib.import_module("conversion"), importlib.import_module("gguf")
     conversion.load_all_models()
     for model in set(subclasses(conversion.ModelBase)):
         if "set_vocab" in vars(model):
             model.set_vocab = set_vocab
-    converted = {}
-    for name in (*CASES, *ENCODER_CASES):
-        if name in NOT_CONVERTED:
-            continue
+    every = [name for name in (*CASES, *ENCODER_CASES) if name not in NOT_CONVERTED]
+    recordings = {name: converted(name) for name in every if names and name not in names}
+    for name in names or every:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             if name in CASES:
                 write_folder(recorded(name), folder)
             else:
                 recorded_encoder(name).write(folder)
-            converted[name] = convert(conversion, gguf, prepare(name, folder), folder)
-    write(converted)
+            recordings[name] = convert(conversion, gguf, prepare(name, folder), folder)
+    write({name: recordings[name] for name in every})
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ class Counts:
     capped     no rule for soft caps: attention stays plain
     whole_head no rule for soft caps: the head is computed whole
     gate       the rule for the activation of the feed-forward layer, and how often
+    experts    matrices of an expert: 3, or 2 without a gated activation
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
 
@@ -71,6 +72,7 @@ class Counts:
     capped: bool = False
     whole_head: bool = False
     gate: tuple[str, int] = ("gated_silu", 1)
+    experts: int = 3
     beside: tuple[int, int] = (1, 0)
 
 
@@ -81,7 +83,9 @@ RECURRENCES = {
     "granitehybrid": ("ssm_scan", 1),
     "granitehybrid-moe": ("ssm_scan", 1),
     "nemotron_h": ("ssm_scan", 1),
+    "nemotron_h_moe": ("ssm_scan", 1),
     "qwen35": ("gated_delta_rule", 1),
+    "qwen35moe": ("gated_delta_rule", 1),
 }
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
@@ -109,11 +113,20 @@ COUNTS = {
     "lfm2": Counts(rotations="norm_rope"),
     "lfm2moe": Counts(rotations="norm_rope"),
     "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
+    "nemotron_h_moe": Counts(
+        norms=("add_norm", 1),
+        rotations="",
+        products=2,
+        gate=("gated_silu", 0),
+        experts=2,
+        beside=(1, 2),  # around the experts of a layer
+    ),
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
     "qwen3": Counts(rotations="norm_rope"),
     "qwen35": Counts(rotations="norm_rope", products=6),
+    "qwen35moe": Counts(rotations="norm_rope", products=6),
     "qwen3moe": Counts(rotations="norm_rope"),
 }
 
@@ -134,24 +147,25 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     no_positions = 1 if architecture == "smollm3" else 0  # its last layer here
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
     # Layers without attention here.
-    convolutions = {"falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "nemotron_h": 2}.get(
-        architecture, recurrent
-    )
+    convolutions = {
+        "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "nemotron_h": 2, "nemotron_h_moe": 2,
+    }.get(architecture, recurrent)  # fmt: skip
     config = tiny(architecture)
     routed = sum(config.routed[:whole]) if isinstance(config, ExpertsConfig) else 0
     beside_experts = getattr(config, "shared_ffn", None) or architecture == "gemma4-moe"
     shared_mlps = routed if beside_experts else 0
+    gated_mlps = shared_mlps if per_layer.experts > 2 else 0
     counts = {
         "stacked_heads": layers - convolutions - shared if per_layer.stacked else 0,
         "matrix": (
             per_layer.products * whole
             + per_layer.needed * partial
             - 3 * (routed - shared_mlps)
-            + (2 if architecture == "qwen35" else 0)
+            + (2 if recurrence == "gated_delta_rule" else 0)
             + matrices
         ),
         recurrence: recurrent * sequences,
-        "experts": 3 * routed,
+        "experts": per_layer.experts * routed,
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
         norm: norms * whole if norms else int(whole == layers),
@@ -160,7 +174,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + (partial or -shared)
             - no_positions * (2 if whole == layers else 1)
         ),
-        gate: gates * whole + shared_mlps + min(recurrent, whole),
+        gate: gates * whole + gated_mlps + min(recurrent, whole),
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": (
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens

@@ -28,6 +28,10 @@ _MULTIPLIERS = {
 _MAMBA = {
     "ssm_heads": 16, "ssm_width": 16, "ssm_groups": 2, "ssm_state": 8, "taps": 4,
 }  # fmt: skip
+_DELTA_NET = {
+    "attends": (False, True, True), "rotary_width": 64, "key_heads": 2, "value_heads": 16,
+    "key_width": 8, "value_width": 16, "taps": 4,
+}  # fmt: skip
 _CONVOLUTIONS = {"taps": 3, "attends": (False, True, True)}
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
@@ -62,13 +66,18 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     },
     "mistral3": {"query_growth": 0.1, "original_context": 8},
     "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},
+    "nemotron_h_moe": {
+        **_MAMBA, "kinds": ("mamba", "moe", "attention"), **_EXPERTS, "latent": 32,
+        "routed": (False, True, False), "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
+        "sum_offset": 1e-20, "factor": 2.5,
+    },
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "qwen2": {"attention_bias": True},
     "olmoe": _EXPERTS,
     "qwen3moe": _EXPERTS,
-    "qwen35": {
-        "attends": (False, True, True), "rotary_width": 64, "key_heads": 2, "value_heads": 16,
-        "key_width": 8, "value_width": 16, "taps": 4,
+    "qwen35": _DELTA_NET,
+    "qwen35moe": {
+        **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
     },
     "smollm3": {"rotated": (True, True, False)},
     "smolvlm": {**SMALL_TOWER, "joined_patches": 4},

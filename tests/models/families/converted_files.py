@@ -20,7 +20,8 @@ FILE = Path(__file__).parents[2] / "golden" / "converted.npz"
 # Architectures that the converter does not know, layers without experts among others, an attribute
 # that is missing, and a head that the converter leaves out.
 NOT_CONVERTED = {
-    "bert-rank", "gemma2-uncapped", "gemma4-equal", "qwen3-reranker-label", "qwen3moe-mixed",
+    "bert-rank", "gemma2-uncapped", "gemma4-equal", "nemotron_h_moe-mixed", "qwen3-reranker-label",
+    "qwen3moe-mixed",
     "smolvlm-idefics3", "smolvlm-tied",
 }  # fmt: skip
 

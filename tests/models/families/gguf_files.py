@@ -26,8 +26,21 @@ from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.case_arguments import MINISTRAL_ROPE
 from tests.models.families.gguf_delta_nets import delta_net
+from tests.models.families.gguf_gemma import (
+    gemma2_keys,
+    gemma3_keys,
+    gemma4_keys,
+    gemma_embedding_keys,
+    window_keys,
+)
 from tests.models.families.gguf_gpt_oss import gpt_oss, gpt_oss_keys
-from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba, mamba_keys
+from tests.models.families.gguf_mamba import (
+    MAMBA_PARTS,
+    falcon_scales,
+    mamba,
+    mamba_keys,
+    nemotron_moe_keys,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +55,7 @@ if TYPE_CHECKING:
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBORS = (
     "llama", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3", "nemotron_h",
+    "nemotron_h_moe",
 )  # fmt: skip
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
@@ -63,7 +77,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
         name = f"{name}.weight" if name.endswith("layer_scalar") else name
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if name.endswith(_OWN_NAMES):
-            stored = name.replace("model.layers", "blk")
+            stored = re.sub(r"^\w+\.layers", "blk", name)
         assert stored is not None, name
         writer.add_tensor(stored, _converted(name, values, architecture, config))
     tables = {"rope_freqs": () if architecture in SCALED else config.rope_divisors}
@@ -111,6 +125,9 @@ _RENAMED_PARTS = {
     "feed_forward.experts.w3": "mlp.experts.up_proj",
     "feed_forward.expert_bias": "exp_probs_b.bias",
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
+    "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "mixer.experts.up_proj.weight": "ffn_up_exps.weight",
+    "mixer.experts.down_proj.weight": "ffn_down_exps.weight",
     "experts.gate_up_proj": "ffn_gate_up_exps.weight",
     "experts.down_proj": "ffn_down_exps.weight",
     "router.scale": "ffn_gate_inp.scale",
@@ -173,7 +190,8 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
         if config.shared_ffn is not None:
             writer.add_expert_shared_feed_forward_length(config.shared_ffn)
     if isinstance(config, NemotronConfig):
-        ffns = [config.ffn * (kind == "mlp") for kind in config.kinds]
+        widths = {"mlp": config.ffn, "moe": getattr(config, "expert_ffn", 0)}
+        ffns = [widths.get(kind, 0) for kind in config.kinds]
     writer.add_feed_forward_length(ffns)
     writer.add_head_count(config.heads)
     kv_heads: int | list[int] = config.kv_heads
@@ -196,60 +214,9 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
         writer.add_rope_scaling_factor(config.rope_factor)
 
 
-def _windows(config: Any) -> dict[str, Any]:
-    if not config.windows:
-        return {}
-    return {
-        "attention.sliding_window": next(window for window in config.windows if window),
-        "attention.sliding_window_pattern": [window is not None for window in config.windows],
-    }
-
-
 def _add_extra_keys(writer: Any, architecture: str, config: Any) -> None:
     for name, value in EXTRA_KEYS.get(architecture, lambda _: {})(config).items():
         writer.add_key_value(f"{architecture}.{name}", value, gguf.GGUFValueType.get_type(value))
-
-
-def _gemma2(config: Any) -> dict[str, Any]:
-    return {
-        "attention.sliding_window": next(window for window in config.windows if window),
-        "attn_logit_softcapping": config.attention_cap,
-        "final_logit_softcapping": config.logit_cap,
-    }
-
-
-def _gemma3(config: Any) -> dict[str, Any]:
-    return {
-        "attention.sliding_window": next(window for window in config.windows if window),
-        "attention.sliding_window_pattern": config.windows.index(None) + 1,
-        "rope.freq_base_swa": config.local_rope_base,
-    }
-
-
-def _gemma4(config: Any) -> dict[str, Any]:
-    return {
-        "attention.key_length_swa": config.local_head_dim,
-        **_windows(config),
-        "attention.shared_kv_layers": config.layers - config.caching_layers,
-        "attention.value_length_swa": config.local_head_dim,
-        "embedding_length_per_layer_input": config.layer_embedding or 0,
-        "rope.dimension_count": config.head_dim,
-        "rope.dimension_count_swa": config.local_head_dim,
-        "rope.freq_base_swa": config.local_rope_base,
-        **({"final_logit_softcapping": config.logit_cap} if config.logit_cap else {}),
-    }
-
-
-def _gemma_embedding(config: Any) -> dict[str, Any]:
-    half = next(window for window in config.windows if window) - 1
-    widths = [config.hidden, *config.dense]
-    return {
-        **_gemma3(config),
-        "attention.sliding_window": 2 * half,
-        "pooling_type": int(gguf.PoolingType.MEAN),
-        **{f"dense_{i}_feat_in": width for i, width in enumerate(widths[:-1], 2)},
-        **{f"dense_{i}_feat_out": width for i, width in enumerate(widths[1:], 2)},
-    }
 
 
 def _granite(config: Any) -> dict[str, Any]:
@@ -300,12 +267,12 @@ SCALED = ("glm4", "gpt-oss", "mistral3")
 _EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "olmoe")
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
-    "exaone4": _windows,
+    "exaone4": window_keys,
     "falcon-h1": mamba_keys,
-    "gemma-embedding": _gemma_embedding,
-    "gemma2": _gemma2,
-    "gemma3": _gemma3,
-    "gemma4": _gemma4,
+    "gemma-embedding": gemma_embedding_keys,
+    "gemma2": gemma2_keys,
+    "gemma3": gemma3_keys,
+    "gemma4": gemma4_keys,
     "glm4": lambda config: {
         "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)
     },
@@ -322,9 +289,11 @@ EXTRA_KEYS = {
         "rope.scaling.factor": config.rope_factor,
     },
     "nemotron_h": mamba_keys,
-    "olmo2": _windows,
+    "nemotron_h_moe": nemotron_moe_keys,
+    "olmo2": window_keys,
     "phi3": _phi3,
     "qwen35": keys_of,
+    "qwen35moe": keys_of,
 }
 
 

@@ -235,11 +235,26 @@ SIZES: Mapping[str, Size] = {
         layers=3, tied=False, kinds=("mamba", "mlp", "attention"), ssm_heads=128, ssm_width=80,
         ssm_groups=8, ssm_state=128, taps=4,
     ),
+    # nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B
+    "nemotron-h-moe": _decoder(
+        2688, 1856, 32, 2, 128, 131072,
+        layers=3, tied=False, kinds=("mamba", "moe", "attention"), ssm_heads=64, ssm_width=64,
+        ssm_groups=8, ssm_state=128, taps=4, experts=128, experts_per_token=6, expert_ffn=1856,
+        routed=(False, True, False), scores=SIGMOID, choice_bias=True, normalized=True,
+        sum_offset=1e-20, factor=2.5, shared_ffn=3712,
+    ),
     # Qwen/Qwen3.5-0.8B
     "qwen3.5": _decoder(
         1024, 3584, 8, 2, 256, 248320,
         attends=(False, True), rotary_width=64, key_heads=16, value_heads=16, key_width=128,
         value_width=128, taps=4,
+    ),
+    # Qwen/Qwen3.5-35B-A3B
+    "qwen3.5-moe": _decoder(
+        2048, 512, 16, 2, 256, 248320,
+        tied=False, attends=(False, True), rotary_width=64, key_heads=16, value_heads=32,
+        key_width=128, value_width=128, taps=4, experts=256, experts_per_token=8, expert_ffn=512,
+        routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
     ),
     # HuggingFaceTB/SmolLM2-135M
     "smollm2": _decoder(576, 1536, 9, 3, 64, 49152),

@@ -24,6 +24,12 @@ _NEMOTRON_H = {
     "mamba_num_heads": 6, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 10,
     "chunk_size": 64, "layer_norm_epsilon": 1e-5, "rms_norm_eps": 1e-5,
 }  # fmt: skip
+_NEMOTRON_EXPERTS = {
+    **_NEMOTRON_H, "num_hidden_layers": 4, "n_routed_experts": 5, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 28, "moe_shared_expert_intermediate_size": 36,
+    "routed_scaling_factor": 2.5, "intermediate_size": 28,
+    "layers_block_type": ["mamba", "moe", "attention", "moe"],
+}  # fmt: skip
 _FALCON_H1 = {
     "mamba_n_heads": 5, "mamba_d_head": 16, "mamba_d_ssm": 80, "mamba_chunk_size": 64,
     "mamba_norm_before_gate": False, "num_hidden_layers": 2,
@@ -45,6 +51,12 @@ RECURRENT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
             "attention_bias": True,
         },
     }),
+    ("qwen35moe", "Qwen3_5MoeTextConfig", {
+        "qwen35moe": {
+            **_DELTA_NET, "num_hidden_layers": 4, "num_experts": 5, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 28, "shared_expert_intermediate_size": 36,
+        },
+    }),
     ("granitehybrid", "GraniteMoeHybridConfig", {
         "granite4_h": {
             **_GRANITE_H, "num_local_experts": 0, "num_experts_per_tok": 0,
@@ -59,6 +71,14 @@ RECURRENT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
         "nemotron_h": {
             **_NEMOTRON_H, "num_hidden_layers": 5,
             "layers_block_type": ["mamba", "mlp", "attention", "mlp", "mamba"],
+        },
+    }),
+    ("nemotron_h_moe", "NemotronHConfig", {
+        "nano": _NEMOTRON_EXPERTS,
+        "latent": {**_NEMOTRON_EXPERTS, "moe_latent_size": 20, "norm_topk_prob": False},
+        "mixed": {
+            **_NEMOTRON_EXPERTS, "num_hidden_layers": 4, "hybrid_override_pattern": "EM-*",
+            "layers_block_type": None,
         },
     }),
     ("falcon-h1", "FalconH1Config", {

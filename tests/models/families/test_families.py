@@ -74,7 +74,7 @@ NOT_IN_GGUF = {
     "qwen3moe-mixed", "mistral3-window", "olmo2-olmo3_yarn", "smollm3-window", "granite-bias",
     "gemma2-uncapped", "gemma3-scaled", "olmoe-one", "olmoe-every", "lfm2moe-plain",
     "gpt-oss-plain", "smolvlm-idefics3", "smolvlm-tied", "qwen35-shared_keys",
-    "falcon-h1-falcon_h1", "gemma3-images-window",
+    "falcon-h1-falcon_h1", "gemma3-images-window", "nemotron_h_moe-mixed",
 }  # fmt: skip
 
 

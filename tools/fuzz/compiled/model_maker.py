@@ -17,6 +17,7 @@ import numpy as np
 
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS
 from hearthd.models.config import ConfigError, ModelConfig
+from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.dsl.graph import Input
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.types import DType, TypeRuleError
@@ -24,6 +25,7 @@ from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from hearthd.models.families import gru
 from hearthd.models.families.gru import GruConfig
 from hearthd.models.families.nemotron_h import ATTENTION, MAMBA, MLP
+from hearthd.models.families.nemotron_h_moe import EXPERTS
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ArraysProgram, ProgramOptions
 from tests.models.numpy_device import random_arrays, random_weights
@@ -143,16 +145,21 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
     width, wide = (32, 3) if in_groups else (1, 40)
     layers = random.choice((1, 2, 2, 3))
     head_dim = 64 if in_groups else random.choice((2, 4, 6, 8, 10, 14, 16, 18, 32))
+    feed_forward = EXPERTS if issubclass(config_type, ExpertsConfig) else MLP
     sizes = {
         "layers": layers,
         "hidden": heads * head_dim if name in ENCODERS else width * random.randint(1, wide),
         "ffn": width * random.randint(1, wide),
         "expert_ffn": width * random.randint(1, wide),
+        "shared_ffn": width * random.randint(1, wide),
+        "latent": random.choice((None, width * random.randint(1, wide))),
         "heads": heads,
         "kv_heads": heads if name in ENCODERS else kv_heads,
         "head_dim": head_dim,
         "pooling": random.choice(config_type.poolings),
         "dense": tuple(width * random.randint(1, wide) for _ in range(random.randint(0, 2))),
+        "ssm_width": 32 if in_groups else random.randint(1, 3),
+        "value_width": 32 if in_groups else random.randint(1, 3),
         "experts": 16 * random.randint(1, 2) if in_groups else random.randint(1, 5),
         "max_context": 64,
         "vocab_size": 16 * random.randint(1, 6) if in_groups else random.randint(3, 90),
@@ -164,7 +171,7 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         "window": random.randint(1, 20),
         "windows": tuple(random.choice((None, random.randint(1, 20))) for _ in range(layers)),
         "kinds": tuple(
-            random.choice((MAMBA, ATTENTION, MLP)[: 2 + (n > 0)]) for n in range(layers)
+            random.choice((MAMBA, ATTENTION, feed_forward)[: 2 + (n > 0)]) for n in range(layers)
         ),
     }
     fields: dict[str, Any] = {}

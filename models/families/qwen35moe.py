@@ -1,0 +1,97 @@
+"""Qwen3.5 with experts in the place of MLPs, and a shared MLP with a gate.
+
+Source: the model `qwen3_5_moe` of transformers (2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.experts import (
+    EXPERT_FOLDER_NAMES,
+    EXPERT_GGUF_NAMES,
+    ExpertsConfig,
+    MixtureOfExperts,
+    experts_from_config_json,
+    experts_from_gguf,
+)
+from hearthd.models.families import qwen35
+from hearthd.models.families.qwen35 import Qwen35
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.dsl.graph import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(qwen35.Config, ExpertsConfig):
+    """The shape of a model."""
+
+    by_layer = (*qwen35.Config.by_layer, "routed")
+
+
+class Qwen35Moe(Qwen35):
+    """Qwen3.5's blocks with experts."""
+
+    @override
+    def feed_forward(self, config: qwen35.Config) -> Callable[[Tensor], Tensor]:
+        assert isinstance(config, Config), "experts need their configuration"
+        return MixtureOfExperts(config)
+
+
+def _config(fields: dict[str, Any]) -> Config:
+    return Config(**fields | {"normalized": True, "shared_gate": True})
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json."""
+    text = data.text_section(tied=None)
+    shared = text.size("shared_expert_intermediate_size")
+    text.assume(intermediate_size=shared)
+    text.fixed(norm_topk_prob=True)
+    fields = experts_from_config_json(text, qwen35.fields_from_hugging_face(text))
+    return _config(fields | {"shared_ffn": shared})
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata."""
+    width = data.size("feed_forward_length", default=data.size("expert_feed_forward_length"))
+    return _config(experts_from_gguf(data, qwen35.fields_from_gguf(data, ffn=width)))
+
+
+_OF_QWEN35 = qwen35.ARCHITECTURE.tensors
+_SHARED = {
+    f"mlp.shared_experts.{part}_proj": f"mlp.shared_expert.{part}_proj"
+    for part in ("gate", "up", "down")
+}
+ARCHITECTURE = Architecture(
+    name="qwen35moe",
+    config=Config,
+    model_types=("qwen3_5_moe_text", "qwen3_5_moe"),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=Qwen35Moe,
+    tensors=replace(
+        _OF_QWEN35,
+        gguf={**EXPERT_GGUF_NAMES, **_OF_QWEN35.gguf},
+        folder={
+            **_OF_QWEN35.folder,
+            **EXPERT_FOLDER_NAMES,
+            **_SHARED,
+            "mlp.shared_gate": "mlp.shared_expert_gate",
+            "mlp.experts.gate_up_proj.weight": "mlp.experts.gate_up_proj",
+            "mlp.experts.all_down_proj.weight": "mlp.experts.down_proj",
+        },
+        joined={
+            "mlp.experts.gate_up_proj": ("mlp.experts.gate_proj", "mlp.experts.up_proj"),
+            "mlp.experts.all_down_proj": ("mlp.experts.down_proj",),
+        },
+    ),
+)
