@@ -141,11 +141,7 @@ class _Body:
         self, receive: Receive, length: int, max_bytes: int, memory: _Memory, *, is_upload: bool
     ) -> None:
         self.taken = 0  # bytes of memory
-        # Clients search for the last words, and shorten the conversation.
-        self.too_long = (
-            f"body: too large: expected at most {max_bytes} bytes (--max-body-bytes); if it holds "
-            "a prompt, the prompt is too long"
-        )
+        self.too_long = _too_long(f"{max_bytes} bytes (--max-body-bytes)")
         self._receive = receive
         self._is_upload = is_upload
         self._length = length
@@ -164,6 +160,8 @@ class _Body:
         self.keep(0)
         while not self._is_whole:  # read the rest, so that the client gets the answer
             await self._next()
+        if self._size > (longest := self._memory.size // _BYTES_PER_BYTE):
+            raise HTTPException(413, _too_long(f"{longest} bytes, or smaller images"))
         if self._needed > self._memory.size:
             raise HTTPException(413, "body: too many values; send a smaller request")
         raise HTTPException(503, "request memory is full; retry later", _RETRY)
@@ -216,6 +214,14 @@ class _Body:
         missing = max(0, size - self.taken)
         await self._memory.take(missing)
         self.taken += missing
+
+
+def _too_long(expected: str) -> str:
+    # Clients search for the last words, and shorten the conversation.
+    return (
+        f"body: too large: expected at most {expected}; if it holds a prompt, the prompt is too "
+        "long"
+    )
 
 
 def estimated_memory(chunk: bytes) -> int:
