@@ -2,9 +2,11 @@
 
 import { make } from "./dom.js";
 
-const MAX_EDGE = 2048; // pixels; models read less
-const MAX_FILE = 1_000_000; // bytes of a file that is sent as it is
-const QUALITY = 0.9;
+// A file within these limits is sent as it is. A request may have 4 MB, for all images of a chat.
+const MAX_FILE = 500_000; // bytes
+const MAX_PIXELS = 2 ** 24;
+const MAX_EDGE = 1536; // pixels of other pictures
+const QUALITY = 0.85;
 const FORMATS = new Set(["image/jpeg", "image/png", "image/webp", "image/gif"]);
 
 /** Whether a file is a picture. SVG is a text. */
@@ -14,8 +16,9 @@ export const isPicture = ({ type }) => type.startsWith("image/") && type !== "im
  * DOMException if the browser cannot read it. */
 export async function readPicture(file) {
   const bitmap = await createImageBitmap(file);
+  const pixels = bitmap.width * bitmap.height;
+  if (FORMATS.has(file.type) && file.size <= MAX_FILE && pixels <= MAX_PIXELS) return dataUri(file);
   const scale = Math.min(1, MAX_EDGE / Math.max(bitmap.width, bitmap.height));
-  if (scale === 1 && FORMATS.has(file.type) && file.size <= MAX_FILE) return dataUri(file);
   const [width, height] = [bitmap.width, bitmap.height].map((edge) => Math.max(1, Math.round(edge * scale)));
   const canvas = make("canvas", { width, height });
   const context = canvas.getContext("2d");

@@ -65,10 +65,15 @@ class Doorman:
         return None if pending is None or pending.until.is_set() else pending.response()
 
     def _noting(self, receive: Receive) -> Receive:
+        body = b""
+
         async def note() -> Message:
+            nonlocal body
             message = await receive()
-            if message.get("body"):
-                self.bodies.append(json.loads(message["body"]))
+            body += message.get("body", b"")
+            if body and message["type"] == "http.request" and not message.get("more_body"):
+                self.bodies.append(json.loads(body))
+                body = b""
             return message
 
         return note

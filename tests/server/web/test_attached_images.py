@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
+from tests.baker.small_smolvlm import pixels
 from tests.server import fakes
 from tests.server.images.image_service import TALL, WIDE, image_service
 
@@ -90,11 +91,11 @@ def test_large_images_are_made_smaller_and_other_formats_become_jpeg(
     sighted: Page, doorman: Doorman
 ) -> None:
     large, other = io.BytesIO(), io.BytesIO()
-    Image.new("RGB", (4100, 100), "red").save(large, "PNG")
+    Image.fromarray(pixels(1600, 400)).save(large, "PNG")
     Image.new("RGB", (30, 20), "red").save(other, "BMP")
     files = [base64.b64encode(file.getvalue()).decode() for file in (large, other)]
     give(sighted, DROP, ("l.png", "image/png", files[0]), ("o.bmp", "image/bmp", files[1]))
-    shows_images(sighted, ".chip img", ("l.png", 2048), ("o.bmp", 30))
+    shows_images(sighted, ".chip img", ("l.png", 1536), ("o.bmp", 30))
     sighted.ask("the dog")
     for part in sent_parts(doorman)[:2]:
         assert part["image_url"]["url"].startswith("data:image/jpeg;base64,")
