@@ -42,6 +42,17 @@ _SHAPE: dict[str, Any] = {
     "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 2048, "vocab_size": 257,
     "rms_norm_eps": 1e-6, "eos_token_id": 256, "tie_word_embeddings": True,
 }  # fmt: skip
+_NEMOTRON: dict[str, Any] = {
+    **_SHAPE, "model_type": "nemotron_h", "mamba_num_heads": 12, "mamba_head_dim": 16,
+    "n_groups": 2, "ssm_state_size": 32,
+}  # fmt: skip
+_QWEN: dict[str, Any] = {
+    **_SHAPE, "linear_num_key_heads": 8, "linear_num_value_heads": 16, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
+    "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
+    },
+}  # fmt: skip
 # By architecture: config.json.
 CONFIGS: dict[str, dict[str, Any]] = {
     "falcon-h1": {
@@ -57,15 +68,23 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "layer_types": ["mamba", "mamba", "attention", "mamba"], "residual_multiplier": 0.5,
         "attention_multiplier": 0.1, "embedding_multiplier": 4.0, "logits_scaling": 2.0,
     },
-    "qwen35": {
-        **_SHAPE, "model_type": "qwen3_5_text", "linear_num_key_heads": 8,
-        "linear_num_value_heads": 16, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
-        "linear_conv_kernel_dim": 4,
-        "rope_parameters": {
-            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
-        },
+    "nemotron_h": {**_NEMOTRON, "layers_block_type": ["mamba", "mlp", "attention", "mamba"]},
+    "nemotron_h_moe": {
+        **_NEMOTRON, "layers_block_type": ["mamba", "moe", "attention", "mamba"],
+        "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+        "moe_shared_expert_intermediate_size": 96, "routed_scaling_factor": 2.5,
+    },
+    "qwen35": {**_QWEN, "model_type": "qwen3_5_text"},
+    "qwen35moe": {
+        **_QWEN, "model_type": "qwen3_5_moe_text", "num_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96,
     },
 }  # fmt: skip
+# Of models with experts in integers, a chunk of 128 tokens rounds otherwise than shorter ones.
+PROGRAMS = [
+    *((name, "f32") for name in CONFIGS if name == "qwen35" or name.endswith("moe")),
+    *((name, "int8-g32") for name in CONFIGS if not name.endswith("moe")),
+]
 TEXT = np.random.default_rng(0).integers(0, 256, 300).tolist()
 READ = 200  # tokens of TEXT that are read in chunks
 
@@ -78,8 +97,12 @@ def write_model(folder: Path, name: str) -> Path:
     shapes = {}
     for parameter, tensor in architecture.model(config).parameters().items():
         stored = architecture.tensors.find(config, parameter, (), gguf=False).name
-        wide = "conv1d.weight" in parameter
-        shapes[stored] = (tensor.shape[0], 1, tensor.shape[1]) if wide else tensor.shape
+        rows, *columns = tensor.shape
+        if "conv1d.weight" in parameter:
+            columns = [1, *columns]
+        experts = config.experts if "*" in stored else 1
+        for number in range(experts):
+            shapes[stored.replace("*", str(number))] = (rows // experts, *columns)
     save_file(random_tensors(shapes), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
     tokenizer().save(str(folder / "tokenizer.json"))
@@ -88,7 +111,7 @@ def write_model(folder: Path, name: str) -> Path:
 
 @pytest.fixture(
     scope="module",
-    params=[("qwen35", "f32"), *((name, "int8-g32") for name in CONFIGS)],
+    params=PROGRAMS,
     ids="-".join,
 )
 def runtime(
