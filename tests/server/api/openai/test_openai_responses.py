@@ -187,7 +187,7 @@ def test_an_empty_answer_is_an_empty_message() -> None:
             "input[0].call_id",
         ),
         ({"input": "the dog " * 400}, "input"),
-        ({"input": [TALK[1], TALK[1]]}, "input"),
+        ({"input": [{"role": "assistant", "content": "the dog"}, TALK[1]]}, "input"),
         ({"input": [{"type": "reasoning", "id": "", "content": []}]}, "input"),
     ],
 )
