@@ -196,7 +196,7 @@ ARCHITECTURE = Architecture(
             **_GGUF,
             **{ours: GGUF_NAMES[usual] for ours, usual in (_OF_ATTENTION | _OF_MLP).items()},
         },
-        folder=_FOLDER | _OF_MODEL,
+        folder={**_FOLDER, **_OF_MODEL},
         prefixes=("backbone.", "model."),
         interleaved=tuple(name.replace("self_attn", "mixer") for name in QUERIES_AND_KEYS),
         logarithms=("mixer.rates",),
