@@ -150,7 +150,8 @@ class MixtureOfExperts(nn.Module):
         mixed = mixture(x, self.experts, *self.routes(x))
         if self.shared_experts is None:
             return mixed
-        shared = self.shared_experts(x)
+        # Fused with the sum over experts, the order of this one would depend on the tokens.
+        mixed, shared = ops.barrier(mixed), self.shared_experts(x)
         return mixed + (shared if self.shared_gate is None else self.shared_gate(x, shared))
 
     def routes(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -80,11 +80,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96,
     },
 }  # fmt: skip
-# Of models with experts in integers, a chunk of 128 tokens rounds otherwise than shorter ones.
-PROGRAMS = [
-    *((name, "f32") for name in CONFIGS if name == "qwen35" or name.endswith("moe")),
-    *((name, "int8-g32") for name in CONFIGS if not name.endswith("moe")),
-]
 TEXT = np.random.default_rng(0).integers(0, 256, 300).tolist()
 READ = 200  # tokens of TEXT that are read in chunks
 
@@ -111,7 +106,7 @@ def write_model(folder: Path, name: str) -> Path:
 
 @pytest.fixture(
     scope="module",
-    params=PROGRAMS,
+    params=[("qwen35", "f32"), *((name, "int8-g32") for name in CONFIGS)],
     ids="-".join,
 )
 def runtime(
