@@ -20,6 +20,7 @@ from hearthd.server.api.anthropic.batch_runner import BatchRunner
 from hearthd.server.api.anthropic.error_bodies import AnthropicErrors
 from hearthd.server.api.anthropic.events import MessageEvent
 from hearthd.server.api.current_service import Leases
+from hearthd.server.api.form_body import FormRoute
 from hearthd.server.api.llama_server import completion_route, embedding, loading, lora_adapters
 from hearthd.server.api.llama_server.answers import CompletionEvent
 from hearthd.server.api.lm_studio import model_list as lm_studio_models
@@ -101,6 +102,12 @@ _EVENTS: Mapping[Kind, tuple[type[BaseModel], ...]] = {
 # chat page, which asks the user for the key.
 OPEN_PATHS = frozenset({"/health", "/health/ready", "/v1/models", "/openapi.json", *web.FILES})
 
+UPLOAD_PATHS = frozenset(
+    route.path
+    for surface in _SPEECH
+    for route in surface.router.routes
+    if isinstance(route, FormRoute)
+)
 
 # Probes and files of the page: requests that succeed would fill the log.
 _QUIET_PATHS = frozenset({"/health", "/health/ready", "/metrics", *web.FILES})
@@ -218,6 +225,7 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
         max_bytes=pool.max_body_bytes,
         memory=lambda: pool.request_memory,
         streams=streams,
+        upload_paths=UPLOAD_PATHS,
     )
     app.add_middleware(ResumableStreams, streams=streams, has_keys=bool(guards.api_keys))
     if guards.api_keys:
