@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hearthd.server.api.anthropic.batch_runner import StoredBatch
 from hearthd.server.api.stored.state import State
 from hearthd.server.api.stored.store import Store
 from hearthd.server.app import Guards
+from hearthd.server.batch_requests.batch_request import Reply
 from tests.patience import PATIENCE
 from tests.server import fakes, templates
 from tests.server.openai_servers import LIBRARY, scripted
@@ -174,6 +176,19 @@ def test_a_stopped_server_leaves_a_batch_to_the_next_one() -> None:
     assert State(store, "").record(created.id, "message_batch")["ended_at"] is None
     with client_of(scripted("the dog jumps"), store=store) as client:
         assert ended(client, created.id).request_counts.succeeded == 6
+
+
+def test_a_result_after_the_cancellation_is_the_only_one() -> None:
+    store = Store()
+    stored(store)
+    state = State(store, "")
+    answering, canceling = StoredBatch(state, "msgbatch_a"), StoredBatch(state, "msgbatch_a")
+    canceling.cancel()
+    answering.append("r1", Reply(status=200, body=b"{}"))
+    canceling.end()
+    counts = canceling.record["request_counts"]
+    assert (counts["succeeded"], counts["errored"], counts["canceled"]) == (1, 1, 0)
+    assert [each["result"]["type"] for each in canceling.results()] == ["errored", "succeeded"]
 
 
 def test_only_the_key_of_a_batch_finds_it() -> None:
