@@ -197,6 +197,7 @@ def test_what_is_no_sound_is_refused(
     for answer in answers:
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]["param"] == "file", answer.text
+    assert "expected a file with a file name" in answers[2].json()["error"]["message"]
 
 
 def test_an_empty_sound_has_no_text(client: httpx.Client) -> None:
