@@ -79,7 +79,6 @@ _LANGUAGE = (
     messages,
     batches,
     completion_route,
-    resumable,
     tokens,
     props,
     lora_adapters,
@@ -88,6 +87,7 @@ _LANGUAGE = (
 )
 _ENCODERS = (embeddings, embedding, rerank, ollama_embed)
 _SPEECH = (transcriptions,)
+_STREAMS = (resumable,)
 _ARRAYS = (run_function,)
 _ALL = (model_list, loading, status, reload, ollama_models, ollama_manage, lm_studio_models)
 
@@ -209,6 +209,7 @@ def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
         *(_LANGUAGE if "language" in kinds else ()),
         *(_ENCODERS if kinds & {"language", "encoder"} else ()),
         *(_SPEECH if "speech" in kinds else ()),
+        *(_STREAMS if kinds & {"language", "speech"} else ()),
         *(_ARRAYS if "arrays" in kinds else ()),
         *_ALL,
     )
