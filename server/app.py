@@ -20,6 +20,7 @@ from hearthd.server.api.anthropic.batch_runner import BatchRunner
 from hearthd.server.api.anthropic.error_bodies import AnthropicErrors
 from hearthd.server.api.anthropic.events import MessageEvent
 from hearthd.server.api.current_service import Leases
+from hearthd.server.api.form_body import FormRoute
 from hearthd.server.api.llama_server import completion_route, embedding, loading, lora_adapters
 from hearthd.server.api.llama_server.answers import CompletionEvent
 from hearthd.server.api.lm_studio import model_list as lm_studio_models
@@ -78,7 +79,6 @@ _LANGUAGE = (
     messages,
     batches,
     completion_route,
-    resumable,
     tokens,
     props,
     lora_adapters,
@@ -87,6 +87,7 @@ _LANGUAGE = (
 )
 _ENCODERS = (embeddings, embedding, rerank, ollama_embed)
 _SPEECH = (transcriptions,)
+_STREAMS = (resumable,)
 _ARRAYS = (run_function,)
 _ALL = (model_list, loading, status, reload, ollama_models, ollama_manage, lm_studio_models)
 
@@ -101,6 +102,12 @@ _EVENTS: Mapping[Kind, tuple[type[BaseModel], ...]] = {
 # chat page, which asks the user for the key.
 OPEN_PATHS = frozenset({"/health", "/health/ready", "/v1/models", "/openapi.json", *web.FILES})
 
+UPLOAD_PATHS = frozenset(
+    route.path
+    for surface in _SPEECH
+    for route in surface.router.routes
+    if isinstance(route, FormRoute)
+)
 
 # Probes and files of the page: requests that succeed would fill the log.
 _QUIET_PATHS = frozenset({"/health", "/health/ready", "/metrics", *web.FILES})
@@ -202,6 +209,7 @@ def _routers(kinds: set[Kind]) -> Iterator[APIRouter]:
         *(_LANGUAGE if "language" in kinds else ()),
         *(_ENCODERS if kinds & {"language", "encoder"} else ()),
         *(_SPEECH if "speech" in kinds else ()),
+        *(_STREAMS if kinds & {"language", "speech"} else ()),
         *(_ARRAYS if "arrays" in kinds else ()),
         *_ALL,
     )
@@ -218,6 +226,7 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
         max_bytes=pool.max_body_bytes,
         memory=lambda: pool.request_memory,
         streams=streams,
+        upload_paths=UPLOAD_PATHS,
     )
     app.add_middleware(ResumableStreams, streams=streams, has_keys=bool(guards.api_keys))
     if guards.api_keys:

@@ -44,6 +44,8 @@ def expected(problem: Mapping[str, Any]) -> str:
         case "too_short":
             least = problem["ctx"]["min_length"]
             return f"at least {least} {parts(problem)[: -1 if least == 1 else None]}"
+        case "string_pattern_mismatch":
+            return f"a text that matches {problem['ctx']['pattern']}"
         case "model_attributes_type" | "model_type":
             # Of a whole body, the header Content-Type can be the reason.
             nested = len(problem.get("loc", ())) > 1

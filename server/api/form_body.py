@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias
 
+from fastapi import UploadFile
 from fastapi.routing import APIRoute
+from pydantic import BeforeValidator
 from typing_extensions import override
 
 from hearthd.server.api import inert_fields
@@ -14,7 +16,17 @@ from hearthd.text.errors import NotSupported
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from fastapi import Request, Response, UploadFile
+    from fastapi import Request, Response
+
+
+def _file(value: object) -> object:
+    """The value of a field; raises ValueError for a text."""
+    if isinstance(value, str):
+        raise ValueError("a file with a file name: curl sends it with -F file=@NAME")
+    return value
+
+
+Upload: TypeAlias = Annotated[UploadFile, BeforeValidator(_file)]
 
 
 class FormRoute(APIRoute):

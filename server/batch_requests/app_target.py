@@ -64,6 +64,8 @@ class AppTarget(BatchTarget):
             "server": None,
             "state": dict(self._state),
         }
+        # The application answers an invalid request without a pause; other requests come between.
+        await asyncio.sleep(0)
         await self._app(scope, receive, send)
         headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
         body = b"".join(message.get("body", b"") for message in sent[1:])

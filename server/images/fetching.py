@@ -178,6 +178,8 @@ class _Download:
 
     def connect(self, host: str, port: int) -> socket.socket:
         """Connect to the address of a host that was checked; raises _Refused or OSError."""
+        if not 0 < port < 2**16:
+            raise _Refused(f"{port} is not the number of a port")
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         targets = {str(target[0]): family for family, _, _, _, target in found}
         for text in targets:
@@ -187,7 +189,11 @@ class _Download:
         for text, family in targets.items():
             connection = socket.socket(family, socket.SOCK_STREAM)
             self._sockets.append(connection.dup())
-            connection.settimeout(max(0.01, self._ends - time.monotonic()))
+            # The time may have ended while a name was resolved, before there was this connection.
+            if (remaining := self._ends - time.monotonic()) <= 0:
+                connection.close()
+                raise _Refused(_LATE)
+            connection.settimeout(remaining)
             try:
                 connection.connect((text, port))
             except OSError as error:

@@ -28,8 +28,15 @@ _FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "AIFF", "AU", "CAF")
 _MIN_RATE, _MAX_RATE, _MAX_CHANNELS = 1000, 768_000, 64
 _BLOCK_VALUES = 1 << 18
 _FFMPEG_SECONDS = 600.0
-# It reads the file, and nothing else that a playlist names.
-_FFMPEG_LIMITS = ("-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe")
+# Formats whose samples are in the file itself: playlists (DASH, HLS, concat) name other files.
+_FFMPEG_FORMATS = (
+    "aac,ac3,aiff,amr,ape,asf,au,avi,caf,dsf,dts,eac3,flac,flv,loas,matroska,mov,mp3,mpc,mpc8,mpeg,"
+    "mpegts,ogg,rm,tak,tta,wav,wv"
+)
+_FFMPEG_LIMITS = (
+    "-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe",
+    "-format_whitelist", _FFMPEG_FORMATS,
+)  # fmt: skip
 
 
 def open_sound(file: BinaryIO) -> Sound:

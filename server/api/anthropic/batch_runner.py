@@ -19,7 +19,7 @@ from hearthd.server.errors import Draining, NotStored, Starting
 from hearthd.server.fault_isolation import BackgroundTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from starlette.types import ASGIApp
 
@@ -99,7 +99,7 @@ class StoredBatch:
         self.key = (state.owner, id_)
         self._state = state
         self._path = path
-        self.answered = {item["custom_id"] for item in self._items() if "result" in item}
+        self.answered = self._answered(self._items())
 
     @property
     def record(self) -> Item:
@@ -159,10 +159,13 @@ class StoredBatch:
     def end(self) -> None:
         """End the batch: requests without a result are canceled, or have expired."""
         rest = {"type": "canceled" if self._is_canceling() else "expired"}
+        items = self._items()
+        # A request may have got its result between the cancellation and the end of its task.
+        answered = self._answered(items)
         outputs = [
             self._result(item["custom_id"], rest)
-            for item in self._items()
-            if "params" in item and item["custom_id"] not in self.answered
+            for item in items
+            if "params" in item and item["custom_id"] not in answered
         ]
         types = [item["result"]["type"] for item in (*self.results(), *outputs)]
         counts = {
@@ -174,6 +177,10 @@ class StoredBatch:
 
     def _items(self) -> list[Item]:
         return self._state.items(self.id)
+
+    @staticmethod
+    def _answered(items: Iterable[Item]) -> set[str]:
+        return {item["custom_id"] for item in items if "result" in item}
 
     def _is_canceling(self) -> bool:
         return bool(self.record["processing_status"] == "canceling")

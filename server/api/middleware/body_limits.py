@@ -4,7 +4,8 @@ A body with a Content-Length is rejected before it is read, a chunked one once i
 Parsed JSON takes memory per byte and per value: `[[],[]...` takes 35 bytes for each byte sent. So a
 body counts with both, until its request is answered, against a limit for all bodies. The middleware
 does not parse: every `,`, `:`, `[` and `{` counts as a value, in strings too. Files in a form are
-not parsed, and count with their bytes alone.
+not parsed, and count with their bytes alone, where the route reads a form: others may parse JSON
+whatever the Content-Type says.
 
 Memory for a body is taken at its first message, for the announced length, so that of several bodies
 at once some fit and the others wait; if each took memory as it arrives, none might fit. A client
@@ -27,7 +28,7 @@ from hearthd.bundle import UPLOAD_BYTES_PER_BYTE
 from hearthd.server.api.http_errors import fault, respond
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -59,14 +60,21 @@ class BodyLimit:
     """Answer 413 to a body of more than `max_bytes`, 503 when memory for bodies stays full.
 
     `memory` is the estimated memory in bytes that all bodies may take now: it grows with models
-    that are found later. `streams` take a part of it, and give back what they can.
+    that are found later. `streams` take a part of it, and give back what they can. Routes at
+    `upload_paths` read forms.
     """
 
     def __init__(
-        self, app: ASGIApp, max_bytes: int, memory: Callable[[], int], streams: KeptStreams
+        self,
+        app: ASGIApp,
+        max_bytes: int,
+        memory: Callable[[], int],
+        streams: KeptStreams,
+        upload_paths: Collection[str],
     ) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._upload_paths = upload_paths
         self._memory = _Memory(memory, streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,7 +85,8 @@ class BodyLimit:
         # The HTTP parser has rejected a length that is not a number.
         headers = Headers(scope=scope)
         length = int(headers.get("Content-Length", "0"))
-        is_upload = headers.get("Content-Type", "").lower().startswith(UPLOAD)
+        is_form = headers.get("Content-Type", "").lower().startswith(UPLOAD)
+        is_upload = is_form and scope["path"] in self._upload_paths
         body = _Body(receive, length, self._max_bytes, self._memory, is_upload=is_upload)
         if length > self._max_bytes:
             await respond(fault(413, body.too_long), _CLOSE)(scope, receive, send)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import APIRouter, Form, Request, UploadFile
+from fastapi import APIRouter, Form, Request
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import ConfigDict, Field, RootModel
 from sse_starlette import EventSourceResponse
@@ -16,7 +16,7 @@ from hearthd.server.api.answer_writer import or_error
 from hearthd.server.api.current_service import speech_service
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import ModelFields, Text
-from hearthd.server.api.form_body import FormRoute
+from hearthd.server.api.form_body import FormRoute, Upload
 from hearthd.server.api.http_errors import ERRORS, describe, encode
 from hearthd.server.api.openai.transcript_forms import (
     Transcript,
@@ -42,7 +42,7 @@ class TranslationForm(ModelFields):
     # Fields of a form are texts.
     model_config = ConfigDict(strict=False)
 
-    file: UploadFile = Field(
+    file: Upload = Field(
         description="Sound as WAV, FLAC, OGG, MP3, AIFF, AU or CAF, of at most four hours; other "
         "formats if the server has ffmpeg."
     )

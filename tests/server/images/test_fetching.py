@@ -184,11 +184,29 @@ def test_limits_end_a_download(host: str, monkeypatch: pytest.MonkeyPatch) -> No
     refused(f"http://{host}/a", "it has more than")
 
 
+def test_a_name_that_is_resolved_late_gets_no_connection(
+    host: str, visits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nothing would end the connection: the timer has ended those before it."""
+    resolved = socket.getaddrinfo
+
+    def answer(*rest: Any, **options: Any) -> Any:
+        time.sleep(0.1)
+        return resolved(*rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    monkeypatch.setattr(fetching, "MAX_SECONDS", 0.05)
+    refused(f"http://{host}/a", "the download took more than")
+    assert not visits
+
+
 def test_errors_are_sentences(host: str) -> None:
     refused(f"http://{host}/missing", "the host answered with status 404")
     refused("http://", "expected an address that the server can read: ")
     refused("http://127.0.0.1:1/", "Connection refused")
     refused("http://127.0.0.1:port/", "expected an address that the server can read: ")
+    for number in (0, 65_536, -1):
+        refused(f"http://127.0.0.1:{number}/", f"{number} is not the number of a port")
     refused("http://a b/", "expected an address that the server can read: ")
 
 

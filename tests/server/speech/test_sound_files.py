@@ -155,8 +155,17 @@ def test_a_sound_ends() -> None:
     assert short.read(100, 4).tolist() == []
 
 
+# A playlist of DASH names another file, which ffmpeg reads with the protocol `file`.
 FFMPEG = """#!/bin/sh
-for argument; do case "$argument" in file:*) path="${argument#file:}";; esac; done
+before=
+for argument; do
+  case "$argument" in file:*) path="${argument#file:}";; esac
+  case "$before" in -format_whitelist) formats="$argument";; esac
+  before="$argument"
+done
+case ",$formats," in
+  ,,|*,dash,*|*,hls,*|*,concat,*|*,imf,*) printf 'secrets!'; exit 0;;
+esac
 exec 3< "$path"; read -r word <&3
 case "$word" in
   strange) exec %(python)s -c "import sys, numpy; \

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hearthd.server.api.anthropic.batch_runner import StoredBatch
 from hearthd.server.api.stored.state import State
 from hearthd.server.api.stored.store import Store
 from hearthd.server.app import Guards
+from hearthd.server.batch_requests.app_target import AppTarget
+from hearthd.server.batch_requests.batch_request import Reply
 from tests.patience import PATIENCE
 from tests.server import fakes, templates
 from tests.server.openai_servers import LIBRARY, scripted
@@ -131,7 +135,7 @@ def test_a_batch_is_canceled() -> None:
 def test_invalid_batches_are_rejected(client: Any) -> None:
     for requests, reason in (
         ([request("a"), request("a")], "custom_id once"),
-        ([request("a b")], "custom_id"),
+        ([request("a b")], "custom_id.* expected a text that matches"),
         ([request("a", stream=True)], "whole message"),
         ([], "requests"),
     ):
@@ -174,6 +178,52 @@ def test_a_stopped_server_leaves_a_batch_to_the_next_one() -> None:
     assert State(store, "").record(created.id, "message_batch")["ended_at"] is None
     with client_of(scripted("the dog jumps"), store=store) as client:
         assert ended(client, created.id).request_counts.succeeded == 6
+
+
+def test_a_result_after_the_cancellation_is_the_only_one() -> None:
+    store = Store()
+    stored(store)
+    state = State(store, "")
+    answering, canceling = StoredBatch(state, "msgbatch_a"), StoredBatch(state, "msgbatch_a")
+    canceling.cancel()
+    answering.append("r1", Reply(status=200, body=b"{}"))
+    canceling.end()
+    counts = canceling.record["request_counts"]
+    assert (counts["succeeded"], counts["errored"], counts["canceled"]) == (1, 1, 0)
+    assert [each["result"]["type"] for each in canceling.results()] == ["errored", "succeeded"]
+
+
+def test_invalid_requests_let_other_requests_pass() -> None:
+    """Each is answered without a pause, so a batch of thousands would stop the server."""
+    turns: list[int] = []
+
+    async def scenario() -> None:
+        answered = 0
+
+        async def refuse(_scope: Any, _receive: Any, send: Any) -> None:
+            nonlocal answered
+            answered += 1
+            await send({"type": "http.response.start", "status": 400, "headers": []})
+            await send({"type": "http.response.body", "body": b"{}"})
+
+        async def other_requests() -> None:
+            while True:
+                turns.append(answered)
+                await asyncio.sleep(0)
+
+        store = Store()
+        State(store, "").put(
+            "msgbatch_a",
+            {"object": "message_batch", "expires_at": "2999-01-01T00:00:00Z"}
+            | {"id": "msgbatch_a", "processing_status": "in_progress"},
+            inputs=[{"id": f"a/{n}", **request(f"r{n}")} for n in range(50)],
+        )
+        others = asyncio.create_task(other_requests())
+        await StoredBatch(State(store, ""), "msgbatch_a").answer(AppTarget(refuse, parallel=2))
+        others.cancel()
+
+    asyncio.run(scenario())
+    assert set(range(2, 50, 2)) <= set(turns)
 
 
 def test_only_the_key_of_a_batch_finds_it() -> None:

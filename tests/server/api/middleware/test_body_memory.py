@@ -33,7 +33,11 @@ class Answering:
         self.memory = MEMORY
         self.streams = Streams()
         self.limit = BodyLimit(
-            self._answer, max_bytes=10_000, memory=lambda: self.memory, streams=self.streams
+            self._answer,
+            max_bytes=10_000,
+            memory=lambda: self.memory,
+            streams=self.streams,
+            upload_paths=("/form",),
         )
 
     async def _answer(self, _scope: Any, receive: Any, _send: Any) -> None:
@@ -42,8 +46,13 @@ class Answering:
         self.read.append(message["body"])
         await self.may_answer.wait()
 
-    async def post(self, *parts: bytes, length: int | None = None, client: Any = None) -> None:
-        """A request whose body comes in parts; before the last one, wait for the `client`."""
+    async def post(
+        self, *parts: bytes, length: int | None = None, client: Any = None, form: str = ""
+    ) -> None:
+        """A request whose body comes in parts; before the last one, wait for the `client`.
+
+        `form` is the path of a request that says that it sends a form.
+        """
         left = list(parts)
         size = sum(map(len, parts)) if length is None else length
 
@@ -57,7 +66,9 @@ class Answering:
             raise AssertionError(message)
 
         headers = [(b"content-length", b"%d" % size)] if size else []
-        await self.limit({"type": "http", "headers": headers}, receive, send)
+        headers += [(b"content-type", b"multipart/form-data; boundary=x")] if form else []
+        scope = {"type": "http", "path": form, "headers": headers}
+        await self.limit(scope, receive, send)
 
     async def refusal(self, *parts: bytes, **options: Any) -> tuple[int, object]:
         with pytest.raises(HTTPException) as refused:
@@ -181,6 +192,18 @@ def test_a_body_keeps_the_memory_of_its_values_only() -> None:
         await app.wait(lambda: len(app.read) == 2)
         app.may_answer.set()
         await asyncio.gather(first, second)
+
+    run(scenario)
+
+
+def test_a_form_counts_with_its_bytes_only_where_a_route_reads_forms() -> None:
+    """Ollama's routes parse JSON of any type."""
+
+    async def scenario(app: Answering) -> None:
+        app.may_answer.set()
+        commas = b"," * 300
+        await app.post(commas, form="/form")
+        assert await app.refusal(commas, form="/api/chat") == (413, None)
 
     run(scenario)
 

@@ -128,6 +128,18 @@ def test_a_stream_joined_is_the_whole_answer(client: httpx.Client) -> None:
     assert {**whole, "type": "transcript.text.done"} == done
 
 
+def test_a_stream_with_a_conversation_id_can_be_read_again_and_stopped(
+    client: httpx.Client,
+) -> None:
+    files = {"file": ("sound.wav", wav(SECONDS))}
+    headers, query = {"X-Conversation-Id": "talk"}, {"conv_id": "talk"}
+    first = client.post(PATH, files=files, data={"stream": "true"}, headers=headers)
+    again = client.get("/v1/stream", params=query)
+    assert (again.status_code, again.text) == (200, first.text)
+    assert client.delete("/v1/stream", params=query).status_code < 300
+    assert client.get("/v1/stream", params=query).status_code == 404
+
+
 def test_openai_s_client_reads_every_form(client: httpx.Client) -> None:
     with openai.OpenAI(
         base_url=f"{client.base_url}/v1", api_key="none", max_retries=0, timeout=PATIENCE
@@ -197,6 +209,7 @@ def test_what_is_no_sound_is_refused(
     for answer in answers:
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]["param"] == "file", answer.text
+    assert "expected a file with a file name" in answers[2].json()["error"]["message"]
 
 
 def test_an_empty_sound_has_no_text(client: httpx.Client) -> None:
