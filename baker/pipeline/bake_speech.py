@@ -1,4 +1,4 @@
-"""`hearth bake whisper`: models that write down speech."""
+"""`hearth bake whisper`: models that transcribe speech."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def special_tokens(
         ids = [token for name in names if (token := library.token_to_id(name)) is not None]
         if not ids or ids[0] >= vocab_size:
             raise TokenizerError(
-                f"{TOKENIZER}: the token {names[0]} is missing; it is no tokenizer of Whisper"
+                f"{TOKENIZER}: the token {names[0]} is missing; this is not a tokenizer of Whisper"
             )
         return ids[0]
 
