@@ -68,5 +68,5 @@ def test_a_baked_model_of_f32_writes_down_what_numpy_does(weights: Path, tmp_pat
 def test_other_options_are_refused(weights: Path) -> None:
     with pytest.raises(RecipeError, match="--precision"):
         bake(bake_options({"weights": weights, "precision": "int4-g32"}), Silent())
-    with pytest.raises(RecipeError):
+    with pytest.raises(RecipeError, match="--context"):
         bake(bake_options({"weights": weights, "context": 100}), Silent())
