@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from hearthd.models.speech.speech_architecture import SpeechArchitecture
     from hearthd.models.speech.speech_entry_points import SpeechProgram
     from hearthd.runtime.array_bytes import Array, Arrays
+    from hearthd.runtime.self_test import Verdict
 
 _GOLDEN_TOKENS = 6
 _SEED = 0
@@ -112,6 +113,15 @@ class SpeechToBake(ArraysToBake):
             logits, *caches = evaluate(graphs[DECODE], [*numbers, *caches, *heard], parameters)
             rows.append(logits[0])
         return [GoldenExample(function=LISTEN, inputs=inputs, outputs={"logits": np.stack(rows)})]
+
+    @override
+    def require_stable(
+        self,
+        parameters: Mapping[str, Array],
+        examples: Sequence[GoldenExample],
+        verdict: Verdict,
+    ) -> None:
+        """Nothing is known about the stability of a sequence of calls."""
 
     @override
     def runtime(self, folder: Path, manifest: Any, program: ProgramFile) -> SpeechRuntime:
