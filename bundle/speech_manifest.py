@@ -52,16 +52,15 @@ _WINDOW_MEMORY = 48 << 20
 class SpeechTokens:
     """The special tokens of a model, by id.
 
-    end               ends a text
-    start             begins it
-    languages         by their codes, such as `en`; none of a model of English alone
-    translate         asks for English text, transcribe for the language of the sound; None: the
-                      model has no such tokens
-    previous          begins the text of the window before
-    no_speech         is likely after `start` where nobody speaks
-    no_timestamps     asks for a text without times; the next ids are times, 0.02 s apart
-    suppressed        never sampled
-    suppressed_first  not sampled as the first token of a text
+    end            ends a text
+    start          begins it
+    languages      by their codes, such as `en`; none of a model of English alone
+    translate      asks for English text, transcribe for the language of the sound; None: the model
+                   has no such tokens
+    previous       begins the text of the window before
+    no_speech      is likely after `start` where nobody speaks
+    no_timestamps  asks for a text without times; the next ids are times, 0.02 s apart
+    suppressed     never sampled
     """
 
     end: int
@@ -73,7 +72,6 @@ class SpeechTokens:
     no_speech: int
     no_timestamps: int
     suppressed: tuple[int, ...]
-    suppressed_first: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -257,8 +257,7 @@ def special_tokens(
         previous=found("<|startofprev|>"),
         no_speech=found("<|nospeech|>", "<|nocaptions|>"),
         no_timestamps=no_timestamps,
-        suppressed=_ids(metadata, "suppress_tokens", vocab_size),
-        suppressed_first=_ids(metadata, "begin_suppress_tokens", vocab_size),
+        suppressed=_suppressed(metadata, vocab_size),
     )
 
 
@@ -266,13 +265,13 @@ def special_tokens(
 _ENGLISH_VOCABULARY = 51864
 
 
-def _ids(metadata: Mapping[str, Any], key: str, vocab_size: int) -> tuple[int, ...]:
-    """A list of token ids; raises ConfigError."""
-    values = metadata.get(key) or []
+def _suppressed(metadata: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
+    """The ids that are never sampled; raises ConfigError."""
+    values = metadata.get("suppress_tokens") or []
     if not isinstance(values, list) or not all(
         type(value) is int and -1 <= value < vocab_size for value in values
     ):
-        raise ConfigError(f"{key}: got {values!r:.80}, expected a list of token ids")
+        raise ConfigError(f"suppress_tokens: got {values!r:.80}, expected a list of token ids")
     return tuple(value for value in values if value >= 0)
 
 

@@ -230,9 +230,9 @@ def is_ctranslate2(folder: Path) -> bool:
 
 
 def _generation(config: Mapping[str, object]) -> dict[str, object]:
-    """The tokens that are never sampled, under Hugging Face's names."""
-    names = {"suppress_ids": "suppress_tokens", "suppress_ids_begin": "begin_suppress_tokens"}
-    return {new: config[old] for old, new in names.items() if old in config}
+    """The tokens that are never sampled, under Hugging Face's name."""
+    ids = config.get("suppress_ids")
+    return {} if ids is None else {"suppress_tokens": ids}
 
 
 def _named_tensors(variables: Mapping[str, _Variable]) -> Iterator[tuple[str, _Tensor]]:
