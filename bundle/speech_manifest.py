@@ -1,4 +1,4 @@
-"""The manifest of a model of speech: it hears a window of sound, and decodes its text.
+"""The manifest of a model of speech: it encodes a window of sound, and decodes its text.
 
 Besides the files of array functions its bundle holds tokenizer.json. The compiled functions are
 
@@ -6,12 +6,12 @@ Besides the files of array functions its bundle holds tokenizer.json. The compil
     prefill  (tokens i32[T], start i32[1], caches..., heard...) -> caches...
     decode   (tokens i32[1], start i32[1], caches..., heard...) -> logits f32[1, V], caches...
 
-`heard` and `caches` are updated in place: keys and values of each layer of the decoder. The first
-have a row for each of the S states of the encoder, the second one for each token. `start` is the
+`heard` and `caches` are updated in place: keys and values of each layer of the decoder. `heard` has
+a row for each of the S states of the encoder, `caches` a row for each token. `start` is the
 position of the first token. The last tokens of a prefill can be padding.
 
-The only one of the manifest's `functions` is a sequence of these calls, whose golden values
-golden.bin has: the logits after each token of a text, by a window and the text.
+The manifest has one function, `listen`, for the golden values in golden.bin: a sequence of these
+calls that returns the logits after each token of a text.
 """
 
 from __future__ import annotations
@@ -52,16 +52,15 @@ _WINDOW_MEMORY = 48 << 20
 class SpeechTokens:
     """The special tokens of a model, by id.
 
-    end               ends a text
-    start             begins it
-    languages         by their codes, such as `en`; none of a model of English alone
-    translate         asks for English text, transcribe for the language of the sound; None: the
-                      model has no such tokens
-    previous          begins the text of the window before
-    no_speech         is likely after `start` where nobody speaks
-    no_timestamps     asks for a text without times; the next ids are times, 0.02 s apart
-    suppressed        never sampled
-    suppressed_first  not sampled as the first token of a text
+    end            ends a text
+    start          begins it
+    languages      by their codes, such as `en`; none of a model of English alone
+    translate      asks for English text, transcribe for the language of the sound; None: the model
+                   has no such tokens
+    previous       begins the text of the window before
+    no_speech      is likely after `start` where nobody speaks
+    no_timestamps  asks for a text without times; the next ids are times, 0.02 s apart
+    suppressed     never sampled
     """
 
     end: int
@@ -73,7 +72,6 @@ class SpeechTokens:
     no_speech: int
     no_timestamps: int
     suppressed: tuple[int, ...]
-    suppressed_first: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,10 +155,11 @@ def _weights(model: str, folder: Path, home: Path | None) -> Weights:
     """The weights that a text names; raises NotABundle. `folder` is not a bundle."""
     if not folder.exists():
         from hearthd.baker.hub.reference import is_reference  # not on every device
+        from hearthd.baker.weights.ollama_store import is_stored
 
         if is_reference(model):
             folder = _pulled(model)
-        elif model.startswith("ollama:"):
+        elif is_stored(model):
             return _stored(model)
     if not folder.exists():
         unknown = bundle_home.unknown_bundle(folder, home)

@@ -1,4 +1,4 @@
-"""Log-mel spectrograms: samples of sound to what a model of speech hears.
+"""Log-mel spectrograms, the input of models of speech, from samples of sound.
 
 Source: `audio.py` of OpenAI's Whisper, and WhisperFeatureExtractor of transformers.
 """

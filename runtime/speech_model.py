@@ -1,4 +1,4 @@
-"""The runtime of a model of speech: it hears a window of sound, and decodes its text.
+"""The runtime of a model of speech: it encodes a window of sound, and decodes its text.
 
 It knows the ABI of bundle/speech_manifest.py. The buffers of a window stay on the device.
 """

@@ -1,4 +1,4 @@
-"""`hearth bake whisper`: models that write down speech."""
+"""`hearth bake whisper`: models that transcribe speech."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from hearthd.models.speech.speech_architecture import SpeechArchitecture
     from hearthd.models.speech.speech_entry_points import SpeechProgram
     from hearthd.runtime.array_bytes import Array, Arrays
+    from hearthd.runtime.self_test import Verdict
 
 _GOLDEN_TOKENS = 6
 _SEED = 0
@@ -112,6 +113,15 @@ class SpeechToBake(ArraysToBake):
             logits, *caches = evaluate(graphs[DECODE], [*numbers, *caches, *heard], parameters)
             rows.append(logits[0])
         return [GoldenExample(function=LISTEN, inputs=inputs, outputs={"logits": np.stack(rows)})]
+
+    @override
+    def require_stable(
+        self,
+        parameters: Mapping[str, Array],
+        examples: Sequence[GoldenExample],
+        verdict: Verdict,
+    ) -> None:
+        """Nothing is known about the stability of a sequence of calls."""
 
     @override
     def runtime(self, folder: Path, manifest: Any, program: ProgramFile) -> SpeechRuntime:
@@ -225,7 +235,7 @@ def special_tokens(
         ids = [token for name in names if (token := library.token_to_id(name)) is not None]
         if not ids or ids[0] >= vocab_size:
             raise TokenizerError(
-                f"{TOKENIZER}: the token {names[0]} is missing; it is no tokenizer of Whisper"
+                f"{TOKENIZER}: the token {names[0]} is missing; this is not a tokenizer of Whisper"
             )
         return ids[0]
 
@@ -247,8 +257,7 @@ def special_tokens(
         previous=found("<|startofprev|>"),
         no_speech=found("<|nospeech|>", "<|nocaptions|>"),
         no_timestamps=no_timestamps,
-        suppressed=_ids(metadata, "suppress_tokens", vocab_size),
-        suppressed_first=_ids(metadata, "begin_suppress_tokens", vocab_size),
+        suppressed=_suppressed(metadata, vocab_size),
     )
 
 
@@ -256,13 +265,13 @@ def special_tokens(
 _ENGLISH_VOCABULARY = 51864
 
 
-def _ids(metadata: Mapping[str, Any], key: str, vocab_size: int) -> tuple[int, ...]:
-    """A list of token ids; raises ConfigError."""
-    values = metadata.get(key) or []
+def _suppressed(metadata: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
+    """The ids that are never sampled; raises ConfigError."""
+    values = metadata.get("suppress_tokens") or []
     if not isinstance(values, list) or not all(
         type(value) is int and -1 <= value < vocab_size for value in values
     ):
-        raise ConfigError(f"{key}: got {values!r:.80}, expected a list of token ids")
+        raise ConfigError(f"suppress_tokens: got {values!r:.80}, expected a list of token ids")
     return tuple(value for value in values if value >= 0)
 
 

@@ -55,7 +55,7 @@ class Family:
 
     @property
     def is_speech(self) -> bool:
-        """Whether it writes down speech."""
+        """Whether it transcribes speech."""
         return self.architecture in SPEECH
 
 

@@ -50,7 +50,7 @@ _TYPES: Mapping[int, tuple[str, np.dtype[Any]]] = {
 }
 _FLOATS = ("f32", "f16", "bf16")
 _SCALE = "_scale"
-# The names of a layer's parts, and in Hugging Face's files those of the parts of their rows.
+# Modules of a layer, and the modules of Hugging Face's files whose rows each joins, in order.
 _LAYER = {
     "self_attention/layer_norm": ("self_attn_layer_norm",),
     "self_attention/linear_0": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -156,7 +156,7 @@ class CTranslate2Source(WeightSource):
                 row += rows
 
     def _scales(self, variable: _Variable) -> NDArray[np.float32] | None:
-        """What the integers of a variable are divided by: one number, or one of each row."""
+        """The divisors of a variable's integers, f32: one, or one per row. None for floats."""
         if variable.stored in _FLOATS:
             return None
         scales = self._variables.get(variable.name + _SCALE)
@@ -187,7 +187,7 @@ class CTranslate2Source(WeightSource):
 
     @override
     def metadata(self) -> Mapping[str, object]:
-        """What config.json of Hugging Face would have."""
+        """The keys of Hugging Face's config.json."""
         return self._config
 
     def _shape(self) -> dict[str, object]:
@@ -230,9 +230,9 @@ def is_ctranslate2(folder: Path) -> bool:
 
 
 def _generation(config: Mapping[str, object]) -> dict[str, object]:
-    """The tokens that are never sampled, under Hugging Face's names."""
-    names = {"suppress_ids": "suppress_tokens", "suppress_ids_begin": "begin_suppress_tokens"}
-    return {new: config[old] for old, new in names.items() if old in config}
+    """The tokens that are never sampled, under Hugging Face's name."""
+    ids = config.get("suppress_ids")
+    return {} if ids is None else {"suppress_tokens": ids}
 
 
 def _named_tensors(variables: Mapping[str, _Variable]) -> Iterator[tuple[str, _Tensor]]:

@@ -51,7 +51,11 @@ def find_stored(reference: str) -> StoredModel:
         if manifest.is_file():
             name = model if tag == _TAG else f"{model}-{tag}"
             return StoredModel(path=_blob(store, manifest, reference), name=name)
-    known = ", ".join(sorted(_names())) or f"nothing; {_FOLDER} names another folder"
+    if not (known := ", ".join(sorted(_names()))):
+        folders = " and ".join(map(str, _stores()))
+        raise NoWeights(
+            f"{reference}: Ollama has no models in {folders}; set {_FOLDER} to its folder of models"
+        )
     raise NoWeights(f"{reference}: Ollama did not download it; expected one of: {known}")
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.text.errors import InvalidRequest, NotSupported
 from hearthd.text.media_marker import split_at_markers
-from hearthd.text.templates.chat_template import Prompt
 from hearthd.text.templates.image_texts import ImageTexts
+from hearthd.text.templates.prompt import Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

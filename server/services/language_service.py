@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from hearthd.text.answer import EmbeddedText, Ended
     from hearthd.text.conversation import Conversation, Media
     from hearthd.text.overflow import Overflow
-    from hearthd.text.templates.chat_template import ChatTemplate, Prompt
+    from hearthd.text.templates.chat_template import ChatTemplate
+    from hearthd.text.templates.prompt import Prompt
     from hearthd.text.text_request import TextRequest
 
 

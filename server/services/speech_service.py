@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hearthd.runtime.self_test import Level, Verdict
     from hearthd.server.engine.speech_jobs import SpeechJob
     from hearthd.server.speech.sound import Sound
-    from hearthd.server.speech.transcription import Heard
+    from hearthd.server.speech.transcription import TranscribedWindow
 
 
 class SpeechService(Service):
@@ -102,7 +102,9 @@ class SpeechService(Service):
 class Transcription:
     """An accepted transcription; the end of its context manager stops it and frees its slot."""
 
-    def __init__(self, job: SpeechJob[Heard], metrics: ArraysMetrics, task: str) -> None:
+    def __init__(
+        self, job: SpeechJob[TranscribedWindow], metrics: ArraysMetrics, task: str
+    ) -> None:
         self._job = job
         self._metrics = metrics
         self._task = task
@@ -113,12 +115,12 @@ class Transcription:
     def __exit__(self, *_: object) -> None:
         self._job.close()
 
-    async def windows(self) -> AsyncIterator[Heard]:
+    async def windows(self) -> AsyncIterator[TranscribedWindow]:
         """What each window adds; raises what SpeechJob.results raises."""
         outcome = "cancelled"
         try:
-            async for heard in self._job.results():
-                yield heard
+            async for window in self._job.results():
+                yield window
             outcome = "done"
         except RequestError:
             outcome = "failed"

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import soundfile
@@ -27,15 +28,16 @@ if TYPE_CHECKING:
 _FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "AIFF", "AU", "CAF")
 _MIN_RATE, _MAX_RATE, _MAX_CHANNELS = 1000, 768_000, 64
 _BLOCK_VALUES = 1 << 18
-_FFMPEG_SECONDS = 600.0
-# Formats whose samples are in the file itself: playlists (DASH, HLS, concat) name other files.
+_MESSAGE_BYTES = 1000  # the end of what ffmpeg wrote about a file
+_FFMPEG_SECONDS = 600.0  # for one block
+# Containers of sound, by the names of ffmpeg's demuxers. A playlist could name other files.
 _FFMPEG_FORMATS = (
-    "aac,ac3,aiff,amr,ape,asf,au,avi,caf,dsf,dts,eac3,flac,flv,loas,matroska,mov,mp3,mpc,mpc8,mpeg,"
-    "mpegts,ogg,rm,tak,tta,wav,wv"
+    "aac,ac3,aiff,amr,ape,asf,au,avi,caf,eac3,flac,flv,matroska,mov,mp3,mpeg,mpegts,ogg,tta,w64,"
+    "wav,webm,wv"
 )
 _FFMPEG_LIMITS = (
-    "-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe",
-    "-format_whitelist", _FFMPEG_FORMATS,
+    "-nostdin", "-v", "error", "-protocol_whitelist", "file,pipe", "-format_whitelist",
+    _FFMPEG_FORMATS,
 )  # fmt: skip
 
 
@@ -108,18 +110,10 @@ def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int) -> Iterator[NDA
 
 
 def _open_with_ffmpeg(ffmpeg: str, file: BinaryIO) -> Sound:
-    """The sound of a file in any format; raises InvalidRequest if its begin cannot be read."""
+    """The sound of a file in any format; raises InvalidRequest if its start cannot be read."""
     descriptor = file.fileno()
     os.lseek(descriptor, 0, os.SEEK_SET)
-    output = ("-vn", "-ac", "1", "-ar", str(SAMPLE_RATE), "-t", str(MAX_SECONDS + 1), "-f", "f32le")
-    process = subprocess.Popen(
-        [ffmpeg, *_FFMPEG_LIMITS, "-i", f"file:/dev/fd/{descriptor}", *output, "pipe:1"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        pass_fds=(descriptor,),
-    )
-    blocks = _ffmpeg_blocks(process)
+    blocks = _ffmpeg_blocks(ffmpeg, descriptor)
     first = next(blocks, None)
     if first is None:
         raise _not_readable(file)
@@ -131,24 +125,43 @@ def _open_with_ffmpeg(ffmpeg: str, file: BinaryIO) -> Sound:
     return Sound(every_block())
 
 
-def _ffmpeg_blocks(process: subprocess.Popen[bytes]) -> Iterator[NDArray[np.float32]]:
-    """The samples that ffmpeg writes; it ends with the generator, and after _FFMPEG_SECONDS."""
-    assert process.stdout is not None
-    assert process.stderr is not None
+def _ffmpeg_blocks(ffmpeg: str, descriptor: int) -> Iterator[NDArray[np.float32]]:
+    """The samples that ffmpeg reads in a file; it ends with the generator.
+
+    Raises InvalidRequest for a file that is not complete.
+    """
+    output = ("-vn", "-ac", "1", "-ar", str(SAMPLE_RATE), "-t", str(MAX_SECONDS + 1), "-f", "f32le")
+    count = 0
+    # Messages go to a file: if nobody reads a pipe, ffmpeg waits when it is full.
+    with tempfile.TemporaryFile() as messages:
+        process = subprocess.Popen(
+            [ffmpeg, *_FFMPEG_LIMITS, "-i", f"file:/dev/fd/{descriptor}", *output, "pipe:1"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            pass_fds=(descriptor,),
+        )
+        assert process.stdout is not None
+        try:
+            while data := _ffmpeg_block(process, process.stdout):
+                count += 1
+                yield _finite(np.frombuffer(data[: len(data) // 4 * 4], "<f4").astype(np.float32))
+            if process.wait() and count:
+                messages.seek(max(0, messages.seek(0, os.SEEK_END) - _MESSAGE_BYTES))
+                lines = messages.read().decode(errors="replace").strip().splitlines()
+                raise _broken(lines[-1] if lines else "ffmpeg failed")
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def _ffmpeg_block(process: subprocess.Popen[bytes], output: IO[bytes]) -> bytes:
+    """A block of ffmpeg's output, which is killed after _FFMPEG_SECONDS; empty at the end."""
     clock = threading.Timer(_FFMPEG_SECONDS, process.kill)
     clock.daemon = True
     clock.start()
-    count = 0
     try:
-        while data := process.stdout.read(4 * _BLOCK_VALUES):
-            count += 1
-            yield _finite(np.frombuffer(data[: len(data) // 4 * 4], "<f4").astype(np.float32))
-        message = process.stderr.read().decode(errors="replace").strip().splitlines()
-        if process.wait() and count:
-            raise _broken(message[-1] if message else "ffmpeg failed")
+        return output.read(4 * _BLOCK_VALUES)
     finally:
         clock.cancel()
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()

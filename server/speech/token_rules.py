@@ -1,5 +1,7 @@
 """Which tokens may come next in the text of a window: suppressed ones, and times in pairs.
 
+A text begins with a time, so the tokens that Whisper suppresses as the first one need no rule.
+
 Source: `ApplyTimestampRules` in decoding.py of OpenAI's Whisper, and
 WhisperTimeStampLogitsProcessor of transformers.
 """
@@ -31,14 +33,12 @@ class TokenRules:
         tasks = (id_ for id_ in (tokens.translate, tokens.transcribe) if id_ is not None)
         never = {*tokens.suppressed, *special, *tasks, *tokens.languages.values()}
         self._never = np.array(sorted(never), np.intp)
-        self._not_first = np.array(tokens.suppressed_first, np.intp)
 
     def apply(self, logits: NDArray[np.float32], written: Sequence[int]) -> None:
         """Set the logits (V,) of tokens that may not follow `written` to minus infinity."""
         logits[self._never] = -np.inf
         time = self.first_time
         if not written:
-            logits[self._not_first] = -np.inf
             logits[:time] = -np.inf
             logits[time + _MAX_INITIAL_TIME + 1 :] = -np.inf
             return

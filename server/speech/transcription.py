@@ -66,8 +66,8 @@ class Segment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
-    """What a window adds: its segments, the language of the sound, and the seconds heard so far."""
+class TranscribedWindow:
+    """The segments of a window, the language of the sound, and the seconds read so far."""
 
     segments: tuple[Segment, ...]
     language: str
@@ -84,7 +84,7 @@ class Transcriber:
 
     def transcribe(
         self, sound: Sound, options: SpeechOptions, listener: Listener, stopped: threading.Event
-    ) -> Iterator[Heard]:
+    ) -> Iterator[TranscribedWindow]:
         """The segments of each window, in order; raises InvalidRequest or Stopped.
 
         Between two windows the listener may hear others.
@@ -116,7 +116,7 @@ class Transcriber:
                 if window.temperature > _MAX_EXAMPLE_TEMPERATURE:
                     previous = []
             position += round(advance * SAMPLE_RATE)
-            yield Heard(
+            yield TranscribedWindow(
                 segments=tuple(segments), language=language or ENGLISH, seconds=seek + length
             )
 

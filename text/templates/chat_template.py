@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,6 +24,7 @@ from hearthd.text.reasoning import Reasoning, reasoning_tags
 from hearthd.text.templates import argument_form, content_form, tool_form, turn_form
 from hearthd.text.templates import special_token_guard as guard
 from hearthd.text.templates.generic_messages import system_text, with_texts
+from hearthd.text.templates.prompt import Prompt
 from hearthd.text.templates.template_sandbox import LimitedEnvironment
 from hearthd.text.tool_calls.call_formats import call_format
 from hearthd.text.tool_calls.generic_calls import GENERIC
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import SpecialTokens
     from hearthd.text.templates.image_texts import ImageTexts
-    from hearthd.text.text_request import ImageSquare
     from hearthd.text.tokenizer import Tokenizer
     from hearthd.text.tool_calls.tools import Tool, ToolChoice
 
@@ -50,20 +49,6 @@ MAX_PROMPT = 4_000_000  # characters: more than any context, and little memory
 
 class BadChatTemplate(BundleError):
     """The bundle's chat template cannot be compiled."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prompt:
-    """A rendered conversation: its text, and its ids as the model reads them.
-
-    `reasoning` is that of the answer, or None if the template has no tags for it. `images` are as
-    in TextRequest.
-    """
-
-    text: str
-    ids: tuple[int, ...]
-    reasoning: Reasoning | None = None
-    images: tuple[ImageSquare, ...] = ()
 
 
 class ChatTemplate:

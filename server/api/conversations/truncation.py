@@ -10,7 +10,7 @@ from hearthd.text.conversation import Conversation, Message, ToolResult
 from hearthd.text.errors import TextTooLong
 
 if TYPE_CHECKING:
-    from hearthd.text.templates.chat_template import Prompt
+    from hearthd.text.templates.prompt import Prompt
 
 
 async def truncated(

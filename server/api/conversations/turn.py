@@ -12,7 +12,7 @@ from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from hearthd.text.templates.chat_template import Prompt
+    from hearthd.text.templates.prompt import Prompt
 
 
 async def rendered(

@@ -71,7 +71,7 @@ class ListedModel(BaseModel):
     capabilities: list[Capability] = Field(
         [],
         description="What the model can do, also while it is not loaded. chat: it has a chat "
-        "template. vision: it reads images. transcription: it writes down speech. arrays: "
+        "template. vision: it reads images. transcription: it transcribes speech. arrays: "
         "it answers /run. Absent if its bundle could not be read.",
     )
     status: ModelStatus = Field(description="A field of llama-server, which OpenAI's API lacks.")

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from hearthd.server.api.sse import NamedEvent
-from hearthd.server.speech.transcription import Heard, Segment
+from hearthd.server.speech.transcription import Segment, TranscribedWindow
 
 _MS_PER_HOUR, _MS_PER_MINUTE, _MS_PER_SECOND = 3_600_000, 60_000, 1000
 
@@ -76,14 +76,14 @@ class TranscriptWriter:
         self._language = ""
         self._seconds = 0.0
 
-    def add(self, heard: Heard) -> list[TranscriptDelta]:
+    def add(self, window: TranscribedWindow) -> list[TranscriptDelta]:
         """Add a window; returns the events of a stream."""
         deltas = []
-        for segment in heard.segments:
+        for segment in window.segments:
             text = segment.text if self._segments else segment.text.lstrip()
             deltas.append(TranscriptDelta(delta=text))
             self._segments.append(segment)
-        self._language, self._seconds = heard.language, heard.seconds
+        self._language, self._seconds = window.language, window.seconds
         return deltas
 
     @property

@@ -142,8 +142,8 @@ async def _answer(
 
 
 async def _collect(transcription: Transcription, writer: TranscriptWriter) -> None:
-    async for heard in transcription.windows():
-        writer.add(heard)
+    async for window in transcription.windows():
+        writer.add(window)
 
 
 def _form(writer: TranscriptWriter, form: str) -> Response | Transcript | VerboseTranscript:
@@ -177,8 +177,8 @@ class _Stream(EventSourceResponse):
 async def _events(
     transcription: Transcription, writer: TranscriptWriter
 ) -> AsyncIterator[TranscriptDelta | TranscriptDone]:
-    async for heard in transcription.windows():
-        for delta in writer.add(heard):
+    async for window in transcription.windows():
+        for delta in writer.add(window):
             yield delta
     yield writer.done()
 

@@ -157,7 +157,6 @@ def test_the_shape_and_the_suppressed_tokens_are_found(
     expected = whisper.from_hugging_face(source.metadata())
     assert whisper.from_hugging_face(opened.metadata()) == expected
     assert opened.metadata()["suppress_tokens"] == [1, 2]
-    assert opened.metadata()["begin_suppress_tokens"] == [32]
 
 
 def test_other_files_are_refused(source: SafetensorsSource, tmp_path: Path) -> None:

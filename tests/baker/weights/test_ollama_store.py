@@ -89,9 +89,8 @@ def test_what_is_no_name_is_refused(name: str) -> None:
         find_stored(f"ollama:{name}")
 
 
-@pytest.mark.usefixtures("store")
-def test_an_empty_folder_says_how_to_name_another() -> None:
-    with pytest.raises(NoWeights, match="expected one of: nothing; OLLAMA_MODELS names another"):
+def test_an_empty_folder_says_how_to_name_another(store: Path) -> None:
+    with pytest.raises(NoWeights, match=f"no models in {store}; set OLLAMA_MODELS to its folder"):
         find_stored("ollama:gemma3")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -171,6 +172,9 @@ case "$word" in
   strange) exec %(python)s -c "import sys, numpy; \
 sys.stdout.buffer.write(numpy.arange(8000, dtype='<f4').tobytes() + b'x')";;
   broken) printf 'aaaabbbb'; echo "broken: it ends" >&2; exit 1;;
+  noisy) exec %(python)s -c "import sys; \
+sys.stderr.write('error ' * 100_000); sys.stderr.flush(); sys.stdout.buffer.write(bytes(16))";;
+  slow) printf 'aaaa'; exec sleep 60;;
   *) echo "unknown" >&2; exit 1;;
 esac
 """
@@ -196,3 +200,26 @@ def test_ffmpeg_reads_what_libsndfile_cannot(tmp_path: Path) -> None:
         read(b"broken\n", tmp_path)
     with pytest.raises(InvalidRequest, match="expected a sound file in the format"):
         read(b"other\n", tmp_path)
+
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_many_messages_of_ffmpeg_do_not_stop_it(tmp_path: Path) -> None:
+    """A pipe that nobody reads holds 64 KiB."""
+    assert read(b"noisy\n", tmp_path).tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_the_time_limit_of_ffmpeg_is_for_one_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transcription that takes longer than the limit does not end ffmpeg."""
+    monkeypatch.setattr("hearthd.server.speech.sound_files._BLOCK_VALUES", 1)
+    path = tmp_path / "slow"
+    path.write_bytes(b"slow\n")
+    with path.open("rb") as file:
+        slow = open_sound(file)
+        timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+        assert all(timer.finished.is_set() for timer in timers)
+        monkeypatch.setattr("hearthd.server.speech.sound_files._FFMPEG_SECONDS", 0.1)
+        with pytest.raises(InvalidRequest, match="ffmpeg failed"):
+            slow.read(0, 2)

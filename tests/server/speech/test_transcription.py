@@ -14,7 +14,7 @@ from hearthd.runtime.log_mel import log_mel
 from hearthd.server.speech import window_decoding
 from hearthd.server.speech.sound import Sound
 from hearthd.server.speech.token_rules import TokenRules
-from hearthd.server.speech.transcription import Heard, SpeechOptions, Transcriber
+from hearthd.server.speech.transcription import SpeechOptions, TranscribedWindow, Transcriber
 from hearthd.server.speech.window_decoding import Stopped, WindowDecoder, temperatures
 from tests.baker.small_whisper import (
     CONTEXT,
@@ -62,7 +62,7 @@ def heard(
     temperature: float = 0.0,
     stopped: threading.Event | None = None,
     windows: int | None = None,
-) -> list[Heard]:
+) -> list[TranscribedWindow]:
     options = SpeechOptions(
         language=language, translate=False, prompt=tuple(prompt), temperature=temperature
     )
@@ -73,7 +73,7 @@ def heard(
     return list(itertools.islice(steps, windows))
 
 
-def segments(windows: Sequence[Heard]) -> list[tuple[float, str, float]]:
+def segments(windows: Sequence[TranscribedWindow]) -> list[tuple[float, str, float]]:
     return [
         (round(each.start, 3), each.text, round(each.end, 3))
         for window in windows
