@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Towers and projectors, and layers that predict further tokens.
 _HIDDEN = ("a.", "mm.", "model.vision_tower.", "mtp.", "v.")
-# Keys of towers, and some that say again what others say.
+# Keys of towers, and keys whose values follow from others.
 _DROPPED = frozenset(
     "attention.head_dim image_token_id image_token_index mrope_sections rope.mrope_interleaved "
     "rope.mrope_section spatial_merge_size vision_end_token_id vision_start_token_id".split()
@@ -50,11 +50,11 @@ _OF_VOCABULARY = ("tokenizer.ggml.add_padding_token", "tokenizer.ggml.add_unknow
 
 @dataclass(frozen=True, kw_only=True)
 class _Translation:
-    """What the files of an architecture have otherwise.
+    """How files of an architecture differ from those of llama.cpp's converter.
 
     architecture  its name in llama.cpp, None: the same
     keys          names of keys in llama.cpp, without the architecture
-    missing       what keys mean that the files leave out
+    missing       values of keys that the files leave out
     tokenizer     values of keys about the vocabulary that replace those of the files
     tensors       parts of the names of tensors, and those in llama.cpp
     """

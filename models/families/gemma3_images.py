@@ -95,12 +95,15 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 
 def from_gguf(_: GgufMetadata) -> Config:
-    """GGUF files hold the text model alone, as `gemma3`; raises ConfigError."""
-    raise ConfigError("general.architecture: a GGUF file cannot hold images' tower beside a text")
+    """GGUF files are read as `gemma3`, without a tower; raises ConfigError."""
+    raise ConfigError(
+        "gemma3-images is read from a Hugging Face folder, not from a GGUF file; bake the file as "
+        "gemma3, without images"
+    )
 
 
 def _config(text: dict[str, object], tower: dict[str, int], rows: int) -> Config:
-    """The configuration of a model with so many rows for an image; raises ConfigError."""
+    """The configuration of a model with `rows` rows for an image; raises ConfigError."""
     across = round(rows**0.5)
     patches = tower["image_size"] // tower["patch_size"]
     if across**2 != rows or patches % across:

@@ -89,8 +89,11 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 
 def from_gguf(_: GgufMetadata) -> Config:
-    """GGUF files hold the text model alone, as `llama`; raises ConfigError."""
-    raise ConfigError("general.architecture: a GGUF file cannot hold images' tower beside a text")
+    """GGUF files are read as `llama`, without a tower; raises ConfigError."""
+    raise ConfigError(
+        "smolvlm is read from a Hugging Face folder, not from a GGUF file; bake the file as llama, "
+        "without images"
+    )
 
 
 def image_input(config: Config, data: ConfigJson) -> ImageInput:

@@ -62,7 +62,7 @@ class TowerConfig:
             raise ConfigError(f"image_size: got {self.image_size}, expected a multiple of {side}")
 
 
-# Kernels read heads in vectors of so many values.
+# The kernel of attention reads heads in vectors of 16 values.
 _LANES = 16
 
 
@@ -82,7 +82,7 @@ class Attention(nn.Module):
 
 
 def _attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """What each row reads of all rows: query, key and value (N, H, D) -> (N, H * D).
+    """Attention of each row to all rows: query, key and value (N, H, D) -> (N, H * D).
 
     Heads are padded with zeros to widths that the kernel reads.
     """

@@ -13,6 +13,7 @@ import argparse
 import re
 import tempfile
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -147,7 +148,6 @@ def equal_templates(file: str) -> str:
 def facts(file: str) -> list[str]:
     """The first and the last cells of a row: those that take no computation with a model."""
     one = FILES[file]
-    with_tokenizer = set(one.tokenizer) <= set(SUPPORTED_TYPES)
     return [
         f"`{file}`",
         f"variant of `{one.varies}`" if one.varies else "family",
@@ -155,8 +155,17 @@ def facts(file: str) -> list[str]:
         str(len(cases_of(file))),
         equal_templates(file),
         "yes",
-        "yes" if with_tokenizer else "without a tokenizer",
+        gguf_support(file),
     ]
+
+
+def gguf_support(file: str) -> str:
+    """What of a file's models GGUF files hold, for the last column."""
+    architecture = import_module(f"hearthd.models.families.{file}").ARCHITECTURE
+    if getattr(architecture, "images", None) is not None:
+        return "text only"
+    known = set(FILES[file].tokenizer) <= set(SUPPORTED_TYPES)
+    return "yes" if known else "without a tokenizer"
 
 
 def difference(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
