@@ -70,7 +70,9 @@ class SpeechService(Service):
         code = language and language.lower().partition("-")[0]
         if code and code not in self.languages:
             raise InvalidRequest(
-                field="language", got=language, expected=f"one of {', '.join(self.languages)}"
+                field="language",
+                got=(language or "")[:80],
+                expected=f"one of {', '.join(self.languages)}",
             )
         ids: tuple[int, ...] = ()
         if prompt.strip():

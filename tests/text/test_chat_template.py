@@ -294,8 +294,18 @@ def test_a_template_that_reads_each_description_gets_an_empty_one() -> None:
     def written_with(function: dict[str, Any], source: str) -> str:
         return text(source, tools=[{"type": "function", "function": function}])
 
-    assert written_with(tool, FAMILIES["harmony"]) == written_with(full, FAMILIES["harmony"])
+    harmony = FAMILIES["harmony"]
+    for bare in (tool, {**tool, "description": None, "parameters": None}):
+        assert written_with(bare, harmony) == written_with(full, harmony)
     assert written_with(tool, templates.CHATML) != written_with(full, templates.CHATML)
+
+
+@pytest.mark.parametrize("tool", [{}, {"function": 1}, {"function": {}}, {"name": "f"}])
+def test_tools_of_another_form_are_refused_by_the_template(tool: dict[str, Any]) -> None:
+    """/apply-template takes any object."""
+    for family in ("harmony", "granite"):
+        with pytest.raises(InvalidRequest):
+            text(FAMILIES[family], tools=[tool])
 
 
 def test_a_conversation_with_every_mark_is_rejected() -> None:

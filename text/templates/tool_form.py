@@ -26,6 +26,12 @@ def takes_name_only(render: Callable[[list[dict[str, Any]]], str]) -> bool:
 
 
 def with_defaults(tool: dict[str, Any]) -> dict[str, Any]:
-    """The tool with an empty description and no parameters, where it has none."""
-    function = tool["function"]
-    return {**tool, "function": {"name": function["name"], **_DEFAULTS, **function}}
+    """The tool with an empty description and no parameters, where it has none or null.
+
+    /apply-template takes other tools than functions with a name: the template refuses them.
+    """
+    function = tool.get("function")
+    if not isinstance(function, dict) or "name" not in function:
+        return tool
+    present = {name: value for name, value in function.items() if value is not None}
+    return {**tool, "function": {"name": function["name"], **_DEFAULTS, **present}}
