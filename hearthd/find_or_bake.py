@@ -33,6 +33,7 @@ from hearthd.bundle import (
 from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep
 from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
 from hearthd.bundle.parsing.shard_names import shard_name
+from hearthd.bundle.projector_files import projectors_beside
 from hearthd.bundle.source_digest import source_digest
 from hearthd.cli import missing_baker
 from hearthd.flag_names import flag
@@ -242,8 +243,9 @@ def _similar_packages(model: str) -> list[str]:
 
 def _source(weights: Weights, bake: Mapping[str, Any]) -> Source:
     options = _normalized(bake)
-    contents, typed = source_digest(weights.path), weights.model
-    return Source(_digest(contents, options), _digest(typed, options))
+    beside = () if "mmproj" in options else projectors_beside(weights.path)
+    contents = [source_digest(path) for path in (weights.path, *beside)]
+    return Source(_digest(*contents, options), _digest(weights.model, options))
 
 
 def _normalized(bake: Mapping[str, Any]) -> dict[str, Any]:

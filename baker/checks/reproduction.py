@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.baker.atomic_folder import BakeError
@@ -23,7 +24,6 @@ from hearthd.models.catalog import ARCHITECTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.progress import Progress
@@ -160,6 +160,9 @@ def _options(
         "recompile": True,
         "verify_later": isinstance(first, LanguageManifest) and not first.golden,
     }
+    if isinstance(first, LanguageManifest):
+        projector = origin.options.get("mmproj")  # beside the weights; or else none that is there
+        given["mmproj"] = weights.parent / str(projector) if weights and projector else "none"
     try:
         return bake_options(recorded_options(origin.options, bundle) | given, strict=True)
     except BadOption as error:
@@ -171,4 +174,8 @@ def _files(options: BakeOptions) -> tuple[Path, ...]:
     if options.model == GRU and options.weights is not None:
         return (options.weights,)
     weights = open_weights(options.weights or packaged_weights(str(options.model)))
-    return (*weights.files(), *(adapter_files(options.adapter) if options.adapter else ()))
+    return (
+        *weights.files(),
+        *((options.mmproj,) if isinstance(options.mmproj, Path) else ()),
+        *(adapter_files(options.adapter) if options.adapter else ()),
+    )

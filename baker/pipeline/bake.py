@@ -10,12 +10,14 @@ from hearthd.baker.pipeline.bake_gru import GRU, GruPlan, bake_gru, gru_plan
 from hearthd.baker.pipeline.bake_language_model import bake_language_model
 from hearthd.baker.pipeline.bake_options import BadOption
 from hearthd.baker.pipeline.bake_speech import SpeechPlan, bake_speech, speech_plan
+from hearthd.baker.pipeline.image_projector import with_projector
 from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
 from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.pipeline.weights_config import families, identify, opened_as
 from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from hearthd.baker.pipeline.bake_options import BakeOptions
@@ -32,7 +34,7 @@ def bake(options: BakeOptions, progress: Progress) -> Path:
     """
     check_destination(options.out)
     with progress.stage("open the weights"):
-        plan = resolve(options)
+        plan = resolve(options, progress.note)
     match plan:
         case LanguagePlan():
             return bake_language_model(plan, progress)
@@ -44,15 +46,16 @@ def bake(options: BakeOptions, progress: Progress) -> Path:
             return bake_gru(plan, progress)
 
 
-def resolve(options: BakeOptions) -> Plan:
+def resolve(options: BakeOptions, note: Callable[[str], None] = lambda _: None) -> Plan:
     """The plan of a bake. Opens the weights and reads what describes them, but no tensor.
 
-    Raises one of BAKE_ERRORS.
+    `note` is told which projector of images beside the weights is used. Raises one of BAKE_ERRORS.
     """
     if options.model == GRU:
         return gru_plan(options)
     weights = options.weights or _packaged(options)
     source = opened_as(open_weights(weights), options.as_)
+    source, options = with_projector(source, options, note)
     family = identify(source, options.model)
     if family.is_encoder:
         return encoder_plan(options, source, family)

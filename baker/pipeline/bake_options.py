@@ -126,6 +126,13 @@ class BakeOptions(BaseModel):
         "a GGUF file, as llama.cpp converts one.",
         metavar="PATH",
     )
+    mmproj: Path | Literal["none"] | None = _option(
+        "Model",
+        "Projector of images beside a GGUF file: the GGUF file of the tower, such as "
+        "mmproj-model-f16.gguf. none: read no images. Default: the file with mmproj in its name in "
+        "the folder of the weights, if exactly one fits.",
+        metavar="FILE|none",
+    )
     precision: Annotated[str, AfterValidator(_require_precision)] | None = _option(
         "Precision",
         "How weight matrices are stored. "

@@ -158,11 +158,12 @@ def _families_with_towers_of(source: WeightSource) -> list[str]:
     """The families of weights that run their towers; those without towers if there are none."""
     names, known = _families_of(source), families()
     towers = {name: known[name].tensors.towers for name in names}
-    tensors = source.names()
+    tensors, gguf = source.names(), source.format == "gguf"
     present = [
         name
         for name in names
-        if towers[name] and all(tower.has_any(tensors) for tower in towers[name].values())
+        if towers[name]
+        and all(tower.has_any(tensors, gguf=gguf) for tower in towers[name].values())
     ]
     return present or [name for name in names if not towers[name]] or names
 

@@ -61,6 +61,7 @@ class TensorNames:
     """The names of an architecture's tensors.
 
     gguf         GGUF's names for the parts of a layer, and for what is beside the layers
+    gguf_prefix  what precedes all names in GGUF files
     interleaved  the parts of a layer whose rows GGUF files have in llama.cpp's order: it rotates
                  the pairs (2i, 2i + 1), and its converter puts them side by side. Here, as in
                  Hugging Face's files, a pair is (i, i + D / 2)
@@ -84,12 +85,14 @@ class TensorNames:
                  among them is (experts, outputs)
     transposed   parts of a layer, and names among `joined`, whose tensor is named without ".weight"
                  and holds rows as columns
+    transposed_in_gguf  parts whose tensor in GGUF files holds rows as columns
     arrays       parameters of a layer, each a number, that GGUF files have by layer in the arrays
                  of these keys of their metadata
     towers       the names of the parameters of modules beside the text model, by module
     """
 
     gguf: Mapping[str, str] = field(default_factory=lambda: GGUF_NAMES)
+    gguf_prefix: str = ""
     interleaved: tuple[str, ...] = ()
     folder_interleaved: bool = False
     folder: Mapping[str, str] = field(default_factory=dict)
@@ -103,12 +106,14 @@ class TensorNames:
     joined_in_gguf: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alternating: tuple[str, ...] = ()
     transposed: tuple[str, ...] = ()
+    transposed_in_gguf: tuple[str, ...] = ()
     arrays: Mapping[str, str] = field(default_factory=dict)
     towers: Mapping[str, TensorNames] = field(default_factory=dict)
 
-    def has_any(self, names: Collection[str]) -> bool:
-        """Whether a folder with tensors of these names has some of these, by their prefixes."""
-        return any(name.startswith(self.prefixes) for name in names)
+    def has_any(self, names: Collection[str], *, gguf: bool) -> bool:
+        """Whether a file with tensors of these names has some of these, by their prefixes."""
+        prefixes = self.gguf_prefix if gguf else self.prefixes
+        return any(name.startswith(prefixes) for name in names)
 
     def find(
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
@@ -125,8 +130,11 @@ class TensorNames:
             _, number, inner = parameter.split(".", 2)
             return StoredTensor(self.arrays[inner], share=(int(number), config.layers))
         if gguf:
-            name = gguf_name(parameter, self.gguf)
-            return self._in_joined_gguf(name, names) or StoredTensor(name, interleaved=width)
+            name = self.gguf_prefix + gguf_name(parameter, self.gguf)
+            transposed = parameter.rpartition(".")[0] in self.transposed_in_gguf
+            return self._in_joined_gguf(name, names) or StoredTensor(
+                name, interleaved=width, transposed=transposed
+            )
         offset = self.norm_offset if parameter.endswith("norm.weight") else 0.0
         if parameter == HEAD:
             return StoredTensor(next((head for head in _HEADS if head in names), HEAD))

@@ -94,12 +94,12 @@ def from_hugging_face(data: ConfigJson) -> Config:
     )
 
 
-def from_gguf(_: GgufMetadata) -> Config:
-    """GGUF files are read as `gemma3`, without a tower; raises ConfigError."""
-    raise ConfigError(
-        "gemma3-images is read from a Hugging Face folder, not from a GGUF file; bake the file as "
-        "gemma3, without images"
-    )
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read the metadata of a text model, `gemma3`, and of its projector."""
+    text = gemma3.fields_from_gguf(data)
+    keys = data.projector("gemma3", text["hidden"], "mm.input_projection.weight", axis=1)
+    pooled = keys.size("vision.projector.scale_factor", default=4)
+    return Config(**text, **siglip.gguf_tower_fields(keys), pooled_patches=pooled)
 
 
 def _config(text: dict[str, object], tower: dict[str, int], rows: int) -> Config:
@@ -157,12 +157,14 @@ ARCHITECTURE = Architecture(
             ),
             "projector": TensorNames(
                 gguf={
-                    "mm_soft_emb_norm": "mm.soft_emb_norm",
-                    "mm_input_projection": "mm.input_projection",
+                    "mm_soft_emb_norm": "soft_emb_norm",
+                    "mm_input_projection": "input_projection",
                 },
+                gguf_prefix="mm.",
                 prefixes=("multi_modal_projector.", "model.multi_modal_projector."),
                 folder={"mm_input_projection": "mm_input_projection_weight"},
                 transposed=("mm_input_projection",),
+                transposed_in_gguf=("mm_input_projection",),
                 norm_offset=1.0,
             ),
         },

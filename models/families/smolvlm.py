@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from hearthd.bundle import ImageInput
-from hearthd.models.config import ConfigError, ImageShape
+from hearthd.models.config import ImageShape
 from hearthd.models.decoder.architecture import Architecture
-from hearthd.models.decoder.config.decoder_config import DecoderConfig, from_config_json
-from hearthd.models.decoder.tensor_names import TensorNames
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+)
+from hearthd.models.decoder.tensor_names import QUERIES_AND_KEYS, TensorNames
 from hearthd.models.dsl import nn
 from hearthd.models.families.llama import Llama
 from hearthd.models.towers import siglip
@@ -88,12 +92,12 @@ def from_hugging_face(data: ConfigJson) -> Config:
     return Config(**fields, joined_patches=data.size("scale_factor", default=2))
 
 
-def from_gguf(_: GgufMetadata) -> Config:
-    """GGUF files are read as `llama`, without a tower; raises ConfigError."""
-    raise ConfigError(
-        "smolvlm is read from a Hugging Face folder, not from a GGUF file; bake the file as llama, "
-        "without images"
-    )
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read the metadata of a text model, `llama`, and of its projector."""
+    text = from_gguf_metadata(data)
+    keys = data.projector("idefics3", text["hidden"], "mm.model.fc.weight", axis=0)
+    joined = keys.size("vision.projector.scale_factor", default=2)
+    return Config(**text, **siglip.gguf_tower_fields(keys), joined_patches=joined)
 
 
 def image_input(config: Config, data: ConfigJson) -> ImageInput:
@@ -118,6 +122,7 @@ def image_input(config: Config, data: ConfigJson) -> ImageInput:
 
 ARCHITECTURE = Architecture(
     name="smolvlm",
+    gguf_name="llama",
     config=Config,
     model_types=("idefics3", "smolvlm"),
     read_config_json=from_hugging_face,
@@ -125,11 +130,15 @@ ARCHITECTURE = Architecture(
     model=SmolVlm,
     images=image_input,
     tensors=TensorNames(
+        interleaved=QUERIES_AND_KEYS,
         prefixes=("model.text_model.",),
         towers={
             "tower": siglip.tower_names("model.vision_model."),
             "connector": TensorNames(
-                folder={"projection": "modality_projection.proj"}, prefixes=("model.connector.",)
+                gguf={"projection": "model.fc"},
+                gguf_prefix="mm.",
+                folder={"projection": "modality_projection.proj"},
+                prefixes=("model.connector.",),
             ),
         },
     ),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import Resampling
     from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
     from hearthd.models.dsl.graph import Tensor
 
 CHANNELS = 3
@@ -168,6 +169,19 @@ def tower_fields(data: ConfigJson, *, eps: float = 1e-6) -> dict[str, Any]:
     }
 
 
+def gguf_tower_fields(data: ProjectorMetadata) -> dict[str, Any]:
+    """The fields of `TowerConfig`, from the keys of a projector's GGUF file; raises ConfigError."""
+    return {
+        "image_size": data.size("vision.image_size"),
+        "patch_size": data.size("vision.patch_size"),
+        "tower_layers": data.size("vision.block_count"),
+        "tower_hidden": data.size("vision.embedding_length"),
+        "tower_ffn": data.size("vision.feed_forward_length"),
+        "tower_heads": data.size("vision.attention.head_count"),
+        "tower_norm_eps": data.number("vision.attention.layer_norm_epsilon"),
+    }
+
+
 # Pillow's numbers of its filters.
 _FILTERS: Mapping[int, Resampling] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 _NUMBERS = {name: number for number, name in _FILTERS.items()}
@@ -197,6 +211,20 @@ def pixel_fields(data: ConfigJson, resampling: Resampling) -> dict[str, Any]:
 def tower_names(*prefixes: str) -> TensorNames:
     """The names of a tower's tensors, in folders after one of the prefixes."""
     return TensorNames(
+        gguf={
+            "patch_embedding": "patch_embd",
+            "position_embedding": "position_embd",
+            "layer_norm1": "ln1",
+            "self_attn.q_proj": "attn_q",
+            "self_attn.k_proj": "attn_k",
+            "self_attn.v_proj": "attn_v",
+            "self_attn.out_proj": "attn_out",
+            "layer_norm2": "ln2",
+            "fc1": "ffn_up",
+            "fc2": "ffn_down",
+            "post_layernorm": "post_ln",
+        },
+        gguf_prefix="v.",
         folder={
             "patch_embedding": "embeddings.patch_embedding",
             "position_embedding": "embeddings.position_embedding",

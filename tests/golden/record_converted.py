@@ -23,6 +23,7 @@ from safetensors.numpy import load_file, save_file
 from tests.models.families.cases import CASES
 from tests.models.families.converted_files import (
     NOT_CONVERTED,
+    PROJECTOR,
     Converted,
     converted,
     digest,
@@ -30,6 +31,8 @@ from tests.models.families.converted_files import (
 )
 from tests.models.families.encoders.encoder_cases import ENCODER_CASES, recorded_encoder
 from tests.models.families.family_recording import recorded, write_folder
+from tests.models.families.images import NAMES as IMAGE_NAMES
+from tests.models.families.images import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -119,12 +122,27 @@ def subclasses(base: Any) -> Iterator[Any]:
         yield from subclasses(each)
 
 
-def convert(conversion: Any, gguf: Any, config: dict[str, Any], folder: Path) -> Converted:
-    """What the converter makes of a folder."""
+def prepare_projector(folder: Path) -> None:
+    """Write the files that the converter expects beside a tower, which it names as published."""
+    processor = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "image_seq_length": ROWS}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
+    path, start = folder / "model.safetensors", "vision_tower."
+    tensors = load_file(path)
+    published = {
+        name.replace(start, f"{start}vision_model."): tensors[name].copy() for name in tensors
+    }
+    save_file(published, path, metadata={"format": "pt"})
+
+
+def convert(
+    conversion: Any, gguf: Any, config: dict[str, Any], folder: Path, type_: Any
+) -> Converted:
+    """What the converter makes of a folder: a text model, or a projector."""
     if config["model_type"] != "nemotron_h":  # transformers adds experts to it
         config = conversion.ModelBase.load_hparams(folder, is_mistral_format=False) | config
-    name = conversion.get_model_architecture(config, conversion.ModelType.TEXT)
-    model, out = conversion.get_model_class(name), folder / "model.gguf"
+    name = conversion.get_model_architecture(config, type_)
+    is_projector = type_ is conversion.ModelType.MMPROJ
+    model, out = conversion.get_model_class(name, mmproj=is_projector), folder / "model.gguf"
     model.module_paths = []  # a list of the class, which models share
     options = {"eager": True, "hparams": config, "sentence_transformers_dense_modules": True}
     model(folder, gguf.LlamaFileType.ALL_F32, out, **options).write()
@@ -148,15 +166,20 @@ def main(source: str, *names: str) -> None:
         if "set_vocab" in vars(model):
             model.set_vocab = set_vocab
     every = [name for name in (*CASES, *ENCODER_CASES) if name not in NOT_CONVERTED]
+    every += [f"{name}{PROJECTOR}" for name in IMAGE_NAMES]
     recordings = {name: converted(name) for name in every if names and name not in names}
     for name in names or every:
+        case, type_ = name.removesuffix(PROJECTOR), conversion.ModelType.TEXT
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
-            if name in CASES:
-                write_folder(recorded(name), folder)
+            if case in CASES:
+                write_folder(recorded(case), folder)
             else:
-                recorded_encoder(name).write(folder)
-            recordings[name] = convert(conversion, gguf, prepare(name, folder), folder)
+                recorded_encoder(case).write(folder)
+            if name.endswith(PROJECTOR):
+                prepare_projector(folder)
+                type_ = conversion.ModelType.MMPROJ
+            recordings[name] = convert(conversion, gguf, prepare(case, folder), folder, type_)
     write({name: recordings[name] for name in every})
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import override
 
 from hearthd.models.config import ConfigError, require
+from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
 from hearthd.models.decoder.config.rope_scaling import Rope, yarn_divisors, yarn_magnitude
 from hearthd.models.decoder.config.typed_keys import TypedKeys
 
@@ -54,6 +55,8 @@ class GgufMetadata(TypedKeys):
             if key.startswith(prefix)
         }
         super().__init__(data, prefix)
+        self._metadata = metadata
+        self._projector: ProjectorMetadata | None = None
         self._tensors = tensors
         self._values = read
         self._tables = {name for name in tensors if name in ROPE_TABLES}
@@ -61,6 +64,23 @@ class GgufMetadata(TypedKeys):
     def has_tensor(self, name: str) -> bool:
         """Whether the file has a tensor."""
         return name in self._tensors
+
+    def projector(self, type_: str, width: int, tensor: str, *, axis: int) -> ProjectorMetadata:
+        """The keys of the projector of images, a file of this type beside the text model.
+
+        `tensor` is the matrix of the projection, which has the hidden width of the text model along
+        an axis. Raises ConfigError for a projector of another type or width, or if there is none.
+        """
+        self._projector = ProjectorMetadata(self._metadata, type_)
+        shape = self._tensors.get(tensor, ())
+        if len(shape) != 2:
+            raise ConfigError(f"the projector has no matrix {tensor}; download its file again")
+        if shape[axis] != width:
+            raise ConfigError(
+                f"{tensor}: got a projection to width {shape[axis]}, expected {width}; specify the "
+                "projector of this model with --mmproj"
+            )
+        return self._projector
 
     @property
     def vocabulary_rows(self) -> int:
@@ -215,6 +235,8 @@ class GgufMetadata(TypedKeys):
 
     def finish(self) -> None:
         """Raise ConfigError for keys and tables of the architecture that were not asked for."""
+        if self._projector is not None:
+            self._projector.finish()
         unread = self._data.keys() - self._read - _IGNORED
         unknown = sorted(key for key in unread if not key.startswith(_TOWERS))
         if unknown:

@@ -25,6 +25,9 @@ NOT_CONVERTED = {
     "smolvlm-idefics3", "smolvlm-tied",
 }  # fmt: skip
 
+# What follows the name of a case whose projector of images is recorded.
+PROJECTOR = ".projector"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:

@@ -13,7 +13,6 @@ import argparse
 import re
 import tempfile
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,9 +160,6 @@ def facts(file: str) -> list[str]:
 
 def gguf_support(file: str) -> str:
     """What of a file's models GGUF files hold, for the last column."""
-    architecture = import_module(f"hearthd.models.families.{file}").ARCHITECTURE
-    if getattr(architecture, "images", None) is not None:
-        return "text only"
     known = set(FILES[file].tokenizer) <= set(SUPPORTED_TYPES)
     return "yes" if known else "without a tokenizer"
 

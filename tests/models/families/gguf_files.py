@@ -57,6 +57,9 @@ _ROTATES_NEIGHBORS = (
     "llama", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3", "nemotron_h",
     "nemotron_h_moe",
 )  # fmt: skip
+# Parts of the names of tensors of towers, and what precedes those of the text model beside one.
+_TOWER = ("vision_tower", "vision_model", "connector", "multi_modal_projector")
+_TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.text_model)\.")
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 
@@ -105,15 +108,21 @@ def _converted(name: str, values: Array, architecture: str, config: DecoderConfi
     return values
 
 
+def is_of_tower(name: str) -> bool:
+    """Whether a tensor of a folder is one of a tower of images, or projects what it computes."""
+    return any(part in name for part in _TOWER)
+
+
 def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
     """The tensors by name; those of experts, which follow each other, together: (X, N, K)."""
     experts: dict[str, list[Array]] = {}
-    for name in sorted(source.names(), key=lambda name: [int(x) for x in re.findall(r"\d+", name)]):
+    names = [name for name in source.names() if not is_of_tower(name)]
+    for name in sorted(names, key=lambda name: [int(x) for x in re.findall(r"\d+", name)]):
         together, replaced = re.subn(r"\.experts\.\d+\.", ".experts.", name)
         if replaced:
             experts.setdefault(together, []).append(source.read(name))
         else:
-            yield name, source.read(name)
+            yield _TEXT_MODEL.sub("model.", name), source.read(name)
     for name, matrices in experts.items():
         yield name, np.stack(matrices)
 

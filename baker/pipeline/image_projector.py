@@ -1,0 +1,70 @@
+"""Choose the projector of images for a GGUF file: the given one, or the one beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.baker.pipeline.weights_config import families, identify
+from hearthd.baker.weights.projected_gguf import ProjectedGguf
+from hearthd.baker.weights.source import WeightsError
+from hearthd.bundle.projector_files import projectors_beside
+from hearthd.models.config import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hearthd.baker.pipeline.bake_options import BakeOptions
+    from hearthd.baker.weights.source import WeightSource
+
+
+def with_projector(
+    source: WeightSource, options: BakeOptions, note: Callable[[str], None]
+) -> tuple[WeightSource, BakeOptions]:
+    """Weights with the tower of a projector, and the options with its file; None if there is none.
+
+    `note` is told which file beside the weights is used, or why none is. Raises RecipeError,
+    ConfigError or a WeightsError for a given file that does not fit.
+    """
+    if isinstance(options.mmproj, Path):
+        return _joined(source, options.mmproj, options.model), options
+    joined = None
+    if options.mmproj is None and source.format == "gguf":
+        joined = _beside(source, options.model, note)
+    projector = None if joined is None else joined.projector
+    return joined or source, options.model_copy(update={"mmproj": projector})
+
+
+def _beside(
+    source: WeightSource, model: str | None, note: Callable[[str], None]
+) -> ProjectedGguf | None:
+    """The weights with the only projector in their folder that fits, if there is one."""
+    fitting: list[ProjectedGguf] = []
+    reasons: list[str] = []
+    for file in projectors_beside(source.files()[0]):
+        try:
+            fitting.append(_joined(source, file, model))
+        except (ConfigError, RecipeError, WeightsError) as error:
+            reasons.append(f"{file.name} is not used: {error}")
+    if len(fitting) == 1:
+        note(f"reads images with {fitting[0].projector.name}; --mmproj none leaves it out")
+        return fitting[0]
+    if fitting:
+        names = ", ".join(joined.projector.name for joined in fitting)
+        reasons = [f"reads no images: {names} fit; choose one with --mmproj FILE"]
+    for reason in reasons:
+        note(reason)
+    return None
+
+
+def _joined(source: WeightSource, file: Path, model: str | None) -> ProjectedGguf:
+    """The weights with this projector; raises an error unless it fits."""
+    if source.format != "gguf":
+        raise RecipeError("--mmproj: a Hugging Face folder has its tower itself; omit the option")
+    joined = ProjectedGguf(source, file)
+    family = identify(joined, model)
+    architectures = {architecture.name: architecture for architecture in families().values()}
+    if not architectures[family.architecture].tensors.towers:
+        raise RecipeError(f"{family.name} reads no images; specify --mmproj none")
+    return joined

@@ -1,0 +1,125 @@
+"""A GGUF file with a text model and one with its projector of images, read as one.
+
+The second file has the tensors of the tower (`v.*`) and of the projection (`mm.*`), and keys that
+start with "clip.". Source: llama.cpp, conversion/base.py (`MmprojModel`) and tools/mtmd/clip.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from hearthd.baker.weights.gguf import GgufSource
+from hearthd.baker.weights.source import BadFile
+from hearthd.baker.weights.source_in_front import SourceInFront
+from hearthd.models.decoder.config.config_json import PROCESSOR
+from hearthd.models.decoder.config.projector_metadata import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hearthd.baker.weights.source import IntegerBlock, WeightSource
+
+_ARCHITECTURE = "general.architecture"
+_SHARED = ("v.", "mm.")
+_WIDTH = "clip.vision.embedding_length"
+_FIRST, _SECOND = ".ffn_up.", ".ffn_down."
+_DOWN = re.compile(r"v\.blk\.\d+\.ffn_down\.weight")
+
+
+class ProjectedGguf(SourceInFront):
+    """The tensors, keys and files of a text model and of its projector.
+
+    projector  the file of the projector
+    """
+
+    def __init__(self, base: WeightSource, projector: Path) -> None:
+        """Raises BadFile for a file that is not a projector, or a WeightsError."""
+        super().__init__(base)
+        self.projector = projector
+        self._added = GgufSource(projector)
+        architecture = self._added.metadata().get(_ARCHITECTURE)
+        if architecture != "clip":
+            raise BadFile(
+                f"{projector}: {_ARCHITECTURE}: got {architecture!r:.80}, expected clip; specify a "
+                "projector of images, such as mmproj-model-f16.gguf, with --mmproj"
+            )
+        names = [name for name in self._added.names() if name.startswith(_SHARED)]
+        swapped = _swapped(self._added)
+        self._stored = {_swap(name) if swapped else name: name for name in names}
+
+    @override
+    def names(self) -> tuple[str, ...]:
+        return (*(name for name in self._base.names() if name not in self._stored), *self._stored)
+
+    @override
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._of(name).shape(self._stored.get(name, name))
+
+    @override
+    def dtype(self, name: str) -> str:
+        return self._of(name).dtype(self._stored.get(name, name))
+
+    @override
+    def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
+        return self._of(name).blocks(self._stored.get(name, name))
+
+    @override
+    def integer_storage(self, name: str) -> str | None:
+        return self._of(name).integer_storage(self._stored.get(name, name))
+
+    @override
+    def integer_blocks(self, name: str) -> Iterator[IntegerBlock]:
+        return self._of(name).integer_blocks(self._stored.get(name, name))
+
+    @override
+    def files(self) -> tuple[Path, ...]:
+        return (*self._base.files(), *self._added.files())
+
+    @override
+    def require_unchanged(self) -> None:
+        self._base.require_unchanged()
+        self._added.require_unchanged()
+
+    @override
+    def metadata(self) -> Mapping[str, object]:
+        """Those of the text model, the keys of the projector, and the settings of a processor."""
+        keys = {
+            key: value for key, value in self._added.metadata().items() if key.startswith(PREFIX)
+        }
+        return {**self._base.metadata(), **keys, PROCESSOR: _processor(keys)}
+
+    def _of(self, name: str) -> WeightSource:
+        return self._added if name in self._stored else self._base
+
+
+def _processor(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that preprocessor_config.json has in a folder."""
+    settings = {
+        name: [round(value, 6) for value in keys[key]]  # f32 in the file
+        for name in ("image_mean", "image_std")
+        if (key := f"clip.vision.{name}") in keys
+    }
+    edge = keys.get("clip.vision.preproc_image_size")
+    return settings if edge is None else {**settings, "size": {"longest_edge": edge}}
+
+
+def _swapped(source: WeightSource) -> bool:
+    """Whether the first matrix of an MLP is called "down", as in older files.
+
+    clip.cpp tells it by the width of its input.
+    """
+    width = source.metadata().get(_WIDTH)
+    return any(source.shape(name)[-1] == width for name in source.names() if _DOWN.fullmatch(name))
+
+
+def _swap(name: str) -> str:
+    if _FIRST in name:
+        return name.replace(_FIRST, _SECOND)
+    return name.replace(_SECOND, _FIRST)

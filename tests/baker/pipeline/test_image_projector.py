@@ -1,0 +1,140 @@
+"""Which projector of images is read with a GGUF file: the given one, or the one beside it."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from hearthd.baker.pipeline.bake_options import BakeOptions, bake_options
+from hearthd.baker.pipeline.image_projector import with_projector
+from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.baker.pipeline.weights_config import identify
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.source import BadFile, WeightsError
+from hearthd.bundle.projector_files import projectors_beside
+from hearthd.find_or_bake import Weights, _source
+from hearthd.models.config import ConfigError
+from tests.baker.small_gemma3 import CONFIG, small_gemma3
+from tests.baker.small_smolvlm import CONFIG as SMOLVLM
+from tests.baker.small_smolvlm import small_smolvlm
+from tests.models.families.gguf_files import write_gguf
+from tests.models.families.gguf_projector import write_projector
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hearthd.baker.weights.source import WeightSource
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a Gemma 3 (`gemma`), a SmolVLM (`smolvlm`) and their projectors."""
+    root = tmp_path_factory.mktemp("pairs")
+    small: Any
+    for name, small, config in (
+        ("gemma3-images", small_gemma3, CONFIG),
+        ("smolvlm", small_smolvlm, SMOLVLM),
+    ):
+        folder = small(root / name)
+        write_gguf(folder, name, config)
+        write_projector(folder, folder / "mmproj-f16.gguf", name, config)
+    return root
+
+
+@pytest.fixture
+def gemma(written: Path, tmp_path: Path) -> Path:
+    """A copy of the model's file and its projector."""
+    for name in ("model.gguf", "mmproj-f16.gguf"):
+        shutil.copy(written / "gemma3-images" / name, tmp_path / name)
+    return tmp_path / "model.gguf"
+
+
+def chosen(file: Path, **options: Any) -> tuple[WeightSource, BakeOptions, list[str]]:
+    """The weights, the options and the notes."""
+    notes: list[str] = []
+    source, resolved = with_projector(open_weights(file), bake_options(options), notes.append)
+    return source, resolved, notes
+
+
+def test_the_only_projector_beside_a_model_is_read(gemma: Path) -> None:
+    source, options, notes = chosen(gemma)
+    projector = gemma.parent / "mmproj-f16.gguf"
+    assert source.files() == (gemma, projector)
+    assert options.mmproj == projector
+    assert notes == ["reads images with mmproj-f16.gguf; --mmproj none leaves it out"]
+    assert options.record("language model")["mmproj"] == "mmproj-f16.gguf"
+    source, options, notes = chosen(gemma, mmproj="none")
+    assert (source.files(), options.mmproj, notes) == ((gemma,), None, [])
+    source, _, notes = chosen(gemma, model="gemma3")
+    assert source.files() == (gemma,)
+    assert notes == ["mmproj-f16.gguf is not used: gemma3 reads no images; specify --mmproj none"]
+
+
+def test_one_of_several_projectors_must_be_named(gemma: Path) -> None:
+    other = gemma.parent / "MMPROJ-f32.gguf"
+    shutil.copy(gemma.parent / "mmproj-f16.gguf", other)
+    source, options, notes = chosen(gemma)
+    assert (source.files(), options.mmproj) == ((gemma,), None)
+    assert notes == [
+        "reads no images: MMPROJ-f32.gguf, mmproj-f16.gguf fit; choose one with --mmproj FILE"
+    ]
+    assert chosen(gemma, mmproj=other)[0].files() == (gemma, other)
+
+
+def test_a_projector_that_does_not_fit_is_named(gemma: Path, written: Path) -> None:
+    other = gemma.parent / "mmproj-other.gguf"
+    shutil.copy(written / "smolvlm" / "mmproj-f16.gguf", other)
+    source, _, notes = chosen(gemma)
+    assert source.files() == (gemma, gemma.parent / "mmproj-f16.gguf")
+    assert notes[0].startswith("reads images with mmproj-f16.gguf")
+    (gemma.parent / "mmproj-f16.gguf").unlink()
+    source, _, notes = chosen(gemma)
+    assert source.files() == (gemma,)
+    assert notes == [
+        "mmproj-other.gguf is not used: clip.projector_type: got 'idefics3', expected gemma3; "
+        "specify the projector of this model with --mmproj"
+    ]
+
+
+def test_a_given_projector_must_fit(gemma: Path, written: Path) -> None:
+    smolvlm = written / "smolvlm"
+    with pytest.raises(ConfigError, match="projector_type: got 'idefics3', expected gemma3; "):
+        chosen(gemma, mmproj=smolvlm / "mmproj-f16.gguf")
+    with pytest.raises(BadFile, match=r"general\.architecture: got 'gemma3', expected clip; "):
+        chosen(gemma, mmproj=gemma)
+    with pytest.raises(RecipeError, match="gemma3 reads no images; specify --mmproj none"):
+        chosen(gemma, model="gemma3", mmproj=gemma.parent / "mmproj-f16.gguf")
+    with pytest.raises(RecipeError, match="--mmproj: a Hugging Face folder has its tower itself"):
+        chosen(smolvlm, mmproj=smolvlm / "mmproj-f16.gguf")
+    damaged = gemma.parent / "mmproj-f16.gguf"
+    damaged.write_bytes(damaged.read_bytes()[:-4096])
+    with pytest.raises(WeightsError, match=r"mmproj-f16\.gguf is truncated: .*; download or copy"):
+        chosen(gemma, mmproj=damaged)
+    with pytest.raises(ConfigError, match=r"no tower for images: specify .* gemma3, with"):
+        identify(open_weights(gemma), "gemma3-images")
+
+
+def test_a_projector_of_another_width_is_refused(written: Path, tmp_path: Path) -> None:
+    wider, folder = tmp_path / "mmproj.gguf", written / "gemma3-images"
+    small = small_gemma3(tmp_path / "other")
+    tensors = load_file(small / "model.safetensors")
+    name = "multi_modal_projector.mm_input_projection_weight"
+    tensors[name] = tensors[name].repeat(2, axis=1)
+    save_file(tensors, small / "model.safetensors")
+    write_projector(small, wider, "gemma3-images", CONFIG)
+    with pytest.raises(ConfigError, match="got a projection to width 128, expected 64; "):
+        chosen(folder / "model.gguf", mmproj=wider)
+
+
+def test_a_kept_bundle_is_of_the_projector_too(gemma: Path) -> None:
+    projector = gemma.parent / "mmproj-f16.gguf"
+    assert projectors_beside(gemma) == (projector,)
+    assert projectors_beside(projector) == projectors_beside(gemma.parent) == ()
+    weights = Weights(str(gemma), gemma, "model")
+    first, without = _source(weights, {}), _source(weights, {"mmproj": "none"})
+    assert first.digest != without.digest
+    projector.unlink()
+    assert _source(weights, {}).digest != first.digest
