@@ -9,6 +9,7 @@ from hearthd.baker.hub.hub_errors import DoesNotFit, Unreachable, offline
 from hearthd.baker.hub.reference import parse_reference
 from hearthd.baker.hub.repository import Repository, cached_snapshot
 from hearthd.bundle import megabytes
+from hearthd.bundle.projector_files import is_projector_name
 from hearthd.runtime.operating_system import physical_memory
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def download(
     except Unreachable as error:
         return _cached(named, error, progress)
     files = choose(repository.files, named)
-    if not all(repository.cached(file) for file in files):
+    is_model = not is_projector_name(files[0].name)  # a projector is not served alone
+    if is_model and not all(repository.cached(file) for file in files):
         from hearthd.baker.hub.fit_check import FitCheck  # imports every model
 
         name = files[0].path if len(files) == 1 else f"{len(files)} files"

@@ -14,6 +14,7 @@ from typing_extensions import override
 from hearthd.baker.hub.download import download
 from hearthd.baker.hub.hub_errors import DoesNotFit, HubError
 from hearthd.baker.weights.gguf import tensor_ranges
+from hearthd.bundle.projector_files import projectors_beside
 from hearthd.cli import main
 from hearthd.server.process.memory_limit import Limit
 from tests.baker.hub.local_hub import COMMIT
@@ -49,6 +50,15 @@ def test_a_gguf_file_arrives_after_the_verdict(small: Files) -> None:
     assert model == "gemma3 in int8-g32, 2048 tokens of context or more, 4 slots"
     assert memory.startswith("memory: 1")
     assert " tokens/s: a token reads 0.1 MB of weights, and memory is read at 20 GB/s" in speed
+
+
+def test_a_projector_arrives_beside_the_model(hub: LocalHub, small: Files) -> None:
+    """It is no model: nothing is said of its memory."""
+    hub.repositories["a/gguf"] = {"m-Q4_K_M.gguf": small.gguf, "mmproj-m-f16.gguf": b"GGUF"}
+    notes = Notes()
+    path = download("hf:a/gguf/mmproj-m-f16.gguf", notes)
+    assert (path.read_bytes(), notes.lines) == (b"GGUF", [])
+    assert projectors_beside(download("hf:a/gguf", notes)) == (path,)
 
 
 def test_other_tools_find_the_file_in_the_cache() -> None:

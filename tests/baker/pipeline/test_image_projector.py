@@ -13,9 +13,11 @@ from hearthd.baker.pipeline.image_projector import with_projector
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.weights_config import identify
 from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.projected_gguf import ProjectedGguf
 from hearthd.baker.weights.source import BadFile, WeightsError
 from hearthd.bundle.projector_files import projectors_beside
 from hearthd.find_or_bake import Weights, _source
+from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from tests.baker.small_gemma3 import CONFIG, small_gemma3
 from tests.baker.small_smolvlm import CONFIG as SMOLVLM
@@ -71,6 +73,24 @@ def test_the_only_projector_beside_a_model_is_read(gemma: Path) -> None:
     source, _, notes = chosen(gemma, model="gemma3")
     assert source.files() == (gemma,)
     assert notes == ["mmproj-f16.gguf is not used: gemma3 reads no images; specify --mmproj none"]
+
+
+@pytest.mark.parametrize("name", ["gemma3-images", "smolvlm"])
+def test_images_are_prepared_as_the_folder_says(name: str, written: Path) -> None:
+    source, _, _ = chosen(written / name / "model.gguf")
+    folder, architecture = open_weights(written / name), ARCHITECTURES[name]
+    config = identify(source, None).config
+    expected = architecture.image_input(identify(folder, None).config, folder.metadata())
+    assert architecture.image_input(config, source.metadata()) == expected
+
+
+def test_an_unknown_key_of_a_projector_is_refused(
+    gemma: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = {**chosen(gemma)[0].metadata(), "clip.vision.feature_layer": [1]}
+    monkeypatch.setattr(ProjectedGguf, "metadata", lambda _: metadata)
+    with pytest.raises(ConfigError, match=r"clip\.\*: unknown key vision.feature_layer: it may"):
+        chosen(gemma, mmproj=gemma.parent / "mmproj-f16.gguf")
 
 
 def test_one_of_several_projectors_must_be_named(gemma: Path) -> None:
