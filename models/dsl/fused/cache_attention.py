@@ -45,7 +45,8 @@ _LANES = 16
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
-    query, key, value, _, *sinks = types
+    query, key, value, position, *sinks = types
+    require(position.dtype is DType.I32, "a position i32")
     require(
         key == value and key.dtype in (query.dtype, DType.F16),
         "keys and values of one type: the query's dtype or f16",

@@ -96,7 +96,7 @@ def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize(
-    "every", [(3, 5), pytest.param(range(1, 10), marks=pytest.mark.nightly)], ids=str
+    "every", [(3, 7), pytest.param(range(1, 10), marks=pytest.mark.nightly)], ids=str
 )
 def test_models_of_any_number_of_heads_pack_behind_barriers(
     name: str, every: Sequence[int]

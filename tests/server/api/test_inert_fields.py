@@ -179,10 +179,11 @@ def test_few_fields_have_both_a_row_and_a_meaning() -> None:
 
     honored = {name for schema in schemas(Fields) for name in schema.model_fields}
     # Ollama's routes have `suffix` and `format`, Anthropic's the last two, /v1/responses the four
-    # before them.
+    # before them; /completion has `multimodal_data`.
     assert honored & set(FIELDS) == {
-        "annotations", "lora", "metadata", "prompt", "suffix", "format", "conversation",
-        "previous_response_id", "store", "truncation", "output_config", "output_format",
+        "annotations", "lora", "metadata", "multimodal_data", "prompt", "suffix", "format",
+        "conversation", "previous_response_id", "store", "truncation", "output_config",
+        "output_format",
     }  # fmt: skip
 
 
