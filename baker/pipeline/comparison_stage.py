@@ -3,10 +3,10 @@
 It needs nothing but the bundle, so a bake can leave it to a later `hearth verify`: a bundle without
 golden values was not compared yet.
 
-Where activations are rounded to int8, the last bit of a sum in f32 decides between two integers,
-and recurrent layers amplify that, how far depends on the weights. So the tolerance of such a model
-is twice what changes in NumPy where its norms and biases change by a millionth, or the usual one if
-that is larger.
+Where activations are rounded to int8, the last bit of a sum in f32 decides between two integers.
+Recurrent layers amplify the difference; how far depends on their weights. So the logits of such a
+model are computed again in NumPy, with norms and biases that differ by a millionth. Twice the
+largest difference is the tolerance, unless the usual one is larger.
 """
 
 from __future__ import annotations

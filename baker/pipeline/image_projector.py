@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 def with_projector(
     source: WeightSource, options: BakeOptions, note: Callable[[str], None]
 ) -> tuple[WeightSource, BakeOptions]:
-    """Weights with the tower of a projector, and the options with its file; None if there is none.
+    """The weights joined with a projector of images, and the options that name its file.
 
-    `note` is told which file beside the weights is used, or why none is. Raises RecipeError,
+    Without a projector, both are those of the text model. `note` shows which file beside the
+    weights is read, or why no file is. Raises RecipeError,
     ConfigError or a WeightsError for a given file that does not fit.
     """
     if isinstance(options.mmproj, Path):

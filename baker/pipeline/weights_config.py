@@ -155,7 +155,7 @@ def _families_of(source: WeightSource) -> list[str]:
 
 
 def _families_with_towers_of(source: WeightSource) -> list[str]:
-    """The families of weights that run their towers; those without towers if there are none."""
+    """The families that can read weights: those that run a tower that the weights hold, if any."""
     names, known = _families_of(source), families()
     towers = {name: known[name].tensors.towers for name in names}
     tensors, gguf = source.names(), source.format == "gguf"

@@ -199,9 +199,9 @@ def slightly_changed(parameters: Mapping[str, NDArray[Any]]) -> dict[str, NDArra
 
 
 class PassingParameters(Mapping[str, "NDArray[Any]"]):
-    """Arrays, of which the mapped ones leave the memory of this process again.
+    """Arrays by name. Those that are mapped from a file leave the memory of this process again.
 
-    They are mapped from one file. After `limit` bytes of arrays were looked up, the pages that were
+    After `limit` bytes of arrays were looked up, the pages that were
     read are unmapped: the system keeps them as long as it has memory. An array that is in use is
     read again.
     """

@@ -76,6 +76,27 @@ def save(
     save_file(contiguous, FOLDER / f"{name}.safetensors", {"settings": json.dumps(settings)})
 
 
+def auto_round_matrices() -> None:
+    """In GPTQ's two ways of storing zeros, and in AWQ's."""
+    weight = torch.randn(4 * ROWS, COLUMNS) / 8
+    for bits in (2, 3, 4, 8):
+        zeros = torch.randint(1, 1 << bits, (4 * ROWS, COLUMNS // GROUP)).float()
+        for packing, layer in (("auto_round:auto_gptq", WithOneLess), ("auto_round", AsItIs)):
+            name = f"{packing.replace(':', '-')}-{bits}"
+            settings = {"bits": bits, "packing_format": packing}
+            auto_round(name, layer, weight, settings, zeros)
+    zeros = torch.randint(1, 16, (COLUMNS // GROUP, 4 * ROWS))
+    linear = torch.nn.Linear(COLUMNS, 4 * ROWS, bias=False)
+    linear.weight.data = weight
+    layer = WQLinear_GEMM.from_linear(
+        linear, 4, GROUP, scales=scales(weight, GROUP, 7).T, zeros=zeros, device="cpu"
+    )
+    expected = dequantize_gemm(layer.qweight, layer.qzeros, layer.scales, 4, GROUP).T
+    stored = {f"layer.{part}": tensor for part, tensor in layer.state_dict().items()}
+    settings = {"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:auto_awq"}
+    save("auto_round-auto_awq-4", stored, expected, settings)
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     torch.manual_seed(0)
@@ -119,23 +140,7 @@ def main() -> None:
     for kind in ("nf4", "fp4"):
         for double in (False, True):
             four_bits(weight, kind, double)
-    weight = torch.randn(4 * ROWS, COLUMNS) / 8
-    for bits in (2, 3, 4, 8):
-        zeros = torch.randint(1, 1 << bits, (4 * ROWS, COLUMNS // GROUP)).float()
-        for packing, layer in (("auto_round:auto_gptq", WithOneLess), ("auto_round", AsItIs)):
-            name = f"{packing.replace(':', '-')}-{bits}"
-            settings = {"bits": bits, "packing_format": packing}
-            auto_round(name, layer, weight, settings, zeros)
-    zeros = torch.randint(1, 16, (COLUMNS // GROUP, 4 * ROWS))
-    linear = torch.nn.Linear(COLUMNS, 4 * ROWS, bias=False)
-    linear.weight.data = weight
-    layer = WQLinear_GEMM.from_linear(
-        linear, 4, GROUP, scales=scales(weight, GROUP, 7).T, zeros=zeros, device="cpu"
-    )
-    expected = dequantize_gemm(layer.qweight, layer.qzeros, layer.scales, 4, GROUP).T
-    stored = {f"layer.{part}": tensor for part, tensor in layer.state_dict().items()}
-    settings = {"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:auto_awq"}
-    save("auto_round-auto_awq-4", stored, expected, settings)
+    auto_round_matrices()
 
 
 if __name__ == "__main__":
