@@ -270,6 +270,24 @@ def test_a_wrong_state_fails(values: list[float], level: Level) -> None:
     assert verdict.where.startswith("golden prompt 0, state")
 
 
+def test_a_wrong_state_after_a_verify_fails() -> None:
+    @dataclass(kw_only=True)
+    class Recurrent(FakeRuntime):
+        reads: int = 0
+
+        @override
+        def save_states(self, slot: int, stop: int) -> Any:
+            self.reads += 1
+            wrong = self.reads > 1  # the first read follows decodes
+            return np.array([9.0, 0.5, 2.0 if wrong else -2.0, 0.0], np.float32).view(np.uint8)
+
+    sizes: Any = {"vocab_size": 40, "context": 64, "chunk": 8, "state_bytes": 16}
+    runtime = Recurrent(**sizes, verify_tokens=(2,))
+    verdict = self_test(runtime, (CASE,), tolerance=1.0, states=(STATE,))
+    assert not verdict.passed
+    assert verdict.where == "golden prompt 0, state (verify 2)"
+
+
 def test_the_largest_logit_difference_is_that_of_a_logit_that_is_compared() -> None:
     *before, last = CASE.steps
     shifted = [logit + 0.25 for logit in last.logits]

@@ -113,15 +113,16 @@ def test_caches_of_f32_have_no_golden_rows() -> None:
     assert golden_rows(runtime, program.caches, golden, "int16") == ()
 
 
-def test_golden_states_are_those_after_the_continuation_however_it_was_read() -> None:
+@pytest.mark.parametrize("count", range(8, 14))  # more than the rows of a ring
+def test_golden_states_are_those_after_the_continuation_however_it_was_read(count: int) -> None:
     family = ARCHITECTURES["qwen35"]
     config = family.config(**RECURRENT_SHAPE, **RECURRENT_EXTRA["qwen35"])
     program = family.program(config, RECURRENT_OPTIONS)
-    tokens, steps = tuple(range(9)), (GoldenStep(token_ids=(3,), logits=(0.0,)),) * 4
+    tokens, steps = tuple(range(count - 3)), (GoldenStep(token_ids=(3,), logits=(0.0,)),) * 4
     continued = [*tokens, 3, 3, 3]
     golden = [Golden(prompt="", prompt_ids=tokens, steps=steps)]
     states = []
-    for prefilled in (0, 3, 8):
+    for prefilled in (0, 3, count - 4):
         runtime = NumpyRuntime(program, random_weights(program), context=40, slots=1)
         for start in range(0, prefilled, 8):
             runtime.prefill(0, continued[start : min(start + 8, prefilled)], start)
@@ -131,6 +132,7 @@ def test_golden_states_are_those_after_the_continuation_however_it_was_read() ->
     first, *others = states
     assert [state.offset for state in first] == [0, program.caches[0].row_bytes]
     assert all(1 < len(state.values) <= STATE_VALUES for state in first)
+    assert all(np.abs(state.values).max() > 0 for state in first)
     for other in others:
         for state, same in zip(first, other, strict=True):
             np.testing.assert_allclose(state.values, same.values, atol=1e-5)
