@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 _MAGIC = b"hearthk1"
 _HEADER = struct.Struct("<8s32s32sQ32s")
-# How many blocks may wait to be written. If the disk is slower than the model, some are dropped and
-# must be computed again later; the model never waits for the disk.
-_MAX_WAITING = 8
+# How many bytes of blocks may wait to be written. If the disk is slower than the model, some blocks
+# are dropped and must be computed again later; the model never waits for the disk.
+_MAX_WAITING = 2**26
 
 
 class CannotStore(Exception):
@@ -62,7 +62,9 @@ class PrefixStore:
             raise CannotStore(
                 f"{root}: cannot store the prefix cache: {reason}; choose another --cache-dir"
             ) from error
-        self._waiting: queue.Queue[tuple[bytes, Rows] | None] = queue.Queue(_MAX_WAITING)
+        self._waiting: queue.SimpleQueue[tuple[bytes, Rows] | None] = queue.SimpleQueue()
+        self._waiting_bytes = 0
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._write_all, name="prefix-store", daemon=True)
         self._thread.start()
 
@@ -84,11 +86,13 @@ class PrefixStore:
         return rows
 
     def save(self, key: bytes, rows: Rows) -> None:
-        """Write a block later, or drop it if too many are waiting; returns at once."""
-        try:
-            self._waiting.put_nowait((key, rows))
-        except queue.Full:
-            log.debug("the disk is slow: a block of the prefix cache was dropped")
+        """Write a block later, or drop it if too many bytes are waiting; returns at once."""
+        with self._lock:
+            if self._waiting_bytes and self._waiting_bytes + rows.nbytes > _MAX_WAITING:
+                log.debug("the disk is slow: a block of the prefix cache was dropped")
+                return
+            self._waiting_bytes += rows.nbytes
+        self._waiting.put((key, rows))
 
     def close(self) -> None:
         """Write the waiting blocks and end the thread."""
@@ -103,8 +107,11 @@ class PrefixStore:
 
     def _write_all(self) -> None:
         while (block := self._waiting.get()) is not None:
+            key, rows = block
             with contained("writing a block of the prefix cache"):
-                self._write_block(*block)
+                self._write_block(key, rows)
+            with self._lock:
+                self._waiting_bytes -= rows.nbytes
 
     def _write_block(self, key: bytes, rows: Rows) -> None:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 from pathlib import Path
 
 from hearthd.server.engine.prefix_store import PrefixStore
@@ -19,7 +20,9 @@ def main() -> None:
     store = PrefixStore(Path(sys.argv[1]), bundle=BUNDLE, limit_bytes=2**40)
     for number in itertools.count():
         key, rows = block(number)
-        store._waiting.put((key, rows))  # and not save, which would drop what the disk cannot take
+        store.save(key, rows)
+        while store._waiting_bytes:  # what the disk cannot take in time would be dropped
+            time.sleep(0.0005)
         if number == 20:
             sys.stdout.write("writing\n")
             sys.stdout.flush()

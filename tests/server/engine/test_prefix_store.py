@@ -37,7 +37,7 @@ def block(number: int) -> tuple[bytes, Rows]:
 def write(folder: Path, *numbers: int, limit: int = 2**40, bundle: bytes = BUNDLE) -> None:
     store = PrefixStore(folder, bundle=bundle, limit_bytes=limit)
     for number in numbers:
-        store._waiting.put(block(number))
+        store.save(*block(number))
     store.close()
 
 
@@ -161,16 +161,22 @@ def test_a_slow_disk_loses_blocks_and_does_not_delay_the_engine(
         write_file(path, header, rows)
 
     monkeypatch.setattr(prefix_store, "_write", wait_and_write)
+    monkeypatch.setattr(prefix_store, "_MAX_WAITING", 20 * SIZE + 1)
     store = PrefixStore(tmp_path, bundle=BUNDLE, limit_bytes=2**40)
     for number in range(50):
         store.save(*block(number))
     slow.set()
     store.close()
-    # One may have been taken out of the queue before it was full.
-    assert len(list(tmp_path.rglob("*.kv"))) in (
-        prefix_store._MAX_WAITING,
-        prefix_store._MAX_WAITING + 1,
-    )
+    assert len(list(tmp_path.rglob("*.kv"))) == 20
+
+
+def test_a_block_larger_than_all_that_may_wait_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_store, "_MAX_WAITING", 1)
+    for number in range(3):
+        write(tmp_path, number)
+    assert len(list(tmp_path.rglob("*.kv"))) == 3
 
 
 def test_a_failed_write_is_a_warning(
