@@ -159,7 +159,6 @@ def create_app(
         servers=[{"url": "."}],
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=lambda route: route.name,
         lifespan=lambda app: _lifespan(app, pool, on_start),
     )
     app.state.pool = pool
@@ -173,9 +172,10 @@ def create_app(
     app.state.shows_slots = guards.slots
     http_errors.install(app)
     kinds = pool.kinds()
-    for router in _routers(kinds):
-        app.include_router(router)
-    app.include_router(web.router(chat=webui and "language" in kinds))
+    chat = webui and "language" in kinds
+    for router in (*_routers(kinds), web.router(chat=chat)):
+        # Not by include_router, which would analyze each route again, at the first request.
+        app.router.routes.extend(router.routes)
     openapi.add_events(app, [event for kind in kinds for event in _EVENTS.get(kind, ())])
     if guards.api_keys:
         openapi.require_key(app)

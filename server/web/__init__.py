@@ -50,6 +50,7 @@ POLICY = "; ".join(
 NO_HTML = "require-trusted-types-for 'script'"
 
 
+@functools.cache
 def router(*, chat: bool) -> APIRouter:
     """Routes for the files of the pages, which are not part of the OpenAPI document.
 

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -21,10 +21,11 @@ from hearthd.server.api.anthropic.error_bodies import ERRORS
 from hearthd.server.api.fields import Fields, JsonObject
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.stored.state import CurrentState
+from hearthd.server.api.surface import surface
 from hearthd.server.errors import NotStored
 from hearthd.text.errors import InvalidRequest
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Anthropic"])
+router = surface("Anthropic", ERRORS, JsonRoute)
 
 _ROOT = "/v1/messages/batches"
 _PATH = f"{_ROOT}/{{batch_id}}"

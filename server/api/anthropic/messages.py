@@ -3,7 +3,7 @@
 import json
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from typing_extensions import override
 
@@ -22,12 +22,13 @@ from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
+from hearthd.server.api.surface import surface
 from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
 
 _KNOWN_TOOLS = ("custom", *CLIENT_TOOLS)
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Anthropic"])
+router = surface("Anthropic", ERRORS, JsonRoute)
 
 
 class Thinking(Fields):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import ConfigDict, Field
 
 from hearthd.server.api.current_service import language_service
@@ -23,11 +23,12 @@ from hearthd.server.api.llama_server.prompts import (
 )
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
+from hearthd.server.api.surface import surface
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.infill import SourceFile, infill_prompt
 from hearthd.text.tokenizer import Tokenizer
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
+router = surface("llama-server", ERRORS, JsonRoute)
 
 
 class PredictFields(GenerationFields):

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, Field, model_validator
 
 from hearthd.server.api.current_service import embedder
@@ -11,8 +11,9 @@ from hearthd.server.api.fields import ModelFields
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai.embedding_inputs import INPUTS, Inputs, embed_all
+from hearthd.server.api.surface import surface
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
+router = surface("llama-server", ERRORS, JsonRoute)
 
 
 class EmbeddingRequest(ModelFields):

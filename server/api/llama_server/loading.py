@@ -1,6 +1,6 @@
 """POST /models/load and /models/unload, as in llama-server's router mode."""
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, Field
 
 from hearthd.server.api.current_service import Pool
@@ -8,8 +8,9 @@ from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Fields, Text
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.surface import surface
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
+router = surface("llama-server", ERRORS, JsonRoute)
 
 
 class ModelRequest(Fields):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, Field
 
 from hearthd.server.api.current_service import NamedModel, lease
@@ -11,12 +11,13 @@ from hearthd.server.api.generation_fields import LoraScale
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.llama_server.loading import Done
+from hearthd.server.api.surface import surface
 from hearthd.server.lora.adapters import Adapter, Adapters, require_one
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.errors import InvalidRequest
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
+router = surface("llama-server", ERRORS, JsonRoute)
 
 
 class ListedAdapter(BaseModel):

@@ -2,17 +2,17 @@
 
 from typing import Any, Literal
 
-from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import EncoderManifest
 from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.ollama.model_list import TextManifest, text_models
+from hearthd.server.api.surface import surface
 from hearthd.server.errors import ModelNotFound
 from hearthd.server.services.deployment import Deployment
 
-router = APIRouter(responses=ERRORS, tags=["LM Studio"])
+router = surface("LM Studio", ERRORS)
 
 
 class StudioModel(BaseModel):

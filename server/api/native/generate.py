@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
@@ -15,6 +15,7 @@ from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
+from hearthd.server.api.surface import surface
 from hearthd.server.api.usage import Usage, reports
 from hearthd.server.completions.choices import SingleChoice
 from hearthd.text.answer import (
@@ -26,7 +27,7 @@ from hearthd.text.answer import (
     TokenCandidate,
 )
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Generate"])
+router = surface("Generate", ERRORS, JsonRoute)
 
 
 class GenerateRequest(GenerationFields):

@@ -6,7 +6,7 @@ text-embeddings-inference, with `texts`. The answer has the same form.
 
 from typing import Annotated, Literal, Self
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hearthd.server.api.current_service import encoder
@@ -14,9 +14,10 @@ from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Fields, ModelFields, Text
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.surface import surface
 from hearthd.server.logs import count_tokens
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Rerank"])
+router = surface("Rerank", ERRORS, JsonRoute)
 
 
 class RerankDocument(Fields):

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 
 from hearthd.server.api.current_service import CurrentArrayService
 from hearthd.server.api.disconnect import unless_disconnected, whole_body
@@ -21,9 +21,10 @@ from hearthd.server.api.native.array_bodies import (
     write_json,
     write_raw,
 )
+from hearthd.server.api.surface import surface
 from hearthd.text.errors import InvalidRequest
 
-router = APIRouter(responses=ERRORS, tags=["Arrays"])
+router = surface("Arrays", ERRORS)
 
 _JSON = "application/json"
 _BYTES = {"schema": {"type": "string", "format": "binary"}}

@@ -5,7 +5,7 @@ import json
 from array import array
 from collections.abc import Iterator, Sequence
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,12 +17,13 @@ from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.llama_server.prompts import MediaObject
 from hearthd.server.api.openai.chat_messages import ChatMessage, messages
+from hearthd.server.api.surface import surface
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.tokenizer import Tokenizer
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["Tokens"])
+router = surface("Tokens", ERRORS, JsonRoute)
 
 _PART = 1024  # tokens that are written to the answer at once
 

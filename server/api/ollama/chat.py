@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import ConfigDict, Field
 
 from hearthd.server.api.conversations.truncation import truncated
@@ -23,9 +23,10 @@ from hearthd.server.api.ollama.messages import OllamaMessageParam, OllamaTool
 from hearthd.server.api.ollama.request_fields import AnswerFields, OllamaRoute
 from hearthd.server.api.ollama.unload import unloaded_name
 from hearthd.server.api.openapi import json_lines
+from hearthd.server.api.surface import surface
 from hearthd.text.conversation import Conversation
 
-router = APIRouter(route_class=OllamaRoute, responses=ERRORS, tags=["Ollama"])
+router = surface("Ollama", ERRORS, OllamaRoute)
 
 
 class OllamaChatRequest(AnswerFields):

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from hearthd.server.api.current_service import Embedder, embedder
@@ -20,8 +20,9 @@ from hearthd.server.api.ollama.answers import Clock
 from hearthd.server.api.ollama.error_bodies import ERRORS
 from hearthd.server.api.ollama.model_names import tagged
 from hearthd.server.api.ollama.request_fields import OllamaFields, OllamaRoute
+from hearthd.server.api.surface import surface
 
-router = APIRouter(route_class=OllamaRoute, responses=ERRORS, tags=["Ollama"])
+router = surface("Ollama", ERRORS, OllamaRoute)
 
 TextList = Annotated[list[Text], Field(max_length=MAX_INPUTS)]
 

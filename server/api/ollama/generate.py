@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import ConfigDict, Field
 
 from hearthd.server.api.conversations.turn import begin, rendered
@@ -23,13 +23,14 @@ from hearthd.server.api.ollama.messages import IMAGES, Images, images_of
 from hearthd.server.api.ollama.request_fields import AnswerFields, OllamaRoute
 from hearthd.server.api.ollama.unload import unloaded_name
 from hearthd.server.api.openapi import json_lines
+from hearthd.server.api.surface import surface
 from hearthd.server.completions.choices import Choices
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Conversation, Message
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.infill import infill_prompt
 
-router = APIRouter(route_class=OllamaRoute, responses=ERRORS, tags=["Ollama"])
+router = surface("Ollama", ERRORS, OllamaRoute)
 
 _MAX_CONTEXT = 2**20
 Ids = tuple[int, ...]

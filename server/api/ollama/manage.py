@@ -11,7 +11,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import cast
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
@@ -24,6 +24,7 @@ from hearthd.server.api.ollama.error_bodies import ERRORS, stream_error
 from hearthd.server.api.ollama.model_names import OllamaName
 from hearthd.server.api.ollama.request_fields import OllamaRoute
 from hearthd.server.api.openapi import json_lines
+from hearthd.server.api.surface import surface
 from hearthd.server.errors import ModelNotFound
 from hearthd.server.services.bundle_files import copy_bundle, remove_bundle
 from hearthd.server.services.deployment import Deployment
@@ -31,7 +32,7 @@ from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.services.pulls import PullProgress, pull, pull_command
 from hearthd.text.errors import InvalidRequest
 
-router = APIRouter(route_class=OllamaRoute, responses=ERRORS, tags=["Ollama"])
+router = surface("Ollama", ERRORS, OllamaRoute)
 
 _HUB = re.compile(r"(?:https?://)?(?:hf\.co|huggingface\.co)/([\w.-]+/[\w.-]+)(?::([\w.-]+))?")
 _DIGEST = "Identifies the file or the stage that the line is about."

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import CHAT_TEMPLATE, EncoderManifest, LanguageManifest, digest
@@ -16,6 +15,7 @@ from hearthd.server.api.ollama.answers import rfc3339
 from hearthd.server.api.ollama.error_bodies import ERRORS
 from hearthd.server.api.ollama.model_names import OllamaName, bare, tagged
 from hearthd.server.api.ollama.request_fields import OllamaRoute
+from hearthd.server.api.surface import surface
 from hearthd.server.errors import ModelNotFound
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import LanguageService
@@ -24,7 +24,7 @@ from hearthd.server.version import version
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.reasoning import reasoning_tags
 
-router = APIRouter(route_class=OllamaRoute, responses=ERRORS, tags=["Ollama"])
+router = surface("Ollama", ERRORS, OllamaRoute)
 
 # The version that brought the newest field here, `logprobs`. GitHub Copilot demands 0.6.4.
 _OLLAMA = "0.12.11"

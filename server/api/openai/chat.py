@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
@@ -28,6 +28,7 @@ from hearthd.server.api.openai.shared_fields import (
 from hearthd.server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
+from hearthd.server.api.surface import surface
 from hearthd.server.api.token_logprobs import ChosenLogprob, chosen_logprob
 from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import Piece
@@ -35,7 +36,7 @@ from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.tool_calls.call_format import CallDelta
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
+router = surface("OpenAI", ERRORS, JsonRoute)
 
 
 class ChatRequest(TurnFields):

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
@@ -23,12 +23,13 @@ from hearthd.server.api.openai.shared_fields import (
 )
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
+from hearthd.server.api.surface import surface
 from hearthd.server.completions.choices import Choices
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.answer import Piece, TokenCandidate, TokenLogprobs
 from hearthd.text.errors import InvalidRequest
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
+router = surface("OpenAI", ERRORS, JsonRoute)
 
 Prompt = Text | list[int]
 

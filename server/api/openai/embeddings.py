@@ -8,7 +8,7 @@ ones than one that was trained to continue texts.
 import base64
 from typing import Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from hearthd.server.api.current_service import embedder
@@ -18,9 +18,10 @@ from hearthd.server.api.fields import ModelFields
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai.embedding_inputs import INPUTS, Inputs, embed_all
+from hearthd.server.api.surface import surface
 from hearthd.text.answer import EmbeddedText
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
+router = surface("OpenAI", ERRORS, JsonRoute)
 
 
 class EmbeddingsRequest(ModelFields):

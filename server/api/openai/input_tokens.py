@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, Field
 
 from hearthd.server.api.conversations.turn import rendered
@@ -13,10 +13,11 @@ from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.openai.chat import ChatRequest
 from hearthd.server.api.openai.responses import ResponsesRequest, earlier_items
 from hearthd.server.api.stored.state import CurrentState
+from hearthd.server.api.surface import surface
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Conversation
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
+router = surface("OpenAI", ERRORS, JsonRoute)
 
 
 class InputTokens(BaseModel):

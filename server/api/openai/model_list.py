@@ -7,19 +7,20 @@ import time
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import ArraysManifest, EncoderManifest, LanguageManifest, SpeechManifest
 from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.surface import surface
 from hearthd.server.errors import ModelNotFound
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.text.errors import InvalidRequest
 
-router = APIRouter(responses=ERRORS, tags=["OpenAI"])
+router = surface("OpenAI", ERRORS)
 
 
 class ModelSize(BaseModel):

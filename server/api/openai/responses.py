@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import override
 
@@ -31,6 +31,7 @@ from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.api.stored.state import CurrentState, State, stored_item
 from hearthd.server.api.stored.store import Item
+from hearthd.server.api.surface import surface
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
@@ -49,7 +50,7 @@ Include = Literal[
     "web_search_call.results",
 ]
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
+router = surface("OpenAI", ERRORS, JsonRoute)
 
 
 class TextFormat(Fields):

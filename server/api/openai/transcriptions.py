@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import APIRouter, Form, Request
+from fastapi import Form, Request
 from fastapi.responses import PlainTextResponse, Response
 from pydantic import ConfigDict, Field, RootModel
 from sse_starlette import EventSourceResponse
@@ -25,11 +25,12 @@ from hearthd.server.api.openai.transcript_forms import (
     TranscriptWriter,
     VerboseTranscript,
 )
+from hearthd.server.api.surface import surface
 from hearthd.server.services.speech_service import Transcription
 from hearthd.text.errors import InvalidRequest
 
 Task: TypeAlias = Literal["transcribe", "translate"]
-router = APIRouter(route_class=FormRoute, responses=ERRORS, tags=["OpenAI"])
+router = surface("OpenAI", ERRORS, FormRoute)
 
 
 class TranscriptEvent(RootModel[TranscriptDelta | TranscriptDone]):

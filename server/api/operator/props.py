@@ -2,20 +2,21 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import LanguageManifest
 from hearthd.server.api.current_service import NamedModel, lease
 from hearthd.server.api.generation_fields import SamplingFields
 from hearthd.server.api.http_errors import ERRORS, ErrorResponse
+from hearthd.server.api.surface import surface
 from hearthd.server.errors import NoSlotFree
 from hearthd.server.services.language_service import LanguageService
 from hearthd.server.version import version
 from hearthd.text.errors import NotSupported
 from hearthd.text.media_marker import MEDIA_MARKER
 
-router = APIRouter(responses=ERRORS, tags=["Server"])
+router = surface("Server", ERRORS)
 
 
 class GenerationSettings(BaseModel):

@@ -1,14 +1,15 @@
 """POST /v1/bundle/reload: load the bundle again, as SIGHUP does."""
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from hearthd.server.api.current_service import NamedModel, Pool
 from hearthd.server.api.http_errors import ERRORS
+from hearthd.server.api.surface import surface
 from hearthd.server.services.deployment import Reload
 
-router = APIRouter(responses=ERRORS, tags=["Server"])
+router = surface("Server", ERRORS)
 
 
 class Reloaded(BaseModel):

@@ -9,13 +9,14 @@ import json
 import math
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import ArraysManifest, LanguageManifest, Manifest
 from hearthd.server.api.current_service import NamedModel, Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.operator.reload import Reloaded, shown
+from hearthd.server.api.surface import surface
 from hearthd.server.errors import NotLoaded
 from hearthd.server.metrics import CONTENT_TYPE
 from hearthd.server.services.deployment import Deployment
@@ -23,7 +24,7 @@ from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.services.service import Level
 from hearthd.server.version import version
 
-router = APIRouter(responses=ERRORS, tags=["Server"])
+router = surface("Server", ERRORS)
 
 
 class ServedModel(BaseModel):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Depends, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
@@ -12,10 +12,11 @@ from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.middleware.api_keys import owner_of
 from hearthd.server.api.resumable.middleware import reading
 from hearthd.server.api.resumable.streams import OffsetLost, Streams
+from hearthd.server.api.surface import surface
 from hearthd.server.errors import NotStored, Unavailable
 from hearthd.text.errors import InvalidRequest
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["llama-server"])
+router = surface("llama-server", ERRORS, JsonRoute)
 
 ConversationId = Annotated[
     str, Query(min_length=1, description="The X-Conversation-Id of the request.")

@@ -3,7 +3,7 @@
 import time
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, Field
 
 from hearthd.server.api.answer_writer import new_id
@@ -19,9 +19,10 @@ from hearthd.server.api.stored.state import (
     Page,
     stored_item,
 )
+from hearthd.server.api.surface import surface
 from hearthd.server.errors import NotStored
 
-router = APIRouter(route_class=JsonRoute, responses=ERRORS, tags=["OpenAI"])
+router = surface("OpenAI", ERRORS, JsonRoute)
 
 _ROOT = "/v1/conversations"
 _PATH = f"{_ROOT}/{{conversation_id}}"

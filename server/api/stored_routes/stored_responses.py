@@ -2,14 +2,15 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.openai.response_events import Response
 from hearthd.server.api.stored.state import CurrentPage, CurrentState, Deleted, ItemList
+from hearthd.server.api.surface import surface
 from hearthd.text.errors import InvalidRequest
 
-router = APIRouter(responses=ERRORS, tags=["OpenAI"])
+router = surface("OpenAI", ERRORS)
 
 _PATH = "/v1/responses/{response_id}"
 
