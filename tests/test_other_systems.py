@@ -250,9 +250,8 @@ def _x18_moves(folder: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("system", "machine"), [pytest.param(*SYSTEMS[0], marks=pytest.mark.nightly), SYSTEMS[2]]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("system", "machine"), [SYSTEMS[0], SYSTEMS[2]])
 def test_a_gru_is_baked_twice_and_served(system: str, machine: str, tmp_path: Path) -> None:
     import socket
 

@@ -74,7 +74,7 @@ class Loaded(NamedTuple):
         return Request(prompt=prompt, max_tokens=8, sampling=SamplingOptions(logprobs=7), seed=3)
 
 
-@pytest.fixture(scope="module", params=["f32", "int8-g32"])
+@pytest.fixture(scope="module", params=[pytest.param("f32", marks=pytest.mark.nightly), "int8-g32"])
 def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     folder = tmp_path_factory.mktemp("rows")
     # The kernels take heads of this width. The root of the hidden width is no whole number.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_trained_gru_is_baked_and_predicts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

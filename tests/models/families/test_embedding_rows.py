@@ -32,7 +32,7 @@ def read(device: Device, name: str, tokens: Array, *rows: Array) -> list[Array]:
     return evaluate(graph, [*numbers, *rows, *device.slot()], device.weights)
 
 
-@pytest.mark.parametrize("precision", ["f32", "int8-g32"])
+@pytest.mark.parametrize("precision", [pytest.param("f32", marks=pytest.mark.nightly), "int8-g32"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_row_of_a_token_gives_the_bits_of_the_token(architecture: str, precision: str) -> None:
     options = replace(OPTIONS, precision=precision, reads_rows=True)
