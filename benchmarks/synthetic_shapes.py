@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType as Type
 from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all, not_every_nth
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.mamba_layers import MambaConfig
+from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
 from hearthd.models.families import gemma3, granitehybrid, nemotron_h, qwen3moe, qwen35
 from hearthd.models.program import gguf_name
@@ -173,6 +174,8 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
         }
         for key, (kind, size) in by_layer.items():
             keys[key] = [size * (layer == kind) for layer in config.kinds]
+    if isinstance(config, MtpConfig) and config.mtp:
+        keys["nextn_predict_layers"] = 1
     if isinstance(config, qwen35.Config):
         keys |= {
             "full_attention_interval": config.attends.index(True) + 1,
