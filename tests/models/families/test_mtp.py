@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 from safetensors.numpy import load_file, save_file
 
 from hearthd.baker.adapters.drafted_weights import with_mtp
@@ -141,8 +140,8 @@ def test_drafts_are_those_of_the_equations(tmp_path: Path) -> None:
         states.append(y[np.newaxis])
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_gguf_file_drafts_as_the_folder(name: str, tmp_path: Path) -> None:
+def test_a_gguf_file_drafts_as_the_folder(tmp_path: Path) -> None:
+    name = "qwen35moe"
     source = open_weights(write_mtp_model(tmp_path / "model", name))
     file = open_weights(write_gguf(tmp_path / "model", name, config_with_mtp(name)))
     folder, same = (Drafting(weights, name, tmp_path) for weights in (source, file))
