@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
@@ -38,8 +39,8 @@ class Notes(Silent):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
+    @override
     def note(self, text: str) -> None:
-        """Keep a note."""
         self.notes.append(text)
 
 
@@ -77,7 +78,7 @@ class EveryThird:
     finished = False
 
     def allowed(self) -> NDArray[np.bool_]:
-        return np.arange(257) % 3 == 0
+        return np.array([id_ % 3 == 0 for id_ in range(257)])
 
     def accept(self, token: int) -> None:
         assert token % 3 == 0
