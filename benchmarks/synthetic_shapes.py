@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gguf
@@ -12,9 +12,9 @@ from gguf import GGMLQuantizationType as Type
 from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all, not_every_nth
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.mamba_layers import MambaConfig
+from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
 from hearthd.models.families import gemma3, granitehybrid, nemotron_h, qwen3moe, qwen35
-from hearthd.models.program import gguf_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -72,6 +72,7 @@ SIZES: Mapping[str, DecoderConfig] = {
         experts=128, experts_per_token=8, expert_ffn=768, routed=(True,) * 48, normalized=True,
     ),
     "qwen3.5-0.8b": _qwen35(24, 1024, 3584, 8, 2),
+    "qwen3.5-0.8b-mtp": replace(_qwen35(24, 1024, 3584, 8, 2), mtp=True),
     "qwen3.5-2b": _qwen35(24, 2048, 6144, 8, 2),
     "qwen3.5-4b": _qwen35(32, 2560, 9216, 16, 4),
     "granite-4-h-1b": granitehybrid.Config(
@@ -119,7 +120,7 @@ def tensors_of(config: DecoderConfig) -> Iterator[TensorInfo]:
     architecture = architecture_of(config)
     table = Type.Q8_0 if config.hidden % gguf.QK_K else Type.Q6_K
     for parameter, tensor in architecture.model(config).parameters().items():
-        name = gguf_name(parameter, architecture.tensors.gguf)
+        name = architecture.tensors.find(config, parameter, (), gguf=True).name
         is_f32 = len(tensor.shape) == 1 or name.endswith(F32_MATRICES)
         type_ = table if parameter in (EMBEDDING, HEAD) else Type.F32 if is_f32 else Type.Q4_0
         yield TensorInfo(name, _shape_in_file(name, tensor.shape, config), type_)
@@ -173,6 +174,8 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
         }
         for key, (kind, size) in by_layer.items():
             keys[key] = [size * (layer == kind) for layer in config.kinds]
+    if isinstance(config, MtpConfig) and config.mtp:
+        keys["nextn_predict_layers"] = 1
     if isinstance(config, qwen35.Config):
         keys |= {
             "full_attention_interval": config.attends.index(True) + 1,

@@ -147,7 +147,7 @@ def write_header(
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_context_length(config.max_context)
     writer.add_embedding_length(config.hidden)
-    writer.add_block_count(config.layers)
+    writer.add_block_count(config.layers + bool(keys_of(config).get("nextn_predict_layers")))
     keys = {
         "feed_forward_length": config.ffn,
         "attention.head_count_kv": config.kv_heads,

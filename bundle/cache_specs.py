@@ -28,6 +28,7 @@ class CacheSpec:
     state  whether the row of a position has all that its layer keeps of the tokens up to it: a
            prefill writes that of its last token alone
     behind rows at the end that are no positions', for outputs of a call
+    drafts whether only the drafter reads it: no logit of the model depends on it
     """
 
     name: str
@@ -36,6 +37,7 @@ class CacheSpec:
     dtype: CacheDType
     state: bool = field(default=False, metadata=OMITTED)
     behind: int = field(default=0, metadata=OMITTED)
+    drafts: bool = field(default=False, metadata=OMITTED)
 
     @property
     def bytes(self) -> int:

@@ -5,7 +5,7 @@ Besides model.vmfb and params.irpa its bundle holds
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   if the weights came with one
 
-Every entry point has one of eight signatures. `CACHES` are the KV cache buffers of one slot, in the
+Every entry point has one of nine signatures. `CACHES` are the KV cache buffers of one slot, in the
 order of `LanguageManifest.caches`; they are updated in place and returned.
 
     prefill       (tokens i32[T], start i32[1], CACHES) -> CACHES
@@ -17,6 +17,8 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
     embed         (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
     image         (pixels f32[3, S, S]) -> rows f32[T, E]
     draft         (token i32[1], state f32[1, E]) -> (logits f32[1, D], state f32[1, E])
+                  or (token i32[1], state f32[1, E], position i32[1], CACHES of the drafter)
+                  -> (logits f32[1, V], state f32[1, E], CACHES of the drafter)
 
 A prefill reads T tokens at positions start, start + 1, ... The last tokens may be padding: the rows
 that padding leaves in the caches are never used. In a bundle with states among its caches, padding
@@ -46,11 +48,13 @@ An image computes the rows of embeddings that a prefill_rows reads for a square 
 of one. The pixels of its channels red, green and blue are normalized as the model was trained. A
 bundle has at most one.
 
-A bundle with a drafter has the file drafter.safetensors (runtime/drafter_file.py), which names the
-D tokens that can be drafted, and one entry point `draft`. Its decodes and verifies return one more
-result after the logits, the normalized hidden state of each token: states f32[B, E] or f32[T, E]. A
-draft reads the state of a token and the token after it. It returns the logits of the token after
-that, and a state that takes the place of the model's in a draft after this one.
+A bundle with a drafter has one entry point `draft`. Its decodes and verifies return one more result
+after the logits, the normalized hidden state of each token: states f32[B, E] or f32[T, E]. A draft
+reads the state of a token and the token after it. It returns the logits of the token after that,
+and a state that takes the place of the model's in a draft after this one. The file
+drafter.safetensors (runtime/drafter_file.py) of a tuned drafter names the D tokens that can be
+drafted. A drafter that came with the weights has caches, which are marked `drafts`; all entry
+points write them, and only a draft reads them. Its `position` is that of the token.
 
 An entry point with `adapters` has more arguments, after the caches: the place of each sequence's
 adapter, i32[B], from 1 on or 0 for none; the scale of its terms, f32[B]; and the arrays of
@@ -316,7 +320,7 @@ def language_memory(
     steps: dict[int, int] = {}
     for point in entry_points:
         size = footprint.calls[point.name]
-        if point.kind in ("decode", "verify"):
+        if point.kind in ("decode", "verify", "draft"):
             size += (point.batch * point.tokens + _SAMPLING_ROWS) * 4 * vocab_size
         steps[point.batch] = max(size, steps.get(point.batch, 0))
     return Memory(

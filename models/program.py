@@ -71,7 +71,9 @@ class ProgramOptions(StorageOptions):
                     entry point for images
     kv_cache        how keys and values are stored; None: as the precision says
     activations     what products with matrices of integers round activations to
-    draft_tokens    tokens that a drafter can draft, see models/decoder/drafter.py; 0: no drafter
+    draft_tokens    tokens that a drafter can draft; 0: no drafter. It is the layer of a checkpoint
+                    that predicts further tokens (models/decoder/mtp.py) if the configuration of the
+                    model has it, otherwise a tuned one (models/decoder/drafter.py)
     adapters        places for LoRA adapters; 0 for none
     adapter_rank    the largest rank of an adapter
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import iree.runtime as rt
@@ -50,11 +51,14 @@ class DeviceDrafter:
         names = [point.name for point in manifest.entry_points if point.kind == "draft"]
         if not names:
             return cls(device, None, np.empty(0, np.int32), 0)
+        function, hidden = device.function(names[0]), manifest.hidden
+        if any(spec.drafts for spec in manifest.caches):
+            return cls(device, function, np.arange(manifest.vocab_size, dtype=np.int32), hidden)
         try:
             file = read_drafter(bundle / DRAFTER, vocab_size=manifest.vocab_size)
         except (ValueError, OSError) as error:
             raise CannotLoad(str(error)) from error
-        return cls(device, device.function(names[0]), file.head_tokens, manifest.hidden)
+        return cls(device, function, file.head_tokens, hidden)
 
     @property
     def exists(self) -> bool:
@@ -77,15 +81,24 @@ class DeviceDrafter:
         for slot, position, state in zip(slots, positions, states, strict=False):
             self._states[slot][position] = state
 
-    def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
-        """See DraftingReader.draft."""
+    def draft(
+        self, slot: int, token: int, position: int, caches: Sequence[rt.HalBufferView]
+    ) -> Iterator[tuple[int, float]]:
+        """See DraftingReader.draft. `caches` are those of the slot that the drafter reads.
+
+        A draft writes the rows of its tokens into them. The calls that read these positions later
+        write them again, and no call reads them before.
+        """
         first = self._states.get(slot, {}).get(position - 1)
         if first is None or self._function is None:
             return
         state = self._device.upload(first[np.newaxis], "f32")
-        while True:
-            argument = self._device.upload(np.array([token], np.int32), "i32")
-            results = self._device.call(self._function, [argument, state], results=2)
+        for at in itertools.count(position):
+            arguments = [self._device.upload(np.array([token], np.int32), "i32"), state]
+            if caches:
+                place = self._device.upload(np.array([at], np.int32), "i32")
+                arguments += [place, *caches]
+            results = self._device.call(self._function, arguments, results=2 + len(caches))
             (logits,) = result(results, 0, (1, len(self._tokens)))
             best = int(logits.argmax())
             token = int(self._tokens[best])

@@ -249,7 +249,9 @@ class IreeRuntime(Runtime):
 
     @override
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
-        return self._drafting.draft(slot, token, position)
+        pairs = zip(self._manifest.caches, self._slot_caches(slot), strict=True)
+        caches = [cache for spec, cache in pairs if spec.drafts]
+        return self._drafting.draft(slot, token, position, caches)
 
     @property
     @override

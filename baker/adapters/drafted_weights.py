@@ -1,7 +1,8 @@
-"""The weights of a model together with those of its drafter."""
+"""Drafters of models: the weights of a tuned one, and the layer that some weights have."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from typing_extensions import override
 from hearthd.baker.weights.source import BadFile, WeightSource, block_shapes
 from hearthd.baker.weights.source_in_front import SourceInFront
 from hearthd.models.decoder.drafter import Drafter, head_matrix
+from hearthd.models.decoder.mtp import MtpConfig
+from hearthd.models.decoder.tensor_names import MTP_MODULE
 from hearthd.runtime.drafter_file import read_drafter
 
 if TYPE_CHECKING:
@@ -24,6 +27,25 @@ if TYPE_CHECKING:
     from hearthd.runtime.drafter_file import DrafterFile
 
 _HEAD = "drafter.head.weight"
+
+
+def with_mtp(
+    source: WeightSource, architecture: Architecture[Any], config: ModelConfig
+) -> ModelConfig:
+    """The configuration with the layer that predicts further tokens, if the weights have it.
+
+    It is left out of weights that hold only some of its tensors, or others that it would not use.
+    """
+    if not isinstance(config, MtpConfig):
+        return config
+    chosen, names, gguf = replace(config, mtp=True), source.names(), source.format == "gguf"
+    used = {
+        tensor.name
+        for parameter in architecture.model(chosen).parameters()
+        if parameter.startswith(f"{MTP_MODULE}.")
+        for tensor in architecture.tensors.parts(chosen, parameter, names, gguf=gguf)
+    }
+    return chosen if used == architecture.tensors.of_mtp(names, gguf=gguf) else config
 
 
 def model_drafter(path: Path, architecture: Architecture[Any], config: ModelConfig) -> DrafterFile:

@@ -132,6 +132,8 @@ def _serving_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     yield "slots", f"{slots}, for requests that run at the same time"
     if manifest.adapters.count:
         yield "adapters", _adapter_places(manifest)
+    if manifest.draft_tokens:
+        yield "drafter", _drafter(manifest)
     yield (
         "memory",
         f"{_least_memory(manifest)} MB for one slot, at most "
@@ -178,6 +180,7 @@ def _language_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
         ("context", _context(manifest)),
         ("slots", f"{manifest.slots}"),
         ("adapters", _adapter_places(manifest)),
+        ("drafter", _drafter(manifest)),
         *(("matrices", f"{count} in {storage}") for storage, count in storages.most_common()),
         *((("activations", "int8"),) if manifest.activations == "int8" else ()),
         ("cache", f"{_statistic(manifest, 'cache_bytes_per_slot'):,} bytes per slot"),
@@ -204,6 +207,13 @@ def _least_memory(manifest: LanguageManifest) -> str:
 def _adapter_places(manifest: LanguageManifest) -> str:
     adapters = manifest.adapters
     return f"{adapters.count} places of rank {adapters.rank}" if adapters.count else "no places"
+
+
+def _drafter(manifest: LanguageManifest) -> str:
+    if any(cache.drafts for cache in manifest.caches):
+        return "the layer of the weights that predicts further tokens (MTP)"
+    tokens = manifest.draft_tokens
+    return f"tuned, drafts {tokens:,} different tokens" if tokens else "none"
 
 
 def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:

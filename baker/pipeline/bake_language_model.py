@@ -25,11 +25,13 @@ from hearthd.baker.pipeline.shared_stages import (
     write_weights,
 )
 from hearthd.baker.temporary_folder import temporary_folder
-from hearthd.bundle import LanguageManifest, Serving
+from hearthd.bundle import LanguageManifest, Serving, megabytes
+from hearthd.models.decoder.tensor_names import MTP_MODULE
 from hearthd.models.dsl.types import TypeRuleError
 from hearthd.models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy as np
@@ -107,7 +109,7 @@ def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Prog
                 "--precision bf16 supports every size"
             ) from error
     program = choice.program
-    for text in (*choice.notes, *unfused_texts(program.unfused)):
+    for text in (*choice.notes, *_mtp_texts(program), *unfused_texts(program.unfused)):
         progress.note(text)
     if plan.max_memory is not None:
         with progress.stage("check the memory limit"):
@@ -119,6 +121,20 @@ def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Prog
                 lambda other: model.program(model.stored_in(other, other.precision)),
             )
     return replace(plan, program=choice.options), program
+
+
+def _mtp_texts(program: Program) -> Iterator[str]:
+    """A sentence about the layer of the weights that predicts further tokens, if it is used."""
+    size = weights_bytes(
+        weight
+        for weight in program.weights
+        if any(name.startswith(f"{MTP_MODULE}.") for name in weight.sources)
+    )
+    if size:
+        yield (
+            "drafts tokens with the layer of the weights that predicts them (MTP), "
+            f"{megabytes(size)} MB; --drafter none leaves it out"
+        )
 
 
 def _choice(plan: LanguagePlan) -> ContextChoice:

@@ -194,11 +194,12 @@ class BakeOptions(BaseModel):
         "is rejected before it is compiled; a server of the bundle keeps to the limit.",
         gt=0,
     )
-    drafter: Path | None = _option(
+    drafter: Path | Literal["none"] | None = _option(
         "Serving",
         "Drafter that `hearth tune --drafter` made for these weights: a folder, or its file. The "
-        "server drafts tokens with it where that is faster.",
-        metavar="PATH",
+        "server drafts tokens with it where that is faster. none: no drafter. Default: the layer "
+        "of the weights that predicts further tokens (MTP), if they have one.",
+        metavar="PATH|none",
         copy=DRAFTER,
     )
     adapters: int | None = _option(
@@ -338,7 +339,7 @@ def recorded_options(record: Mapping[str, Any], bundle: Path) -> dict[str, Any]:
     copies = {
         name: bundle / copy
         for name, field in BakeOptions.model_fields.items()
-        if (copy := _extra(field)["copy"]) and name in record
+        if (copy := _extra(field)["copy"]) and record.get(name) == copy
     }
     return {**record, **copies}
 

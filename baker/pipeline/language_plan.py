@@ -7,11 +7,12 @@ It is resolved once, before anything is traced. Two options replace a part of it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hearthd.baker.adapters.adapter import read_adapter
-from hearthd.baker.adapters.drafted_weights import DraftedWeights, model_drafter
+from hearthd.baker.adapters.drafted_weights import DraftedWeights, model_drafter, with_mtp
 from hearthd.baker.adapters.merged_weights import MergedWeights
 from hearthd.baker.calibration.calibration_text import calibration_text
 from hearthd.baker.parameters.native import default_precision
@@ -30,6 +31,7 @@ from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS
 from hearthd.models.program import ProgramOptions
 
@@ -76,7 +78,7 @@ class LanguagePlan:
     auto         limits of `--precision auto`; None: the precision is given, or was chosen
     max_memory   limit for the memory that serving takes, in bytes; None: no limit
     calibration  text that layers are rounded for, which the bundle keeps; None: Hearth's
-    drafter      the file of the drafter; None: the bundle has none
+    drafter      the file of a tuned drafter; None: the bundle has none
     verify_later  whether the comparison with NumPy is left to `hearth verify`
     """
 
@@ -104,6 +106,9 @@ def language_plan(
     options.require_kind("language model", family.name)
     architecture = ARCHITECTURES[family.architecture]
     source = _merged(options, source, architecture, family.config)
+    if options.drafter is None:
+        config = with_mtp(source, architecture, family.config)
+        family = replace(family, config=config)
     source, drafter = _drafted(options, source, architecture, family.config)
     defaults = recipe.defaults_of(family.recipe, family.config)
     _require_size(options, family)
@@ -159,7 +164,7 @@ def _drafted(
     options: BakeOptions, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
 ) -> tuple[WeightSource, DrafterFile | None]:
     """The weights, with those of `--drafter` if given, and the drafter; raises BadFile."""
-    if options.drafter is None:
+    if not isinstance(options.drafter, Path):
         return source, None
     drafter = model_drafter(options.drafter, architecture, config)
     return DraftedWeights(source, drafter, architecture, config), drafter
@@ -219,6 +224,9 @@ def _program(
     defaults: Defaults,
     drafter: DrafterFile | None,
 ) -> ProgramOptions:
+    tokens = 0 if drafter is None else len(drafter.head_tokens)
+    if isinstance(model.config, MtpConfig) and model.config.mtp:
+        tokens = model.config.vocab_size
     # `--precision auto` measures the divergence with each kind of activations, and chooses later.
     rounding = "int16" if precision == AUTO else PRECISIONS[precision].rounding
     stored = _NOT_CHOSEN if precision == AUTO else precision
@@ -227,12 +235,12 @@ def _program(
         precision=stored,
         prefill_tokens=defaults.prefill_tokens,
         decode_batches=recipe.decode_batches(slots),
-        verify_tokens=VERIFY_TOKENS if drafter is None else VERIFY_TOKENS_OF_DRAFTER,
+        verify_tokens=VERIFY_TOKENS_OF_DRAFTER if tokens else VERIFY_TOKENS,
         reads_rows=model.config.image is not None,
         storages=model.storages(stored),
         kv_cache=options.kv_cache,
         activations=options.activations or rounding,
-        draft_tokens=0 if drafter is None else len(drafter.head_tokens),
+        draft_tokens=tokens,
         adapters=options.adapters or 0,
         adapter_rank=options.rank or DEFAULT_RANK,
     )

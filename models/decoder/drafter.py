@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from typing_extensions import override
+
 from hearthd.models.decoder.next_token_loss import whole_sequence_states
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE, EMBEDDING, HEAD
 from hearthd.models.dsl import functions as f
@@ -23,7 +25,11 @@ from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hearthd.bundle import CacheSpec, EntryPoint
     from hearthd.models.decoder.entry_points import Decoder
+    from hearthd.models.decoder.kv_cache import LayerCache
     from hearthd.models.dsl.graph import Graph
 
 # Drafted tokens per state that the loss has terms for. The weight of each term is this fraction of
@@ -60,8 +66,31 @@ def head_matrix(model: Decoder) -> tuple[str, Tensor]:
     return name, parameters[name]
 
 
+class DraftModel(Protocol):
+    """What a program drafts tokens with."""
+
+    def named_parameters(self) -> dict[str, Tensor]:
+        """Every parameter, by its name beside those of a model."""
+
+    @property
+    def caches(self) -> tuple[tuple[CacheSpec, ...], ...]:
+        """What it keeps of a sequence, as buffers of layers that follow those of the model."""
+
+    def follow(
+        self, x: Tensor, embedded: Tensor, positions: Tensor, caches: Sequence[LayerCache]
+    ) -> None:
+        """Write into the caches what is kept of tokens that the model reads.
+
+        x         their normalized hidden states (N, E)
+        embedded  what the first layer read (N, E)
+        """
+
+    def graph(self, point: EntryPoint) -> Graph:
+        """The graph of a draft: see bundle/language_manifest.py."""
+
+
 class Drafter(nn.Module):
-    """A drafter as it is served: the layer, and the rows of the model's head that it computes."""
+    """A tuned drafter: the layer, and the rows of the model's head that it computes."""
 
     def __init__(self, hidden: int, tokens: int) -> None:
         self.layer = DraftLayer(hidden)
@@ -76,19 +105,41 @@ class Drafter(nn.Module):
         return {name: x for name, x in self.named_parameters().items() if x is not self.head.weight}
 
 
-def drafter_graph(model: Decoder, drafter: Drafter, name: str) -> Graph:
-    """The graph (token i32 (1,), state (1, E)) -> (logits (1, T), state (1, E)) of one draft."""
+class TunedDrafter(DraftModel):
+    """A drafter as it is served. It keeps nothing of a sequence."""
 
-    def draft(token: Tensor, state: Tensor) -> tuple[Tensor, ...]:
-        state = drafter.layer(state, model.embed(token))
-        return drafter.head(state), state
+    def __init__(self, model: Decoder, tokens: int) -> None:
+        self._model, self._drafter = model, Drafter(model.config.hidden, tokens)
 
-    inputs = {
-        "token": TensorType((1,), DType.I32),
-        "state": TensorType((1, model.config.hidden), DType.F32),
-    }
-    parameters = model.parameters() | drafter.named_parameters()
-    return trace(name, draft, inputs, parameters=parameters)
+    @override
+    def named_parameters(self) -> dict[str, Tensor]:
+        return self._drafter.named_parameters()
+
+    @property
+    @override
+    def caches(self) -> tuple[tuple[CacheSpec, ...], ...]:
+        return ()
+
+    @override
+    def follow(
+        self, x: Tensor, embedded: Tensor, positions: Tensor, caches: Sequence[LayerCache]
+    ) -> None:
+        """Do nothing."""
+
+    @override
+    def graph(self, point: EntryPoint) -> Graph:
+        """(token i32 (1,), state (1, E)) -> (logits (1, T), state (1, E))."""
+
+        def draft(token: Tensor, state: Tensor) -> tuple[Tensor, ...]:
+            state = self._drafter.layer(state, self._model.embed(token))
+            return self._drafter.head(state), state
+
+        inputs = {
+            "token": TensorType((1,), DType.I32),
+            "state": TensorType((1, self._model.config.hidden), DType.F32),
+        }
+        parameters = self._model.parameters() | self.named_parameters()
+        return trace(point.name, draft, inputs, parameters=parameters)
 
 
 class BatchShape(Protocol):

@@ -9,9 +9,11 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from hearthd.bundle import PADDING, CacheSpec, EntryPoint
-from hearthd.models.decoder.drafter import Drafter, drafter_graph
-from hearthd.models.decoder.kv_cache import LayerCache, cache_rows
+from hearthd.bundle import PADDING, EntryPoint
+from hearthd.models.decoder.drafter import TunedDrafter
+from hearthd.models.decoder.kv_cache import LayerCache
+from hearthd.models.decoder.mtp import MtpDrafter, MtpModel
+from hearthd.models.decoder.slot_caches import layer_caches
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.fused.adapter_products import MAX_SMALL_RANK, TERMS
@@ -25,11 +27,11 @@ from hearthd.models.program import Program
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hearthd.bundle import CacheDType
+    from hearthd.bundle import CacheSpec
     from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.drafter import DraftModel
     from hearthd.models.decoder.kv_cache import StateRows
     from hearthd.models.dsl.graph import Graph, Tensor
-    from hearthd.models.precision import KvCache
     from hearthd.models.program import ProgramOptions
 
 
@@ -104,15 +106,15 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     precision = PRECISIONS[options.precision]
     image = config.image if options.reads_rows else None
     block = image.rows if image is not None and image.both_ways else 0
+    drafter = _drafter(model, options)
     layers = [
-        _layer_caches(model, layer, options, block, options.kv_cache or precision.kv_cache)
-        for layer in range(config.cached_layers)
+        *(layer_caches(model, layer, options, block) for layer in range(config.cached_layers)),
+        *(() if drafter is None else drafter.caches),
     ]
     points = options.entry_points(block)
     if image is not None:
         size = image.rows
         points += (EntryPoint(name="image", kind="image", batch=1, tokens=size, keys=size),)
-    drafter = Drafter(config.hidden, options.draft_tokens) if options.draft_tokens else None
     parameters = model.parameters()
     if drafter is not None:
         parameters |= drafter.named_parameters()
@@ -138,46 +140,13 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     )
 
 
-def _layer_caches(
-    model: Decoder, layer: int, options: ProgramOptions, block: int, kv_cache: KvCache
-) -> tuple[CacheSpec, ...]:
-    """The buffers of a layer: keys and values, then for int8 their scales; or its states; or none.
-
-    They have room for the largest prefill, or for a `block` of rows that see each other.
-
-    A verify leaves a state for each of its tokens beside the one before them, so that the tokens
-    that are rejected leave no trace.
-    """
-    if states := model.states(layer):
-        ring = 1 + max(options.verify_tokens, default=1)
-        return tuple(
-            CacheSpec(
-                name=f"layers.{layer}.state{i}",
-                rows=ring + state.behind(options.chunk),
-                width=state.width,
-                dtype="f32",
-                state=True,
-                behind=state.behind(options.chunk),
-            )
-            for i, state in enumerate(states)
-        )
-    longest = max(options.chunk, block)
-    rows = cache_rows(model.window(layer), context=options.context, chunk=longest)
-    width, heads = model.cache_width(layer), model.cache_heads(layer)
-    if not width:
-        return ()
-    dtype: CacheDType = "f16"
-    if kv_cache != "int8":
-        dtype = kv_cache
-    elif heads:
-        dtype = "i8"
-    parts: list[tuple[str, int, CacheDType]] = [("key", width, dtype), ("value", width, dtype)]
-    if dtype == "i8":
-        parts += [("key_scale", heads, "f32"), ("value_scale", heads, "f32")]
-    return tuple(
-        CacheSpec(name=f"layers.{layer}.{part}", rows=rows, width=width, dtype=dtype)
-        for part, width, dtype in parts
-    )
+def _drafter(model: Decoder, options: ProgramOptions) -> DraftModel | None:
+    """What drafts tokens: the layer of the checkpoint that predicts them, or else a tuned one."""
+    if not options.draft_tokens:
+        return None
+    if isinstance(model, MtpModel) and model.mtp is not None:
+        return MtpDrafter(model, model.mtp, options)
+    return TunedDrafter(model, options.draft_tokens)
 
 
 def _places(options: ProgramOptions, points: Sequence[EntryPoint]) -> Places | None:
@@ -206,21 +175,23 @@ def read(
     rows: Tensor | None = None,
     *,
     causal: bool = True,
+    drafter: DraftModel | None = None,
 ) -> tuple[Tensor, list[LayerCache]]:
     """Have a model read new tokens: i32 (N,), the same number of each span, span after span.
 
     starts   the position of each span's first token, i32 (1,)
-    buffers  by layer, then by sequence: see LayerCache
+    buffers  by layer, then by sequence: see LayerCache. Those of the drafter follow
     keys     all positions are below it
     rows     (N, E), read in place of the embeddings of negative tokens
     causal   whether a token sees no later one; otherwise it sees all tokens of its span
+    drafter  follows what the model reads
 
     Returns the normalized hidden states (N, E), and the layers' caches with the tokens in them.
     """
-    count = tokens.shape[0] // len(starts)
+    count, layers = tokens.shape[0] // len(starts), model.config.cached_layers
     positions = ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)
     real = None
-    if any(map(model.states, range(model.config.cached_layers))):
+    if any(map(model.states, range(layers))) or len(buffers) > layers:
         if len(starts) == 1:
             real = _real_tokens(tokens)
         if rows is None:
@@ -230,20 +201,24 @@ def read(
             buffers=list(pairs),
             starts=starts,
             keys=keys,
-            window=model.window(layer),
+            window=model.window(layer) if layer < layers else None,
             count=real,
             causal=causal,
         )
         for layer, pairs in enumerate(buffers)
     ]
-    if rows is None:
-        return model(tokens, positions, caches), caches
-    zero = ops.full_like(tokens, 0)
-    has_row = ops.compare(tokens, zero, direction="LT")
-    tokens = ops.maximum(tokens, zero)
-    has_row = ops.broadcast(has_row, shape=rows.shape, axes=(0,))
-    h = ops.select(has_row, rows, model.embed(tokens))
-    return model(tokens, positions, caches, h), caches
+    h = None
+    if rows is not None:
+        zero = ops.full_like(tokens, 0)
+        has_row = ops.compare(tokens, zero, direction="LT")
+        tokens = ops.maximum(tokens, zero)
+        has_row = ops.broadcast(has_row, shape=rows.shape, axes=(0,))
+        h = ops.select(has_row, rows, model.embed(tokens))
+    x = model(tokens, positions, caches[:layers], h)
+    if drafter is not None:
+        embedded = model.embed(tokens) if h is None else h
+        drafter.follow(x, embedded, positions, caches[layers:])
+    return x, caches
 
 
 def _real_tokens(tokens: Tensor) -> Tensor:
@@ -257,16 +232,16 @@ def _trace(
     model: Decoder,
     point: EntryPoint,
     layers: Sequence[tuple[CacheSpec, ...]],
-    drafter: Drafter | None,
+    drafter: DraftModel | None,
 ) -> Graph:
     if point.kind == "image":
         return _trace_tower(model, point)
     if point.kind == "draft":
         assert drafter is not None, "an entry point of a drafter, without one"
-        return drafter_graph(model, drafter, point.name)
+        return drafter.graph(point)
     caches = [spec for layer in layers for spec in layer]
     with_states = drafter is not None and point.kind in _WITH_STATES
-    step = _step(model, point, [len(layer) for layer in layers], with_states=with_states)
+    step = _step(model, point, [len(layer) for layer in layers], drafter)
     inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
     inputs |= {name: TensorType((point.batch,), DType.I32) for name in _INTEGERS[point.kind]}
     if point.kind in ("prefill_rows", "prefill_block"):
@@ -296,16 +271,21 @@ def _trace_tower(model: Decoder, point: EntryPoint) -> Graph:
 
 
 def _step(
-    model: Decoder, point: EntryPoint, counts: Sequence[int], *, with_states: bool
+    model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: DraftModel | None
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """An entry point's function, for layers with `counts` buffers; states (N, E) follow logits."""
+    """An entry point's function, for layers with `counts` buffers.
+
+    With a drafter, states (N, E) follow logits.
+    """
 
     def run(
         tokens: Tensor, starts: list[Tensor], slots: tuple[Tensor, ...], rows: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
         buffers = _by_layer(slots, counts, point.batch)
         causal = point.kind != "prefill_block"
-        x, updated = read(model, tokens, starts, buffers, point.keys, rows, causal=causal)
+        x, updated = read(
+            model, tokens, starts, buffers, point.keys, rows, causal=causal, drafter=drafter
+        )
         return x, _by_slot(updated, point.batch)
 
     def prefill(tokens: Tensor, start: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
@@ -322,7 +302,11 @@ def _step(
         return (pooled(x, count), *updated)
 
     def logits(x: Tensor, updated: list[Tensor], exact: Tensor) -> tuple[Tensor, ...]:
-        return (f.approximate_logits(model.logits(x), exact), *[x] * with_states, *updated)
+        return (
+            f.approximate_logits(model.logits(x), exact),
+            *[x] * (drafter is not None),
+            *updated,
+        )
 
     def decode(
         tokens: Tensor, positions: Tensor, exact: Tensor, *slots: Tensor

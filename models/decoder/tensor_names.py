@@ -52,6 +52,21 @@ _NOT_WEIGHTS = ("rotary_emb.inv_freq", *ROPE_TABLES)
 EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
 # The parameters of a drafter, which have these names in its file.
 DRAFTER_MODULE = "drafter"
+# The parameters of a layer that predicts further tokens: its block is `mtp.layers.0`.
+MTP_MODULE = "mtp"
+_MTP_BLOCK = "layers.0."
+_MTP_PREFIXES = ("mtp.", "model.mtp.")
+_MTP_FOLDER_NAMES = {
+    "proj": "fc",
+    "token_norm": "pre_fc_norm_embedding",
+    "state_norm": "pre_fc_norm_hidden",
+}
+_MTP_GGUF_NAMES = {
+    "mtp.proj": "nextn.eh_proj",
+    "mtp.token_norm": "nextn.enorm",
+    "mtp.state_norm": "nextn.hnorm",
+    "mtp.norm": "nextn.shared_head_norm",
+}
 _HEADS = (HEAD, f"language_model.{HEAD}")  # the second is that of a model with towers
 _NUMBER = "*"
 
@@ -124,6 +139,8 @@ class TensorNames:
             return self.towers[module].find(config, inner, names, gguf=gguf)
         if module == DRAFTER_MODULE:
             return StoredTensor(parameter)
+        if module == MTP_MODULE:
+            return self._find_of_mtp(config, inner, names, gguf=gguf)
         in_turn = parameter.rpartition(".")[0].endswith(self.interleaved)
         width = config.head_dim if in_turn and (gguf or self.folder_interleaved) else 0
         if gguf and parameter.split(".", 2)[-1] in self.arrays:
@@ -149,6 +166,22 @@ class TensorNames:
         name = present[0] if present else self.prefixes[0] + path_in_folder
         is_logarithm = parameter.rpartition(".")[0].endswith(self.logarithms)
         return StoredTensor(name, offset, width, logarithm=is_logarithm)
+
+    def _find_of_mtp(
+        self, config: ModelConfig, inner: str, names: tuple[str, ...], *, gguf: bool
+    ) -> StoredTensor:
+        """Where a parameter of the layer that predicts further tokens is.
+
+        A GGUF file has it as the block after the others.
+        """
+        if gguf:
+            block = inner.removeprefix(_MTP_BLOCK)
+            part = f"{MTP_MODULE}.{inner}" if block == inner else block
+            named = replace(self, gguf={**self.gguf, **_MTP_GGUF_NAMES})
+            return named.find(config, f"layers.{config.layers}.{part}", names, gguf=True)
+        folder = {**self.folder, **_MTP_FOLDER_NAMES}
+        named = replace(self, prefixes=_MTP_PREFIXES, folder=folder)
+        return named.find(config, inner, names, gguf=False)
 
     def _in_joined(self, parameter: str, names: tuple[str, ...]) -> StoredTensor | None:
         """The tensor that holds the rows of a parameter among those of others, if there is one."""
@@ -204,6 +237,11 @@ class TensorNames:
         )
         first = next(numbered)
         return (first, *takewhile(lambda tensor: tensor.name in present, numbered))
+
+    def of_mtp(self, names: Collection[str], *, gguf: bool) -> set[str]:
+        """The tensors of layers that predict further tokens in a file with these names."""
+        prefixes = tuple(_predicting_layers(names)) if gguf else _MTP_PREFIXES
+        return {name for name in names if name.startswith(prefixes)}
 
     def _in_folder(self, parameter: str) -> str:
         path, _, suffix = parameter.rpartition(".")

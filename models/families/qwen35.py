@@ -29,6 +29,7 @@ from hearthd.models.decoder.layers import (
     rope_table,
     rotated,
 )
+from hearthd.models.decoder.mtp import MtpConfig, MtpLayer
 from hearthd.models.decoder.recurrent_layers import (
     DeltaNetConfig,
     GatedDeltaNet,
@@ -52,7 +53,7 @@ _PERIOD = 4  # every fourth layer has attention
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(DeltaNetConfig):
+class Config(DeltaNetConfig, MtpConfig):
     """The shape of a model; `rotary_width` columns of a head turn."""
 
     rotary_width: int
@@ -98,6 +99,10 @@ class Qwen35(DecoderModel):
         ]
         blocks = [Block(config, mixer, self.feed_forward(config)) for mixer in mixers]
         super().__init__(config, blocks)
+        self.mtp: MtpLayer | None = None
+        if config.mtp:
+            block = Block(config, GatedAttention(config), self.feed_forward(config))
+            self.mtp = MtpLayer(config, block)
 
     def feed_forward(self, config: Config) -> Callable[[Tensor], Tensor]:
         """What follows the mixer of a layer."""
@@ -105,8 +110,12 @@ class Qwen35(DecoderModel):
 
     @override
     def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
-        table = rope_table(self.config, positions, self.config.rotary_width)
+        table = self.attention_rope(positions)
         return [table if attends else None for attends in self.config.attends]
+
+    def attention_rope(self, positions: Tensor) -> RopeTable:
+        """The rotary table of layers with attention, for positions i32 (N,)."""
+        return rope_table(self.config, positions, self.config.rotary_width)
 
     @override
     def states(self, layer: int) -> tuple[StateRows, ...]:

@@ -73,6 +73,15 @@ def test_a_page_says_what_a_user_wants_to_know(tmp_path: Path) -> None:
     assert "chat yes size 3.0 MB on disk" in shown
 
 
+def test_a_page_says_what_drafts_tokens(tmp_path: Path) -> None:
+    assert "drafter none" in inspected(tmp_path, COUNTED, "--all")
+    tuned = replace(EXAMPLE, draft_tokens=4096)
+    assert "drafter tuned, drafts 4,096 different tokens" in inspected(tmp_path, tuned)
+    caches = tuple(replace(cache, drafts=True) for cache in EXAMPLE.caches)
+    shown = inspected(tmp_path, replace(tuned, caches=caches))
+    assert "drafter the layer of the weights that predicts further tokens (MTP)" in shown
+
+
 def test_the_least_memory_is_that_of_the_shortest_context_that_a_server_uses(
     tmp_path: Path,
 ) -> None:

@@ -28,6 +28,7 @@ from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.engine.prompt import Prompt
 from tests.conftest import Silent, options_for
 from tests.models.families.cases import random_tensors
+from tests.models.families.mtp_models import shapes_in_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,16 +90,7 @@ def write_model(folder: Path, name: str) -> Path:
     folder.mkdir()
     architecture = ARCHITECTURES[name]
     config = architecture.from_hugging_face(CONFIGS[name])
-    shapes = {}
-    for parameter, tensor in architecture.model(config).parameters().items():
-        stored = architecture.tensors.find(config, parameter, (), gguf=False).name
-        rows, *columns = tensor.shape
-        if "conv1d.weight" in parameter:
-            columns = [1, *columns]
-        experts = config.experts if "*" in stored else 1
-        for number in range(experts):
-            shapes[stored.replace("*", str(number))] = (rows // experts, *columns)
-    save_file(random_tensors(shapes), folder / "model.safetensors")
+    save_file(random_tensors(shapes_in_folder(architecture, config)), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
     tokenizer().save(str(folder / "tokenizer.json"))
     return folder

@@ -17,7 +17,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from tests.models.families.cases import CASES
@@ -33,6 +32,7 @@ from tests.models.families.encoders.encoder_cases import ENCODER_CASES, recorded
 from tests.models.families.family_recording import recorded, write_folder
 from tests.models.families.images import NAMES as IMAGE_NAMES
 from tests.models.families.images import ROWS
+from tests.models.families.mtp_models import add_predicting_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,18 +85,6 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
     if name.startswith("qwen35"):
         add_predicting_layer(folder / "model.safetensors", config)
     return config
-
-
-def add_predicting_layer(path: Path, config: Mapping[str, Any]) -> None:
-    """Add a layer that predicts further tokens, of the shapes of the first one with attention."""
-    tensors, hidden = load_file(path), config["hidden_size"]
-    layer = f"model.layers.{config['layer_types'].index('full_attention')}."
-    same = {name.removeprefix(layer): tensors[name] for name in tensors if name.startswith(layer)}
-    tensors |= {f"mtp.layers.0.{name}": values.copy() for name, values in same.items()}
-    for norm in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"):
-        tensors[f"mtp.{norm}.weight"] = np.ones(hidden, np.float32)
-    tensors["mtp.fc.weight"] = np.ones((hidden, 2 * hidden), np.float32)
-    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def vocabulary_size(config: Mapping[str, Any]) -> int:

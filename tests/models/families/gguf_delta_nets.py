@@ -14,6 +14,26 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 
+# As the converter names the parts of a layer that predicts further tokens.
+_PREDICTING = {
+    "fc": "nextn.eh_proj",
+    "pre_fc_norm_embedding": "nextn.enorm",
+    "pre_fc_norm_hidden": "nextn.hnorm",
+    "norm": "nextn.shared_head_norm",
+}
+
+
+def _predicting(name: str, layers: int) -> str:
+    """The name of a tensor, of which the layer that predicts further tokens is the last block."""
+    module, _, inner = name.partition(".")
+    if module != "mtp":
+        return name
+    part, _, suffix = inner.rpartition(".")
+    if part in _PREDICTING:
+        return f"blk.{layers}.{_PREDICTING[part]}.{suffix}"
+    return inner.replace("layers.0.", f"model.layers.{layers}.", 1)
+
+
 def delta_net(name: str, values: Array, config: DeltaNetConfig) -> tuple[str, Array]:
     """A tensor of Qwen3.5 as convert_hf_to_gguf.py writes it.
 
@@ -26,6 +46,7 @@ def delta_net(name: str, values: Array, config: DeltaNetConfig) -> tuple[str, Ar
         heads = rows.reshape(groups, -1, size, *rows.shape[1:])
         return np.ascontiguousarray(heads.swapaxes(0, 1)).reshape(rows.shape)
 
+    name = _predicting(name, config.layers)
     part = name.rpartition("linear_attn.")[2]
     if name.endswith("norm.weight") and part != "norm.weight":
         return name, values + np.float32(1)

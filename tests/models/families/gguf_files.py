@@ -18,6 +18,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.mamba_layers import MambaConfig
+from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
 from hearthd.models.families.falcon_h1 import Config as FalconConfig
 from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
@@ -71,7 +72,7 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     writer = gguf.GGUFWriter(path, architecture)
     add_config(writer, architecture, config)
     architectures = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
-    names = gguf.get_tensor_name_map(architectures[architecture], config.layers)
+    names = gguf.get_tensor_name_map(architectures[architecture], _blocks(config))
     numbers: dict[str, list[float]] = {}
     for name, values in _split(_tensors(SafetensorsSource(folder)), architecture, config):
         if ".act_fn." in name:
@@ -81,6 +82,8 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if name.endswith(_OWN_NAMES):
             stored = re.sub(r"^\w+\.layers", "blk", name)
+        elif ".nextn." in name:
+            stored = name
         assert stored is not None, name
         writer.add_tensor(stored, _converted(name, values, architecture, config))
     tables = {"rope_freqs": () if architecture in SCALED else config.rope_divisors}
@@ -93,6 +96,11 @@ def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
     for key, by_layer in numbers.items():
         writer.add_array(f"xielu.{key}", by_layer)
     return written(writer, path)
+
+
+def _blocks(config: DecoderConfig) -> int:
+    """The blocks of a file: a layer that predicts further tokens is the last one."""
+    return config.layers + (isinstance(config, MtpConfig) and config.mtp)
 
 
 def _converted(name: str, values: Array, architecture: str, config: DecoderConfig) -> Array:
@@ -186,7 +194,7 @@ def neighbors(rows: Array, width: int) -> Array:
 def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
     """Write the metadata of a configuration."""
     _add_extra_keys(writer, architecture, config)
-    writer.add_block_count(config.layers)
+    writer.add_block_count(_blocks(config))
     writer.add_context_length(config.max_context)
     writer.add_embedding_length(config.hidden)
     ffns = list(config.ffns) if isinstance(config, Gemma4Config) else config.ffn

@@ -6,20 +6,23 @@ keys are read here as it wrote them.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS
+from hearthd.models.decoder.mtp import MtpConfig
 from tests.models.families import ours
 from tests.models.families.cases import CASES
 from tests.models.families.converted_files import NOT_CONVERTED, converted, digest
 from tests.models.families.encoders.encoder_cases import ENCODER_CASES, recorded_encoder
 from tests.models.families.family_recording import recorded, write_folder
 from tests.models.families.gguf_files import write_encoder, write_gguf
+from tests.models.families.mtp_models import add_predicting_layer
 from tests.models.families.test_families import NOT_IN_GGUF
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ OTHERS = {
     "nomic-bert": "max_context", "phi3-window": "original_context",
     "ernie4_5-moe-shared": "shared_ffn", "roberta": "skipped", "xlm-roberta": "skipped",
 }  # fmt: skip
+NO_VALUES = np.empty(0, np.float32)
 # Tensors of values that are computed, whose last bits depend on the library.
 COMPUTED = ("rope_freqs.weight", ".ssm_a")
 # The converter writes how YaRN is computed, the tests' files an exact table.
@@ -54,8 +58,27 @@ def test_what_llamacpps_converter_writes_is_read(name: str, tmp_path: Path) -> N
     architecture = ARCHITECTURES[CASES[name].architecture]
     write_folder(recorded(name), tmp_path)
     config: Any = ours.config_of(open_weights(tmp_path), architecture.name)
-    file = open_weights(write_gguf(tmp_path, architecture.name, config))
+    written = config
+    if isinstance(config, MtpConfig):
+        add_predicting_layer(tmp_path / "model.safetensors", recorded(name).config)
+        written = replace(config, mtp=True)
+    file = open_weights(write_gguf(tmp_path, architecture.name, written))
     same_file(name, architecture, file, config)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("qwen35")])
+def test_the_layer_that_predicts_further_tokens_is_found(name: str) -> None:
+    """All tensors of the converter's last block are read, and no other one."""
+    architecture, recording = ARCHITECTURES[CASES[name].architecture], converted(name)
+    shapes = {tensor: shape for tensor, (shape, _) in recording.tensors.items()}
+    config: Any = architecture.from_gguf(recording.metadata, shapes, lambda _: NO_VALUES)
+    model = architecture.model(replace(config, mtp=True))
+    found = {
+        tensor.name
+        for parameter in model.parameters()
+        for tensor in architecture.tensors.parts(config, parameter, tuple(shapes), gguf=True)
+    }
+    assert found == shapes.keys()
 
 
 @pytest.mark.parametrize("name", ENCODER_NAMES)

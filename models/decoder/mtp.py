@@ -1,0 +1,166 @@
+"""The layer of a checkpoint that predicts further tokens: multi-token prediction (MTP).
+
+For the token x_p at position p and the model's normalized hidden state h of the token before it,
+
+    u = proj [token_norm(embed(x_p)) ; state_norm(h)]
+    y = norm(block(u))
+
+where `block` is a layer of the model, with attention to the layer's keys and values of earlier
+positions. The model's head gives the logits of x_{p+1} from y, and y takes the place of h in the
+draft of the token after that (DeepSeek-V3, 2024; Qwen3-Next, 2025; `graph_mtp` of llama.cpp).
+
+Every read of the model also writes the layer's keys and values of the tokens that it reads, from
+the model's hidden states, and keeps the latest states: a token needs that of the token before it.
+
+`N` is sequences x tokens, `n` the new tokens of a sequence, `E` the hidden width, `V` the
+vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from typing_extensions import override
+
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.drafter import DraftModel
+from hearthd.models.decoder.kv_cache import LayerCache, StateRows, cache_rows
+from hearthd.models.decoder.slot_caches import row_caches, state_caches
+from hearthd.models.decoder.tensor_names import MTP_MODULE
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hearthd.bundle import CacheSpec, EntryPoint
+    from hearthd.models.decoder.kv_cache import Span
+    from hearthd.models.decoder.layers import Layer, RopeTable
+    from hearthd.models.dsl.graph import Graph, Tensor
+    from hearthd.models.program import ProgramOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class MtpConfig(DecoderConfig):
+    """The shape of a decoder; `mtp` says whether a layer that predicts further tokens is used."""
+
+    mtp: bool = False
+
+
+class MtpLayer(nn.Module):
+    """The weights of the layer, around the block of the model that it has."""
+
+    def __init__(self, config: DecoderConfig, block: Layer) -> None:
+        self.token_norm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.state_norm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.proj = nn.Linear(2 * config.hidden, config.hidden)
+        self.layers = [block]
+        self.norm = nn.RMSNorm(config.hidden, config.norm_eps)
+
+    def __call__(
+        self, embedded: Tensor, states: Tensor, rope: RopeTable | None, cache: LayerCache
+    ) -> Tensor:
+        """Embeddings of tokens, and hidden states before them, (N, E) -> states (N, E)."""
+        x = ops.concatenate(self.token_norm(embedded), self.state_norm(states), axis=1)
+        return self.norm(self.layers[0](self.proj(x), rope, cache))
+
+
+@runtime_checkable
+class MtpModel(Protocol):
+    """A decoder that may have the layer."""
+
+    mtp: MtpLayer | None
+
+    @property
+    def config(self) -> MtpConfig:
+        """The model's shape."""
+
+    def parameters(self) -> dict[str, Tensor]:
+        """As that of Decoder."""
+
+    def attention_rope(self, positions: Tensor) -> RopeTable | None:
+        """The rotary table of layers with attention, for positions i32 (N,)."""
+
+    def cache_width(self, layer: int) -> int:
+        """As that of Decoder."""
+
+    def cache_heads(self, layer: int) -> int:
+        """As that of Decoder."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """As that of Decoder."""
+
+    def logits(self, x: Tensor) -> Tensor:
+        """As that of Decoder."""
+
+
+class MtpDrafter(DraftModel):
+    """Drafts with the layer of a model."""
+
+    def __init__(self, model: MtpModel, layer: MtpLayer, options: ProgramOptions) -> None:
+        self._model, self._layer = model, layer
+        rows = cache_rows(None, context=options.context, chunk=options.chunk)
+        width, heads = model.cache_width(0), model.cache_heads(0)
+        self._rows = row_caches(MTP_MODULE, rows, width, heads, options, drafts=True)
+        self._states = state_caches(MTP_MODULE, (StateRows(model.config.hidden),), options)
+
+    @override
+    def named_parameters(self) -> dict[str, Tensor]:
+        return {f"{MTP_MODULE}.{name}": x for name, x in self._layer.parameters().items()}
+
+    @property
+    @override
+    def caches(self) -> tuple[tuple[CacheSpec, ...], ...]:
+        return self._states, self._rows
+
+    @override
+    def follow(
+        self, x: Tensor, embedded: Tensor, positions: Tensor, caches: Sequence[LayerCache]
+    ) -> None:
+        states, rows = caches
+        before = states.recur([x], (), _states_before)
+        # Only the keys and values remain of this call: no output of the graph needs the rest.
+        self._layer(embedded, before, self._model.attention_rope(positions), rows)
+
+    @override
+    def graph(self, point: EntryPoint) -> Graph:
+        """(token i32 (1,), state (1, E), position i32 (1,), keys and values)
+        -> (logits (1, V), state (1, E), keys and values).
+        """
+        model = self._model
+
+        def draft(
+            token: Tensor, state: Tensor, position: Tensor, *buffers: Tensor
+        ) -> tuple[Tensor, ...]:
+            cache = LayerCache(buffers=[buffers], starts=[position], keys=point.keys, window=None)
+            rope = model.attention_rope(position)
+            state = self._layer(model.embed(token), state, rope, cache)
+            exact = ops.full_like(token, 0)
+            logits = f.approximate_logits(model.logits(state), exact)
+            return logits, state, *cache.buffers[0]
+
+        inputs = {
+            "token": TensorType((1,), DType.I32),
+            "state": TensorType((1, model.config.hidden), DType.F32),
+            "position": TensorType((1,), DType.I32),
+        }
+        inputs |= {
+            spec.name: TensorType((spec.rows, spec.width), DType.named(spec.dtype))
+            for spec in self._rows
+        }
+        in_place = {2 + i: 3 + i for i in range(len(self._rows))}
+        parameters = model.parameters()
+        return trace(point.name, draft, inputs, parameters=parameters, in_place=in_place)
+
+
+def _states_before(
+    rows: Sequence[Tensor], buffers: tuple[Tensor, ...], span: Span
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The states (n, E) before n tokens of a sequence, and the ring with the latest ones."""
+    (states,), (ring,) = rows, buffers
+    known = ops.concatenate(span.before(ring), states, axis=0)
+    latest = ops.gather(known, span.kept + 1, axis=0)
+    return f.narrow(known, 0, 0, states.shape[0]), (span.written(ring, latest),)

@@ -1,0 +1,79 @@
+"""The caches of a slot: the buffers that a program has for its layers and for its drafter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hearthd.bundle import CacheSpec
+from hearthd.models.decoder.kv_cache import cache_rows
+from hearthd.models.precision import PRECISIONS
+
+if TYPE_CHECKING:
+    from hearthd.bundle import CacheDType
+    from hearthd.models.decoder.entry_points import Decoder
+    from hearthd.models.decoder.kv_cache import StateRows
+    from hearthd.models.program import ProgramOptions
+
+
+def layer_caches(
+    model: Decoder, layer: int, options: ProgramOptions, block: int = 0
+) -> tuple[CacheSpec, ...]:
+    """The buffers of a layer: keys and values, then for int8 their scales; or its states; or none.
+
+    They have room for the largest prefill, or for a `block` of rows that see each other.
+    """
+    name = f"layers.{layer}"
+    if states := model.states(layer):
+        return state_caches(name, states, options)
+    longest = max(options.chunk, block)
+    rows = cache_rows(model.window(layer), context=options.context, chunk=longest)
+    heads = model.cache_heads(layer)
+    return row_caches(name, rows, model.cache_width(layer), heads, options)
+
+
+def state_caches(
+    name: str, states: tuple[StateRows, ...], options: ProgramOptions
+) -> tuple[CacheSpec, ...]:
+    """The buffers of states.
+
+    A verify leaves a state for each of its tokens beside the one before them, so that the tokens
+    that are rejected leave no trace.
+    """
+    ring = 1 + max(options.verify_tokens, default=1)
+    return tuple(
+        CacheSpec(
+            name=f"{name}.state{i}",
+            rows=ring + state.behind(options.chunk),
+            width=state.width,
+            dtype="f32",
+            state=True,
+            behind=state.behind(options.chunk),
+        )
+        for i, state in enumerate(states)
+    )
+
+
+def row_caches(
+    name: str, rows: int, width: int, heads: int, options: ProgramOptions, *, drafts: bool = False
+) -> tuple[CacheSpec, ...]:
+    """The buffers of keys and values, each of a number of rows, and for int8 of their scales.
+
+    width   values in a row of keys; 0: there are no buffers
+    heads   heads in it; 0 if it holds no heads
+    drafts  whether only the drafter reads them
+    """
+    if not width:
+        return ()
+    kv_cache = options.kv_cache or PRECISIONS[options.precision].kv_cache
+    dtype: CacheDType = "f16"
+    if kv_cache != "int8":
+        dtype = kv_cache
+    elif heads:
+        dtype = "i8"
+    parts: list[tuple[str, int, CacheDType]] = [("key", width, dtype), ("value", width, dtype)]
+    if dtype == "i8":
+        parts += [("key_scale", heads, "f32"), ("value_scale", heads, "f32")]
+    return tuple(
+        CacheSpec(name=f"{name}.{part}", rows=rows, width=width, dtype=dtype, drafts=drafts)
+        for part, width, dtype in parts
+    )
