@@ -46,7 +46,9 @@ size.
 
 An image computes the rows of embeddings that a prefill_rows reads for a square image, or for a tile
 of one. The pixels of its channels red, green and blue are normalized as the model was trained. A
-bundle has at most one.
+bundle has at most one. With `slices`, the functions image_0, image_1, ... compute it one after the
+other: the first one takes the pixels, each other one the results of the one before it, and the last
+one returns the rows.
 
 A bundle with a drafter has one entry point `draft`. Its decodes and verifies return one more result
 after the logits, the normalized hidden state of each token: states f32[B, E] or f32[T, E]. A draft
@@ -104,6 +106,7 @@ CALIBRATION = "calibration.txt"
 DRAFTER = "drafter.safetensors"
 _MAX_SIZE = 2**31 - 1
 _MAX_SLOTS = 2**16
+_MAX_SLICES = 2**16
 # Memory of sampling, in rows of logits, besides a copy of every row that a step returns.
 _SAMPLING_ROWS = 8
 
@@ -114,6 +117,8 @@ class EntryPoint:
 
     It attends to positions below `keys` only, so its tokens must have positions below `keys`.
     `adapters` says whether sequences can have one.
+
+    slices  functions that compute it one after the other; `kept` is the most bytes between two
     """
 
     name: str
@@ -124,6 +129,28 @@ class EntryPoint:
     tokens: int
     keys: int
     adapters: bool = False
+    slices: int = field(default=1, metadata=OMITTED)
+    kept: int = field(default=0, metadata=OMITTED)
+
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a number of slices or of bytes out of range."""
+        if not 1 <= self.slices <= _MAX_SLICES:
+            raise NotABundle(
+                f"{MANIFEST}.entry_points: slices of {self.name!r:.80}: got {self.slices}, "
+                f"expected 1 to {_MAX_SLICES}"
+            )
+        if self.kept < 0:
+            raise NotABundle(
+                f"{MANIFEST}.entry_points: kept of {self.name!r:.80}: got {self.kept}, "
+                "expected a size"
+            )
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names of the compiled functions."""
+        if self.slices == 1:
+            return (self.name,)
+        return tuple(f"{self.name}_{number}" for number in range(self.slices))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +276,8 @@ class LanguageManifest(Manifest):
 
         Raises NotABundle if the footprint lacks a call.
         """
-        if missing := {point.name for point in self.entry_points} - self.footprint.calls.keys():
+        functions = {name for point in self.entry_points for name in point.functions}
+        if missing := functions - self.footprint.calls.keys():
             raise NotABundle(f"{MANIFEST}.footprint.calls.{min(missing)}: missing field")
         return language_memory(
             self.footprint,
@@ -314,12 +342,14 @@ def language_memory(
     """The memory that serving takes; the footprint has all of the entry points.
 
     A position lies in the row of its number, so a server that uses `context` positions of more
-    writes the first rows of each cache, and what padding adds to them.
+    writes the first rows of each cache, and what padding adds to them. Any call can come between
+    two slices of an image.
     """
     chunk = _chunk(entry_points)
     steps: dict[int, int] = {}
+    kept = max((point.kept for point in entry_points), default=0)
     for point in entry_points:
-        size = footprint.calls[point.name]
+        size = kept + max(footprint.calls[name] for name in point.functions)
         if point.kind in ("decode", "verify", "draft"):
             size += (point.batch * point.tokens + _SAMPLING_ROWS) * 4 * vocab_size
         steps[point.batch] = max(size, steps.get(point.batch, 0))

@@ -168,6 +168,7 @@ def _with_rows(prefill: EntryPoint) -> EntryPoint:
 class Program:
     """A language model's entry points (the ABI is in bundle), caches of a slot, and weights.
 
+    graphs    the functions that are compiled: those of the entry points, an image's as slices
     fusions   by entry point, how often each rule of models/optimized.py was applied
     unfused   by entry point, what a rule left as it is, by its name
     adapters  the places for LoRA adapters
@@ -177,15 +178,11 @@ class Program:
     hidden: int
     caches: tuple[CacheSpec, ...]
     entry_points: tuple[tuple[EntryPoint, Graph], ...]
+    graphs: tuple[Graph, ...]
     weights: tuple[Weight, ...]
     fusions: Mapping[str, Mapping[str, int]]
     unfused: Mapping[str, Mapping[str, Unfused]]
     adapters: AdapterPlaces = NO_PLACES
-
-    @property
-    def graphs(self) -> tuple[Graph, ...]:
-        """The entry points' graphs."""
-        return tuple(graph for _, graph in self.entry_points)
 
     @property
     def parameters(self) -> dict[str, TensorType]:

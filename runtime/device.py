@@ -96,7 +96,7 @@ class Device:
     def call(
         self, function: rt.VmFunction, arguments: Sequence[rt.HalBufferView], *, results: int
     ) -> rt.VmVariantList:
-        """Run a function that has this number of results."""
+        """Run a function that has about this number of results."""
         inputs = rt.VmVariantList(len(arguments))
         for argument in arguments:
             inputs.push_ref(argument)
@@ -211,6 +211,11 @@ def result(results: rt.VmVariantList, index: int, shape: tuple[int, ...]) -> NDA
     """A copy of one result of a call, f32 of this shape."""
     view = results.get_as_object(index, rt.HalBufferView).map()
     return np.array(view.asarray(shape, np.dtype(np.float32)))
+
+
+def result_views(results: rt.VmVariantList) -> list[rt.HalBufferView]:
+    """The results of a call as arguments of another one, without a copy."""
+    return [results.get_as_object(index, rt.HalBufferView) for index in range(len(results))]
 
 
 def result_rows(

@@ -129,8 +129,12 @@ class Runtime(DraftingReader, Protocol):
         position also sees the later ones of this call, which has as many as an image has rows.
         """
 
-    def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """The rows of a square of an image, u8 (S, S, 3): f32 (n, hidden), owned by the caller."""
+    def read_image(self, pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.float32] | None]:
+        """Compute the rows of a square of an image, u8 (S, S, 3), a slice in each step.
+
+        The last step yields the rows, f32 (n, hidden), owned by the caller; the others yield None.
+        Other calls may come between two steps.
+        """
 
     @override
     def verify(

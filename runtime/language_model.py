@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.bundle import padding_of
-from hearthd.runtime.device import CannotLoad, Device, result, result_rows
+from hearthd.runtime.device import CannotLoad, Device, result, result_rows, result_views
 from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.device_drafter import WITH_STATES, DeviceDrafter
 from hearthd.runtime.interface import NO_TOKEN, Runtime
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Call:
-    """An entry point and its compiled function, and that of the one with adapters, if any."""
+    """An entry point and its compiled functions, and that of the one with adapters, if any."""
 
     entry: EntryPoint
-    function: rt.VmFunction
+    functions: tuple[rt.VmFunction, ...]
     adapted: rt.VmFunction | None
 
 
@@ -93,11 +93,14 @@ class IreeRuntime(Runtime):
         points = self._manifest.entry_points
         adapted = {_shape(point): point.name for point in points if point.adapters}
 
+        def functions(point: EntryPoint) -> tuple[rt.VmFunction, ...]:
+            return tuple(map(self._device.function, point.functions))
+
         def function(name: str | None) -> rt.VmFunction | None:
             return None if name is None else self._device.function(name)
 
         return [
-            _Call(point, self._device.function(point.name), function(adapted.get(_shape(point))))
+            _Call(point, functions(point), function(adapted.get(_shape(point))))
             for point in points
             if not point.adapters and point.kind != "draft"
         ]
@@ -187,14 +190,18 @@ class IreeRuntime(Runtime):
         return padded
 
     @override
-    def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def read_image(self, pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.float32] | None]:
         settings, (call,) = self._manifest.images, self._images
         assert settings is not None, "a bundle that reads no images"
         side = settings.side
         assert pixels.shape == (side, side, 3), f"pixels {pixels.shape} of {side}"
-        argument = self._device.upload(normalized(pixels, settings), "f32")
-        results = self._device.call(call.function, [argument], results=1)
-        return result(results, 0, (call.entry.tokens, self.hidden))
+        values = [self._device.upload(normalized(pixels, settings), "f32")]
+        *slices, last = call.functions
+        for function in slices:
+            values = result_views(self._device.call(function, values, results=len(values)))
+            yield None
+        results = self._device.call(last, values, results=1)
+        yield result(results, 0, (call.entry.tokens, self.hidden))
 
     @override
     def decode(
@@ -349,7 +356,7 @@ class IreeRuntime(Runtime):
         if rows is not None:
             arguments.append(self._device.upload(rows, "f32"))
         arguments += caches
-        function = call.function
+        (function,) = call.functions
         if call.adapted is not None and (self._always_adapted or self._adapters.used_by(slots)):
             function = call.adapted
             arguments += self._adapters.arguments(slots, unused=len(fill))

@@ -53,6 +53,7 @@ class FakeRuntime:
     adapters: AdapterPlaces = NO_PLACES
     reads_rows: bool = True
     image_rows: int = 3
+    image_slices: int = 1
     images_read: int = 0
     state_bytes: int = 0
     _factors: dict[int, int] = field(default_factory=dict)  # a digest of each place
@@ -78,13 +79,15 @@ class FakeRuntime:
         self._prefilled[slot] = (start, start + len(tokens))
         self._decoded.discard(slot)
 
-    def read_image(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def read_image(self, pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.float32] | None]:
         """`image_rows` rows that stand for tokens, which depend on the pixels."""
+        for _ in range(self.image_slices - 1):
+            yield None
         self.images_read += 1
         numbers = np.random.default_rng(zlib.crc32(pixels.tobytes())).integers(
             self.vocab_size, size=(self.image_rows, self.hidden)
         )
-        return numbers.astype(np.float32)
+        yield numbers.astype(np.float32)
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """The block holds all tokens that were read before its end."""

@@ -285,7 +285,7 @@ def _entry_point_rows(manifest: LanguageManifest) -> list[tuple[str, ...]]:
         (
             point.name,
             f"{point.batch} x {point.tokens} tokens, positions below {point.keys}",
-            f"{_statistic(manifest, f'ops.{point.name}'):,} ops",
+            f"{sum(_statistic(manifest, f'ops.{name}') for name in point.functions):,} ops",
             fusions_text(manifest, point.name),
         )
         for point in manifest.entry_points

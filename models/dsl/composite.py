@@ -63,6 +63,8 @@ class Fused(Op):
     in_numpy   (arrays, attrs) -> its value by NumPy, where the function's ops compute the same
                several times; None: by those
     no_gradient  why it has no gradient; empty if it has the one of the function
+    rows_apart  whether each row of the result depends on that row of the first input, and on none
+               of its other rows
 
     Only ops with a kernel are in REGISTRY.
     """
@@ -73,6 +75,7 @@ class Fused(Op):
     blocks: bool = False
     in_numpy: Callable[[tuple[Array, ...], Attrs], Array] | None = None
     no_gradient: str = ""
+    rows_apart: bool = False
     samples: Callable[[np.random.Generator], list[Sample]] = lambda _: []
     reads: Reads = Reads.IN_PLACE
     is_stored: bool = True

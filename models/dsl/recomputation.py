@@ -34,16 +34,16 @@ def with_recomputation(value: Tensor, gradients: Sequence[Tensor]) -> tuple[Tens
     return _Copies(nodes, gradients).of_gradients()
 
 
-def _varying(nodes: Sequence[Tensor]) -> set[int]:
+def varying(nodes: Sequence[Tensor]) -> set[int]:
     """The ids of the nodes that depend on an input."""
-    varying = set[int]()
+    dependent = set[int]()
     for node in nodes:
-        if any(isinstance(x.origin, Input) or id(x) in varying for x in node.inputs):
-            varying.add(id(node))
-    return varying
+        if any(isinstance(x.origin, Input) or id(x) in dependent for x in node.inputs):
+            dependent.add(id(node))
+    return dependent
 
 
-def _cuts(nodes: Sequence[Tensor], varying: set[int]) -> list[int]:
+def _cuts(nodes: Sequence[Tensor], dependent: set[int]) -> list[int]:
     """The index of the first node of each segment."""
     indices = {id(node): index for index, node in enumerate(nodes)}
     last = {
@@ -53,7 +53,7 @@ def _cuts(nodes: Sequence[Tensor], varying: set[int]) -> list[int]:
     crossing, held = [], 0
     for index, node in enumerate(nodes):
         crossing.append(held)  # by the values of earlier nodes that this one or later ones read
-        size = node.type.nbytes if id(node) in varying else 0
+        size = node.type.nbytes if id(node) in dependent else 0
         held += size
         ending[last.get(index, index)] += size
         held -= ending[index]
@@ -83,7 +83,7 @@ class _Copies:
     _new: dict[int, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._varying = _varying(self.nodes)
+        self._varying = varying(self.nodes)
         cuts = _cuts(self.nodes, self._varying)
         self._last = len(cuts)
         for index, node in enumerate(self.nodes):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,11 +17,25 @@ import numpy as np
 from hearthd.server.fault_isolation import contained
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Runtime
     from hearthd.server.engine.prefix_cache import Store
     from hearthd.server.engine.prompt import ImageRows
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The work on the rows of a square, whose digest it has.
+
+    Each step yields None, but the last one the rows, f32 (n, E). What is dropped before its last
+    step takes no more memory.
+    """
+
+    digest: bytes
+    steps: Iterator[NDArray[np.float32] | None]
 
 
 class LatestImageRows:
@@ -33,28 +48,41 @@ class LatestImageRows:
         self._rows: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()  # the latest one last
         self._bytes = 0
 
-    def rows(self, image: ImageRows) -> NDArray[np.float32]:
-        """The rows of a square, f32 (n, E)."""
+    def reading(self, image: ImageRows) -> Reading:
+        """The work on the rows of a square."""
+        return Reading(image.digest, self._steps(image))
+
+    def _steps(self, image: ImageRows) -> Iterator[NDArray[np.float32] | None]:
         rows = self._rows.get(image.digest)
         if rows is None:
-            rows = self._rows[image.digest] = self._read(image)
+            rows = self._load(image.digest)
+        if rows is None:
+            for rows in self._runtime.read_image(image.pixels):
+                if rows is None:
+                    yield None
+            assert rows is not None, "the last step yields rows"
+            self._save(image.digest, rows)
+        self._keep(image.digest, rows)
+        yield rows
+
+    def _keep(self, digest: bytes, rows: NDArray[np.float32]) -> None:
+        if digest not in self._rows:
+            self._rows[digest] = rows
             self._bytes += rows.nbytes
-        self._rows.move_to_end(image.digest)
+        self._rows.move_to_end(digest)
         while self._bytes > self._limit:
             self._bytes -= self._rows.popitem(last=False)[1].nbytes
-        return rows
 
-    def _read(self, image: ImageRows) -> NDArray[np.float32]:
-        if self._store is None:
-            return self._runtime.read_image(image.pixels)
-        key = _key(image.digest)
-        with contained("reading the rows of an image"):
-            stored = self._store.load(key)
-            if stored is not None:
-                return stored.view(np.float32).reshape(-1, self._runtime.hidden)
-        rows = self._runtime.read_image(image.pixels)
-        self._store.save(key, np.ascontiguousarray(rows).view(np.uint8).reshape(-1))
-        return rows
+    def _load(self, digest: bytes) -> NDArray[np.float32] | None:
+        stored = None
+        if self._store is not None:
+            with contained("reading the rows of an image"):
+                stored = self._store.load(_key(digest))
+        return None if stored is None else stored.view(np.float32).reshape(-1, self._runtime.hidden)
+
+    def _save(self, digest: bytes, rows: NDArray[np.float32]) -> None:
+        if self._store is not None:
+            self._store.save(_key(digest), np.ascontiguousarray(rows).view(np.uint8).reshape(-1))
 
 
 def _key(digest: bytes) -> bytes:

@@ -5,7 +5,8 @@ reads
 
 - one token of every sequence that is `ready`: the last token of a prompt, or the newest token of an
   answer. The next token is sampled after it;
-- one chunk of the first sequence in `prefilling`, reported by `advance`.
+- one chunk of the first sequence in `prefilling`, or slices of an image of its next chunk. Both are
+  reported by `advance`.
 
 So a long prompt delays the other sequences by one chunk per token. Prompts take turns: a sequence
 that has read a chunk goes to the end of the line, so of n prompts each gets at least every n-th

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hearthd.sampling.sampler import SampledToken
     from hearthd.server.engine.drafts import Drafts
     from hearthd.server.engine.generation import AdapterUse, Event, Failed, Finished
+    from hearthd.server.engine.image_rows import Reading
     from hearthd.server.engine.prompt import ImageRows
 
 FinishReason: TypeAlias = Literal["stop", "length"]
@@ -59,6 +60,7 @@ class Sequence:
     drafted         drafted tokens that the model has verified so far
     accepted        drafted tokens that became part of the answer so far
     image_rows      rows of the squares of images that the next chunk reads, by digest
+    reading         the work on the rows of a square that the next chunk reads, if it has begun
     hidden_sum      for a mean embedding: sum of the hidden states so far, f32 (hidden,)
     is_mean         for an embedding: whether it is the mean of the hidden states, not the last one
     progress        whether the client gets Prefilled
@@ -87,6 +89,7 @@ class Sequence:
     drafted: int = 0
     accepted: int = 0
     image_rows: dict[bytes, NDArray[np.float32]] = field(default_factory=dict)
+    reading: Reading | None = None
     hidden_sum: NDArray[np.float32] | None = None
     is_mean: bool = True
     progress: bool = False
@@ -130,6 +133,8 @@ class Sequence:
         images = self.next_chunk(size).images
         needed = {image.digest for image in images}
         self.image_rows = {key: rows for key, rows in self.image_rows.items() if key in needed}
+        if self.reading is not None and self.reading.digest not in needed:
+            self.reading = None  # the prefix cache had the chunk meanwhile
         return next((image for image in images if image.digest not in self.image_rows), None)
 
     def needs_snapshot(self, chunk: int) -> bool:
@@ -192,6 +197,7 @@ class Sequence:
     def end(self, event: Finished | Failed) -> None:
         """Deliver the last event."""
         self.ended = True
+        self.reading = None
         self.start()
         self.deliver(event)
 

@@ -1,6 +1,8 @@
 """One step of the engine: one token of every sequence that is ready, and one chunk of one prompt.
 
-In place of the chunk, the rows of one square of an image are computed, until the chunk has all.
+In place of the chunk, slices of the rows of one square of an image are computed, until the chunk
+has all rows. Prompts take turns between them, but only one of them computes rows at a time, so that
+the values between two slices are in memory once.
 
 It calls the model, the sampler and the prefix cache, and delivers what they return. An error in one
 of these calls ends the sequence that the call was for, and no other.
@@ -31,10 +33,15 @@ if TYPE_CHECKING:
     from hearthd.runtime.interface import Runtime
     from hearthd.server.engine.drafts import Costs, DraftSource
     from hearthd.server.engine.prefix_cache import PrefixCache
+    from hearthd.server.engine.prompt import ImageRows
     from hearthd.server.engine.scheduler import Scheduler
     from hearthd.server.engine.sequence import Sequence
 
 log = logging.getLogger(__name__)
+
+# A step begins no slice of an image after this time: with a slice of 30 ms and a decode, tokens of
+# other sequences come at least every 100 ms. Shorter steps would leave less of the time for images.
+_IMAGE_SECONDS = 0.03
 
 
 class StepRunner:
@@ -82,14 +89,14 @@ class StepRunner:
         else:
             for first in range(0, len(ready), self._runtime.batch):
                 self._decode(ready[first : first + self._runtime.batch])
-        for sequence in self._scheduler.prefilling()[:1]:
-            with self._failing(sequence):
-                if sequence.is_embedding:
-                    self._embed(sequence)
-                elif image := sequence.next_image(self._runtime.chunk):
-                    sequence.image_rows[image.digest] = self._images.rows(image)
+        if (prompt := self._next_prompt()) is not None:
+            with self._failing(prompt):
+                if prompt.is_embedding:
+                    self._embed(prompt)
+                elif image := prompt.next_image(self._runtime.chunk):
+                    self._read_image(prompt, image)
                 else:
-                    self._prefill(sequence)
+                    self._prefill(prompt)
 
     def _admit(self, sequence: Sequence) -> None:
         sequence.admitted_at = time.monotonic()
@@ -132,6 +139,31 @@ class StepRunner:
             tokens = min(end, sequence.prefill_tokens) - sequence.position
             self._scheduler.advance(sequence, tokens)
             sequence.cached_tokens += tokens
+
+    def _next_prompt(self) -> Sequence | None:
+        """The first prompt in line that does not wait for the rows of another one's image."""
+        prompts = self._scheduler.prefilling()
+        if all(sequence.reading is None for sequence in prompts):
+            return next(iter(prompts), None)
+        return next(
+            sequence
+            for sequence in prompts
+            if sequence.reading is not None or sequence.next_image(self._runtime.chunk) is None
+        )
+
+    def _read_image(self, sequence: Sequence, image: ImageRows) -> None:
+        """Compute slices of the rows of a square, at least one."""
+        if sequence.reading is None:
+            sequence.reading = self._images.reading(image)
+        rows, end = None, time.monotonic() + _IMAGE_SECONDS
+        while rows is None:
+            rows = next(sequence.reading.steps)
+            if time.monotonic() >= end:
+                break
+        if rows is not None:
+            sequence.image_rows[sequence.reading.digest] = rows
+            sequence.reading = None
+        self._scheduler.advance(sequence, 0)
 
     def _prefill(self, sequence: Sequence) -> None:
         """Read a chunk of a prompt, and add it to the prefix cache."""

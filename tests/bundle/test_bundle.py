@@ -204,6 +204,7 @@ def test_the_examples_have_every_field() -> None:
     omitted = {
         "other_programs", "golden_rows", "golden_states", "golden_image", "template_bos",
         "auto_context", "state", "behind", "drafts", "draft_tokens", "both_ways",
+        "slices", "kept",
     }  # fmt: skip
     names = {name for _, _, name in FIELDS} | {"format"} | omitted
     assert names == {field.name for record in records for field in dataclasses.fields(record)}

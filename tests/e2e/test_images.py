@@ -20,6 +20,7 @@ from PIL import Image
 from benchmarks.memory_contract import resident
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
+from hearthd.models.decoder import entry_points
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
 from tests.baker.small_smolvlm import pixels
@@ -29,7 +30,7 @@ from tests.patience import PATIENCE
 from tests.server.fakes import running
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -81,8 +82,16 @@ def bundle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         context=1024,
         slots=3,
     )
-    with few_entry_points():
+    with few_entry_points(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(entry_points, "SLICE_FLOPS", 2**18)
         return bake(options, Silent())
+
+
+def test_the_tower_is_computed_in_slices(bundle: Path) -> None:
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    (point,) = (point for point in manifest.entry_points if point.kind == "image")
+    assert point.slices > 2
+    assert point.kept > 0
 
 
 def test_the_tower_was_compared_with_numpy(model: str, bundle: Path) -> None:
@@ -135,7 +144,7 @@ def answered(
     runtime, runs = service._runtime, 0
     read_image = runtime.read_image
 
-    def counted(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def counted(pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.float32] | None]:
         nonlocal runs
         runs += 1
         return read_image(pixels)

@@ -237,6 +237,7 @@ full_attention: Fused = Fused(
     reference=_full_attention,
     limits=_limits,
     kernel=_full_kernel,
+    rows_apart=True,
     samples=lambda rng: [
         _full_sample(rng, 1, 7),
         _full_sample(rng, 3, 5),

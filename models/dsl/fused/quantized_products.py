@@ -286,6 +286,7 @@ linear_quantized: Fused = Fused(
     kernel=lambda types, result, attrs: product_kernel(
         f"linear_{format_of(attrs).symbol}", types, result.shape[1], attrs
     ),
+    rows_apart=True,
     samples=lambda rng: [
         Sample(
             (normal(rng, rows, 64), *sample_matrix(rng, matrix_format, 16, 64)),

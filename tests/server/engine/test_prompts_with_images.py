@@ -32,7 +32,9 @@ def image(seed: int) -> ImageRows:
 
 
 def computed(segment: ImageRows) -> EmbeddingRows:
-    return EmbeddingRows(rows=runtime().read_image(segment.pixels), digest=segment.digest)
+    *_, rows = runtime().read_image(segment.pixels)
+    assert rows is not None
+    return EmbeddingRows(rows=rows, digest=segment.digest)
 
 
 def runtime(**options: int) -> FakeRuntime:

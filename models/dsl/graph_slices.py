@@ -1,0 +1,130 @@
+"""A long function as slices: functions that compute it one after the other.
+
+The results of a slice are the arguments of the next one. A caller can do other work between two
+slices, and stop after any of them.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, reapplied, rebuilt
+from hearthd.models.dsl.recomputation import varying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+# Kernels divide rows into blocks of this many. Fewer than two blocks are read by other kernels.
+_ROWS = 32
+
+
+def sliced(graph: Graph, limit: int) -> tuple[Graph, ...]:
+    """Divide a graph into slices of at most `limit` floating-point operations of products.
+
+    A slice with more has one op, or 64 rows of one. Of the cuts that
+    leave a slice at least half of the limit, the one that the fewest bytes cross is taken. Values
+    that depend on no argument are computed in each slice that reads them.
+    """
+    assert not graph.in_place, "a slice updates no argument"
+    graph = rebuilt(graph, lambda node, mapped: _row_blocks(node, mapped, limit))
+    dependent = varying(graph.nodes)
+    nodes = [node for node in graph.nodes if id(node) in dependent]
+    values = _Values(graph, nodes)
+    cuts = [0, *_cuts(nodes, values, limit), len(nodes)]
+    if len(cuts) == 2:
+        return (graph,)
+    slices, inputs = [], graph.inputs
+    for number, (start, end) in enumerate(pairwise(cuts)):
+        new = dict(zip(map(id, values.crossing(start)), inputs, strict=True))
+
+        def mapped(tensor: Tensor, new: dict[int, Tensor] = new) -> Tensor:
+            return new.get(id(tensor), tensor)
+
+        for node in nodes[start:end]:
+            new[id(node)] = reapplied(node, mapped)
+        results = values.crossing(end)
+        outputs = tuple(map(mapped, results))
+        slices.append(make_graph(f"{graph.name}_{number}", inputs, outputs, graph.parameters, {}))
+        inputs = tuple(Tensor(x.type, Input(f"value{i}")) for i, x in enumerate(results))
+    return tuple(slices)
+
+
+def flops(node: Tensor) -> int:
+    """Floating-point operations of the products in a node: two for each term."""
+    origin = node.origin
+    if not isinstance(origin, Apply):
+        return 0
+    if isinstance(origin.op, Fused):
+        body = origin.op.inlined_body(tuple(x.type for x in node.inputs), origin.attrs)
+        return sum(map(flops, body.nodes))
+    if origin.op not in (ops.dot_general, ops.project):
+        return 0
+    axes = origin.attrs["contract"][0] if origin.op is ops.dot_general else (1,)
+    terms = math.prod(node.inputs[0].shape[axis] for axis in axes)
+    return 2 * int(terms) * node.type.size
+
+
+def _row_blocks(node: Tensor, mapped: Callable[[Tensor], Tensor], limit: int) -> Tensor | None:
+    """An op with more operations than the limit, as ops on blocks of rows; None for another one."""
+    assert isinstance(node.origin, Apply)
+    op, attrs, cost = node.origin.op, node.origin.attrs, flops(node)
+    if cost <= limit or not isinstance(op, Fused) or not op.rows_apart:
+        return None
+    x, *others = map(mapped, node.inputs)
+    units = -(-x.shape[0] // _ROWS)
+    count = min(-(-cost // limit), units // 2)
+    if count < 2:
+        return None
+    ends = [min(x.shape[0], units * number // count * _ROWS) for number in range(count + 1)]
+    blocks = (f.narrow(x, 0, start, end) for start, end in pairwise(ends))
+    return ops.concatenate(*(op(block, *others, **attrs) for block in blocks), axis=0)
+
+
+class _Values:
+    """The arguments and nodes of a graph that exist before a node and are read from there on."""
+
+    def __init__(self, graph: Graph, nodes: Sequence[Tensor]) -> None:
+        self._graph = graph
+        self._end = len(nodes)
+        starts = [*(0 for _ in graph.inputs), *range(1, len(nodes) + 1)]
+        last = {id(source): at for at, node in enumerate(nodes) for source in node.inputs}
+        last |= dict.fromkeys(map(id, graph.outputs), len(nodes))
+        # Each value with the first and the last index of a cut that it crosses.
+        self._spans = [
+            (x, start, last.get(id(x), -1))
+            for x, start in zip((*graph.inputs, *nodes), starts, strict=True)
+        ]
+        changes = [0] * (len(nodes) + 2)
+        for x, start, stop in self._spans:
+            if start <= stop:
+                changes[start] += x.type.nbytes
+                changes[stop + 1] -= x.type.nbytes
+        self.bytes = list(accumulate(changes))
+
+    def crossing(self, at: int) -> tuple[Tensor, ...]:
+        """The values before a node; all arguments before the first one, the results at the end."""
+        if at in (0, self._end):
+            return self._graph.outputs if at else self._graph.inputs
+        return tuple(x for x, start, stop in self._spans if start <= at <= stop)
+
+
+def _cuts(nodes: Sequence[Tensor], values: _Values, limit: int) -> list[int]:
+    """The index of the first node of each slice but the first one: see `sliced`."""
+    costs = [flops(node) for node in nodes]
+    before = [0, *accumulate(costs)]  # operations of the nodes before each one
+    cuts: list[int] = []
+    start = 0
+    while True:
+        largest = max(limit, next(filter(None, costs[start:]), 0))
+        end = bisect_right(before, before[start] + largest) - 1
+        if end == len(nodes):
+            return cuts
+        first = min(end, bisect_left(before, before[start] + largest // 2))
+        start = min(range(first, end + 1), key=lambda at: (values.bytes[at], -at))
+        cuts.append(start)

@@ -1,0 +1,99 @@
+"""Slices of a tower: together they compute the bits of the whole, whatever the limit."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from hearthd.models.decoder import entry_points
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph_slices import flops, sliced
+from hearthd.models.families.smolvlm import ARCHITECTURE
+from hearthd.models.program import ProgramOptions
+from tests.baker.small_smolvlm import CONFIG
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.dsl.types import TensorType
+    from hearthd.models.program import Program
+
+OPTIONS = ProgramOptions(
+    context=64, precision="int8-g32", prefill_tokens=(16,), decode_batches=(1,), reads_rows=True
+)
+# 400 patches, so that ops are divided into rows too.
+LARGE = replace(CONFIG, image_size=160)
+LIMITS = (2**16, 2**22, 2**40)
+
+
+def program(precision: str = "int8-g32") -> Program:
+    return ARCHITECTURE.program(LARGE, replace(OPTIONS, precision=precision))
+
+
+@functools.cache
+def tower(precision: str = "int8-g32") -> Graph:
+    (graph,) = (graph for point, graph in program(precision).entry_points if point.kind == "image")
+    return graph
+
+
+def arrays(types: Mapping[str, TensorType]) -> dict[str, NDArray[np.generic]]:
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.integers(-9, 9, type_.shape).astype(type_.dtype.numpy)
+        for name, type_ in types.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("limit", "precision"), [(2**16, "int8-g32"), (2**22, "int8-g32"), (2**20, "f32")]
+)
+def test_slices_compute_the_bits_of_the_whole(limit: int, precision: str) -> None:
+    graph = tower(precision)
+    weights = arrays({name: tensor.type for name, tensor in graph.parameters.items()})
+    pixels = np.random.default_rng(1).normal(size=graph.inputs[0].shape).astype(np.float32)
+    (expected,) = evaluate(graph, [pixels], weights)
+    values, slices = [pixels], sliced(graph, limit)
+    assert len(slices) > 1
+    for part in slices:
+        own = {name: weights[name] for name in part.parameters}
+        values = list(evaluate(part, values, own))
+    np.testing.assert_array_equal(values[0], expected)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_slice_exceeds_the_limit_by_a_few_rows_at_most(limit: int) -> None:
+    """Of the most expensive op: blocks have 32 rows, and at least 64 are computed at once."""
+    costs = [sum(map(flops, part.nodes)) for part in sliced(tower(), limit)]
+    row = max(map(flops, tower().nodes)) / 400
+    assert max(costs) <= max(limit + 32 * row, 3 * 32 * row)
+    assert sum(costs) == sum(map(flops, tower().nodes))
+
+
+def test_products_and_attention_are_counted() -> None:
+    """2 x rows x inputs x outputs of each product; 4 x rows x rows x width of attention."""
+    patches, rows, width, ffn = 400, 100, CONFIG.tower_hidden, CONFIG.tower_ffn
+    layer = 2 * patches * width * (4 * width + 2 * ffn) + 4 * patches**2 * width
+    embedding = 2 * patches * 3 * CONFIG.patch_size**2 * width
+    projection = 2 * rows * 4 * width * CONFIG.hidden
+    expected = embedding + CONFIG.tower_layers * layer + projection
+    assert sum(map(flops, tower("f32").nodes)) == expected
+
+
+def test_an_entry_point_says_what_its_slices_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_points, "SLICE_FLOPS", 2**22)
+    traced = program()
+    (point,) = (point for point, _ in traced.entry_points if point.kind == "image")
+    assert point.slices > 1
+    slices = {graph.name: graph for graph in traced.graphs if graph.name.startswith("image")}
+    assert point.functions == tuple(slices)
+    kept = [sum(x.type.nbytes for x in part.inputs) for part in slices.values()]
+    assert point.kept == max(kept[1:])
+    whole = {graph.name for _, graph in traced.entry_points}
+    assert whole - {"image"} == {graph.name for graph in traced.graphs} - slices.keys()
