@@ -194,7 +194,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> ChatResponse 
     service = await language_service(request, body)
     _check(body)
     conversation = body.conversation()
-    prompt = await rendered(service, body, conversation)
+    prompt = await rendered(request, service, body, conversation)
     choices = await begin(
         service,
         body,
