@@ -22,7 +22,7 @@ from hearthd.runtime.free_memory import bound_free_memory
 from hearthd.server import logs
 from hearthd.server.api.stored.store import CannotOpenState, Store
 from hearthd.server.engine.prefix_store import CannotStore
-from hearthd.server.open_service import open_pool
+from hearthd.server.open_service import open_pool, state_size
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.lazy_imports import build_models_lazily
 from hearthd.server.process.listening import CannotListen, Tls, bound_sockets, url
@@ -135,8 +135,8 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
         # What is loaded here lives until the end. The garbage collector would search it for
         # nothing, and would later stop every thread, and thus every stream, for 55 ms.
         gc.disable()
-        store = Store(settings.state_dir, limit=settings.state_size)
-        pool = open_pool(loaded)
+        store = Store(settings.state_dir, limit=state_size(loaded))
+        pool = open_pool(loaded, store.memory)
 
         def announce() -> None:
             address = url(sockets[0], tls, settings.api_prefix)

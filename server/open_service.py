@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import (
+    SHARED_MEMORY,
     ArraysManifest,
     BundleError,
     EncoderManifest,
+    LanguageManifest,
     SpeechManifest,
     bundle_home,
     read_manifest,
     require_signed_manifest,
 )
 from hearthd.runtime.operating_system import physical_memory
+from hearthd.server.api.stored.store import limit_in_memory
 from hearthd.server.errors import ModelNotFound, NotReloaded
 from hearthd.server.process.memory_limit import memory_limit
 from hearthd.server.services.array_service import open_array_service
@@ -36,9 +41,13 @@ if TYPE_CHECKING:
     from hearthd.server.services.service import Service
     from hearthd.server.settings import LoadedSettings, Settings
 
+log = logging.getLogger(__name__)
 
-def open_pool(loaded: LoadedSettings) -> ModelPool:
+
+def open_pool(loaded: LoadedSettings, stored_memory: int = 0) -> ModelPool:
     """The models of the bundles that the settings name, opened as ModelPool.open does.
+
+    Stored responses take `stored_memory` bytes of the process's memory.
 
     Raises BundleError, CannotStore or BadSettings.
     """
@@ -50,6 +59,7 @@ def open_pool(loaded: LoadedSettings) -> ModelPool:
             [_deployment(loaded, *named) for named in _named_folders(settings).items()],
             find=functools.partial(_find, loaded),
             memory=limit.bytes if limit else physical_memory(),
+            stored_memory=stored_memory,
             max_body_bytes=settings.max_body_bytes,
             pinned=settings.pin,
             queue_limit=settings.queue_limit,
@@ -58,6 +68,37 @@ def open_pool(loaded: LoadedSettings) -> ModelPool:
         raise BadSettings(f"pin: {error}") from None
     pool.open()
     return pool
+
+
+def state_size(loaded: LoadedSettings) -> int:
+    """Bytes of stored responses: less than --state-size if a slot of a model would not fit then.
+
+    Raises BadSettings.
+    """
+    settings = loaded.settings
+    limit = memory_limit(settings.max_memory, None)
+    if settings.state_dir or limit is None:
+        return settings.state_size
+    needed = 0
+    for folder in bundle_folders(settings):
+        with contextlib.suppress(BundleError):  # open_pool says what is wrong with it
+            needed = max(needed, _smallest(_manifest(loaded, folder)))
+    size = min(settings.state_size, limit_in_memory(limit.bytes - needed))
+    if size < settings.state_size:
+        log.warning(
+            "stored responses take at most %d bytes, as memory allows (limit: %s): set a smaller "
+            "--state-size, or --state-dir to keep them in a file",
+            size,
+            limit.source,
+        )
+    return size
+
+
+def _smallest(manifest: AnyManifest) -> int:
+    """Bytes of memory in which a bundle can be served."""
+    if isinstance(manifest, LanguageManifest):
+        return manifest.memory_of(manifest.min_context).needed(1)
+    return SHARED_MEMORY + manifest.own_memory
 
 
 def _named_folders(settings: Settings) -> dict[str, Path]:

@@ -254,7 +254,7 @@ class Settings(BaseSettings):
         "Stored responses",
         ByteSize(16 * 2**20),
         "Maximum size of stored responses, conversations and batches. Those that were used least "
-        "recently are dropped first.",
+        "recently are dropped first. Without --state-dir, their memory is a part of --max-memory.",
     )
 
     pin: Words = _setting(

@@ -187,7 +187,7 @@ def test_a_server_compares_its_bundles_when_it_listens(
         ("bound_free_memory", lambda: None),
         ("logs", SimpleNamespace(configure=lambda *_: None)),
         ("with_bundles", lambda *_: loaded),
-        ("open_pool", lambda _: pool),
+        ("open_pool", lambda *_: pool),
         ("_announce", lambda *_: steps.append("announced")),
         ("_server", server),
     ):

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import http.client
 import ipaddress
+import math
 import socket
 import ssl
 import threading
@@ -84,21 +85,29 @@ class ImageFetcher:
                 got=f"{len(at_addresses)} images at addresses",
                 expected=f"at most {MAX_ADDRESSES}: send the others as data URIs",
             )
-        loop = asyncio.get_running_loop()
         complete = list(images)
         try:
             for index, image in enumerate(images):
                 if is_address(image.url):
-                    fetch = loop.run_in_executor(self._threads, self._fetch, image)
-                    complete[index] = await fetch
+                    complete[index] = await self._in_thread(image)
         except BaseException:
             complete.clear()  # the error keeps this frame, and would keep their memory
             raise
         return tuple(complete)
 
-    def _fetch(self, image: Media) -> Media:
+    async def _in_thread(self, image: Media) -> Media:
+        """The image with its data. A download ends when the task is cancelled."""
+        download = _Download(self._allowed)
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._fetch, image, download)
+        except asyncio.CancelledError:
+            download.end()  # its thread and memory are for other requests
+            raise
+
+    def _fetch(self, image: Media, download: _Download) -> Media:
         with self.memory.reserved(MAX_FETCHED_BYTES):
-            data = fetched(image.url, image.field, allowed=self._allowed)
+            data = fetched(image.url, image.field, download)
         with_data = dataclasses.replace(image, data=data)
         self.memory.take(with_data, len(data))
         return with_data
@@ -108,10 +117,10 @@ class _Refused(Exception):
     """The message says why an address is not fetched."""
 
 
-def fetched(url: str, field: str, *, allowed: Callable[[Address], bool]) -> bytes:
+def fetched(url: str, field: str, download: _Download) -> bytes:
     """The bytes at an http or https address; raises InvalidRequest at `field`."""
     try:
-        with _Download(allowed) as download:
+        with download:
             return download.read(url)
     except _Refused as error:
         problem = str(error)
@@ -133,18 +142,19 @@ _REDIRECTS = f"it redirects more than {MAX_REDIRECTS} times, or not to an http a
 
 
 class _Download:
-    """One download. A context manager, which closes its connections."""
+    """One download. A context manager, which begins it and closes its connections."""
 
     def __init__(self, allowed: Callable[[Address], bool]) -> None:
         self._allowed = allowed
-        self._ends = time.monotonic() + MAX_SECONDS
+        self._deadline = math.inf
         # Duplicates: one that TLS is put around loses its file, and a response closes its own.
         self._sockets: list[socket.socket] = []
         self._expired = False
-        self._timer = threading.Timer(MAX_SECONDS, self._expire)
+        self._timer = threading.Timer(MAX_SECONDS, self.end)
         self._timer.daemon = True
 
     def __enter__(self) -> _Download:
+        self._deadline = time.monotonic() + MAX_SECONDS
         self._timer.start()
         return self
 
@@ -190,7 +200,7 @@ class _Download:
             connection = socket.socket(family, socket.SOCK_STREAM)
             self._sockets.append(connection.dup())
             # The time may have ended while a name was resolved, before there was this connection.
-            if (remaining := self._ends - time.monotonic()) <= 0:
+            if (remaining := self._deadline - time.monotonic()) <= 0 or self._expired:
                 connection.close()
                 raise _Refused(_LATE)
             connection.settimeout(remaining)
@@ -203,7 +213,7 @@ class _Download:
             return connection
         raise problem
 
-    def _expire(self) -> None:
+    def end(self) -> None:
         """End all connections: a host that sends a byte a second meets no other timeout."""
         self._expired = True
         for connection in self._sockets:

@@ -46,8 +46,11 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
+# The chat page requests MCP servers that its user adds, of which only the browser knows. Its first
+# script narrows this to them, before any other script runs.
+MCP_SERVERS = "connect-src 'self' http: https:"
 # Swagger UI makes HTML from the descriptions in the server's own document, and no other page may.
-NO_HTML = "require-trusted-types-for 'script'"
+NO_HTML = "require-trusted-types-for 'script'; trusted-types documents"
 
 
 @functools.cache
@@ -66,6 +69,8 @@ def router(*, chat: bool) -> APIRouter:
 def _sender(path: Path) -> Callable[[Request], Awaitable[Response]]:
     read = functools.cache(path.read_bytes)
     policy = POLICY if path.name == "docs.html" else f"{POLICY}; {NO_HTML}"
+    if path.name == "index.html":
+        policy = f"{policy}; {MCP_SERVERS}"
 
     async def send(request: Request) -> Response:
         content = read()

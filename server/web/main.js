@@ -4,6 +4,7 @@ import * as database from "./data/database.js";
 import * as library from "./session/library.js";
 import * as server from "./session/server_state.js";
 import * as session from "./session/session.js";
+import * as tools from "./session/tool_servers.js";
 import { startComposer } from "./view/composer.js";
 import { startSearch, toggleSidebar, uncover } from "./view/conversation_list.js";
 import { byId } from "./view/dom.js";
@@ -11,6 +12,7 @@ import { deleteKey } from "./view/key.js";
 import { showNotice, toast } from "./view/notices.js";
 import * as settings from "./view/settings.js";
 import { resetTheme, startTheme } from "./view/theme.js";
+import { isAdded, startToolServers } from "./view/tool_servers.js";
 
 const HEALTH_INTERVAL = 15_000; // milliseconds between checks of the server's state
 
@@ -82,6 +84,11 @@ startComposer({
   refusal: session.refusal,
   changed: session.showAttached,
 });
+const showToolServers = startToolServers(tools);
+tools.onToolServers(() => {
+  showToolServers();
+  session.refreshCalls();
+});
 toggleSidebar(wide.matches);
 session.onList(library.refresh);
 server.onModels(session.refresh);
@@ -90,3 +97,5 @@ await session.open(location.hash.slice(1));
 if (!(await database.isPersistent())) showNotice("This browser does not store conversations. They are lost when the page is closed.");
 library.refresh();
 server.checkServer();
+tools.connect();
+if (isAdded()) settings.openSettings(".tool-servers");

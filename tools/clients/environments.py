@@ -22,12 +22,14 @@ class PipClient:
     packages: tuple[str, ...]
     script: str
     python: str = "3.12"
+    options: tuple[str, ...] = ()  # of the installation
 
     def install(self, folder: Path) -> None:
         """Install the newest packages; raises CalledProcessError."""
         _run("uv", "venv", "--quiet", "--allow-existing", "--python", self.python, str(folder))
         python = str(_python(folder))
-        _run("uv", "pip", "install", "--quiet", "--upgrade", "--python", python, *self.packages)
+        install = ("uv", "pip", "install", "--quiet", "--upgrade", "--python", python)
+        _run(*install, *self.options, *self.packages)
 
     def command(self, folder: Path) -> list[str]:
         """The command that checks the features."""
@@ -88,6 +90,8 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     "dspy": PipClient(("dspy", "numpy"), "dspy_package"),
     "smolagents": PipClient(("smolagents[openai]",), "smolagents_package"),
     "aider": PipClient(("aider-chat",), "aider_package"),
+    # It has 1.7 GB of packages, without PyTorch for CUDA.
+    "Open WebUI": PipClient(("open-webui",), "open_webui", options=("--torch-backend", "cpu")),
     "Home Assistant": PipClient(
         ("homeassistant", "ollama", "voluptuous-openapi"), "home_assistant", python="3.13"
     ),

@@ -19,7 +19,7 @@ from hearthd.server.errors import Draining, NotStored, Starting
 from hearthd.server.fault_isolation import BackgroundTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
     from starlette.types import ASGIApp
 
@@ -33,6 +33,8 @@ KIND = "message_batch"
 PREFIX = "msgbatch_"
 EXPIRY = timedelta(hours=24)
 _PARALLEL = 2  # requests of all batches at a time: clients that wait need the other slots
+_PAGE = 100  # results that are read at a time
+_SUFFIX = "/result"  # of a result's id, after the id of its request
 _WAIT = 1.0  # seconds before a server that starts is asked again
 
 
@@ -106,12 +108,17 @@ class StoredBatch:
         """The body of the record."""
         return self._state.record(self.id, KIND)
 
-    def results(self) -> list[Item]:
-        """The results so far, in the order of the requests."""
-        items = self._items()
-        found = {item["custom_id"]: item for item in items if "result" in item}
-        requests = (item["custom_id"] for item in items if "params" in item)
-        return [found[custom_id] for custom_id in requests if custom_id in found]
+    async def result_lines(self) -> AsyncIterator[bytes]:
+        """The results so far as lines of JSON, in the order of the requests, page by page.
+
+        The event loop only reads the pages: it has other answers to send.
+        """
+        after = 0
+        while page := self._state.store.outputs_of_inputs(
+            *self.key, suffix=_SUFFIX, after=after, limit=_PAGE
+        ):
+            after = page[-1][0]
+            yield await asyncio.to_thread(_lines, [body for _, body in page])
 
     async def answer(self, target: AppTarget) -> None:
         """Answer the requests without a result, and end the batch."""
@@ -167,7 +174,8 @@ class StoredBatch:
             for item in items
             if "params" in item and item["custom_id"] not in answered
         ]
-        types = [item["result"]["type"] for item in (*self.results(), *outputs)]
+        results = [item for item in items if "result" in item]
+        types = [item["result"]["type"] for item in (*results, *outputs)]
         counts = {
             name: types.count(name)
             for name in ("processing", "succeeded", "errored", "canceled", "expired")
@@ -186,7 +194,14 @@ class StoredBatch:
         return bool(self.record["processing_status"] == "canceling")
 
     def _result(self, custom_id: str, result: dict[str, Any]) -> Item:
-        return {"id": f"{self.id}/{custom_id}/result", "custom_id": custom_id, "result": result}
+        return {"id": f"{self.id}/{custom_id}{_SUFFIX}", "custom_id": custom_id, "result": result}
+
+
+def _lines(bodies: Sequence[str]) -> bytes:
+    """Lines of a file of results, from their records."""
+    items = map(json.loads, bodies)
+    lines = [{"custom_id": item["custom_id"], "result": item["result"]} for item in items]
+    return "".join(f"{json.dumps(line)}\n" for line in lines).encode()
 
 
 class _ServerTarget(AppTarget):

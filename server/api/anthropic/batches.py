@@ -1,12 +1,11 @@
 """/v1/messages/batches: Anthropic's message batches, which the server answers in the background."""
 
-import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Request
 from pydantic import BaseModel, Field
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.anthropic.batch_runner import (
@@ -178,11 +177,8 @@ async def get_batch(batch_id: str, request: Request, state: CurrentState) -> Mes
 async def get_results(batch_id: str, state: CurrentState) -> Response:
     """Return the results, one JSON object per line, in the order of the requests."""
     _require_end(state.record(batch_id, KIND), "try again later")
-    lines = [
-        json.dumps({"custom_id": item["custom_id"], "result": item["result"]}) + "\n"
-        for item in StoredBatch(state, batch_id).results()
-    ]
-    return Response("".join(lines), media_type="application/x-jsonl")
+    lines = StoredBatch(state, batch_id).result_lines()
+    return StreamingResponse(lines, media_type="application/x-jsonl")
 
 
 @router.post(f"{_PATH}/cancel", summary="Cancel a batch")

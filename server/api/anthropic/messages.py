@@ -164,7 +164,7 @@ async def create_message(body: MessagesRequest, request: Request) -> Message | C
     """
     service = await language_service(request, body)
     conversation = body.conversation()
-    prompt = await rendered(service, body, conversation)
+    prompt = await rendered(request, service, body, conversation)
     choices = await begin(
         service, body, conversation, prompt, max_tokens=body.max_tokens, logprobs=None
     )
@@ -176,5 +176,5 @@ async def create_message(body: MessagesRequest, request: Request) -> Message | C
 async def count_tokens(body: MessagesRequest, request: Request) -> TokenCount:
     """Return the number of tokens that the model reads for a conversation."""
     service = await language_service(request, body)
-    prompt = await rendered(service, body, body.conversation())
+    prompt = await rendered(request, service, body, body.conversation())
     return TokenCount(input_tokens=len(prompt.ids))

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
+from fastapi import Request
+
 from hearthd.server.api.conversations.turn import rendered
 from hearthd.server.api.conversations.turn_fields import TurnFields
 from hearthd.server.services.language_service import LanguageService
@@ -14,27 +16,32 @@ if TYPE_CHECKING:
 
 
 async def truncated(
-    service: LanguageService, body: TurnFields, conversation: Conversation, *, max_tokens: int
+    request: Request,
+    service: LanguageService,
+    body: TurnFields,
+    conversation: Conversation,
+    *,
+    max_tokens: int,
 ) -> tuple[Conversation, "Prompt", int]:
     """The conversation without its oldest turns, its prompt, and the number of dropped messages.
 
     As few turns are dropped as give a prompt of at most `max_tokens`. A turn begins with a message
     from the user; the last one stays, and so do all system messages, so the prompt may be too long.
-    Raises InvalidRequest and TextTooLong.
+    Raises InvalidRequest, TextTooLong and ClientDisconnected.
     """
     starts = _starts(conversation)
     low, high = 0, len(starts) - 1
     middle = 0  # first try the whole conversation
     while low < high:
         try:
-            prompt = await rendered(service, body, _from(conversation, starts[middle]))
+            prompt = await rendered(request, service, body, _from(conversation, starts[middle]))
             fits = len(prompt.ids) <= max_tokens
         except TextTooLong:
             fits = False
         low, high = (low, middle) if fits else (middle + 1, high)
         middle = (low + high) // 2
     shortened = _from(conversation, starts[low])
-    prompt = await rendered(service, body, shortened)
+    prompt = await rendered(request, service, body, shortened)
     return shortened, prompt, len(conversation.messages) - len(shortened.messages)
 
 

@@ -5,7 +5,10 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fastapi import Request
+
 from hearthd.server.api.conversations.turn_fields import TurnFields
+from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.completions.choices import Choices
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Conversation
@@ -16,19 +19,20 @@ if TYPE_CHECKING:
 
 
 async def rendered(
-    service: LanguageService, body: TurnFields, conversation: Conversation
+    request: Request, service: LanguageService, body: TurnFields, conversation: Conversation
 ) -> "Prompt":
     """The prompt for a turn, and the reasoning that may follow it.
 
-    Raises InvalidRequest or ImagesFull.
+    Raises InvalidRequest, ImagesFull or ClientDisconnected: downloads of images take seconds.
     """
+    work = service.render(
+        conversation,
+        tools=[tool.as_template() for tool in conversation.visible_tools],
+        variables=body.template_variables(),
+        **body.ending(conversation),
+    )
     with _errors_at(conversation.field):
-        prompt = await service.render(
-            conversation,
-            tools=[tool.as_template() for tool in conversation.visible_tools],
-            variables=body.template_variables(),
-            **body.ending(conversation),
-        )
+        prompt = await unless_disconnected(request, work, is_answer=False)
     reasoning = prompt.reasoning and dataclasses.replace(
         prompt.reasoning, budget=body.reasoning_budget, split=body.reasoning_format != "none"
     )

@@ -84,10 +84,10 @@ async def ollama_chat(body: OllamaChatRequest, request: Request) -> OllamaChatAn
     if body.truncate:
         context = min(service.context, body.options.num_ctx or service.context)
         conversation, prompt, request.state.dropped_messages = await truncated(
-            service, turn, conversation, max_tokens=context - 1
+            request, service, turn, conversation, max_tokens=context - 1
         )
     else:
-        prompt = await rendered(service, turn, conversation)
+        prompt = await rendered(request, service, turn, conversation)
     choices = await begin(
         service,
         turn,

@@ -95,7 +95,7 @@ async def ollama_generate(
     if body.raw or body.suffix or not service.has_template:
         choices, ids = await _continued(service, body)
     else:
-        choices, ids = await _answered(service, body)
+        choices, ids = await _answered(request, service, body)
     writer = GenerateLineWriter(
         choices, model=service.name, clock=clock, prompt=None if body.raw else ids
     )
@@ -103,11 +103,11 @@ async def ollama_generate(
 
 
 async def _answered(
-    service: LanguageService, body: OllamaGenerateRequest
+    request: Request, service: LanguageService, body: OllamaGenerateRequest
 ) -> tuple[Choices, Sequence[int] | None]:
     """The answer to a prompt in the chat template, and the ids of a prompt without images."""
     turn, conversation = body.turn(service), body.conversation()
-    prompt = await rendered(service, turn, conversation)
+    prompt = await rendered(request, service, turn, conversation)
     bos = service.tokenizer.bos
     new = prompt.ids[1:] if body.context and prompt.ids[:1] == (bos,) else prompt.ids
     prompt = dataclasses.replace(prompt, ids=(*body.context, *new))

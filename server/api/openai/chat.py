@@ -1,5 +1,6 @@
 """POST /v1/chat/completions: OpenAI's route for conversations, with tools."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -7,14 +8,21 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
-from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.conversations.turn import begin, rendered
 from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import MaxTokens
 from hearthd.server.api.http_errors import ERRORS
-from hearthd.server.api.inert_fields import Ignored, or_ignored
 from hearthd.server.api.json_body import JsonRoute
+from hearthd.server.api.openai.chat_calls import (
+    CallDeltas,
+    ChatCallDelta,
+    ChatCustomToolCall,
+    ChatToolCall,
+    ChatTools,
+    custom_names,
+    joined_calls,
+)
 from hearthd.server.api.openai.chat_messages import ChatMessage, messages
 from hearthd.server.api.openai.choice_writer import ChoicesEvent, ChoiceWriter
 from hearthd.server.api.openai.shared_fields import (
@@ -25,7 +33,7 @@ from hearthd.server.api.openai.shared_fields import (
     StreamOptions,
     identity,
 )
-from hearthd.server.api.openai.tool_fields import MODES, ChatToolChoice, FunctionTool, tool_choice
+from hearthd.server.api.openai.tool_fields import MODES, ChatToolChoice, tool_choice
 from hearthd.server.api.openapi import streams
 from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.api.surface import surface
@@ -34,7 +42,6 @@ from hearthd.server.completions.choices import Choices
 from hearthd.text.answer import Piece
 from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
-from hearthd.text.tool_calls.call_format import CallDelta
 
 router = surface("OpenAI", ERRORS, JsonRoute)
 
@@ -69,12 +76,13 @@ class ChatRequest(TurnFields):
     stream_options: StreamOptions | None = Field(
         None, description="With `stream`: options of the stream."
     )
-    tools: list[Annotated[FunctionTool | Ignored, or_ignored(FunctionTool, ("function",))]] = Field(
+    tools: ChatTools = Field(
         default_factory=list,
-        description="Functions that the model may call. Tools of other types are ignored.",
+        description="Functions and custom tools that the model may call. Tools of other types are "
+        "ignored.",
     )
     tool_choice: ChatToolChoice = Field(
-        "auto", description=f"{MODES} Or the function to call, or the allowed functions."
+        "auto", description=f"{MODES} Or the tool to call, or the allowed tools."
     )
     parallel_tool_calls: bool = Field(
         True, description="Allow several calls in one answer. If false, an answer has at most one."
@@ -91,49 +99,9 @@ class ChatRequest(TurnFields):
 
     def conversation(self) -> Conversation:
         """The conversation and its tools; raises InvalidRequest."""
-        tools = [
-            tool.function.tool(f"tools[{index}].function")
-            for index, tool in enumerate(self.tools)
-            if tool
-        ]
+        tools = [tool.tool(f"tools[{index}]") for index, tool in enumerate(self.tools) if tool]
         choice = tool_choice(self.tool_choice, tools, parallel=self.parallel_tool_calls)
         return Conversation(messages=messages(self.messages), tools=tools, choice=choice)
-
-
-class ChatFunctionDelta(BaseModel):
-    """More of a call of a function."""
-
-    name: str | None = Field(default=None, description="Name of the function, in the first event.")
-    arguments: str = Field(description="More of the arguments, a JSON object as text.")
-
-
-class ChatCallDelta(BaseModel):
-    """More of a tool call by the model: its name, and then its arguments."""
-
-    index: int = Field(description="Position of the call in the answer, from 0.")
-    id: str | None = Field(
-        default=None, description="Id of the call, in its first event. The tool message repeats it."
-    )
-    type: Literal["function"] = "function"
-    function: ChatFunctionDelta
-
-
-class ChatFunctionCall(BaseModel):
-    """The function that the model calls."""
-
-    name: str = Field(description="Name of the function.")
-    arguments: str = Field(
-        description="The arguments, a JSON object as text. With finish_reason length, the last "
-        "call may be cut off."
-    )
-
-
-class ChatToolCall(BaseModel):
-    """A tool call by the model."""
-
-    id: str = Field(description="Id of the call. The tool message with the result repeats it.")
-    type: Literal["function"]
-    function: ChatFunctionCall
 
 
 class ChatLogprobs(BaseModel):
@@ -161,7 +129,9 @@ class ChatAnswerMessage(BaseModel):
     reasoning_content: str | None = Field(
         default=None, description="The reasoning before the text, if there is one."
     )
-    tool_calls: list[ChatToolCall] = Field(default=[], description="The model's tool calls.")
+    tool_calls: list[ChatToolCall | ChatCustomToolCall] = Field(
+        default=[], description="The model's tool calls."
+    )
 
 
 class ChatChunkChoice(BaseModel):
@@ -225,7 +195,7 @@ async def chat_completions(body: ChatRequest, request: Request) -> ChatResponse 
     service = await language_service(request, body)
     _check(body)
     conversation = body.conversation()
-    prompt = await rendered(service, body, conversation)
+    prompt = await rendered(request, service, body, conversation)
     choices = await begin(
         service,
         body,
@@ -273,6 +243,8 @@ class ChatWriter(ChoiceWriter[ChatChunkChoice, ChatChunk, ChatResponse]):
             options=body.stream_options,
         )
         self._with_logprobs = body.logprobs
+        custom = custom_names(body.tools)
+        self._calls = defaultdict[int, CallDeltas](lambda: CallDeltas(custom))
         self._verbose = verbose
 
     @override
@@ -283,7 +255,8 @@ class ChatWriter(ChoiceWriter[ChatChunkChoice, ChatChunk, ChatResponse]):
     @override
     def _more(self, index: int, piece: Piece) -> Iterable[ChatChunk]:
         if piece.text or piece.logprobs or piece.calls or piece.reasoning or piece.progress:
-            more = _choice(index, _delta(piece))
+            calls = [self._calls[index].delta(call) for call in piece.calls]
+            more = _choice(index, _delta(piece, calls))
             if self._with_logprobs:
                 more.logprobs = _logprobs(piece)
             yield self._chunk(more, piece)
@@ -306,34 +279,15 @@ def _choice(index: int, delta: ChatDelta, reason: FinishWord | None = None) -> C
     return ChatChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=reason)
 
 
-def _delta(piece: Piece) -> ChatDelta:
+def _delta(piece: Piece, calls: list[ChatCallDelta]) -> ChatDelta:
     more: dict[str, Any] = {}
     if piece.reasoning:
         more["reasoning_content"] = piece.reasoning
     if piece.text or not (piece.calls or piece.reasoning):
         more["content"] = piece.text
-    if piece.calls:
-        more["tool_calls"] = [_call_delta(call) for call in piece.calls]
+    if calls:
+        more["tool_calls"] = calls
     return ChatDelta(**more)
-
-
-def _call_delta(call: CallDelta) -> ChatCallDelta:
-    function = ChatFunctionDelta(arguments=call.arguments)
-    if not call.name:
-        return ChatCallDelta(index=call.index, function=function)
-    function.name = call.name
-    return ChatCallDelta(index=call.index, id=new_id("call_"), type="function", function=function)
-
-
-def _calls(deltas: Iterable[ChatCallDelta]) -> list[ChatToolCall]:
-    """The calls that these deltas are parts of."""
-    calls: list[ChatToolCall] = []
-    for delta in deltas:
-        if delta.id is not None:
-            function = ChatFunctionCall(name=delta.function.name or "", arguments="")
-            calls.append(ChatToolCall(id=delta.id, type="function", function=function))
-        calls[delta.index].function.arguments += delta.function.arguments
-    return calls
 
 
 def _logprobs(piece: Piece) -> ChatLogprobs:
@@ -342,7 +296,7 @@ def _logprobs(piece: Piece) -> ChatLogprobs:
 
 def _joined(parts: list[ChatChunkChoice]) -> ChatChoice:
     content = "".join(part.delta.content or "" for part in parts)
-    calls = _calls(call for part in parts for call in part.delta.tool_calls)
+    calls = joined_calls(call for part in parts for call in part.delta.tool_calls)
     more: dict[str, Any] = {"tool_calls": calls} if calls else {}
     if reasoning := "".join(part.delta.reasoning_content or "" for part in parts):
         more["reasoning_content"] = reasoning

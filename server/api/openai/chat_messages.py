@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from hearthd.server.api.conversations.content import CONTENT, Content, parts
 from hearthd.server.api.fields import Fields, Text, ToolName, encodable_json
@@ -32,11 +32,47 @@ class CalledFunction(Fields):
 
 
 class ToolCallItem(Fields):
-    """A tool call by the model."""
+    """A call of a function by the model."""
 
     id: Text = Field(description="Id of the call.")
     type: Literal["function"] = "function"
     function: CalledFunction
+
+    def call(self, field: str) -> EarlierCall:
+        """The call for the text layer; raises InvalidRequest. `field` is its path."""
+        arguments = json_arguments(self.function.arguments, f"{field}.function.arguments")
+        return EarlierCall(id=self.id, name=self.function.name, arguments=arguments)
+
+
+class CalledCustom(Fields):
+    """A custom tool that the model called."""
+
+    name: ToolName = Field(description="Name of the tool.")
+    input: Text = Field(description="The input of the tool.")
+
+
+class CustomToolCallItem(Fields):
+    """A call of a custom tool by the model."""
+
+    id: Text = Field(description="Id of the call.")
+    type: Literal["custom"]
+    custom: CalledCustom
+
+    def call(self, _field: str) -> EarlierCall:
+        """The call for the text layer."""
+        arguments = {"input": self.custom.input}
+        return EarlierCall(id=self.id, name=self.custom.name, arguments=arguments)
+
+
+def _type_of(call: Any) -> str:
+    kind = call.get("type") if isinstance(call, dict) else getattr(call, "type", None)
+    return "custom" if kind == "custom" else "function"
+
+
+_ToolCall = Annotated[
+    Annotated[ToolCallItem, Tag("function")] | Annotated[CustomToolCallItem, Tag("custom")],
+    Discriminator(_type_of),
+]
 
 
 class AssistantMessage(Fields):
@@ -48,7 +84,7 @@ class AssistantMessage(Fields):
     reasoning_content: Text = Field(
         default="", description="The model's reasoning, for chat templates that use it."
     )
-    tool_calls: list[ToolCallItem] = Field(
+    tool_calls: list[_ToolCall] = Field(
         default_factory=list, description="Tool calls in the message."
     )
 
@@ -79,13 +115,7 @@ def _message(message: ChatMessage, field: str) -> Message | ToolResult:
     if isinstance(message, AssistantMessage):
         converted.reasoning = message.reasoning_content
         converted.calls = [
-            EarlierCall(
-                id=call.id,
-                name=call.function.name,
-                arguments=json_arguments(
-                    call.function.arguments, f"{field}.tool_calls[{index}].function.arguments"
-                ),
-            )
+            call.call(f"{field}.tool_calls[{index}]")
             for index, call in enumerate(message.tool_calls)
         ]
     return converted

@@ -33,18 +33,18 @@ async def response_input_tokens(
 ) -> InputTokens:
     """Return the number of tokens that the model reads for a request to /v1/responses."""
     service = await language_service(request, body)
-    return await _count(body, body.after(earlier_items(body, state), state), service)
+    return await _count(request, body, body.after(earlier_items(body, state), state), service)
 
 
 @router.post("/v1/chat/completions/input_tokens", summary="Count the tokens of a conversation")
 async def chat_input_tokens(body: ChatRequest, request: Request) -> InputTokens:
     """Return the number of tokens that the model reads for a request to /v1/chat/completions."""
     service = await language_service(request, body)
-    return await _count(body, body.conversation(), service)
+    return await _count(request, body, body.conversation(), service)
 
 
 async def _count(
-    body: TurnFields, conversation: Conversation, service: LanguageService
+    request: Request, body: TurnFields, conversation: Conversation, service: LanguageService
 ) -> InputTokens:
-    prompt = await rendered(service, body, conversation)
+    prompt = await rendered(request, service, body, conversation)
     return InputTokens(object="response.input_tokens", input_tokens=len(prompt.ids))

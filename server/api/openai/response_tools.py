@@ -5,7 +5,6 @@ one argument, and a tool in a namespace is a function with both names. The calls
 have the tool's own form. Tools that run on the server, such as web_search, are left out.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -15,37 +14,20 @@ from pydantic import BaseModel, Field, field_serializer
 from hearthd.server.api.answer_writer import new_id
 from hearthd.server.api.fields import Fields, Text, ToolName
 from hearthd.server.api.inert_fields import Ignored, or_ignored
+from hearthd.server.api.openai.custom_tools import (
+    CustomInput,
+    CustomText,
+    InputGrammar,
+    custom_tool,
+)
 from hearthd.server.api.openai.tool_fields import FlatTool
-from hearthd.text.grammars.grammar import Grammar
-from hearthd.text.tool_calls.arguments import JsonString, decoded
-from hearthd.text.tool_calls.call_format import SPACE, IncompleteText, match
 from hearthd.text.tool_calls.tools import Tool
 
-_INPUT_SCHEMA = json.dumps(
-    {
-        "type": "object",
-        "properties": {"input": {"type": "string"}},
-        "required": ["input"],
-        "additionalProperties": False,
-    }
-)
 
-
-class CustomText(Fields):
-    """Any text."""
-
-    type: Literal["text"]
-
-
-class CustomGrammar(Fields):
+class CustomGrammar(InputGrammar):
     """A text that a grammar describes."""
 
     type: Literal["grammar"]
-    syntax: Literal["lark", "regex"] = Field(
-        description="lark: a Lark grammar, in which no rule refers to itself. regex: a regular "
-        "expression of the whole input."
-    )
-    definition: Text = Field(description="The grammar.")
 
 
 class CustomTool(Fields):
@@ -62,20 +44,8 @@ class CustomTool(Fields):
 
     def tool(self, field: str) -> Tool:
         """The tool; `field` is its path in the request."""
-        texts = [self.description] if self.description else []
-        grammar = None
-        if isinstance(self.format, CustomGrammar):
-            syntax, definition = self.format.syntax, self.format.definition
-            texts.append(f"The input matches this {syntax} grammar:\n{definition}")
-            grammar = Grammar(syntax, definition, f"{field}.format.definition")
-        return Tool(
-            name=self.name,
-            description="\n\n".join(texts) or None,
-            parameters=_INPUT_SCHEMA,
-            input=grammar,
-            strict=False,
-            field=field,
-        )
+        grammar = self.format if isinstance(self.format, CustomGrammar) else None
+        return custom_tool(self.name, self.description, grammar, f"{field}.format.definition")
 
 
 _NamedTool = Annotated[FlatTool | CustomTool, Field(discriminator="type")]
@@ -166,7 +136,7 @@ class OpenCall:
 
     def __init__(self, tool: OfferedTool) -> None:
         self.item = tool.begin()
-        self._input = _CustomInput()
+        self._input = CustomInput()
 
     def push(self, arguments: str) -> str:
         """Add arguments; return what that adds to the item."""
@@ -189,29 +159,6 @@ class OpenCall:
         if isinstance(self.item, OutputCall):
             return {"arguments": self.item.arguments, "name": self.item.name}
         return {"input": self.item.input}
-
-
-class _CustomInput:
-    """Reads the text `input` in the arguments of a custom tool, which is their only member."""
-
-    _HEAD = ("{", SPACE, '"input"', SPACE, ":", SPACE, '"')
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._text: JsonString | None = None
-
-    def push(self, arguments: str) -> str:
-        self._held += arguments
-        if self._text is None:
-            try:
-                head = match(self._HEAD, self._held)
-            except IncompleteText:
-                return ""
-            if head is None:
-                return ""
-            self._held, self._text = self._held[head.end :], JsonString()
-        held, self._held = self._held, ""
-        return "" if self._text.ended else decoded(self._text.push(held))
 
 
 def offered(tools: Sequence[_ResponseTool | None]) -> Mapping[str, OfferedTool]:

@@ -256,13 +256,14 @@ async def responses(
     inputs = _inputs(await request.json(), state)
     if body.truncation == "auto":
         conversation, prompt, request.state.dropped_messages = await truncated(
+            request,
             service,
             body,
             conversation,
             max_tokens=prompt_room(service.context, body.max_output_tokens),
         )
     else:
-        prompt = await rendered(service, body, conversation)
+        prompt = await rendered(request, service, body, conversation)
     choices = await begin(
         service,
         body,

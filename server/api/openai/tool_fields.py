@@ -45,10 +45,14 @@ class Function(Fields):
 
 
 class FunctionTool(Fields):
-    """A tool. Functions are the only type."""
+    """A tool that is a function."""
 
     type: Literal["function"]
     function: Function
+
+    def tool(self, field: str) -> Tool:
+        """The tool; `field` is its path in the request."""
+        return self.function.tool(f"{field}.function")
 
 
 class _FunctionType(Fields):
@@ -60,9 +64,9 @@ class FlatTool(Function, _FunctionType):
 
 
 class FunctionName(Fields):
-    """The name of a function."""
+    """The name of a function or of a custom tool."""
 
-    name: ToolName = Field(description="Name of the function.")
+    name: ToolName = Field(description="Name of the function or tool.")
 
 
 class NamedChoice(_FunctionType):
@@ -70,22 +74,43 @@ class NamedChoice(_FunctionType):
 
     function: FunctionName
 
+    @property
+    def name(self) -> str:
+        """Name of the function."""
+        return self.function.name
+
+
+class CustomChoice(Fields):
+    """The custom tool that the model must call, once."""
+
+    type: Literal["custom"]
+    custom: FunctionName
+
+    @property
+    def name(self) -> str:
+        """Name of the tool."""
+        return self.custom.name
+
 
 class AllowedTools(Fields):
-    """The functions that the model may or must call."""
+    """The tools that the model may or must call."""
 
     mode: Literal["auto", "required"] = Field(description=MODES)
-    tools: list[NamedChoice] = Field(min_length=1, description="The functions.")
+    tools: list[Annotated[NamedChoice | CustomChoice, Field(discriminator="type")]] = Field(
+        min_length=1, description="The tools."
+    )
 
 
 class AllowedChoice(Fields):
-    """The functions that the model may or must call, out of all tools."""
+    """The tools that the model may or must call, out of all tools."""
 
     type: Literal["allowed_tools"]
     allowed_tools: AllowedTools
 
 
-ChatToolChoice = ChoiceMode | Annotated[NamedChoice | AllowedChoice, Field(discriminator="type")]
+ChatToolChoice = (
+    ChoiceMode | Annotated[NamedChoice | CustomChoice | AllowedChoice, Field(discriminator="type")]
+)
 
 
 class FlatNamedChoice(FunctionName):
@@ -112,12 +137,10 @@ def tool_choice(
 ) -> ToolChoice:
     """The choice among tools; raises InvalidRequest for a name that is none of theirs."""
     match choice:
-        case NamedChoice():
-            return ToolChoice.among(tools, "required", names=[choice.function.name], parallel=False)
-        case FlatNamedChoice():
+        case NamedChoice() | CustomChoice() | FlatNamedChoice():
             return ToolChoice.among(tools, "required", names=[choice.name], parallel=False)
         case AllowedChoice(allowed_tools=allowed):
-            names = [tool.function.name for tool in allowed.tools]
+            names = [tool.name for tool in allowed.tools]
             return ToolChoice.among(tools, allowed.mode, names=names, parallel=parallel)
         case FlatAllowedChoice():
             names = [tool.name for tool in choice.tools]

@@ -1,20 +1,23 @@
 // Parse server-sent events from pieces of text of any length (WHATWG HTML, 9.2.6).
 
-/** Return a function that takes the next piece and returns the completed events {name, data}. */
+/** Return a function that takes the next piece and returns the completed events {name, data, id}, where
+ * `id` is the last one that the stream had, or "". */
 export function eventParser() {
   let rest = "";
   let name = "";
+  let id = "";
   let data = [];
 
   function line(text, events) {
     if (text === "") {
-      if (data.length) events.push({ name: name || "message", data: data.join("\n") });
+      if (data.length) events.push({ name: name || "message", data: data.join("\n"), id });
       name = "";
       data = [];
       return;
     }
     const [field, value] = split(text);
     if (field === "event") name = value;
+    if (field === "id") id = value;
     if (field === "data") data.push(value);
   }
 

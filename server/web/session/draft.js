@@ -2,11 +2,12 @@
 
 import { countPrompt } from "../api/server.js";
 import { newMessage } from "../data/records.js";
-import { imagesOf, text, toolsOf, turns } from "../data/prompt.js";
+import { imagesOf, text, turns } from "../data/prompt.js";
 import { pathTo } from "../data/tree.js";
 import { key } from "../view/key.js";
 import { excessOf } from "./problems.js";
 import { modelOf, requestName } from "./server_state.js";
+import { offeredTools } from "./tool_servers.js";
 
 const TEMPLATE = 512; // bytes; more than what a chat template usually adds
 
@@ -24,10 +25,10 @@ export async function excess({ conversation, messages }, content, attachments) {
   const { system } = conversation.settings;
   const path = [...pathTo(messages, conversation.leaf), newMessage({ role: "user", content, attachments })];
   const prompt = text(path);
-  const bytes = new TextEncoder().encode(system + prompt).length;
+  const tools = model.chats ? offeredTools(conversation.settings) : [];
+  const bytes = new TextEncoder().encode(system + prompt + JSON.stringify(tools)).length;
   const images = path.flatMap(imagesOf).reduce((sum, { tokens }) => sum + (tokens ?? 0), 0);
   if (bytes + images + TEMPLATE < model.context) return 0; // a token has at least a byte
-  const tools = model.chats ? toolsOf(conversation.settings) : [];
   const request = model.chats ? { messages: turns(path, system), tools } : { prompt };
   try {
     const tokens = await countPrompt(request, requestName(model), key());

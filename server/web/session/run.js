@@ -11,7 +11,8 @@ const SAVE_INTERVAL = 500; // milliseconds
  * Add an answer after the message `parent`, or continue the answer `base`. Return
  * {message, error, finish}, where `message` is null if nothing came.
  *
- * on.onMessage(message) gets the answer as it grows. on.onFull() reports that the storage is full.
+ * on.tools() resolves to the tools in OpenAI's form. on.onMessage(message) gets the answer as it grows.
+ * on.onFull() reports that the storage is full.
  * The others are those of answer().
  */
 export async function run(thread, { parent, base = null, model, chats }, on) {
@@ -39,7 +40,8 @@ export async function run(thread, { parent, base = null, model, chats }, on) {
     keep(message);
   };
   if (base) thread.messages.set(base.id, { ...base, finish: "running", writer: threads.TAB, saved: Date.now() });
-  const { reply, error } = await answer({ messages, settings, model, chats, signal }, { ...on, onReply });
+  const tools = chats ? await on.tools() : [];
+  const { reply, error } = await answer({ messages, settings, tools, model, chats, signal }, { ...on, onReply });
   threads.end(thread);
   if (!base && isEmpty(reply)) return { message: null, error, finish: reply.finish };
   const message = grow(reply, error ? { error: error.message } : {});

@@ -12,11 +12,13 @@ import { editMessage, isEditing, showMessages, updateAnswer } from "../view/mess
 import { showMeter } from "../view/meter.js";
 import * as notices from "../view/notices.js";
 import * as settings from "../view/settings.js";
+import { automatic, resultsOf } from "./calls.js";
 import { excess, isBlind } from "./draft.js";
 import { problemOf, tooLong } from "./problems.js";
 import { run } from "./run.js";
 import * as server from "./server_state.js";
 import * as threads from "./threads.js";
+import { hostOf, offeredTools, settled } from "./tool_servers.js";
 
 const FULL = "The browser's storage is full. This conversation is not saved. Export it, or delete others.";
 const BLIND = "This model cannot read the images of this chat. Choose another model, or start a new chat.";
@@ -91,6 +93,12 @@ export function refresh() {
   measureDraft();
 }
 
+/** Draw the calls of the last answer again, after the tools of MCP servers became known. */
+export function refreshCalls() {
+  if (!state.thread.running && !isEditing()) draw();
+  measureDraft();
+}
+
 /** Show how many tokens the attached files have. */
 export function showAttached(tokens) {
   state.attached = tokens;
@@ -138,19 +146,30 @@ const actions = {
     notices.toast("This is a copy of the conversation up to here.");
     state.changed();
   },
-  // The results of tool calls, in the order of the calls.
-  answerCalls(message, results) {
-    const { thread } = state;
-    let parent = message.id;
-    const added = message.calls.map(({ id: call }, at) => {
-      const result = newMessage({ conversation: current().id, parent, role: "tool", call, content: results[at] });
-      parent = result.id;
-      return result;
-    });
-    store(thread, { leaf: parent }, added);
-    generate(thread, { parent });
-  },
+  hostOf,
+  answerCalls: (message, decisions) => answerCalls(state.thread, message, decisions),
 };
+
+// Add the results of an answer's calls, in the order of the calls, and generate the next answer.
+async function answerCalls(thread, message, decisions) {
+  if (thread.running) return;
+  const ending = resultsOf(thread, message, decisions);
+  if (state.thread === thread) show(thread);
+  const results = await ending;
+  if (!results || thread.deleted) {
+    if (state.thread === thread) show(thread);
+    return;
+  }
+  let parent = message.id;
+  const { id: conversation } = thread.conversation;
+  const added = message.calls.map(({ id: call }, at) => {
+    const result = newMessage({ conversation, parent, role: "tool", call, content: results[at] });
+    parent = result.id;
+    return result;
+  });
+  store(thread, { leaf: parent }, added);
+  generate(thread, { parent });
+}
 
 // Add a user's message after `parent`, and generate its answer.
 function ask(thread, parent, { content, attachments = [] }) {
@@ -196,7 +215,11 @@ async function generate(thread, { parent, base }) {
     return !server.modelOf(thread.conversation).failure;
   };
   const onFull = () => report(thread, FULL);
-  const ending = run(thread, request, { key, requestKey: server.requestKey, onWaiting, onMessage, onFull });
+  const tools = async () => {
+    await settled();
+    return offeredTools(thread.conversation.settings);
+  };
+  const ending = run(thread, request, { key, requestKey: server.requestKey, tools, onWaiting, onMessage, onFull });
   if (state.thread === thread) show(thread);
   state.changed();
   const { message, error, finish } = await ending;
@@ -217,6 +240,8 @@ async function generate(thread, { parent, base }) {
   const again = wayOn(thread, message ?? { parent });
   if (error) showError(thread, error, { model, now, again, parent });
   else if (!message) report(thread, EMPTY[finish] ?? "The answer is empty.", again);
+  const decisions = error ? null : automatic(thread, message);
+  if (decisions) answerCalls(thread, message, decisions);
 }
 
 // Say how to go on with a conversation whose last message is not a finished answer.

@@ -1,13 +1,15 @@
 // The field for a message, and the files that are attached to it.
 
+import { DocumentError, isDocument, textOf } from "../documents/documents.js";
 import { byId, iconButton, make, picture } from "./dom.js";
 import { showNotice, speak } from "./notices.js";
 import { isPicture, readPicture } from "./pictures.js";
 
-const MAX_FILE = 1_000_000; // bytes
+const MAX_TEXT = 1_000_000; // bytes of a text file, or characters in a document
+const MAX_DOCUMENT = 50_000_000; // bytes
 const LONG_PASTE = 2000; // characters; a longer text that is pasted becomes a file
 const TYPING_PAUSE = 400; // milliseconds after the last key
-const UTF8 = new TextDecoder("utf-8", { fatal: true });
+const TOO_LONG = "the text is longer than a million characters.";
 
 const state = {
   files: [], images: true, count: async () => null, refusal: async () => "", changed: () => {}, timer: 0,
@@ -109,12 +111,13 @@ function paste(event) {
 
 async function attach(files) {
   for (const file of files) {
-    const problem = await (isPicture(file) ? attachPicture(file) : attachTextFile(file));
+    const attachFile = isPicture(file) ? attachPicture : isDocument(file) ? attachDocument : attachTextFile;
+    const problem = await attachFile(file);
     if (problem) showNotice(`${file.name}: ${problem}`);
   }
 }
 
-// Both return a sentence that says why a file cannot be attached, or nothing.
+// They return a sentence that says why a file cannot be attached, or nothing.
 async function attachPicture(file) {
   if (!state.images) return "this model cannot read images.";
   try {
@@ -124,14 +127,29 @@ async function attachPicture(file) {
   }
 }
 
-async function attachTextFile(file) {
-  if (file.size > MAX_FILE) return "the file is larger than 1 MB.";
+async function attachDocument(file) {
+  if (file.size > MAX_DOCUMENT) return "the file is larger than 50 MB.";
+  speak(`Reading ${file.name}.`);
   try {
-    const text = UTF8.decode(await file.arrayBuffer());
+    const text = await textOf(file);
+    if (text.length > MAX_TEXT) return TOO_LONG;
+    attachText(file.name, text);
+  } catch (error) {
+    if (!(error instanceof DocumentError)) throw error;
+    return `${error.message}.`;
+  }
+}
+
+async function attachTextFile(file) {
+  if (file.size > MAX_TEXT) return TOO_LONG;
+  try {
+    const data = new Uint8Array(await file.arrayBuffer());
+    const encoding = { "255,254": "utf-16le", "254,255": "utf-16be" }[data.subarray(0, 2)] ?? "utf-8";
+    const text = new TextDecoder(encoding, { fatal: true }).decode(data);
     if (text.includes("\0")) throw new TypeError("binary");
     attachText(file.name, text);
   } catch {
-    return "the file is not a text in UTF-8.";
+    return "the file is neither a text in UTF-8 nor a PDF or office document.";
   }
 }
 

@@ -1,5 +1,6 @@
 // Parts of a message: attached files, reasoning, tool calls, figures, the copy button.
 
+import { indented } from "./call_form.js";
 import { iconButton, make, picture } from "./dom.js";
 import { speak } from "./notices.js";
 
@@ -31,19 +32,6 @@ export function reasoningBox(text, { open = false } = {}) {
 export const callList = (calls) =>
   make("div", { className: "calls" }, ...calls.map(({ name, arguments: given }) => folded(`Call of ${name}`, indented(given))));
 
-/** Fields for the results of a message's calls. `send(message, results)` gets the texts. */
-export function resultForm(message, send) {
-  const fields = message.calls.map(({ name }) =>
-    make("label", {}, `Result of ${name}`, make("textarea", { rows: 1, required: true })));
-  const button = make("button", { type: "submit", className: "plain" }, "Send results");
-  const form = make("form", { className: "results idle-only" }, ...fields, button);
-  form.onsubmit = (event) => {
-    event.preventDefault();
-    send(message, fields.map((label) => label.querySelector("textarea").value));
-  };
-  return form;
-}
-
 /** The figures of an answer, and why it ended. */
 export function figureList({ figures, finish }) {
   const { prompt, completion, first, rate } = figures ?? {};
@@ -70,14 +58,6 @@ export function copyButton(text, label) {
 
 function folded(title, text) {
   return make("details", { className: "folded" }, make("summary", {}, title), make("pre", { tabIndex: 0 }, text));
-}
-
-function indented(json) {
-  try {
-    return JSON.stringify(JSON.parse(json), null, 2);
-  } catch {
-    return json;
-  }
 }
 
 // Browsers offer the clipboard only over HTTPS or on localhost. Elsewhere, select and copy.

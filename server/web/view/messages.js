@@ -2,7 +2,8 @@
 
 import { LiveMarkdown } from "../markdown/live.js";
 import { render } from "../markdown/markdown.js";
-import { attachmentList, callList, copyButton, figureList, reasoningBox, resultForm } from "./message_parts.js";
+import { callForm } from "./call_form.js";
+import { attachmentList, callList, copyButton, figureList, reasoningBox } from "./message_parts.js";
 import { byId, iconButton, make } from "./dom.js";
 import { enhance } from "./rich_text.js";
 import { tokenView } from "./tokens.js";
@@ -65,7 +66,8 @@ export function editMessage({ id, role, content }, { send, cancel }) {
 // The box of a message, which is drawn again only if something in it has changed.
 function reuse(before, entry, actions) {
   const { message, versions, last, resumable } = entry;
-  const version = `${versions.indexOf(message)}/${versions.length} ${last} ${resumable}`;
+  const hosts = last ? (message.calls ?? []).map(({ name }) => actions.hostOf(name)) : [];
+  const version = `${versions.indexOf(message)}/${versions.length} ${last} ${resumable} ${hosts}`;
   const old = before.get(message.id);
   if (old?.message === message && old.version === version) return old;
   return { message, version, box: draw(entry, actions) };
@@ -88,7 +90,9 @@ function draw(entry, actions) {
   const parts = [body];
   if (message.reasoning) parts.unshift(reasoningBox(message.reasoning));
   if (message.calls?.length) parts.push(callList(message.calls));
-  if (message.calls?.length && entry.last) parts.push(resultForm(message, actions.answerCalls));
+  if (message.calls?.length && entry.last) {
+    parts.push(callForm(message, { hostOf: actions.hostOf, send: actions.answerCalls }));
+  }
   return article("assistant", ...parts, make("div", { className: "meta" }, bar, figureList(message)));
 }
 

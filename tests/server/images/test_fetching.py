@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import ipaddress
+import json
 import socket
 import ssl
 import threading
@@ -28,7 +29,7 @@ from tests.server.certificates import certificate
 from tests.server.images.image_service import WIDE, anthropic, chat, image_service, openai
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 DATA = b"an image" * 100
@@ -59,7 +60,7 @@ class Host(BaseHTTPRequestHandler):
             with contextlib.suppress(OSError):
                 self.wfile.write(DATA)
                 if name == "slow":
-                    stopping.wait(30)
+                    stopping.wait(3 * PATIENCE)
 
     @override
     def log_message(self, format: str, *args: object) -> None:
@@ -277,6 +278,37 @@ def test_each_surface_reads_images_at_addresses(
         refusal = client.post("/v1/chat/completions", json=chat(*many))
         assert refusal.status_code == 400
         assert "messages[0].content[16]: got" in refusal.json()["error"]["message"]
+
+
+def test_a_download_ends_with_its_client(
+    host: str, visits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "MAX_SECONDS", 10 * PATIENCE)  # no limit ends it
+    fetcher = ImageFetcher(lambda address: address.is_loopback)
+    monkeypatch.setattr(language_service, "image_fetcher", lambda: fetcher)
+    body = json.dumps(chat(openai_url(f"http://{host}/slow"))).encode()
+    with fakes.running(image_service(fetch_images=True)) as client:
+        address = (client.base_url.host, client.base_url.port or 0)
+        for stream in (b"false", b"true"):
+            sent = body[:-1] + b', "stream": ' + stream + b"}"
+            with socket.create_connection(address) as connection:
+                connection.sendall(
+                    b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n"
+                    b"Content-Type: application/json\r\n"
+                    b"Content-Length: %d\r\n\r\n%s" % (len(sent), sent)
+                )
+                until(lambda: visits == ["/slow"])
+                assert fetcher.memory.used
+            until(lambda: not fetcher.memory.used)
+            visits.clear()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def openai_url(url: str) -> dict[str, object]:

@@ -9,13 +9,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ByteSize
 
 from hearthd.bundle import (
     DEFAULT_PREFIX_CACHE,
     PARAMETERS,
+    SHARED_MEMORY,
     SIGNATURE_MEMORY,
     TOKENIZER,
     Admitted,
@@ -29,12 +32,13 @@ from hearthd.bundle import (
     read_public_key,
 )
 from hearthd.runtime.language_model import IreeRuntime
-from hearthd.server.open_service import open_model
+from hearthd.server.api.stored.store import Store
+from hearthd.server.open_service import open_model, open_pool, state_size
 from hearthd.server.process import memory_limit as memory
 from hearthd.server.process.memory_limit import Limit, admit, memory_limit
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
-from hearthd.server.settings import Settings
+from hearthd.server.settings import LoadedSettings, Settings
 from tests.bundle.signed_folders import SigningKey
 from tests.server import fakes, tiny
 
@@ -275,3 +279,30 @@ def test_weights_are_mapped_or_in_memory(bundle: Path, mmap: bool) -> None:
     maps = Path("/proc/self/maps").read_text("utf-8")
     assert (str((bundle / PARAMETERS).resolve()) in maps) is mmap
     del service
+
+
+@pytest.mark.usefixtures("system")
+def test_stored_responses_are_a_part_of_the_limit(
+    bundle: Path, manifest: LanguageManifest, tmp_path: Path
+) -> None:
+    """They take what a slot leaves, and models get the rest."""
+
+    def taken(**fields: Any) -> int:
+        settings = Settings(bundle=(bundle,), state_size=ByteSize(2**20), **fields)
+        loaded = LoadedSettings(settings=settings, origins={})
+        store = Store(settings.state_dir, limit=state_size(loaded))
+        (deployment,) = open_pool(loaded, store.memory)
+        assert deployment.current is not None
+        assert (
+            settings.max_memory is None
+            or SHARED_MEMORY + deployment.memory + store.memory <= settings.max_memory
+        )
+        return store.memory
+
+    needed = manifest.memory.needed(1)
+    full = taken()
+    assert full == round(2.6 * 2**20)
+    assert taken(max_memory=needed + 2 * full) == full
+    assert full / 3 < taken(max_memory=needed + full // 2) <= full // 2
+    assert taken(max_memory=needed) == 0
+    assert taken(max_memory=needed, state_dir=tmp_path / "state") == 0

@@ -65,6 +65,15 @@ def test_pinned_models_are_opened_with_the_memory_that_the_others_take() -> None
     assert [model.reserved for model in models] == [0, OWN, 2 * OWN]
 
 
+def test_stored_responses_take_memory_of_the_models() -> None:
+    models = named("a", "b", "c")
+    stored = OWN
+    with fakes.running(pool(*models, room=2, stored_memory=stored)) as client:
+        complete(client, "b")
+        assert [model.reserved for model in models[:2]] == [stored, stored]
+        assert statuses(client) == {"a": "unloaded", "b": "loaded", "c": "unloaded"}
+
+
 def test_the_requests_of_a_large_function_take_memory_of_the_other_models() -> None:
     """Also while it is not loaded: the limit of all bodies together allows for its calls."""
     arrays = functions.copying(10**7)

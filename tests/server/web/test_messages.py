@@ -175,7 +175,9 @@ def test_files_are_attached_with_their_number_of_tokens(
     (tmp_path / "data.bin").write_bytes(b"\x89PNG\0")
     field = chat.driver.find_element("id", "files")
     field.send_keys(str(tmp_path / "data.bin"))
-    chat.shows("#notice", "data.bin: the file is not a text in UTF-8.")
+    chat.shows(
+        "#notice", "data.bin: the file is neither a text in UTF-8 nor a PDF or office document."
+    )
     field.send_keys(str(tmp_path / "notes.md"))
     count = len(LIBRARY.encode(text).ids)
     chat.shows(".chip", f"notes.md · {count} tokens")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hearthd.server.api.anthropic import batch_runner
 from hearthd.server.api.anthropic.batch_runner import StoredBatch
 from hearthd.server.api.stored.state import State
 from hearthd.server.api.stored.store import Store
@@ -77,9 +80,9 @@ def stored(store: Store, owner: str = "", *, status: str = "in_progress", year: 
         "expires_at": f"{year}-01-01T00:00:00Z",
         "request_counts": {"processing": 2},
     }
-    inputs = [{"id": f"a/{name}", **request(name)} for name in ("r0", "r1")]
+    inputs = [{"id": f"msgbatch_a/{name}", **request(name)} for name in ("r0", "r1")]
     result = {"type": "errored", "error": {"type": "error"}}
-    outputs = [{"id": "a/r0/result", "custom_id": "r0", "result": result}]
+    outputs = [{"id": "msgbatch_a/r0/result", "custom_id": "r0", "result": result}]
     State(store, owner).put("msgbatch_a", record, inputs=inputs, outputs=outputs)
 
 
@@ -190,7 +193,40 @@ def test_a_result_after_the_cancellation_is_the_only_one() -> None:
     canceling.end()
     counts = canceling.record["request_counts"]
     assert (counts["succeeded"], counts["errored"], counts["canceled"]) == (1, 1, 0)
-    assert [each["result"]["type"] for each in canceling.results()] == ["errored", "succeeded"]
+    assert [each["result"]["type"] for each in results(canceling)] == ["errored", "succeeded"]
+
+
+def test_results_are_written_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a large batch take seconds, in which no stream would go on."""
+    names = [f"r{number}" for number in range(2 * batch_runner._PAGE + 1)]
+    state, write, threads = State(Store(), ""), batch_runner._lines, set()
+    ids = {name: f"msgbatch_a/{name}" for name in names}
+    inputs = [{"id": id_, "custom_id": name, "params": {}} for name, id_ in ids.items()]
+    outputs = [
+        {"id": f"{id_}/result", "custom_id": name, "result": {"type": name}}
+        for name, id_ in reversed(ids.items())
+        if name != "r3"
+    ]
+    state.put("msgbatch_a", {"object": "message_batch"}, inputs=inputs, outputs=outputs)
+
+    def noted(bodies: Any) -> bytes:
+        threads.add(threading.get_ident())
+        return write(bodies)
+
+    monkeypatch.setattr(batch_runner, "_lines", noted)
+    found = results(StoredBatch(state, "msgbatch_a"))
+    expected = [name for name in names if name != "r3"]
+    assert found == [{"custom_id": name, "result": {"type": name}} for name in expected]
+    assert threading.get_ident() not in threads
+
+
+def results(batch: StoredBatch) -> list[Any]:
+    """The results of a batch, in the order of the requests."""
+
+    async def lines() -> bytes:
+        return b"".join([page async for page in batch.result_lines()])
+
+    return [json.loads(line) for line in asyncio.run(lines()).splitlines()]
 
 
 def test_invalid_requests_let_other_requests_pass() -> None:

@@ -1,0 +1,210 @@
+// A client of the Model Context Protocol over streamable HTTP, as far as tools need it. It sends requests to
+// servers that the user added, and knows no DOM. Sources: modelcontextprotocol.io/specification/2025-11-25,
+// basic/lifecycle, basic/transports and server/tools.
+
+import { eventParser } from "./sse.js";
+
+const VERSIONS = ["2025-11-25", "2025-06-18", "2025-03-26"];
+const CLIENT = { name: "Hearth", version: "1" };
+const METHOD_NOT_FOUND = { code: -32601, message: "Method not found" };
+const MAX_PAGES = 20; // of a list of tools
+const RESUMPTIONS = 5; // of a stream that ended before its answer
+const PAUSE = 1000; // milliseconds before each
+const TIMEOUT = 20_000; // milliseconds, of everything but calls of tools, which the user can stop
+const HEADERS = "Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version and Mcp-Session-Id";
+
+/** An MCP server cannot be used. The message is a sentence for the user. */
+export class McpError extends Error {}
+
+class SessionEnded extends McpError {}
+
+/** A server at an address, which gets these headers {name: value} with each request. */
+export class McpServer {
+  #url;
+  #headers;
+  #session = null; // a promise of {version, id}
+  #lastId = 0;
+
+  constructor({ url, headers }) {
+    this.#url = url;
+    this.#headers = headers;
+  }
+
+  /** The tools [{name, description, inputSchema}]. Throws McpError. */
+  async tools() {
+    const tools = [];
+    let cursor;
+    for (let page = 0; page < MAX_PAGES; ++page) {
+      const list = await this.#call("tools/list", cursor ? { cursor } : {}, AbortSignal.timeout(TIMEOUT));
+      tools.push(...(list.tools ?? []));
+      cursor = list.nextCursor;
+      if (!cursor) break;
+    }
+    return tools;
+  }
+
+  /** The text that a tool returns for arguments, an object. Throws McpError. */
+  async callTool(name, given, signal) {
+    return textOf(await this.#call("tools/call", { name, arguments: given }, signal));
+  }
+
+  // The result of a request. A session that the server has ended begins again, once.
+  async #call(method, params, signal, isAgain = false) {
+    this.#session ??= this.#begin();
+    try {
+      return await this.#request(method, params, await this.#session, signal);
+    } catch (error) {
+      if (!(error instanceof SessionEnded) || isAgain) throw error;
+      this.#session = null;
+      return this.#call(method, params, signal, true);
+    }
+  }
+
+  async #begin() {
+    try {
+      const signal = AbortSignal.timeout(TIMEOUT);
+      const session = { version: null, id: null };
+      const params = { protocolVersion: VERSIONS[0], capabilities: {}, clientInfo: CLIENT };
+      session.version = (await this.#request("initialize", params, session, signal)).protocolVersion;
+      if (!VERSIONS.includes(session.version)) {
+        throw new McpError(`The server speaks MCP ${session.version}, and this page ${VERSIONS.join(", ")}.`);
+      }
+      await this.#send({ method: "notifications/initialized" }, session, signal);
+      return session;
+    } catch (error) {
+      this.#session = null;
+      throw error;
+    }
+  }
+
+  async #request(method, params, session, signal) {
+    const id = ++this.#lastId;
+    try {
+      const response = await this.#send({ id, method, params }, session, signal);
+      if (method === "initialize") session.id = response.headers.get("Mcp-Session-Id");
+      const { result, error } = await this.#answer(response, id, session, signal);
+      if (error) throw new McpError(`The MCP server answered: ${error.message}`);
+      return result;
+    } catch (error) {
+      if (error.name === "TimeoutError") throw new McpError(`${this.#url} did not answer in ${TIMEOUT / 1000} seconds.`);
+      if (error.name === "AbortError") this.#cancel(id, session);
+      throw error;
+    }
+  }
+
+  #cancel(requestId, session) {
+    this.#send({ method: "notifications/cancelled", params: { requestId } }, session).catch(() => {});
+  }
+
+  // The answer to a request: the body, or an event of a stream, which is read on if it ends too early.
+  async #answer(response, id, session, signal) {
+    const isAnswer = (message) => message.id === id && !message.method;
+    if (!response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
+      const body = await response.json().catch(() => null);
+      const answer = [body].flat().find((message) => message && isAnswer(message)); // 2025-03-26 has batches
+      if (!answer) throw new McpError("The MCP server answered with something that is not JSON-RPC.");
+      return answer;
+    }
+    let last = "";
+    for (let attempt = 0; ; ++attempt) {
+      for await (const { data, id: eventId } of events(response)) {
+        last = eventId;
+        const message = data ? JSON.parse(data) : {};
+        if (isAnswer(message)) return message;
+        if (message.method && message.id !== undefined) this.#reply(message, session);
+      }
+      signal?.throwIfAborted();
+      if (!last || attempt === RESUMPTIONS) throw new McpError("The MCP server ended its stream before the answer.");
+      await new Promise((resolve) => setTimeout(resolve, PAUSE));
+      response = await this.#fetch({ headers: { Accept: "text/event-stream", "Last-Event-ID": last } }, session, signal);
+    }
+  }
+
+  // The page has no capabilities, so a server may only ask whether it is there.
+  #reply({ id, method }, session) {
+    this.#send({ id, ...(method === "ping" ? { result: {} } : { error: METHOD_NOT_FOUND }) }, session).catch(() => {});
+  }
+
+  #send(message, session, signal) {
+    const headers = { "Content-Type": "application/json", Accept: "application/json, text/event-stream" };
+    const body = JSON.stringify({ jsonrpc: "2.0", ...message });
+    return this.#fetch({ method: "POST", headers, body }, session, signal);
+  }
+
+  async #fetch({ headers, ...options }, session, signal) {
+    const all = { ...this.#headers, ...headers };
+    if (session.version) all["MCP-Protocol-Version"] = session.version;
+    if (session.id) all["Mcp-Session-Id"] = session.id;
+    const response = await fetch(this.#url, { ...options, headers: all, signal, cache: "no-store" }).catch(async (error) => {
+      if (error.name !== "TypeError") throw error;
+      throw new McpError(await unreachable(this.#url));
+    });
+    if (!response.ok) throw await refusal(response, session);
+    return response;
+  }
+}
+
+// The events of a stream, until it ends or its connection is lost.
+async function* events(response) {
+  const parse = eventParser();
+  const decoder = new TextDecoder();
+  const reader = response.body.getReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read().catch((error) => {
+        if (error.name !== "TypeError") throw error;
+        return { done: true };
+      });
+      if (done) return;
+      yield* parse(decoder.decode(value, { stream: true }));
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+async function refusal(response, session) {
+  const { status, statusText } = response;
+  if (status === 401) {
+    return new McpError("The MCP server requires authorization: remove it, and add it with an Authorization header.");
+  }
+  if (status === 404 && session.id) return new SessionEnded("The MCP server ends its sessions at once.");
+  if (status === 400 && session.version && !session.id) {
+    return new McpError("The MCP server hides its session from this page: let its CORS settings expose the header Mcp-Session-Id.");
+  }
+  const body = await response.text().catch(() => "");
+  return new McpError(`The MCP server answered with status ${status}: ${reason(body) || statusText}`);
+}
+
+// The message of a JSON-RPC error, or the body itself if it is another short text.
+function reason(body) {
+  try {
+    return JSON.parse(body).error.message;
+  } catch {
+    return body.length < 200 ? body : "";
+  }
+}
+
+// Why a request had no response: a browser does not say. One without CORS shows whether there is a server.
+async function unreachable(url) {
+  const { origin, protocol, hostname } = new URL(url);
+  if (location.protocol === "https:" && protocol === "http:" && !/^(localhost|127\..*|\[::1\])$/.test(hostname)) {
+    return "A page over HTTPS reaches no MCP server over HTTP: give the server an https address.";
+  }
+  try {
+    await fetch(url, { method: "HEAD", mode: "no-cors", cache: "no-store", signal: AbortSignal.timeout(TIMEOUT) });
+  } catch {
+    return `${origin} does not answer: check the address, and that the MCP server runs.`;
+  }
+  return `${origin} does not admit this page: let its CORS settings allow the origin ${location.origin} and the headers ${HEADERS}, and expose the last.`;
+}
+
+function textOf({ content = [], structuredContent, isError }) {
+  const text = content.map(partText).join("\n\n") || (structuredContent ? JSON.stringify(structuredContent) : "");
+  return isError ? `Error: ${text}` : text;
+}
+
+function partText({ type, text, resource, uri, mimeType }) {
+  if (type === "text") return text;
+  return resource?.text ?? `[${[type, uri ?? resource?.uri ?? mimeType].filter(Boolean).join(" ")}]`;
+}

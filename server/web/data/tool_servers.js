@@ -1,0 +1,46 @@
+// The MCP servers that the user added, in this browser. first_paint.js reads their addresses as well.
+//
+// A server is {url, headers, enabled, allowed}: `headers` is {name: value}, and `allowed` is
+// {name: definition} of the tools that are called without a question.
+
+import { recall, remember } from "./preferences.js";
+
+const NAME = "mcp";
+
+/** The servers in the order of their addition. */
+export function readServers() {
+  try {
+    return JSON.parse(recall(NAME) ?? "[]").map(validServer).filter(Boolean);
+  } catch {
+    return [];
+  }
+}
+
+/** Store servers. Return false if they do not fit. */
+export const writeServers = (servers) => remember(NAME, JSON.stringify(servers));
+
+/** A new server from what the user typed: an address, and lines "Name: value". Throws an Error that says
+ * what is wrong. */
+export function newServer(address, lines) {
+  if (!/^https?:/i.test(address) || !URL.canParse(address)) throw new Error("The address must begin with http:// or https://.");
+  const headers = {};
+  for (const line of lines.split("\n").map((text) => text.trim()).filter(Boolean)) {
+    const [, name, value] = /^([^:\s]+):\s*(.+)$/.exec(line) ?? [];
+    if (!isHeader(name, value)) throw new Error(`“${line}” is not a header: write Name: value.`);
+    headers[name] = value;
+  }
+  return { url: new URL(address).href, headers, enabled: true, allowed: {} };
+}
+
+function validServer({ url, headers, enabled, allowed }) {
+  if (!URL.canParse(url)) return null;
+  return { url, headers: headers ?? {}, enabled: enabled !== false, allowed: allowed ?? {} };
+}
+
+function isHeader(name, value) {
+  try {
+    return Boolean(name) && new Headers([[name, value]]).has(name);
+  } catch {
+    return false;
+  }
+}

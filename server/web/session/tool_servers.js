@@ -1,0 +1,137 @@
+// The MCP servers of this tab: their tools, which every conversation offers to the model, and their calls.
+
+import { McpError, McpServer } from "../api/mcp.js";
+import { toolsOf } from "../data/prompt.js";
+import { readServers, writeServers } from "../data/tool_servers.js";
+
+const MAX_NAME = 64; // characters of a tool's name that the server takes
+const DENIED = "The user did not allow this call.";
+
+// Of each: {record, client, tools, problem, pending}, where `pending` is null or a promise of its tools.
+const state = { servers: readServers().map(opened), changed: () => {} };
+
+/** Call `changed()` when tools have become known, or a server has changed. */
+export const onToolServers = (changed) => (state.changed = changed);
+
+/** The servers as {url, enabled, tools: [{name, description}], problem, isPending, hasAllowed}. */
+export const toolServers = () =>
+  state.servers.map(({ record, tools, problem, pending }) => ({
+    url: record.url,
+    enabled: record.enabled,
+    tools,
+    problem,
+    isPending: pending !== null,
+    hasAllowed: Object.keys(record.allowed).length > 0,
+  }));
+
+/** Read the tools of the enabled servers that have none yet. */
+export const connect = () => Promise.all(state.servers.map(connectTo));
+
+/** Wait for the servers that are being connected. */
+export const settled = () => Promise.allSettled(state.servers.map(({ pending }) => pending));
+
+/** Add a server. The page must then be loaded again, as its policy is that of the servers before. Return
+ * false if the storage is full. */
+export const addServer = (record) =>
+  writeServers([...state.servers.map((server) => server.record).filter(({ url }) => url !== record.url), record]);
+
+/** Remove a server. */
+export function removeServer(at) {
+  state.servers.splice(at, 1);
+  store();
+}
+
+/** Offer the tools of a server, or do not. */
+export function enableServer(at, enabled) {
+  state.servers[at].record.enabled = enabled;
+  store();
+  connect();
+}
+
+/** Ask before each call of a server's tools again. */
+export function askAgain(at) {
+  state.servers[at].record.allowed = {};
+  store();
+}
+
+/** The tools of a conversation with these settings, in OpenAI's form: those that the user entered, and
+ * those of the servers. */
+export function offeredTools(settings) {
+  const names = offered();
+  const described = [...names].map(([name, { tool }]) => ({
+    type: "function",
+    function: { name, description: tool.description ?? "", parameters: tool.inputSchema },
+  }));
+  return [...toolsOf(settings).filter(({ function: { name } }) => !names.has(name)), ...described];
+}
+
+/** The host whose tool has this name, or "" for a tool of the settings. */
+export function hostOf(name) {
+  const found = offered().get(name);
+  return found ? new URL(found.server.record.url).host : "";
+}
+
+/** Whether the user allowed all calls of a tool, and its server still defines it as it did then. */
+export function isAllowed(name) {
+  const found = offered().get(name);
+  return Boolean(found) && found.server.record.allowed[found.tool.name] === JSON.stringify(found.tool);
+}
+
+/** Allow all calls of a tool. */
+export function allow(name) {
+  const { server, tool } = offered().get(name);
+  server.record.allowed[tool.name] = JSON.stringify(tool);
+  store();
+}
+
+/** The result of a call that the user allows or not: a text for the model, of an error as well. */
+export async function resultOf({ name, arguments: given }, isAllowedNow, signal) {
+  if (!isAllowedNow) return DENIED;
+  const found = offered().get(name);
+  if (!found) return "Error: the server of this tool is not connected.";
+  try {
+    return await found.server.client.callTool(found.tool.name, JSON.parse(given || "{}"), signal);
+  } catch (error) {
+    if (error instanceof SyntaxError) return "Error: the arguments are not a JSON object.";
+    if (error instanceof McpError) return `Error: ${error.message}`;
+    throw error;
+  }
+}
+
+function opened(record) {
+  return { record, client: new McpServer(record), tools: [], problem: "", pending: null };
+}
+
+async function connectTo(server) {
+  if (!server.record.enabled || server.tools.length) return;
+  server.problem = "";
+  server.pending ??= server.client.tools();
+  state.changed();
+  try {
+    server.tools = await server.pending;
+    if (!server.tools.length) server.problem = "This server has no tools.";
+  } catch (error) {
+    server.problem = error instanceof McpError ? error.message : `The answer cannot be read: ${error.message}.`;
+  }
+  server.pending = null;
+  state.changed();
+}
+
+// The tools of the enabled servers by the names that the model sees.
+function offered() {
+  const names = new Map();
+  for (const server of state.servers.filter(({ record }) => record.enabled)) {
+    for (const tool of server.tools) {
+      const base = tool.name.replaceAll(/[^\w.-]/g, "_").slice(0, MAX_NAME);
+      let name = base;
+      for (let number = 2; names.has(name); ++number) name = `${base.slice(0, MAX_NAME - 3)}_${number}`;
+      names.set(name, { server, tool });
+    }
+  }
+  return names;
+}
+
+function store() {
+  writeServers(state.servers.map(({ record }) => record));
+  state.changed();
+}
