@@ -143,7 +143,7 @@ def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
     if not shape:
         return shape
     *matrices, rows, columns = (shape[0], 1) if len(shape) == 1 else shape
-    share = len(range(rows)[tensor.rows(rows)])
+    share = len(_share(np.empty(rows), tensor))
     return (share,) if len(shape) == 1 else (*matrices, share, columns)
 
 
@@ -325,10 +325,20 @@ def _is_reordered(source: WeightSource, tensor: StoredTensor) -> bool:
     The shares of several matrices are taken block by block: such a tensor is large.
     """
     has_matrices = len(_stored_shape(source, tensor)) > 2
-    return bool(tensor.interleaved) or (tensor.share != _ALL and not has_matrices)
+    in_parts = tensor.share != _ALL or tensor.grouped is not None
+    return bool(tensor.interleaved) or (in_parts and not has_matrices)
 
 
 def _ordered(rows: NDArray[S], tensor: StoredTensor) -> NDArray[S]:
     """The rows of a parameter, from those of its tensor."""
-    rows = rows[tensor.rows(len(rows))]
+    rows = _share(rows, tensor)
     return half_after_half(rows, tensor.interleaved) if tensor.interleaved else rows
+
+
+def _share(rows: NDArray[S], tensor: StoredTensor) -> NDArray[S]:
+    """The rows of a parameter among those of its tensor, in their order there."""
+    if tensor.grouped is None:
+        return rows[tensor.rows(len(rows))]
+    groups, start, stop = tensor.grouped
+    each = rows.reshape(groups, len(rows) // groups, *rows.shape[1:])[:, start:stop]
+    return each.reshape(-1, *rows.shape[1:])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import count, takewhile
-from typing import TYPE_CHECKING
+from itertools import accumulate, count, takewhile
+from typing import TYPE_CHECKING, Any
 
 from hearthd.models.decoder.config.gguf_metadata import ROPE_TABLES
 from hearthd.models.program import StoredTensor, gguf_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from hearthd.models.config import ModelConfig
 
@@ -57,6 +57,33 @@ _NUMBER = "*"
 
 
 @dataclass(frozen=True, kw_only=True)
+class GroupedRows:
+    """A tensor whose rows are equal groups. Each has rows of some parts of a layer.
+
+    folder  the tensor's name in Hugging Face folders, as `TensorNames.joined` has names
+    gguf    its name in GGUF files
+    parts   the parts, in the order of a group. Of a part that occurs again, the rows of all groups
+            follow those of its earlier occurrence in all groups
+    shape   of a configuration: the number of groups, and the rows of each part in a group
+    """
+
+    folder: str
+    gguf: str
+    parts: tuple[str, ...]
+    shape: Callable[[Any], tuple[int, tuple[int, ...]]]
+
+    def shares(self, config: ModelConfig, part: str) -> list[tuple[int, int, int]]:
+        """Where the rows of a part are: see `StoredTensor.grouped`."""
+        groups, widths = self.shape(config)
+        ends = list(accumulate(widths))
+        return [
+            (groups, end - width, end)
+            for name, width, end in zip(self.parts, widths, ends, strict=True)
+            if name == part
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TensorNames:
     """The names of an architecture's tensors.
 
@@ -81,6 +108,7 @@ class TensorNames:
                  layer, as many of each, one part after the other; used where the part has no tensor
                  of its own
     joined_in_gguf  the same for names in GGUF files
+    grouped      tensors that hold the rows of parts of a layer in groups; used where they are there
     alternating  names among `joined` of tensors that hold the rows of their parts in turn; a bias
                  among them is (experts, outputs)
     transposed   parts of a layer, and names among `joined`, whose tensor is named without ".weight"
@@ -104,6 +132,7 @@ class TensorNames:
     optional: tuple[str, ...] = ()
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     joined_in_gguf: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    grouped: tuple[GroupedRows, ...] = ()
     alternating: tuple[str, ...] = ()
     transposed: tuple[str, ...] = ()
     transposed_in_gguf: tuple[str, ...] = ()
@@ -196,6 +225,8 @@ class TensorNames:
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
     ) -> tuple[StoredTensor, ...]:
         """The tensors that a parameter's rows come from, at least one: see `find` and `folder`."""
+        if tensors := self._in_groups(config, parameter, names, gguf=gguf):
+            return tensors
         tensor, present = self.find(config, parameter, names, gguf=gguf), set(names)
         if _NUMBER not in tensor.name:
             return (tensor,)
@@ -204,6 +235,22 @@ class TensorNames:
         )
         first = next(numbered)
         return (first, *takewhile(lambda tensor: tensor.name in present, numbered))
+
+    def _in_groups(
+        self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
+    ) -> tuple[StoredTensor, ...]:
+        """The tensor in whose groups a parameter's rows are, once for each place in a group."""
+        layer, _, inner = parameter.removeprefix("layers.").partition(".")
+        part = inner.removesuffix(".weight")
+        for tensor in self.grouped:
+            if part in tensor.parts:
+                in_folder = self._in_folder(f"layers.{layer}.{tensor.folder}.weight")
+                in_gguf = f"{self.gguf_prefix}blk.{layer}.{tensor.gguf}.weight"
+                stored = [in_gguf] if gguf else [prefix + in_folder for prefix in self.prefixes]
+                for name in (name for name in stored if name in names):
+                    shares = tensor.shares(config, part)
+                    return tuple(StoredTensor(name, grouped=share) for share in shares)
+        return ()
 
     def _in_folder(self, parameter: str) -> str:
         path, _, suffix = parameter.rpartition(".")

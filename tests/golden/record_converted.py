@@ -82,7 +82,7 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
     ]
     if modules:
         (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    if name.startswith("qwen35"):
+    if name.startswith(("qwen35", "qwen3next")):
         add_predicting_layer(folder / "model.safetensors", config)
     return config
 

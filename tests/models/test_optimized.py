@@ -84,6 +84,7 @@ RECURRENCES = {
     "granitehybrid-moe": ("ssm_scan", 1),
     "nemotron_h": ("ssm_scan", 1),
     "nemotron_h_moe": ("ssm_scan", 1),
+    "qwen3next": ("gated_delta_rule", 1),
     "qwen35": ("gated_delta_rule", 1),
     "qwen35moe": ("gated_delta_rule", 1),
 }
@@ -125,6 +126,7 @@ COUNTS = {
     "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
     "qwen3": Counts(rotations="norm_rope"),
+    "qwen3next": Counts(rotations="norm_rope", products=6),
     "qwen35": Counts(rotations="norm_rope", products=6),
     "qwen35moe": Counts(rotations="norm_rope", products=6),
     "qwen3moe": Counts(rotations="norm_rope"),

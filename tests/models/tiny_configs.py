@@ -75,6 +75,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "qwen2": {"attention_bias": True},
     "olmoe": _EXPERTS,
     "qwen3moe": _EXPERTS,
+    "qwen3next": {
+        **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
+    },
     "qwen35": _DELTA_NET,
     "qwen35moe": {
         **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,

@@ -99,6 +99,7 @@ FILES = {
     "qwen2": File(varies="llama", templates=("chatml",)),
     "qwen3": File(varies="llama", templates=("qwen 3",)),
     "qwen3_reranker": File(),
+    "qwen3next": File(varies="qwen35moe", templates=("qwen 3",)),
     "qwen35": File(templates=("qwen 3.5",)),
     "qwen35moe": File(templates=("qwen 3.5",)),
     "qwen3moe": File(varies="qwen3", templates=("qwen 3",)),

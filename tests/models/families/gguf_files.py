@@ -25,7 +25,7 @@ from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.case_arguments import MINISTRAL_ROPE
-from tests.models.families.gguf_delta_nets import delta_net
+from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import (
     gemma2_keys,
     gemma3_keys,
@@ -160,7 +160,8 @@ def _split(
     }
     for name, values in tensors:
         if isinstance(config, DeltaNetConfig):
-            yield delta_net(name, values, config)
+            convert = grouped_delta_net if architecture == "qwen3next" else delta_net
+            yield from convert(name, values, config)
         elif architecture == "gpt-oss":
             yield from gpt_oss(name, values)
         elif isinstance(config, MambaConfig) and re.search(MAMBA_PARTS, name):
@@ -251,6 +252,10 @@ def _modern_bert(config: Any) -> dict[str, Any]:
     }
 
 
+def _without_sections(keys: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in keys.items() if key != "rope.dimension_sections"}
+
+
 def _phi3(config: Any) -> dict[str, Any]:
     return {
         "rope.dimension_count": config.rotary_width,
@@ -301,6 +306,7 @@ EXTRA_KEYS = {
     "nemotron_h_moe": nemotron_moe_keys,
     "olmo2": window_keys,
     "phi3": _phi3,
+    "qwen3next": lambda config: _without_sections(keys_of(config)),
     "qwen35": keys_of,
     "qwen35moe": keys_of,
 }

@@ -229,6 +229,13 @@ SIZES: Mapping[str, Size] = {
         tied=False, experts=128, experts_per_token=8, expert_ffn=768, normalized=True,
         routed=(True, True),
     ),
+    # Qwen/Qwen3-Next-80B-A3B-Instruct
+    "qwen3-next": _decoder(
+        2048, 5120, 16, 2, 256, 151936,
+        tied=False, attends=(False, True), rotary_width=64, key_heads=16, value_heads=32,
+        key_width=128, value_width=128, taps=4, experts=512, experts_per_token=10, expert_ffn=512,
+        routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
+    ),
     # nvidia/NVIDIA-Nemotron-Nano-9B-v2
     "nemotron-h": _decoder(
         4480, 15680, 40, 8, 128, 131072,

@@ -49,6 +49,7 @@ COVERED = (
     ("qwen2.5", "bf16", "prefill_16"),
     ("qwen3", "native", "prefill_128"),
     ("qwen3-moe", "f32", "prefill_16"),
+    ("qwen3-next", "native", "prefill_16"),
     ("qwen3.5", "native", "prefill_16"),
     ("qwen3.5-moe", "native", "prefill_16"),
     ("smollm3", "bf16", "prefill_128"),
