@@ -152,6 +152,8 @@ def _stored_shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]
     shape = source.shape(tensor.name)
     if tensor.vectors:
         return (*shape, 1)
+    if tensor.grouped is not None:
+        return (math.prod(shape[:-1]), shape[-1])
     return (*shape[:-2], shape[-1], shape[-2]) if tensor.transposed else shape
 
 
@@ -278,7 +280,9 @@ def parameter_blocks(
 ) -> Iterator[NDArray[np.float32]]:
     """The blocks of a parameter's values, whose rows are `columns` long; raises a WeightsError."""
     if _is_reordered(source, tensor):
-        blocks = iter((_ordered(source.read(tensor.name), tensor),))
+        values = source.read(tensor.name)
+        values = values if tensor.grouped is None else values.reshape(-1, columns)
+        blocks = iter((_ordered(values, tensor),))
     else:
         blocks = source.blocks(tensor.name)
     for block in blocks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, count, takewhile
 from typing import TYPE_CHECKING, Any
@@ -240,13 +241,15 @@ class TensorNames:
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
     ) -> tuple[StoredTensor, ...]:
         """The tensor in whose groups a parameter's rows are, once for each place in a group."""
-        layer, _, inner = parameter.removeprefix("layers.").partition(".")
-        part = inner.removesuffix(".weight")
+        path = parameter.removesuffix(".weight")
+        layer = next(iter(re.findall(r"^layers\.\d+\.", path)), "")
+        part = path.removeprefix(layer)
         for tensor in self.grouped:
             if part in tensor.parts:
-                in_folder = self._in_folder(f"layers.{layer}.{tensor.folder}.weight")
-                in_gguf = f"{self.gguf_prefix}blk.{layer}.{tensor.gguf}.weight"
-                stored = [in_gguf] if gguf else [prefix + in_folder for prefix in self.prefixes]
+                in_folder = self._in_folder(f"{layer}{tensor.folder}.weight")
+                in_gguf = f"{layer.replace('layers', 'blk')}{tensor.gguf}.weight"
+                prefixes = (self.gguf_prefix,) if gguf else self.prefixes
+                stored = (prefix + (in_gguf if gguf else in_folder) for prefix in prefixes)
                 for name in (name for name in stored if name in names):
                     shares = tensor.shares(config, part)
                     return tuple(StoredTensor(name, grouped=share) for share in shares)

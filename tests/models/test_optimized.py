@@ -96,6 +96,14 @@ COUNTS = {
     "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
     "gemma3": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
     "gemma3-images": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
+    "gemma3n": Counts(
+        norms=("residual_norm", 1),
+        rotations="norm_rope",
+        products=9,
+        whole_head=True,
+        beside=(2, 7),
+        gate=("gated_gelu_tanh", 2),
+    ),
     "gemma4": Counts(
         norms=("residual_norm", 1),
         rotations="norm_rope",
@@ -139,7 +147,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     A prefill needs of its last layer with keys and values those alone.
     """
     sequences, tokens = {"decode_2": (2, 1), "verify_4": (1, 4)}.get(point, (1, 1))
-    shared = 1 if architecture == "gemma4" else 0  # its last layer here
+    shared = 1 if architecture in ("gemma3n", "gemma4") else 0  # their last layer here
     partial = 1 if point.startswith("prefill") else 0
     whole = layers - shared - 1 if partial else layers
     per_layer = COUNTS.get(architecture, Counts())
@@ -182,6 +190,10 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens
         ),
     }
+    if architecture == "gemma3n":
+        # A layer reads the corrected sum of the layer before it; a head reads a mean of streams.
+        counts["add_norm"] = whole + partial - 1
+        counts["matrix"] -= 3 * partial
     if not ("prefill" in point or "embed" in point):
         head = "matrix" if per_layer.whole_head else "two_part_head"
         counts[head] = counts.get(head, 0) + 1

@@ -39,6 +39,11 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
     "gemma3": {"query_scale": 0.125},
     "gemma3-images": {"query_scale": 0.125, **SMALL_TOWER, "pooled_patches": 1},
+    "gemma3n": {
+        "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
+        "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
+        "streams": 4, "laurel_rank": 32, "layer_vocab": 60, "deviations": (1.6, 1.6, None),
+    },
     "gemma4": {
         "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
         "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,

@@ -81,11 +81,13 @@ def from_config_json(
     read_rope: Callable[[ConfigJson, int, int], Rope] = ConfigJson.rope,
     *,
     activation: str = "silu",
+    ffn: int | None = None,
 ) -> dict[str, Any]:
     """The fields of `DecoderConfig` but `windows`; raises ConfigError.
 
     read_rope   (data, width, max_context) -> the rotary positions
     activation  the only supported one, under the key `hidden_act`
+    ffn         the width between the matrices of an MLP, where the file says it by layer
     """
     data.fixed(hidden_act=activation, rope_interleaved=False)
     heads, hidden = data.size("num_attention_heads"), data.size("hidden_size")
@@ -95,7 +97,7 @@ def from_config_json(
     return {
         "layers": data.size("num_hidden_layers", limit=MAX_LAYERS),
         "hidden": hidden,
-        "ffn": data.size("intermediate_size"),
+        "ffn": ffn or data.size("intermediate_size"),
         "heads": heads,
         "kv_heads": data.size("num_key_value_heads", default=heads),
         "head_dim": head_dim,

@@ -120,12 +120,6 @@ class GgufMetadata(TypedKeys):
         usual = self.number(other, default=None)
         return self.number(key) if usual is None else self.number(key, default=usual)
 
-    def by_layer(self, key: str, layers: int) -> list[int]:
-        """An integer from 1 for each layer; a file may have one for all of them."""
-        if not isinstance(self._data.get(key), list):
-            return [self.size(key)] * layers
-        return self._list(key, int)
-
     def flags_by_layer(self, key: str, usual: Sequence[bool]) -> list[bool]:
         """A flag for each layer; a file may have one for all of them, or none: `usual`.
 

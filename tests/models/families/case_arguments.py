@@ -27,6 +27,10 @@ LONGROPE = {
     "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
     "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
 }  # fmt: skip
+GEMMA3N = {
+    "sliding_window": 48, "vocab_size_per_layer_input": 97, "hidden_size_per_layer_input": 16,
+    "laurel_rank": 10,
+}  # fmt: skip
 GEMMA4 = {
     "sliding_window": 48, "vocab_size_per_layer_input": 97, "global_head_dim": 8,
     "hidden_size_per_layer_input": 16,

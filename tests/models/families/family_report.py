@@ -76,6 +76,7 @@ FILES = {
     "gemma2": File(varies="gemma3", templates=("gemma",), tokenizer=("llama",)),
     "gemma3": File(templates=("gemma", "function gemma"), tokenizer=("llama",)),
     "gemma3_images": File(),
+    "gemma3n": File(templates=("gemma",), tokenizer=("llama",)),
     "gemma4": File(templates=("gemma 4",), tokenizer=("gemma4",)),
     "gemma4moe": File(templates=("gemma 4",), tokenizer=("gemma4",)),
     "glm4": File(templates=("glm",)),

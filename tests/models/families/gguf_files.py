@@ -29,6 +29,8 @@ from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import (
     gemma2_keys,
     gemma3_keys,
+    gemma3n,
+    gemma3n_keys,
     gemma4_keys,
     gemma_embedding_keys,
     window_keys,
@@ -151,6 +153,9 @@ def _split(
     tensors: Iterator[tuple[str, Array]], architecture: str, config: DecoderConfig
 ) -> Iterator[tuple[str, Array]]:
     """The tensors as the converter has them: of Granite as those of other architectures."""
+    if architecture == "gemma3n":
+        yield from gemma3n(tensors)
+        return
     is_granite = architecture.startswith("granite") and isinstance(config, ExpertsConfig)
     mlp = "mlp.shared_experts" if is_granite else "mlp"
     renamed = {
@@ -286,6 +291,7 @@ EXTRA_KEYS = {
     "gemma-embedding": gemma_embedding_keys,
     "gemma2": gemma2_keys,
     "gemma3": gemma3_keys,
+    "gemma3n": gemma3n_keys,
     "gemma4": gemma4_keys,
     "glm4": lambda config: {
         "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)

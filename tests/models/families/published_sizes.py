@@ -115,6 +115,13 @@ SIZES: Mapping[str, Size] = {
         pooled_patches=4, tower_layers=2, tower_hidden=1152, tower_ffn=4304, tower_heads=16,
         tower_norm_eps=1e-6,
     ),
+    # google/gemma-3n-E2B-it; the third layer shares the keys and values of the first one
+    "gemma3n": _decoder(
+        2048, 8192, 8, 2, 256, 262400,
+        layers=3, windows=(512, None, 512), local_head_dim=256, local_rope_base=1e4,
+        layer_embedding=256, caching_layers=2, ffns=(8192,) * 3, logit_cap=30.0, streams=4,
+        laurel_rank=64, layer_vocab=262144, deviations=(1.6448536, 1.6448536, None),
+    ),
     # google/gemma-4-E2B; the third layer shares the keys and values of the first one
     "gemma4": _decoder(
         1536, 6144, 8, 1, 512, 262144,

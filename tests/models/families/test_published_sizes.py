@@ -28,6 +28,7 @@ COVERED = (
     ("gemma2", "f32", "prefill_16"),
     ("gemma3", "bf16", "prefill_16"),
     ("gemma3-images", "int8-g32", "image"),
+    ("gemma3n", "native", "prefill_16"),
     ("gemma4", "bf16", "prefill_128"),
     ("gemma4-moe", "native", "prefill_16"),
     ("glm4", "bf16", "prefill_16"),
