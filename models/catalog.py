@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hearthd.models.families import (
     apertus,
     bert,
+    deepseek2,
     embeddinggemma,
     ernie4_5,
     ernie4_5_moe,
@@ -61,6 +62,7 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     family.ARCHITECTURE.name: family.ARCHITECTURE
     for family in (
         apertus,
+        deepseek2,
         ernie4_5,
         ernie4_5_moe,
         exaone4,

@@ -253,7 +253,7 @@ class StoredTensor:
     alternating  whether the rows are instead every n-th one from row i on
     grouped      (n, i, j): the tensor's rows are n equal groups, of which the parameter has rows i
                  to j each; None: the rows are not in groups
-    transposed   whether the tensor has the rows of each matrix as columns
+    transposed   whether the tensor has the rows of each matrix, or of each group, as columns
     vectors      whether the tensor has a vector of each expert, whose values count as rows
     logarithm    whether the values are -exp(x) for those x of the tensor
     """

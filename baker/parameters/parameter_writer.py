@@ -143,7 +143,11 @@ def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
     if not shape:
         return shape
     *matrices, rows, columns = (shape[0], 1) if len(shape) == 1 else shape
-    share = len(_share(np.empty(rows), tensor))
+    if tensor.grouped is not None:
+        groups, start, stop = tensor.grouped
+        shape = (groups * (stop - start), columns)
+        return (groups * columns, stop - start) if tensor.transposed else shape
+    share = len(range(rows)[tensor.rows(rows)])
     return (share,) if len(shape) == 1 else (*matrices, share, columns)
 
 
@@ -230,6 +234,8 @@ def _stored_blocks(
 
 def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage) -> bool:
     """Whether a storage holds the integers that a file has of a tensor."""
+    if tensor.grouped is not None and tensor.transposed:  # scales are those of rows
+        return False
     native = STORAGES.get(integer_storage(source, tensor.name) or "")
     return native is not None and storage in (native, native.table)
 
@@ -281,12 +287,13 @@ def parameter_blocks(
     """The blocks of a parameter's values, whose rows are `columns` long; raises a WeightsError."""
     if _is_reordered(source, tensor):
         values = source.read(tensor.name)
-        values = values if tensor.grouped is None else values.reshape(-1, columns)
+        if tensor.grouped is not None:
+            values = values.reshape(_stored_shape(source, tensor))
         blocks = iter((_ordered(values, tensor),))
     else:
         blocks = source.blocks(tensor.name)
     for block in blocks:
-        rows = tensor.matrices(block)
+        rows = block if tensor.grouped is not None else tensor.matrices(block)
         if rows.ndim > 2:
             rows = rows[..., tensor.rows(rows.shape[-2]), :].reshape(-1, columns)
         if tensor.logarithm:
@@ -345,4 +352,5 @@ def _share(rows: NDArray[S], tensor: StoredTensor) -> NDArray[S]:
         return rows[tensor.rows(len(rows))]
     groups, start, stop = tensor.grouped
     each = rows.reshape(groups, len(rows) // groups, *rows.shape[1:])[:, start:stop]
-    return each.reshape(-1, *rows.shape[1:])
+    each = each.swapaxes(1, 2) if tensor.transposed else each
+    return each.reshape(-1, *each.shape[2:])

@@ -66,12 +66,14 @@ class GroupedRows:
     parts   the parts, in the order of a group. Of a part that occurs again, the rows of all groups
             follow those of its earlier occurrence in all groups
     shape   of a configuration: the number of groups, and the rows of each part in a group
+    transposed  parts that have the rows of each group as columns
     """
 
     folder: str
     gguf: str
     parts: tuple[str, ...]
     shape: Callable[[Any], tuple[int, tuple[int, ...]]]
+    transposed: tuple[str, ...] = ()
 
     def shares(self, config: ModelConfig, part: str) -> list[tuple[int, int, int]]:
         """Where the rows of a part are: see `StoredTensor.grouped`."""
@@ -251,8 +253,10 @@ class TensorNames:
                 prefixes = (self.gguf_prefix,) if gguf else self.prefixes
                 stored = (prefix + (in_gguf if gguf else in_folder) for prefix in prefixes)
                 for name in (name for name in stored if name in names):
-                    shares = tensor.shares(config, part)
-                    return tuple(StoredTensor(name, grouped=share) for share in shares)
+                    return tuple(
+                        StoredTensor(name, grouped=share, transposed=part in tensor.transposed)
+                        for share in tensor.shares(config, part)
+                    )
         return ()
 
     def _in_folder(self, parameter: str) -> str:
@@ -282,5 +286,10 @@ class TensorNames:
 
 
 def _predicting_layers(names: Collection[str]) -> set[str]:
-    """The starts of the names of layers in a GGUF file that predict further tokens."""
-    return {name.partition("nextn.")[0] for name in names if ".nextn." in name}
+    """The starts of the names of layers that predict further tokens."""
+    return {
+        name.partition(part)[0]
+        for part in ("nextn.", "eh_proj.")
+        for name in names
+        if f".{part}" in name
+    }

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # By the start of a case's name: what published files have and transformers saves otherwise.
 _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "deepseek2-glm": {"first_k_dense_replace": 1},
+    "deepseek2-v3": {"scoring_func": "sigmoid"},
     "hunyuan": {"max_position_embeddings": 32768},
     "nemotron_h-": {
         "num_hidden_layers": 5, "hybrid_override_pattern": "M-*-M", "d_head": 16,

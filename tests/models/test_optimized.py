@@ -61,6 +61,7 @@ class Counts:
     whole_head no rule for soft caps: the head is computed whole
     gate       the rule for the activation of the feed-forward layer, and how often
     experts    matrices of an expert: 3, or 2 without a gated activation
+    by_head    matrices of which each head has its own
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
 
@@ -73,6 +74,7 @@ class Counts:
     whole_head: bool = False
     gate: tuple[str, int] = ("gated_silu", 1)
     experts: int = 3
+    by_head: int = 0
     beside: tuple[int, int] = (1, 0)
 
 
@@ -90,6 +92,7 @@ RECURRENCES = {
 }
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
+    "deepseek2": Counts(products=7, stacked=False, by_head=2),
     "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "falcon-h1": Counts(products=7, needed=2),
     "gemma": Counts(gate=GELU),
@@ -175,7 +178,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + matrices
         ),
         recurrence: recurrent * sequences,
-        "experts": per_layer.experts * routed,
+        "experts": per_layer.experts * routed + per_layer.by_head * whole,
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
         norm: norms * whole if norms else int(whole == layers),

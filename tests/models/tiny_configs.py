@@ -33,8 +33,16 @@ _DELTA_NET = {
     "key_width": 8, "value_width": 16, "taps": 4,
 }  # fmt: skip
 _CONVOLUTIONS = {"taps": 3, "attends": (False, True, True)}
+_LATENT = {
+    "kv_heads": 1, "query_rank": 32, "latent": 32, "rotary_width": 32, "key_width": 32,
+    "value_width": 32, "attention_scale": 0.125, "turns_neighbors": True,
+}  # fmt: skip
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
+    "deepseek2": {
+        **_LATENT, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
+        "sum_offset": 1e-20, "factor": 1.8,
+    },
     "falcon-h1": {**_MAMBA, "ssm_heads": 12},  # a projection has rows that fill no whole block
     "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
     "gemma3": {"query_scale": 0.125},

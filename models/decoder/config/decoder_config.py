@@ -120,6 +120,7 @@ def from_gguf_metadata(
     rope_width: int | None = None,
     kv_heads: int | None = None,
     ffn: int | None = None,
+    value_width: int | None = None,
     truncate_yarn: bool = True,
 ) -> dict[str, Any]:
     """The fields of `DecoderConfig` but `windows`; raises ConfigError.
@@ -128,12 +129,13 @@ def from_gguf_metadata(
     rope_width  columns of a head that turn, None for all
     kv_heads    key/value heads, where the metadata say them by layer
     ffn         the width between the matrices of an MLP, where the metadata say it by layer
+    value_width the only supported width of a head of values, None for that of keys
     truncate_yarn  see `yarn_divisors`
     """
     heads, hidden = data.size("attention.head_count"), data.size("embedding_length")
     head_dim = data.size("attention.key_length", default=max(1, hidden // heads))
     max_context = data.size("context_length")
-    data.fixed("attention.value_length", head_dim)
+    data.fixed("attention.value_length", value_width or head_dim)
     data.size("vocab_size", default=1)  # the table has as many rows, or some more
     return {
         "layers": data.size("block_count", limit=MAX_LAYERS),

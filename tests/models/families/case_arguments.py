@@ -51,6 +51,11 @@ GEMMA3_TOWER: Mapping[str, Any] = {
 }
 EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 
+LATENT = {
+    "num_key_value_heads": 4, "kv_lora_rank": 20, "qk_nope_head_dim": 16, "qk_rope_head_dim": 12,
+    "v_head_dim": 14, "n_routed_experts": 7, "num_experts_per_tok": 3, "n_shared_experts": 2,
+    "moe_intermediate_size": 20, "n_group": 1, "topk_group": 1,
+}  # fmt: skip
 ERNIE_EXPERTS = {"moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 20}
 MULTIPLIERS = {
     "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,

@@ -15,6 +15,7 @@ from tests.models.families.case_arguments import (
     GEMMA3_TOWER,
     GPT_OSS,
     GPT_OSS_PLAIN,
+    LATENT,
     LINEAR,
     LLAMA3,
     LONGROPE,
@@ -147,6 +148,27 @@ CASES: Mapping[str, Case] = {
             alone={
                 **ERNIE_EXPERTS, "moe_num_shared_experts": 0, "moe_layer_start_index": 0,
                 "moe_layer_end_index": 2, "tie_word_embeddings": False, **_rope(1e4),
+            },
+        ),
+        *_cases(
+            "deepseek2",
+            "Glm4MoeLiteConfig",
+            glm={**LATENT, "q_lora_rank": 18, "routed_scaling_factor": 1.8},
+        ),
+        *_cases(
+            "deepseek2",
+            "DeepseekV2Config",
+            v2={
+                **LATENT, "q_lora_rank": None, "first_k_dense_replace": 1,
+                "rope_parameters": YARN | {"mscale": 0.707, "mscale_all_dim": 0.707},
+            },
+        ),
+        *_cases(
+            "deepseek2",
+            "DeepseekV3Config",
+            v3={
+                **LATENT, "q_lora_rank": 18, "first_k_dense_replace": 1, "n_shared_experts": 1,
+                "routed_scaling_factor": 2.5, "tie_word_embeddings": True,
             },
         ),
         *_cases(

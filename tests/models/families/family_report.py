@@ -67,6 +67,7 @@ class File:
 FILES = {
     "apertus": File(templates=("apertus",)),
     "bert": File(tokenizer=("bert",)),
+    "deepseek2": File(templates=("glm",)),
     "embeddinggemma": File(tokenizer=("llama",)),
     "ernie4_5": File(varies="llama", templates=("ernie 4.5",), tokenizer=("llama",)),
     "ernie4_5_moe": File(templates=("ernie 4.5",), tokenizer=("llama",)),

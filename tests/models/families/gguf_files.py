@@ -17,6 +17,7 @@ from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
+from hearthd.models.decoder.latent_attention import LatentConfig
 from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
 from hearthd.models.families.falcon_h1 import Config as FalconConfig
@@ -36,6 +37,7 @@ from tests.models.families.gguf_gemma import (
     window_keys,
 )
 from tests.models.families.gguf_gpt_oss import gpt_oss, gpt_oss_keys
+from tests.models.families.gguf_latent import deepseek2_keys, latent
 from tests.models.families.gguf_mamba import (
     MAMBA_PARTS,
     falcon_scales,
@@ -167,6 +169,8 @@ def _split(
         if isinstance(config, DeltaNetConfig):
             convert = grouped_delta_net if architecture == "qwen3next" else delta_net
             yield from convert(name, values, config)
+        elif isinstance(config, LatentConfig):
+            yield from latent(name, values, config)
         elif architecture == "gpt-oss":
             yield from gpt_oss(name, values)
         elif isinstance(config, MambaConfig) and re.search(MAMBA_PARTS, name):
@@ -202,7 +206,7 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
         writer.add_leading_dense_block_count(config.routed.index(True))
         if architecture not in _EXPERTS_OF_MLP_WIDTH:
             writer.add_expert_feed_forward_length(config.expert_ffn)
-        if config.shared_ffn is not None:
+        if config.shared_ffn is not None and architecture != "deepseek2":
             writer.add_expert_shared_feed_forward_length(config.shared_ffn)
     if isinstance(config, NemotronConfig):
         widths = {"mlp": config.ffn, "moe": getattr(config, "expert_ffn", 0)}
@@ -218,7 +222,8 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
         kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
     writer.add_head_count_kv(kv_heads)
     writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
+    width = config.latent if isinstance(config, LatentConfig) else config.head_dim
+    writer.add_value_length(width)
     writer.add_layer_norm_rms_eps(config.norm_eps)
     writer.add_rope_freq_base(config.rope_base)
     writer.add_vocab_size(config.vocab_size)
@@ -281,11 +286,12 @@ def _mistral3(config: Any) -> dict[str, Any]:
 
 
 # Those whose keys say how positions are scaled, in place of a table.
-SCALED = ("glm4", "gpt-oss", "mistral3")
+SCALED = ("deepseek2", "glm4", "gpt-oss", "mistral3")
 # Those of which a file says the width of an expert as that of an MLP.
 _EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "olmoe")
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS = {
+    "deepseek2": deepseek2_keys,
     "exaone4": window_keys,
     "falcon-h1": mamba_keys,
     "gemma-embedding": gemma_embedding_keys,

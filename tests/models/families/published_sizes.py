@@ -148,6 +148,21 @@ SIZES: Mapping[str, Size] = {
         4096, 13696, 32, 2, 128, 151552,
         tied=False, attention_bias=True, rope_divisors=(1.0,) * 32 + (1e30,) * 32,
     ),
+    # zai-org/GLM-4.7-Flash
+    "glm4.7-flash": _decoder(
+        2048, 10240, 20, 1, 576, 154880,
+        tied=False, query_rank=768, latent=512, rotary_width=64, key_width=192, value_width=256,
+        attention_scale=1 / 16, turns_neighbors=True, experts=64, experts_per_token=4,
+        expert_ffn=1536, routed=(False, True), scores=SIGMOID, choice_bias=True, normalized=True,
+        sum_offset=1e-20, factor=1.8, shared_ffn=1536,
+    ),
+    # deepseek-ai/DeepSeek-V2-Lite-Chat
+    "deepseek2": _decoder(
+        2048, 10944, 16, 1, 576, 102400,
+        tied=False, query_rank=None, latent=512, rotary_width=64, key_width=128, value_width=128,
+        attention_scale=0.1147, turns_neighbors=True, experts=64, experts_per_token=6,
+        expert_ffn=1408, routed=(False, True), normalized=False, shared_ffn=2816,
+    ),
     # ibm-granite/granite-3.3-2b-base
     "granite3": _decoder(
         2048, 8192, 32, 8, 64, 49159,

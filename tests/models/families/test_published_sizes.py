@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Without the barriers of models/dsl/mlir/barriers.py, those of gemma2 and gemma4 do not compile.
 COVERED = (
     ("apertus", "native", "prefill_16"),
+    ("glm4.7-flash", "native", "prefill_16"),
     ("ernie4_5", "native", "prefill_16"),
     ("ernie4_5-moe", "native", "prefill_16"),
     ("exaone4", "bf16", "prefill_16"),
