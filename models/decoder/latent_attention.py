@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.config_json import ConfigJson
 from hearthd.models.decoder.config.decoder_config import DecoderConfig, from_config_json
 from hearthd.models.decoder.config.rope_scaling import yarn_magnitude
 from hearthd.models.decoder.layers import HeadLinear, rotated
@@ -22,9 +23,9 @@ from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.rope_scaling import Rope
     from hearthd.models.decoder.kv_cache import LayerCache
     from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
@@ -125,10 +126,12 @@ class LatentAttention(nn.Module):
         return ops.reshape(y, shape=(tokens, heads, y.shape[1]))
 
 
-def latent_fields(data: ConfigJson) -> dict[str, Any]:
+def latent_fields(
+    data: ConfigJson, read_rope: Callable[[ConfigJson, int, int], Rope] = ConfigJson.rope
+) -> dict[str, Any]:
     """The fields of `LatentConfig` from config.json, of a model that turns neighbors.
 
-    Raises ConfigError.
+    For `read_rope` see `from_config_json`. Raises ConfigError.
     """
     rotary, latent = data.size("qk_rope_head_dim"), data.size("kv_lora_rank")
     section, _ = data.rope_section()
@@ -139,7 +142,7 @@ def latent_fields(data: ConfigJson) -> dict[str, Any]:
     key_width = data.size("qk_nope_head_dim")
     data.ignore("qk_head_dim")
     return {
-        **from_config_json(data, lambda data, _, most: data.rope(rotary, most)),
+        **from_config_json(data, lambda data, _, most: read_rope(data, rotary, most)),
         "kv_heads": 1,
         "head_dim": latent + rotary,
         "query_rank": data.size("q_lora_rank", default=None),

@@ -42,6 +42,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "deepseek2-glm": {"first_k_dense_replace": 1},
     "deepseek2-v3": {"scoring_func": "sigmoid"},
     "hunyuan": {"max_position_embeddings": 32768},
+    "minicpm-": {"architectures": ["MiniCPMForCausalLM"]},
     "nemotron_h-": {
         "num_hidden_layers": 5, "hybrid_override_pattern": "M-*-M", "d_head": 16,
     },

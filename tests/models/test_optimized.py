@@ -124,6 +124,7 @@ COUNTS = {
     "granitehybrid-moe": Counts(rotations=""),
     "lfm2": Counts(rotations="norm_rope"),
     "lfm2moe": Counts(rotations="norm_rope"),
+    "minicpm3": Counts(products=7, stacked=False, by_head=2),
     "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "nemotron_h_moe": Counts(
         norms=("add_norm", 1),

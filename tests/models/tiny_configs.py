@@ -77,6 +77,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "lfm2moe": {
         **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,
     },
+    "minicpm": {**_MULTIPLIERS, "original_context": 64},
+    "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},
     "mistral3": {"query_growth": 0.1, "original_context": 8},
     "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},
     "nemotron_h_moe": {

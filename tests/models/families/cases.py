@@ -9,6 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from tests.models.families.case_arguments import (
+    AS_MINICPM,
     DEFAULT,
     ERNIE_EXPERTS,
     EXPERTS,
@@ -16,9 +17,11 @@ from tests.models.families.case_arguments import (
     GPT_OSS,
     GPT_OSS_PLAIN,
     LATENT,
+    LATENT_MINICPM,
     LINEAR,
     LLAMA3,
     LONGROPE,
+    MINICPM,
     MINISTRAL_ROPE,
     MULTIPLIERS,
     SMOLVLM_TOWER,
@@ -42,6 +45,8 @@ class Case:
     config        the configuration's class in transformers
     arguments     its arguments, besides those of `SMALL`; with `tower`, those of its text model
     tower         the other arguments of a model that also reads images
+    published     keys of config.json that published files have, and transformers does not save; a
+                  key that is None is one of transformers alone
     """
 
     name: str
@@ -49,6 +54,7 @@ class Case:
     config: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     tower: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[str, Any] = field(default_factory=dict)
 
 
 def random_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
@@ -170,6 +176,16 @@ CASES: Mapping[str, Case] = {
                 **LATENT, "q_lora_rank": 18, "first_k_dense_replace": 1, "n_shared_experts": 1,
                 "routed_scaling_factor": 2.5, "tie_word_embeddings": True,
             },
+        ),
+        *_cases(
+            "minicpm3",
+            "MiniCPM3Config",
+            minicpm3={**LATENT_MINICPM, "tie_word_embeddings": True},
+            plain={**LATENT_MINICPM, "q_lora_rank": None, "scale_emb": 1, "dim_model_base": 24},
+        ),
+        *(
+            replace(case, published=MINICPM)
+            for case in _cases("minicpm", "GraniteConfig", minicpm=AS_MINICPM)
         ),
         *_cases(
             "lfm2moe",

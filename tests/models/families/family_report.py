@@ -90,6 +90,8 @@ FILES = {
     "lfm2": File(templates=("lfm 2",)),
     "lfm2moe": File(templates=("lfm 2",)),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
+    "minicpm": File(varies="granite", templates=("chatml",), tokenizer=("llama",)),
+    "minicpm3": File(templates=("chatml",), tokenizer=("llama",)),
     "mistral3": File(templates=("ministral 3",)),
     "modernbert": File(),
     "nemotron_h": File(),

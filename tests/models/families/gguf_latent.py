@@ -46,6 +46,15 @@ def deepseek2_keys(config: Any) -> dict[str, Any]:
     }
 
 
+def minicpm3_keys(config: Any) -> dict[str, Any]:
+    """The keys of MiniCPM3."""
+    return {
+        "attention.kv_lora_rank": config.latent,
+        "attention.q_lora_rank": config.query_rank,
+        "rope.dimension_count": config.rotary_width,
+    }
+
+
 def latent(name: str, values: Array, config: LatentConfig) -> Iterator[tuple[str, Array]]:
     """A tensor; that of keys and values as one for each, with the keys' matrices transposed."""
     joined = "kv_b_proj.weight"

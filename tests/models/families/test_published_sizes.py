@@ -12,7 +12,8 @@ import pytest
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS
-from tests.models.families.published_sizes import SIZES, compile_program, graphs_of
+from tests.models.families.published_sizes import compile_program, graphs_of
+from tests.models.families.size_table import SIZES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +43,8 @@ COVERED = (
     ("lfm2", "f32", "prefill_16"),
     ("lfm2-moe", "native", "prefill_128"),
     ("smollm2", "bf16", "prefill_128"),
+    ("minicpm", "native", "prefill_16"),
+    ("minicpm3", "native", "prefill_16"),
     ("ministral3", "native", "prefill_16"),
     ("nemotron-h", "native", "prefill_16"),
     ("nemotron-h-moe", "native", "prefill_16"),
