@@ -250,7 +250,9 @@ class StoredTensor:
     share        (i, n): the rows are part i of n equal parts of the tensor's rows, or of the rows
                  of each matrix of a tensor of several
     alternating  whether the rows are instead every n-th one from row i on
-    transposed   whether the tensor has the rows of each matrix as columns
+    grouped      (n, i, j): the tensor's rows are n equal groups, of which the parameter has rows i
+                 to j each; None: the rows are not in groups
+    transposed   whether the tensor has the rows of each matrix, or of each group, as columns
     vectors      whether the tensor has a vector of each expert, whose values count as rows
     logarithm    whether the values are -exp(x) for those x of the tensor
     """
@@ -263,6 +265,7 @@ class StoredTensor:
     alternating: bool = False
     transposed: bool = False
     vectors: bool = False
+    grouped: tuple[int, int, int] | None = None
 
     def rows(self, extent: int) -> slice:
         """The rows of a tensor of an extent that are those of the parameter."""

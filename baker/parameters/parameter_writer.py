@@ -143,6 +143,10 @@ def _shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]:
     if not shape:
         return shape
     *matrices, rows, columns = (shape[0], 1) if len(shape) == 1 else shape
+    if tensor.grouped is not None:
+        groups, start, stop = tensor.grouped
+        shape = (groups * (stop - start), columns)
+        return (groups * columns, stop - start) if tensor.transposed else shape
     share = len(range(rows)[tensor.rows(rows)])
     return (share,) if len(shape) == 1 else (*matrices, share, columns)
 
@@ -152,6 +156,8 @@ def _stored_shape(source: WeightSource, tensor: StoredTensor) -> tuple[int, ...]
     shape = source.shape(tensor.name)
     if tensor.vectors:
         return (*shape, 1)
+    if tensor.grouped is not None:
+        return (math.prod(shape[:-1]), shape[-1])
     return (*shape[:-2], shape[-1], shape[-2]) if tensor.transposed else shape
 
 
@@ -228,6 +234,8 @@ def _stored_blocks(
 
 def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage) -> bool:
     """Whether a storage holds the integers that a file has of a tensor."""
+    if tensor.grouped is not None and tensor.transposed:  # scales are those of rows
+        return False
     native = STORAGES.get(integer_storage(source, tensor.name) or "")
     return native is not None and storage in (native, native.table)
 
@@ -278,11 +286,14 @@ def parameter_blocks(
 ) -> Iterator[NDArray[np.float32]]:
     """The blocks of a parameter's values, whose rows are `columns` long; raises a WeightsError."""
     if _is_reordered(source, tensor):
-        blocks = iter((_ordered(source.read(tensor.name), tensor),))
+        values = source.read(tensor.name)
+        if tensor.grouped is not None:
+            values = values.reshape(_stored_shape(source, tensor))
+        blocks = iter((_ordered(values, tensor),))
     else:
         blocks = source.blocks(tensor.name)
     for block in blocks:
-        rows = tensor.matrices(block)
+        rows = block if tensor.grouped is not None else tensor.matrices(block)
         if rows.ndim > 2:
             rows = rows[..., tensor.rows(rows.shape[-2]), :].reshape(-1, columns)
         if tensor.logarithm:
@@ -325,10 +336,21 @@ def _is_reordered(source: WeightSource, tensor: StoredTensor) -> bool:
     The shares of several matrices are taken block by block: such a tensor is large.
     """
     has_matrices = len(_stored_shape(source, tensor)) > 2
-    return bool(tensor.interleaved) or (tensor.share != _ALL and not has_matrices)
+    in_parts = tensor.share != _ALL or tensor.grouped is not None
+    return bool(tensor.interleaved) or (in_parts and not has_matrices)
 
 
 def _ordered(rows: NDArray[S], tensor: StoredTensor) -> NDArray[S]:
     """The rows of a parameter, from those of its tensor."""
-    rows = rows[tensor.rows(len(rows))]
+    rows = _share(rows, tensor)
     return half_after_half(rows, tensor.interleaved) if tensor.interleaved else rows
+
+
+def _share(rows: NDArray[S], tensor: StoredTensor) -> NDArray[S]:
+    """The rows of a parameter among those of its tensor, in their order there."""
+    if tensor.grouped is None:
+        return rows[tensor.rows(len(rows))]
+    groups, start, stop = tensor.grouped
+    each = rows.reshape(groups, len(rows) // groups, *rows.shape[1:])[:, start:stop]
+    each = each.swapaxes(1, 2) if tensor.transposed else each
+    return each.reshape(-1, *each.shape[2:])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
-from itertools import count, takewhile
-from typing import TYPE_CHECKING
+from itertools import accumulate, count, takewhile
+from typing import TYPE_CHECKING, Any
 
 from hearthd.models.decoder.config.gguf_metadata import ROPE_TABLES
 from hearthd.models.program import StoredTensor, gguf_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from hearthd.models.config import ModelConfig
 
@@ -72,6 +73,35 @@ _NUMBER = "*"
 
 
 @dataclass(frozen=True, kw_only=True)
+class GroupedRows:
+    """A tensor whose rows are equal groups. Each has rows of some parts of a layer.
+
+    folder  the tensor's name in Hugging Face folders, as `TensorNames.joined` has names
+    gguf    its name in GGUF files
+    parts   the parts, in the order of a group. Of a part that occurs again, the rows of all groups
+            follow those of its earlier occurrence in all groups
+    shape   of a configuration: the number of groups, and the rows of each part in a group
+    transposed  parts that have the rows of each group as columns
+    """
+
+    folder: str
+    gguf: str
+    parts: tuple[str, ...]
+    shape: Callable[[Any], tuple[int, tuple[int, ...]]]
+    transposed: tuple[str, ...] = ()
+
+    def shares(self, config: ModelConfig, part: str) -> list[tuple[int, int, int]]:
+        """Where the rows of a part are: see `StoredTensor.grouped`."""
+        groups, widths = self.shape(config)
+        ends = list(accumulate(widths))
+        return [
+            (groups, end - width, end)
+            for name, width, end in zip(self.parts, widths, ends, strict=True)
+            if name == part
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
 class TensorNames:
     """The names of an architecture's tensors.
 
@@ -96,6 +126,7 @@ class TensorNames:
                  layer, as many of each, one part after the other; used where the part has no tensor
                  of its own
     joined_in_gguf  the same for names in GGUF files
+    grouped      tensors that hold the rows of parts of a layer in groups; used where they are there
     alternating  names among `joined` of tensors that hold the rows of their parts in turn; a bias
                  among them is (experts, outputs)
     transposed   parts of a layer, and names among `joined`, whose tensor is named without ".weight"
@@ -119,6 +150,7 @@ class TensorNames:
     optional: tuple[str, ...] = ()
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     joined_in_gguf: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    grouped: tuple[GroupedRows, ...] = ()
     alternating: tuple[str, ...] = ()
     transposed: tuple[str, ...] = ()
     transposed_in_gguf: tuple[str, ...] = ()
@@ -229,6 +261,8 @@ class TensorNames:
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
     ) -> tuple[StoredTensor, ...]:
         """The tensors that a parameter's rows come from, at least one: see `find` and `folder`."""
+        if tensors := self._in_groups(config, parameter, names, gguf=gguf):
+            return tensors
         tensor, present = self.find(config, parameter, names, gguf=gguf), set(names)
         if _NUMBER not in tensor.name:
             return (tensor,)
@@ -242,6 +276,26 @@ class TensorNames:
         """The tensors of layers that predict further tokens in a file with these names."""
         prefixes = tuple(_predicting_layers(names)) if gguf else _MTP_PREFIXES
         return {name for name in names if name.startswith(prefixes)}
+
+    def _in_groups(
+        self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
+    ) -> tuple[StoredTensor, ...]:
+        """The tensor in whose groups a parameter's rows are, once for each place in a group."""
+        path = parameter.removesuffix(".weight")
+        layer = next(iter(re.findall(r"^layers\.\d+\.", path)), "")
+        part = path.removeprefix(layer)
+        for tensor in self.grouped:
+            if part in tensor.parts:
+                in_folder = self._in_folder(f"{layer}{tensor.folder}.weight")
+                in_gguf = f"{layer.replace('layers', 'blk')}{tensor.gguf}.weight"
+                prefixes = (self.gguf_prefix,) if gguf else self.prefixes
+                stored = (prefix + (in_gguf if gguf else in_folder) for prefix in prefixes)
+                for name in (name for name in stored if name in names):
+                    return tuple(
+                        StoredTensor(name, grouped=share, transposed=part in tensor.transposed)
+                        for share in tensor.shares(config, part)
+                    )
+        return ()
 
     def _in_folder(self, parameter: str) -> str:
         path, _, suffix = parameter.rpartition(".")
@@ -270,5 +324,10 @@ class TensorNames:
 
 
 def _predicting_layers(names: Collection[str]) -> set[str]:
-    """The starts of the names of layers in a GGUF file that predict further tokens."""
-    return {name.partition("nextn.")[0] for name in names if ".nextn." in name}
+    """The starts of the names of layers that predict further tokens."""
+    return {
+        name.partition(part)[0]
+        for part in ("nextn.", "eh_proj.")
+        for name in names
+        if f".{part}" in name
+    }

@@ -86,10 +86,6 @@ class Gemma4Block(GemmaBlock):
         super().__init__(config.layer(index), attention(config, index))
         self.layer_scalar = Scale()
 
-    def finish(self, h: Tensor, _: Tensor | None) -> Tensor:
-        """(N, E) and the embeddings for this layer (N, P), if there are any -> (N, E)."""
-        return self.layer_scalar(h)
-
 
 class EmbeddingBlock(GemmaBlock):
     """Before the number, the token's embedding for this layer is added, through a gate."""
@@ -101,9 +97,8 @@ class EmbeddingBlock(GemmaBlock):
         self.post_per_layer_input_norm = nn.RMSNorm(config.hidden, config.norm_eps)
         self.layer_scalar = Scale()
 
-    def finish(self, h: Tensor, embedding: Tensor | None) -> Tensor:
+    def finish(self, h: Tensor, embedding: Tensor) -> Tensor:
         """(N, E) and the embeddings for this layer (N, P) -> (N, E)."""
-        assert embedding is not None
         x = f.gelu_tanh(self.per_layer_input_gate(h)) * embedding
         h = h + self.post_per_layer_input_norm(self.per_layer_projection(x))
         return self.layer_scalar(h)
@@ -113,17 +108,55 @@ class Gemma4(GemmaModel):
     """Layers of two shapes."""
 
     config: Gemma4Config
-    layers: Sequence[Gemma4Block | EmbeddingBlock]
+    layers: Sequence[Gemma4Block]
 
-    def __init__(
-        self, config: Gemma4Config, blocks: Sequence[Gemma4Block | EmbeddingBlock] | None = None
-    ) -> None:
+    def __init__(self, config: Gemma4Config, blocks: Sequence[Gemma4Block] | None = None) -> None:
         plain = (Gemma4Block(config, index) for index in range(config.layers))
         super().__init__(config, blocks or list(plain), logit_cap=config.logit_cap)
 
-    def layer_embeddings(self, _tokens: Tensor, _h: Tensor) -> list[Tensor | None]:
-        """Tokens i32 (N,) and their hidden states (N, E) -> for each layer (N, P), if any."""
-        return [None] * self.config.layers
+    @override
+    def __call__(
+        self, tokens: Tensor, positions: Tensor, caches: list[LayerCache], h: Tensor | None = None
+    ) -> Tensor:
+        h = self.embed(tokens) if h is None else h
+        ropes = self.rope_tables(positions)
+        for i, block in enumerate(self.layers):
+            h = block.layer_scalar(block(h, ropes[i], caches[self.config.source(i)]))
+        return self.norm(h)
+
+
+class LayerEmbeddings(GemmaModel):
+    """A model of which `rows` tokens have an embedding for each layer, P wide."""
+
+    config: Gemma4Config
+
+    def __init__(
+        self, config: Gemma4Config, blocks: Sequence[Layer], *, width: int, rows: int
+    ) -> None:
+        super().__init__(config, blocks, logit_cap=config.logit_cap)
+        self.width, every = width, config.layers * width
+        self.embed_tokens_per_layer = nn.Embedding(rows, every)
+        self.per_layer_model_projection = nn.Linear(config.hidden, every)
+        self.per_layer_projection_norm = nn.RMSNorm(width, config.norm_eps)
+
+    def layer_embeddings(self, tokens: Tensor, h: Tensor) -> list[Tensor]:
+        """Tokens i32 (N,) and their hidden states (N, E) -> for each layer (N, P)."""
+        looked_up = self.embed_tokens_per_layer(tokens) * math.sqrt(self.width)
+        projected = self.per_layer_model_projection(h) * self.config.hidden**-0.5
+        projected = self.per_layer_projection_norm(f.split_heads(projected, self.width))
+        every = (projected + f.split_heads(looked_up, self.width)) * math.sqrt(0.5)
+        layers = range(self.config.layers)
+        return [f.flatten(f.narrow(every, 1, i, i + 1), first=1) for i in layers]
+
+
+class EmbeddingGemma4(LayerEmbeddings):
+    """A token has an embedding for each layer."""
+
+    layers: Sequence[EmbeddingBlock]
+
+    def __init__(self, config: Gemma4Config, width: int) -> None:
+        blocks = [EmbeddingBlock(config, index, width) for index in range(config.layers)]
+        super().__init__(config, blocks, width=width, rows=config.vocab_size)
 
     @override
     def __call__(
@@ -137,28 +170,7 @@ class Gemma4(GemmaModel):
         return self.norm(h)
 
 
-class EmbeddingGemma4(Gemma4):
-    """A token has an embedding for each layer."""
-
-    def __init__(self, config: Gemma4Config, width: int) -> None:
-        blocks = [EmbeddingBlock(config, index, width) for index in range(config.layers)]
-        super().__init__(config, blocks)
-        self.width, every = width, config.layers * width
-        self.embed_tokens_per_layer = nn.Embedding(config.vocab_size, every)
-        self.per_layer_model_projection = nn.Linear(config.hidden, every)
-        self.per_layer_projection_norm = nn.RMSNorm(width, config.norm_eps)
-
-    @override
-    def layer_embeddings(self, tokens: Tensor, h: Tensor) -> list[Tensor | None]:
-        looked_up = self.embed_tokens_per_layer(tokens) * math.sqrt(self.width)
-        projected = self.per_layer_model_projection(h) * self.config.hidden**-0.5
-        projected = self.per_layer_projection_norm(f.split_heads(projected, self.width))
-        every = (projected + f.split_heads(looked_up, self.width)) * math.sqrt(0.5)
-        layers = range(self.config.layers)
-        return [f.flatten(f.narrow(every, 1, i, i + 1), first=1) for i in layers]
-
-
-def gemma4(config: Gemma4Config) -> Gemma4:
+def gemma4(config: Gemma4Config) -> Gemma4 | EmbeddingGemma4:
     """The model of a configuration."""
     width = config.layer_embedding
     return Gemma4(config) if width is None else EmbeddingGemma4(config, width)

@@ -5,20 +5,20 @@ Source: "Phi-3 Technical Report" (2024), "LongRoPE" (Ding et al., 2024).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
-from hearthd.models.decoder.config import rope_scaling
-from hearthd.models.decoder.config.decoder_config import (
-    DecoderConfig,
-    from_config_json,
-    from_gguf_metadata,
+from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
+from hearthd.models.decoder.config.long_rope import (
+    LongRopeConfig,
+    long_fields,
+    long_fields_from_gguf,
+    read_rope,
 )
-from hearthd.models.decoder.config.gguf_metadata import LONG_DIVISORS, SHORT_DIVISORS
 from hearthd.models.decoder.layers import (
     Block,
     DecoderModel,
@@ -35,21 +35,12 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
 
-_LONG_KINDS = ("longrope", "su", "yarn")  # the older names mean the same in this architecture
-
 
 @dataclass(frozen=True, kw_only=True)
-class Config(DecoderConfig):
-    """The shape of a model.
-
-    rotary_width      columns of a head that turn
-    long_divisors     `rope_divisors` for contexts beyond the original one; empty: the same
-    original_context  in tokens
-    """
+class Config(LongRopeConfig):
+    """The shape of a model; `rotary_width` columns of a head turn."""
 
     rotary_width: int
-    long_divisors: tuple[float, ...]
-    original_context: int
 
     @override
     def __post_init__(self) -> None:
@@ -59,19 +50,6 @@ class Config(DecoderConfig):
                 f"partial_rotary_factor: expected at most {self.head_dim} columns, "
                 f"an even number, got {self.rotary_width}"
             )
-
-    @property
-    @override
-    def auto_context(self) -> int:
-        longest = super().auto_context
-        return min(longest, self.original_context) if self.long_divisors else longest
-
-    @override
-    def for_context(self, context: int) -> Self:
-        """Choose the rotary divisors for slots of a number of positions."""
-        if context <= self.original_context or not self.long_divisors:
-            return self
-        return replace(self, rope_divisors=self.long_divisors)
 
 
 class Phi3(DecoderModel):
@@ -100,8 +78,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
         **fields,
         windows=(window,) * fields["layers"] if window else (),
         rotary_width=rotary_width,
-        long_divisors=rope.long_divisors,
-        original_context=rope.original_context or fields["max_context"],
+        **long_fields(rope, fields["max_context"]),
     )
 
 
@@ -113,11 +90,7 @@ def _rope(data: ConfigJson, head_dim: int, max_context: int) -> tuple[int, Rope]
     if share > 1:
         raise ConfigError(f"partial_rotary_factor: expected at most 1, got {share}")
     width = int(head_dim * share)
-    original = data.size("original_max_position_embeddings", default=max_context)
-    original = section.size("original_max_position_embeddings", default=original)
-    if section.text("rope_type", default=section.text("type", default="")) in _LONG_KINDS:
-        return width, rope_scaling.longrope(section, base, width, max_context, original)
-    return width, rope_scaling.read(section, base, width, max_context)
+    return width, read_rope(data, section, base, width, max_context)
 
 
 def from_gguf(data: GgufMetadata) -> Config:
@@ -127,17 +100,10 @@ def from_gguf(data: GgufMetadata) -> Config:
     width = data.size("rope.dimension_count", default=head_dim)
     fields = from_gguf_metadata(data, rope_width=width)
     window = data.window()
-    original = data.size("rope.scaling.original_context_length", default=fields["max_context"])
-    long: tuple[float, ...] = ()
-    if data.has_tensor(LONG_DIVISORS):
-        long = data.divisors(LONG_DIVISORS, width)
-        fields["rope_divisors"] = data.divisors(SHORT_DIVISORS, width)
     return Config(
-        **fields,
+        **fields | long_fields_from_gguf(data, width, fields["max_context"]),
         windows=(window,) * fields["layers"] if window else (),
         rotary_width=width,
-        long_divisors=long,
-        original_context=original,
     )
 
 

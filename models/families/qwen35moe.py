@@ -55,7 +55,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
     text = data.text_section(tied=None)
     shared = text.size("shared_expert_intermediate_size")
     text.assume(intermediate_size=shared)
-    text.fixed(norm_topk_prob=True)
+    text.fixed(norm_topk_prob=True, use_sliding_window=False)
     fields = experts_from_config_json(text, qwen35.fields_from_hugging_face(text))
     return _config(fields | {"shared_ffn": shared})
 

@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 # By the start of a case's name: what published files have and transformers saves otherwise.
 _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
+    "deepseek2-glm": {"first_k_dense_replace": 1},
+    "deepseek2-v3": {"scoring_func": "sigmoid"},
     "hunyuan": {"max_position_embeddings": 32768},
+    "minicpm-": {"architectures": ["MiniCPMForCausalLM"]},
     "nemotron_h-": {
         "num_hidden_layers": 5, "hybrid_override_pattern": "M-*-M", "d_head": 16,
     },
@@ -82,7 +85,7 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
     ]
     if modules:
         (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    if name.startswith("qwen35"):
+    if name.startswith(("qwen35", "qwen3next")):
         add_predicting_layer(folder / "model.safetensors", config)
     return config
 

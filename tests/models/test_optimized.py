@@ -61,6 +61,7 @@ class Counts:
     whole_head no rule for soft caps: the head is computed whole
     gate       the rule for the activation of the feed-forward layer, and how often
     experts    matrices of an expert: 3, or 2 without a gated activation
+    by_head    matrices of which each head has its own
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
 
@@ -73,6 +74,7 @@ class Counts:
     whole_head: bool = False
     gate: tuple[str, int] = ("gated_silu", 1)
     experts: int = 3
+    by_head: int = 0
     beside: tuple[int, int] = (1, 0)
 
 
@@ -84,17 +86,27 @@ RECURRENCES = {
     "granitehybrid-moe": ("ssm_scan", 1),
     "nemotron_h": ("ssm_scan", 1),
     "nemotron_h_moe": ("ssm_scan", 1),
+    "qwen3next": ("gated_delta_rule", 1),
     "qwen35": ("gated_delta_rule", 1),
     "qwen35moe": ("gated_delta_rule", 1),
 }
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
+    "deepseek2": Counts(products=7, stacked=False, by_head=2),
     "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "falcon-h1": Counts(products=7, needed=2),
     "gemma": Counts(gate=GELU),
     "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
     "gemma3": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
     "gemma3-images": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
+    "gemma3n": Counts(
+        norms=("residual_norm", 1),
+        rotations="norm_rope",
+        products=9,
+        whole_head=True,
+        beside=(2, 7),
+        gate=("gated_gelu_tanh", 2),
+    ),
     "gemma4": Counts(
         norms=("residual_norm", 1),
         rotations="norm_rope",
@@ -112,6 +124,7 @@ COUNTS = {
     "granitehybrid-moe": Counts(rotations=""),
     "lfm2": Counts(rotations="norm_rope"),
     "lfm2moe": Counts(rotations="norm_rope"),
+    "minicpm3": Counts(products=7, stacked=False, by_head=2),
     "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "nemotron_h_moe": Counts(
         norms=("add_norm", 1),
@@ -125,6 +138,7 @@ COUNTS = {
     "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
     "qwen3": Counts(rotations="norm_rope"),
+    "qwen3next": Counts(rotations="norm_rope", products=6),
     "qwen35": Counts(rotations="norm_rope", products=6),
     "qwen35moe": Counts(rotations="norm_rope", products=6),
     "qwen3moe": Counts(rotations="norm_rope"),
@@ -137,7 +151,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     A prefill needs of its last layer with keys and values those alone.
     """
     sequences, tokens = {"decode_2": (2, 1), "verify_4": (1, 4)}.get(point, (1, 1))
-    shared = 1 if architecture == "gemma4" else 0  # its last layer here
+    shared = 1 if architecture in ("gemma3n", "gemma4") else 0  # their last layer here
     partial = 1 if point.startswith("prefill") else 0
     whole = layers - shared - 1 if partial else layers
     per_layer = COUNTS.get(architecture, Counts())
@@ -165,7 +179,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + matrices
         ),
         recurrence: recurrent * sequences,
-        "experts": per_layer.experts * routed,
+        "experts": per_layer.experts * routed + per_layer.by_head * whole,
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
         norm: norms * whole if norms else int(whole == layers),
@@ -180,6 +194,10 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens
         ),
     }
+    if architecture == "gemma3n":
+        # A layer reads the corrected sum of the layer before it; a head reads a mean of streams.
+        counts["add_norm"] = whole + partial - 1
+        counts["matrix"] -= 3 * partial
     if not ("prefill" in point or "embed" in point):
         head = "matrix" if per_layer.whole_head else "two_part_head"
         counts[head] = counts.get(head, 0) + 1

@@ -33,12 +33,25 @@ _DELTA_NET = {
     "key_width": 8, "value_width": 16, "taps": 4,
 }  # fmt: skip
 _CONVOLUTIONS = {"taps": 3, "attends": (False, True, True)}
+_LATENT = {
+    "kv_heads": 1, "query_rank": 32, "latent": 32, "rotary_width": 32, "key_width": 32,
+    "value_width": 32, "attention_scale": 0.125, "turns_neighbors": True,
+}  # fmt: skip
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
+    "deepseek2": {
+        **_LATENT, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
+        "sum_offset": 1e-20, "factor": 1.8,
+    },
     "falcon-h1": {**_MAMBA, "ssm_heads": 12},  # a projection has rows that fill no whole block
     "gemma2": {"query_scale": 0.125, "attention_cap": 50.0, "logit_cap": 30.0},
     "gemma3": {"query_scale": 0.125},
     "gemma3-images": {"query_scale": 0.125, **SMALL_TOWER, "pooled_patches": 1},
+    "gemma3n": {
+        "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
+        "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
+        "streams": 4, "laurel_rank": 32, "layer_vocab": 60, "deviations": (1.6, 1.6, None),
+    },
     "gemma4": {
         "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
         "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
@@ -64,6 +77,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "lfm2moe": {
         **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,
     },
+    "minicpm": {**_MULTIPLIERS, "original_context": 64},
+    "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},
     "mistral3": {"query_growth": 0.1, "original_context": 8},
     "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},
     "nemotron_h_moe": {
@@ -75,6 +90,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "qwen2": {"attention_bias": True},
     "olmoe": _EXPERTS,
     "qwen3moe": _EXPERTS,
+    "qwen3next": {
+        **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
+    },
     "qwen35": _DELTA_NET,
     "qwen35moe": {
         **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,

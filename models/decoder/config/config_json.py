@@ -37,7 +37,8 @@ _IGNORED = frozenset((PROCESSOR, *QUANTIZED)) | frozenset(
 )
 # Of models that also read images or sound, beside the text model.
 _TOWERS = frozenset(
-    "audio_config audio_token_id boa_token_id boi_token_id boi_token_index eoa_token_id "
+    "audio_config audio_soft_tokens_per_image audio_token_id boa_token_id boi_token_id "
+    "boi_token_index eoa_token_id "
     "eoa_token_index eoi_token_id eoi_token_index image_token_id image_token_index "
     "language_model_only "
     "mm_tokens_per_image multimodal_projector_bias projector_hidden_act spatial_merge_size "

@@ -81,11 +81,13 @@ def from_config_json(
     read_rope: Callable[[ConfigJson, int, int], Rope] = ConfigJson.rope,
     *,
     activation: str = "silu",
+    ffn: int | None = None,
 ) -> dict[str, Any]:
     """The fields of `DecoderConfig` but `windows`; raises ConfigError.
 
     read_rope   (data, width, max_context) -> the rotary positions
     activation  the only supported one, under the key `hidden_act`
+    ffn         the width between the matrices of an MLP, where the file says it by layer
     """
     data.fixed(hidden_act=activation, rope_interleaved=False)
     heads, hidden = data.size("num_attention_heads"), data.size("hidden_size")
@@ -95,7 +97,7 @@ def from_config_json(
     return {
         "layers": data.size("num_hidden_layers", limit=MAX_LAYERS),
         "hidden": hidden,
-        "ffn": data.size("intermediate_size"),
+        "ffn": ffn or data.size("intermediate_size"),
         "heads": heads,
         "kv_heads": data.size("num_key_value_heads", default=heads),
         "head_dim": head_dim,
@@ -118,6 +120,7 @@ def from_gguf_metadata(
     rope_width: int | None = None,
     kv_heads: int | None = None,
     ffn: int | None = None,
+    value_width: int | None = None,
     truncate_yarn: bool = True,
 ) -> dict[str, Any]:
     """The fields of `DecoderConfig` but `windows`; raises ConfigError.
@@ -126,12 +129,13 @@ def from_gguf_metadata(
     rope_width  columns of a head that turn, None for all
     kv_heads    key/value heads, where the metadata say them by layer
     ffn         the width between the matrices of an MLP, where the metadata say it by layer
+    value_width the only supported width of a head of values, None for that of keys
     truncate_yarn  see `yarn_divisors`
     """
     heads, hidden = data.size("attention.head_count"), data.size("embedding_length")
     head_dim = data.size("attention.key_length", default=max(1, hidden // heads))
     max_context = data.size("context_length")
-    data.fixed("attention.value_length", head_dim)
+    data.fixed("attention.value_length", value_width or head_dim)
     data.size("vocab_size", default=1)  # the table has as many rows, or some more
     return {
         "layers": data.size("block_count", limit=MAX_LAYERS),

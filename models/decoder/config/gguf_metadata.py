@@ -120,12 +120,6 @@ class GgufMetadata(TypedKeys):
         usual = self.number(other, default=None)
         return self.number(key) if usual is None else self.number(key, default=usual)
 
-    def by_layer(self, key: str, layers: int) -> list[int]:
-        """An integer from 1 for each layer; a file may have one for all of them."""
-        if not isinstance(self._data.get(key), list):
-            return [self.size(key)] * layers
-        return self._list(key, int)
-
     def flags_by_layer(self, key: str, usual: Sequence[bool]) -> list[bool]:
         """A flag for each layer; a file may have one for all of them, or none: `usual`.
 
@@ -182,7 +176,7 @@ class GgufMetadata(TypedKeys):
         self.fixed("rope.dimension_count", width)
         base = self.number("rope.freq_base", default=default_base)
         # As in llama.cpp: a factor without a type is linear, and older files call it scale_linear.
-        scaling = self.text("rope.scaling.type", default="linear")
+        scaling = self._scaling()
         older = self.number("rope.scale_linear", default=1.0)
         factor = self.number("rope.scaling.factor", default=older)
         original = self.size("rope.scaling.original_context_length", default=max_context)
@@ -222,6 +216,11 @@ class GgufMetadata(TypedKeys):
             divisors=divisors,
             magnitude=magnitude,
         )
+
+    def _scaling(self) -> str:
+        """How rotary positions are scaled, besides the tables of LongRoPE, which a family reads."""
+        scaling = self.text("rope.scaling.type", default="linear")
+        return "none" if scaling == "longrope" and self.has_tensor(LONG_DIVISORS) else scaling
 
     @override
     def _value(self, key: str, expected_type: type, options: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, overload
 
 from hearthd.models.config import MAX_SIZE, ConfigError, require
@@ -83,6 +84,20 @@ class TypedKeys:
         if type(value) is int and value == 0:
             return 0
         return default if value is None else self.size(key)
+
+    def by_layer(self, key: str, layers: int) -> list[int]:
+        """An integer from 1 for each layer; a file may have one for all of them."""
+        if not isinstance(self._data.get(key), list):
+            return [self.size(key)] * layers
+        return self._list(key, int)
+
+    def factors(self, key: str, *, default: Sequence[float]) -> list[float]:
+        """A list of numbers of any sign; infinite ones may be among them."""
+        values: list[float] = list(self._value(key, list, {"default": default}))
+        for value in values:
+            if type(value) not in (int, float) or math.isnan(value):
+                raise ConfigError(f"{self._prefix}{key}: expected numbers, got {value!r:.80}")
+        return [float(value) for value in values]
 
     def _list(self, key: str, element_type: type, **options: Sequence[Any]) -> list[Any]:
         values = list(self._value(key, list, options))

@@ -12,7 +12,7 @@ from hearthd.baker.pipeline.memory_plan import program_memory
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.models.program import ProgramOptions
-from tests.models.families.published_sizes import SIZES
+from tests.models.families.size_table import SIZES
 
 if TYPE_CHECKING:
     from hearthd.baker.pipeline.context_choice import ContextChoice

@@ -27,6 +27,10 @@ LONGROPE = {
     "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
     "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 8.0],
 }  # fmt: skip
+GEMMA3N = {
+    "sliding_window": 48, "vocab_size_per_layer_input": 97, "hidden_size_per_layer_input": 16,
+    "laurel_rank": 10,
+}  # fmt: skip
 GEMMA4 = {
     "sliding_window": 48, "vocab_size_per_layer_input": 97, "global_head_dim": 8,
     "hidden_size_per_layer_input": 16,
@@ -47,6 +51,25 @@ GEMMA3_TOWER: Mapping[str, Any] = {
 }
 EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 
+LATENT = {
+    "num_key_value_heads": 4, "kv_lora_rank": 20, "qk_nope_head_dim": 16, "qk_rope_head_dim": 12,
+    "v_head_dim": 14, "n_routed_experts": 7, "num_experts_per_tok": 3, "n_shared_experts": 2,
+    "moe_intermediate_size": 20, "n_group": 1, "topk_group": 1,
+}  # fmt: skip
+LATENT_MINICPM = {
+    "num_key_value_heads": 4, "kv_lora_rank": 20, "q_lora_rank": 18, "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 12, "v_head_dim": 14,
+}  # fmt: skip
+# Granite's multipliers of a model with three layers, and the keys that say them in MiniCPM.
+AS_MINICPM = {
+    "embedding_multiplier": 12.0, "attention_multiplier": 12**-0.5, "tie_word_embeddings": True,
+    "residual_multiplier": 1.4 / 3**0.5, "logits_scaling": 4.0,
+}  # fmt: skip
+MINICPM = {
+    "model_type": "minicpm", "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 12,
+    "embedding_multiplier": None, "attention_multiplier": None, "residual_multiplier": None,
+    "logits_scaling": None,
+}  # fmt: skip
 ERNIE_EXPERTS = {"moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 20}
 MULTIPLIERS = {
     "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,

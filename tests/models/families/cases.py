@@ -9,21 +9,25 @@ from zlib import crc32
 import numpy as np
 
 from tests.models.families.case_arguments import (
+    AS_MINICPM,
     DEFAULT,
     ERNIE_EXPERTS,
     EXPERTS,
     GEMMA3_TOWER,
-    GEMMA4,
     GPT_OSS,
     GPT_OSS_PLAIN,
+    LATENT,
+    LATENT_MINICPM,
     LINEAR,
     LLAMA3,
     LONGROPE,
+    MINICPM,
     MINISTRAL_ROPE,
     MULTIPLIERS,
     SMOLVLM_TOWER,
     YARN,
 )  # fmt: skip
+from tests.models.families.gemma_cases import GEMMA_CASES
 from tests.models.families.recurrent_cases import RECURRENT_CASES
 
 if TYPE_CHECKING:
@@ -41,6 +45,8 @@ class Case:
     config        the configuration's class in transformers
     arguments     its arguments, besides those of `SMALL`; with `tower`, those of its text model
     tower         the other arguments of a model that also reads images
+    published     keys of config.json that published files have, and transformers does not save; a
+                  key that is None is one of transformers alone
     """
 
     name: str
@@ -48,6 +54,7 @@ class Case:
     config: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     tower: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[str, Any] = field(default_factory=dict)
 
 
 def random_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
@@ -148,6 +155,37 @@ CASES: Mapping[str, Case] = {
                 **ERNIE_EXPERTS, "moe_num_shared_experts": 0, "moe_layer_start_index": 0,
                 "moe_layer_end_index": 2, "tie_word_embeddings": False, **_rope(1e4),
             },
+        ),
+        *_cases(
+            "deepseek2",
+            "Glm4MoeLiteConfig",
+            glm={**LATENT, "q_lora_rank": 18, "routed_scaling_factor": 1.8},
+        ),
+        *_cases(
+            "deepseek2",
+            "DeepseekV2Config",
+            v2={
+                **LATENT, "q_lora_rank": None, "first_k_dense_replace": 1,
+                "rope_parameters": YARN | {"mscale": 0.707, "mscale_all_dim": 0.707},
+            },
+        ),
+        *_cases(
+            "deepseek2",
+            "DeepseekV3Config",
+            v3={
+                **LATENT, "q_lora_rank": 18, "first_k_dense_replace": 1, "n_shared_experts": 1,
+                "routed_scaling_factor": 2.5, "tie_word_embeddings": True,
+            },
+        ),
+        *_cases(
+            "minicpm3",
+            "MiniCPM3Config",
+            minicpm3={**LATENT_MINICPM, "tie_word_embeddings": True},
+            plain={**LATENT_MINICPM, "q_lora_rank": None, "scale_emb": 1, "dim_model_base": 24},
+        ),
+        *(
+            replace(case, published=MINICPM)
+            for case in _cases("minicpm", "GraniteConfig", minicpm=AS_MINICPM)
         ),
         *_cases(
             "lfm2moe",
@@ -305,61 +343,7 @@ CASES: Mapping[str, Case] = {
             apertus={"rope_parameters": LLAMA3},
             bias={"attention_bias": True, "tie_word_embeddings": True, **_rope(1e5)},
         ),
-        *_cases("gemma", "GemmaConfig", gemma={}, one_group={"num_key_value_heads": 1}),
-        *_cases(
-            "gemma2",
-            "Gemma2Config",
-            gemma2={"sliding_window": 48, "query_pre_attn_scalar": 12},
-            uncapped={
-                "sliding_window": 30, "attn_logit_softcapping": None, "query_pre_attn_scalar": 20,
-                "final_logit_softcapping": None,
-            },
-        ),
-        *_cases(
-            "gemma4",
-            "Gemma4TextConfig",
-            gemma4={
-                **GEMMA4, "num_hidden_layers": 7, "num_kv_shared_layers": 3, "head_dim": 4,
-                "layer_types": [
-                    *["sliding_attention", "sliding_attention", "full_attention"] * 2,
-                    "full_attention",
-                ],
-                "use_double_wide_mlp": True, "final_logit_softcapping": 30.0,
-            },
-            unshared={
-                **GEMMA4, "num_hidden_layers": 4, "num_key_value_heads": 1, "head_dim": 6,
-                "layer_types": ["sliding_attention", "full_attention"] * 2,
-                "rope_parameters": {
-                    "full_attention": {
-                        "rope_type": "proportional", "partial_rotary_factor": 0.5,
-                        "rope_theta": 1e5,
-                    },
-                    "sliding_attention": {"rope_type": "default", "rope_theta": 5e3},
-                },
-            },
-        ),
-        *_cases(
-            "gemma4-moe",
-            "Gemma4TextConfig",
-            experts={
-                **GEMMA4, "hidden_size_per_layer_input": 0, "num_hidden_layers": 4,
-                "num_key_value_heads": 2, "head_dim": 6, "enable_moe_block": True,
-                "num_experts": 5, "top_k_experts": 2, "moe_intermediate_size": 20,
-                "attention_k_eq_v": True, "num_global_key_value_heads": 1,
-                "final_logit_softcapping": 30.0,
-                "layer_types": ["sliding_attention", "full_attention"] * 2,
-            },
-        ),
-        *_cases(
-            "gemma4",
-            "Gemma4UnifiedTextConfig",
-            equal={
-                "sliding_window": 48, "global_head_dim": 8, "head_dim": 6, "num_hidden_layers": 5,
-                "num_key_value_heads": 4, "num_global_key_value_heads": 1,
-                "attention_k_eq_v": True, "final_logit_softcapping": 30.0,
-                "layer_types": [*["sliding_attention", "full_attention"] * 2, "full_attention"],
-            },
-        ),
+        *(case for row in GEMMA_CASES for case in _cases(*row[:2], **row[2])),
         *(
             replace(case, tower={**SMOLVLM_TOWER, "tie_word_embeddings": case.name == "tied"})
             for case in _cases(

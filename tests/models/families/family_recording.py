@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tests.models.families.cases import Case
+
 FILE = Path(__file__).parents[2] / "golden" / "families.npz"
 # The positions of the recorded logits.
 ROWS = [0, 59, 180, len(TOKENS) - 1]
@@ -85,6 +87,15 @@ def write(recordings: Mapping[str, Recording]) -> None:
         if one.exact is not None:
             arrays[f"{name}.exact"] = one.exact
     np.savez_compressed(FILE, **arrays)
+
+
+def publish(case: Case, folder: Path) -> None:
+    """Have config.json in a folder that transformers saved say what a published one says."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) | case.published
+    config = {key: value for key, value in config.items() if value is not None}
+    if case.published:
+        path.write_text(json.dumps(config), encoding="utf-8")
 
 
 def write_folder(recording: Recording, folder: Path) -> None:

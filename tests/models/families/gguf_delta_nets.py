@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
@@ -34,7 +36,7 @@ def _predicting(name: str, layers: int) -> str:
     return inner.replace("layers.0.", f"model.layers.{layers}.", 1)
 
 
-def delta_net(name: str, values: Array, config: DeltaNetConfig) -> tuple[str, Array]:
+def delta_net(name: str, values: Array, config: DeltaNetConfig) -> Iterator[tuple[str, Array]]:
     """A tensor of Qwen3.5 as convert_hf_to_gguf.py writes it.
 
     Value head k * r + j becomes j * J + k, for J key heads, each of r value heads.
@@ -49,7 +51,7 @@ def delta_net(name: str, values: Array, config: DeltaNetConfig) -> tuple[str, Ar
     name = _predicting(name, config.layers)
     part = name.rpartition("linear_attn.")[2]
     if name.endswith("norm.weight") and part != "norm.weight":
-        return name, values + np.float32(1)
+        values = values + np.float32(1)
     if part in ("in_proj_qkv.weight", "conv1d.weight"):
         values = np.concatenate([values[:keys], tiled(values[keys:], width)])
     elif part == "in_proj_z.weight":
@@ -60,6 +62,33 @@ def delta_net(name: str, values: Array, config: DeltaNetConfig) -> tuple[str, Ar
         values = np.ascontiguousarray(tiled(np.ascontiguousarray(values.T), width).T)
     if part == "A_log":
         values = -np.exp(values)
-    return name.replace("dt_bias", "dt_proj.bias"), values.squeeze(
-        1
-    ) if "conv1d" in part else values
+    if part == "conv1d.weight":
+        values = values.squeeze(1)
+    yield name.replace("dt_bias", "dt_proj.bias"), values
+
+
+def grouped_delta_net(
+    name: str, values: Array, config: DeltaNetConfig
+) -> Iterator[tuple[str, Array]]:
+    """The tensors that convert_hf_to_gguf.py makes of one of Qwen3-Next: value heads stay in order.
+
+    Of the rows of key head after key head, those of all queries, keys and values become a tensor.
+    """
+    joined = "in_proj_qkvz"
+    if joined not in name:
+        part = name.rpartition("linear_attn.")[2]
+        if name.endswith("norm.weight") and part != "norm.weight":
+            values = values + np.float32(1)
+        elif part == "A_log":
+            values = -np.exp(values)
+        elif part == "conv1d.weight":
+            values = values.squeeze(1)
+        yield name.replace("dt_bias", "dt_proj.bias"), values
+        return
+    heads = values.reshape(config.key_heads, -1, values.shape[1])
+    keys, width = 2 * config.key_width, heads.shape[1]
+    value_rows = (width - keys) // 2
+    cuts = (config.key_width, keys, keys + value_rows)
+    *qkv, z = (part.reshape(-1, values.shape[1]) for part in np.split(heads, cuts, axis=1))
+    yield name.replace(joined, "in_proj_qkv"), np.concatenate(qkv)
+    yield name.replace(joined, "in_proj_z"), z

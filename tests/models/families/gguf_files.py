@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import gguf
 import numpy as np
 
-from benchmarks.synthetic_shapes import keys_of
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
+from hearthd.models.decoder.latent_attention import LatentConfig
 from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.recurrent_layers import DeltaNetConfig
@@ -25,23 +25,12 @@ from hearthd.models.families.granitehybrid import Config as GraniteHybridConfig
 from hearthd.models.families.lfm2 import Config as Lfm2Config
 from hearthd.models.families.nemotron_h import Config as NemotronConfig
 from hearthd.models.families.phi3 import Config as Phi3Config
-from tests.models.families.case_arguments import MINISTRAL_ROPE
-from tests.models.families.gguf_delta_nets import delta_net
-from tests.models.families.gguf_gemma import (
-    gemma2_keys,
-    gemma3_keys,
-    gemma4_keys,
-    gemma_embedding_keys,
-    window_keys,
-)
-from tests.models.families.gguf_gpt_oss import gpt_oss, gpt_oss_keys
-from tests.models.families.gguf_mamba import (
-    MAMBA_PARTS,
-    falcon_scales,
-    mamba,
-    mamba_keys,
-    nemotron_moe_keys,
-)
+from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
+from tests.models.families.gguf_gemma import gemma3n
+from tests.models.families.gguf_gpt_oss import gpt_oss
+from tests.models.families.gguf_keys import EXPERTS_OF_MLP_WIDTH, EXTRA_KEYS, SCALED
+from tests.models.families.gguf_latent import latent
+from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,8 +44,8 @@ if TYPE_CHECKING:
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBORS = (
-    "llama", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3", "nemotron_h",
-    "nemotron_h_moe",
+    "llama", "minicpm", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3",
+    "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
 # Parts of the names of tensors of towers, and what precedes those of the text model beside one.
 _TOWER = ("vision_tower", "vision_model", "connector", "multi_modal_projector")
@@ -159,6 +148,9 @@ def _split(
     tensors: Iterator[tuple[str, Array]], architecture: str, config: DecoderConfig
 ) -> Iterator[tuple[str, Array]]:
     """The tensors as the converter has them: of Granite as those of other architectures."""
+    if architecture == "gemma3n":
+        yield from gemma3n(tensors)
+        return
     is_granite = architecture.startswith("granite") and isinstance(config, ExpertsConfig)
     mlp = "mlp.shared_experts" if is_granite else "mlp"
     renamed = {
@@ -168,7 +160,11 @@ def _split(
     }
     for name, values in tensors:
         if isinstance(config, DeltaNetConfig):
-            yield delta_net(name, values, config)
+            convert = grouped_delta_net if architecture == "qwen3next" else delta_net
+            yield from convert(name, values, config)
+        elif architecture == "deepseek2":
+            assert isinstance(config, LatentConfig)
+            yield from latent(name, values, config)
         elif architecture == "gpt-oss":
             yield from gpt_oss(name, values)
         elif isinstance(config, MambaConfig) and re.search(MAMBA_PARTS, name):
@@ -202,25 +198,16 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
         writer.add_expert_count(config.experts)
         writer.add_expert_used_count(config.experts_per_token)
         writer.add_leading_dense_block_count(config.routed.index(True))
-        if architecture not in _EXPERTS_OF_MLP_WIDTH:
+        if architecture not in EXPERTS_OF_MLP_WIDTH:
             writer.add_expert_feed_forward_length(config.expert_ffn)
-        if config.shared_ffn is not None:
+        if config.shared_ffn is not None and architecture != "deepseek2":
             writer.add_expert_shared_feed_forward_length(config.shared_ffn)
     if isinstance(config, NemotronConfig):
         widths = {"mlp": config.ffn, "moe": getattr(config, "expert_ffn", 0)}
         ffns = [widths.get(kind, 0) for kind in config.kinds]
     writer.add_feed_forward_length(ffns)
     writer.add_head_count(config.heads)
-    kv_heads: int | list[int] = config.kv_heads
-    if isinstance(config, Lfm2Config | GraniteHybridConfig):
-        kv_heads = [config.kv_heads * attends for attends in config.attends]
-    elif isinstance(config, NemotronConfig):
-        kv_heads = [config.kv_heads * (kind == "attention") for kind in config.kinds]
-    elif isinstance(config, Gemma4Config):
-        kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
-    writer.add_head_count_kv(kv_heads)
-    writer.add_key_length(config.head_dim)
-    writer.add_value_length(config.head_dim)
+    _add_heads(writer, architecture, config)
     writer.add_layer_norm_rms_eps(config.norm_eps)
     writer.add_rope_freq_base(config.rope_base)
     writer.add_vocab_size(config.vocab_size)
@@ -231,87 +218,28 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
         writer.add_rope_scaling_factor(config.rope_factor)
 
 
+def _add_heads(writer: Any, architecture: str, config: DecoderConfig) -> None:
+    kv_heads: int | list[int] = config.kv_heads
+    key_width = value_width = config.head_dim
+    if isinstance(config, Lfm2Config | GraniteHybridConfig):
+        kv_heads = [config.kv_heads * attends for attends in config.attends]
+    elif isinstance(config, NemotronConfig):
+        kv_heads = [config.kv_heads * (kind == "attention") for kind in config.kinds]
+    elif isinstance(config, Gemma4Config):
+        kv_heads = [config.layer(index).kv_heads for index in range(config.layers)]
+    elif isinstance(config, LatentConfig) and architecture == "deepseek2":
+        value_width = config.latent
+    elif isinstance(config, LatentConfig):
+        kv_heads = config.heads
+        key_width = value_width = config.key_width + config.rotary_width
+    writer.add_head_count_kv(kv_heads)
+    writer.add_key_length(key_width)
+    writer.add_value_length(value_width)
+
+
 def _add_extra_keys(writer: Any, architecture: str, config: Any) -> None:
     for name, value in EXTRA_KEYS.get(architecture, lambda _: {})(config).items():
         writer.add_key_value(f"{architecture}.{name}", value, gguf.GGUFValueType.get_type(value))
-
-
-def _granite(config: Any) -> dict[str, Any]:
-    none = {"expert_count": 0, "expert_used_count": 0}
-    return {
-        **({} if isinstance(config, ExpertsConfig) else none),
-        "embedding_scale": config.embedding_scale,
-        "attention.scale": config.attention_scale,
-        "residual_scale": config.residual_scale,
-        "logit_scale": config.logit_scale,
-    }
-
-
-def _modern_bert(config: Any) -> dict[str, Any]:
-    return {
-        "attention.sliding_window": 2 * (min(window for window in config.windows if window) - 1),
-        "attention.sliding_window_pattern": config.windows.index(None, 1),
-        "classifier.pooling_type": int(gguf.PoolingType[config.head_pooling.upper()]),
-        "hidden_activation": "gelu",
-        "rope.freq_base": config.rope_base,
-        "rope.freq_base_swa": config.local_rope_base,
-        "rope.scaling.type": "none",
-    }
-
-
-def _phi3(config: Any) -> dict[str, Any]:
-    return {
-        "rope.dimension_count": config.rotary_width,
-        "rope.scaling.original_context_length": config.original_context,
-        "rope.scaling.attn_factor": config.rope_magnitude,
-        **({"attention.sliding_window": config.windows[0]} if config.windows else {}),
-    }
-
-
-def _mistral3(config: Any) -> dict[str, Any]:
-    return {
-        "attention.temperature_scale": config.query_growth,
-        "rope.scaling.type": "yarn",
-        "rope.scaling.factor": MINISTRAL_ROPE["factor"],
-        "rope.scaling.original_context_length": config.original_context,
-        "rope.scaling.yarn_log_multiplier": MINISTRAL_ROPE["mscale_all_dim"],
-    }
-
-
-# Those whose keys say how positions are scaled, in place of a table.
-SCALED = ("glm4", "gpt-oss", "mistral3")
-# Those of which a file says the width of an expert as that of an MLP.
-_EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "olmoe")
-# Keys that an architecture has besides those of all.
-EXTRA_KEYS = {
-    "exaone4": window_keys,
-    "falcon-h1": mamba_keys,
-    "gemma-embedding": gemma_embedding_keys,
-    "gemma2": gemma2_keys,
-    "gemma3": gemma3_keys,
-    "gemma4": gemma4_keys,
-    "glm4": lambda config: {
-        "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)
-    },
-    "gpt-oss": gpt_oss_keys,
-    "granite": _granite,
-    "granitehybrid": lambda config: _granite(config) | mamba_keys(config),
-    "granitemoe": _granite,
-    "lfm2": lambda config: {"shortconv.l_cache": config.taps},
-    "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
-    "mistral3": _mistral3,
-    "modern-bert": _modern_bert,
-    "nomic-bert": lambda config: {
-        "rope.freq_base": config.rope_base,
-        "rope.scaling.factor": config.rope_factor,
-    },
-    "nemotron_h": mamba_keys,
-    "nemotron_h_moe": nemotron_moe_keys,
-    "olmo2": window_keys,
-    "phi3": _phi3,
-    "qwen35": keys_of,
-    "qwen35moe": keys_of,
-}
 
 
 def write_encoder(source: SafetensorsSource, path: Path, architecture: str, config: Any) -> Path:

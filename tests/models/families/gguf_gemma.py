@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import re
+from typing import TYPE_CHECKING, Any
 
 import gguf
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 
 def window_keys(config: Any) -> dict[str, Any]:
@@ -48,6 +58,37 @@ def gemma4_keys(config: Any) -> dict[str, Any]:
         "rope.freq_base_swa": config.local_rope_base,
         **({"final_logit_softcapping": config.logit_cap} if config.logit_cap else {}),
     }
+
+
+def gemma3n_keys(config: Any) -> dict[str, Any]:
+    """Of Gemma 3n."""
+    deviations = (-math.inf if value is None else value for value in config.deviations)
+    return {
+        **window_keys(config),
+        "activation_sparsity_scale": list(deviations),
+        "altup.active_idx": 0,
+        "altup.num_inputs": config.streams,
+        "attention.shared_kv_layers": config.layers - config.caching_layers,
+        "embedding_length_per_layer_input": config.layer_embedding,
+        "final_logit_softcapping": config.logit_cap,
+        "rope.freq_base_swa": config.local_rope_base,
+    }
+
+
+def gemma3n(tensors: Iterable[tuple[str, Array]]) -> Iterator[tuple[str, Array]]:
+    """The tensors of Gemma 3n as convert_hf_to_gguf.py has them.
+
+    The matrices of streams are one tensor.
+    """
+    stacks: dict[str, list[Array]] = {}
+    for name, values in tensors:
+        stack, replaced = re.subn(r"(altup\w*_projections)\.\d", r"\1", name)
+        if replaced:
+            stacks.setdefault(stack, []).append(values)
+        else:
+            yield (f"{name}.weight" if name.endswith("_scale") else name), values
+    for stack, matrices in stacks.items():
+        yield stack, np.stack(matrices)
 
 
 def gemma_embedding_keys(config: Any) -> dict[str, Any]:

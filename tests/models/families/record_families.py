@@ -24,6 +24,7 @@ from tests.models.families.family_recording import (
     EXACT,
     ROWS,
     Recording,
+    publish,
     recorded,
     recorded_names,
     write,
@@ -35,6 +36,7 @@ def record(name: str, case: Case, folder: Path) -> Recording:
     oracle.save_pretrained(case, folder)
     logits, source = oracle.logits(folder, TOKENS), SafetensorsSource(folder)
     exact = oracle.exact_logits(folder, TOKENS)[ROWS] if name in EXACT else None
+    publish(case, folder)
     return Recording(
         config=json.loads((folder / "config.json").read_text(encoding="utf-8")),
         shapes={name: source.shape(name) for name in source.names()},

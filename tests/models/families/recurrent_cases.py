@@ -57,6 +57,13 @@ RECURRENT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
             "moe_intermediate_size": 28, "shared_expert_intermediate_size": 36,
         },
     }),
+    ("qwen3next", "Qwen3NextConfig", {
+        "qwen3next": {
+            **_DELTA_NET, "linear_num_value_heads": 6, "num_hidden_layers": 4, "num_experts": 5,
+            "num_experts_per_tok": 2, "moe_intermediate_size": 28,
+            "shared_expert_intermediate_size": 36,
+        },
+    }),
     ("granitehybrid", "GraniteMoeHybridConfig", {
         "granite4_h": {
             **_GRANITE_H, "num_local_experts": 0, "num_experts_per_tok": 0,

@@ -23,7 +23,7 @@ from tests.models.families.encoders.encoder_cases import ENCODER_CASES, recorded
 from tests.models.families.family_recording import recorded, write_folder
 from tests.models.families.gguf_files import write_encoder, write_gguf
 from tests.models.families.mtp_models import add_predicting_layer
-from tests.models.families.test_families import NOT_IN_GGUF
+from tests.models.families.test_families import NOT_IN_GGUF, about
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,5 +118,4 @@ def same_file(
         if name.startswith(start):
             expected[key] = getattr(same, key)
     for key, value in expected.items():
-        floats = isinstance(value, float) or key.endswith("divisors")
-        assert getattr(same, key) == (pytest.approx(value) if floats else value), key
+        assert getattr(same, key) == about(value), key

@@ -31,6 +31,11 @@ OPTIONS = ProgramOptions(
 # A kernel for one row of a result covers 289 columns with parts of 17, of which vectors of 8 leave
 # one, and with vectors of 16 it computes each of 149 and of 257 columns alone.
 WIDTHS = {"hidden": 149, "ffn": 289, "vocab_size": 257, "layers": 1}
+# What they are for a model with sums of streams.
+STREAMS = {
+    "windows": (None,), "caching_layers": 1, "ffns": (289,), "deviations": (1.6,),
+    "layer_vocab": 257,
+}  # fmt: skip
 PROMPTS = ([5, 9, 33, 2, 60, 17, 41, 8], [12, 7, 256])
 
 
@@ -59,12 +64,19 @@ class CompiledDevice(Device):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    ("architecture", "precision", "changes"),
+    [
+        ("gemma3", "f32", WIDTHS),
+        ("gemma3", "bf16", WIDTHS),
+        pytest.param("gemma3n", "f32", WIDTHS | STREAMS, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_sequence_has_the_same_bits_in_every_batch_and_verify(
-    precision: str, tmp_path: Path
+    architecture: str, precision: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     options = replace(OPTIONS, precision=precision)
-    device = CompiledDevice(program_of("gemma3", options, **WIDTHS), tmp_path)
+    device = CompiledDevice(program_of(architecture, options, **changes), tmp_path)
     slots = [device.prefill(device.slot(), prompt, 0) for prompt in PROMPTS]
     ends = [len(prompt) for prompt in PROMPTS]
     alone, (after,) = device.decode(slots[:1], [4], ends[:1])

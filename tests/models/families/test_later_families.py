@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,6 +44,16 @@ def read(case: str, **changes: Any) -> Any:
             "sliding_attention: rope_type: supported is default",
         ),
         ("ernie4_5-ernie4_5", {"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ("deepseek2-glm", {"n_group": 2}, "n_group = 2, supported is 1"),
+        ("deepseek2-v2", {"topk_method": "group_limited_greedy"}, "topk_method = 'group_lim"),
+        ("deepseek2-v3", {"rope_interleave": False}, "rope_interleave = False"),
+        (
+            "gemma3n-gemma3n",
+            {"activation_sparsity_pattern": [0.3] * 7},
+            "activation_sparsity_pattern: expected 0, or numbers above 0.5",
+        ),
+        ("gemma3n-gemma3n", {"altup_active_idx": 1}, "altup_active_idx = 1, supported is 0"),
+        ("gemma3n-gemma3n", {"altup_num_inputs": 1}, "altup_num_inputs: got 1"),
     ],
 )
 def test_a_value_that_is_not_computed_is_rejected(
@@ -56,3 +67,14 @@ def test_with_a_window_that_no_layer_has_no_layer_of_exaone_has_positions() -> N
     config = read("exaone4-full", sliding_window=40)
     assert not any(config.rotates(layer) for layer in range(config.layers))
     assert all(map(read("exaone4-full").rotates, range(3)))
+
+
+def test_an_older_gguf_file_has_the_matrix_of_keys_and_values_of_a_folder() -> None:
+    config, tensors = read("deepseek2-v2"), ARCHITECTURES["deepseek2"].tensors
+    for part in ("k_b_proj", "v_b_proj"):
+        parameter, inner = f"layers.1.self_attn.{part}.weight", "self_attn.kv_b_proj.weight"
+        stored = ("blk.1.attn_kv_b.weight", f"model.layers.1.{inner}")
+        (older,) = tensors.parts(config, parameter, stored[:1], gguf=True)
+        (folder,) = tensors.parts(config, parameter, stored[1:], gguf=False)
+        assert older == replace(folder, name=stored[0])
+        assert older.grouped is not None

@@ -12,7 +12,8 @@ import pytest
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS
-from tests.models.families.published_sizes import SIZES, compile_program, graphs_of
+from tests.models.families.published_sizes import compile_program, graphs_of
+from tests.models.families.size_table import SIZES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # Without the barriers of models/dsl/mlir/barriers.py, those of gemma2 and gemma4 do not compile.
 COVERED = (
     ("apertus", "native", "prefill_16"),
+    ("glm4.7-flash", "native", "prefill_16"),
     ("ernie4_5", "native", "prefill_16"),
     ("ernie4_5-moe", "native", "prefill_16"),
     ("exaone4", "bf16", "prefill_16"),
@@ -28,6 +30,7 @@ COVERED = (
     ("gemma2", "f32", "prefill_16"),
     ("gemma3", "bf16", "prefill_16"),
     ("gemma3-images", "int8-g32", "image"),
+    ("gemma3n", "native", "prefill_16"),
     ("gemma4", "bf16", "prefill_128"),
     ("gemma4-moe", "native", "prefill_16"),
     ("glm4", "bf16", "prefill_16"),
@@ -40,6 +43,8 @@ COVERED = (
     ("lfm2", "f32", "prefill_16"),
     ("lfm2-moe", "native", "prefill_128"),
     ("smollm2", "bf16", "prefill_128"),
+    ("minicpm", "native", "prefill_16"),
+    ("minicpm3", "native", "prefill_16"),
     ("ministral3", "native", "prefill_16"),
     ("nemotron-h", "native", "prefill_16"),
     ("nemotron-h-moe", "native", "prefill_16"),
@@ -49,6 +54,7 @@ COVERED = (
     ("qwen2.5", "bf16", "prefill_16"),
     ("qwen3", "native", "prefill_128"),
     ("qwen3-moe", "f32", "prefill_16"),
+    ("qwen3-next", "native", "prefill_16"),
     ("qwen3.5", "native", "prefill_16"),
     ("qwen3.5-moe", "native", "prefill_16"),
     ("smollm3", "bf16", "prefill_128"),

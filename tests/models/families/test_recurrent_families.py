@@ -55,6 +55,7 @@ EXTRA: dict[str, dict[str, Any]] = {
         "routed": (False, True, False, False), "scores": SIGMOID, "choice_bias": True,
         "sum_offset": 1e-20, "factor": 2.5,
     },
+    "qwen3next": {**_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_gate": True},
     "qwen35": _DELTA_NET,
     "qwen35moe": {**_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_gate": True},
 }  # fmt: skip
@@ -207,11 +208,23 @@ def test_a_published_folder_of_qwen35_has_the_experts_of_a_layer_together(tmp_pa
     same_logits(open_weights(tmp_path), name, tmp_path)
 
 
+def test_an_older_gguf_file_of_qwen3_next_has_the_rows_of_the_folder(tmp_path: Path) -> None:
+    write_folder(recorded("qwen3next-qwen3next"), tmp_path)
+    folder, stored = open_weights(tmp_path), "blk.0.ssm_in.weight"
+    config, tensors = ours.config_of(folder, "qwen3next"), ARCHITECTURES["qwen3next"].tensors
+    for part, count in {"in_proj_qkv": 3, "in_proj_z": 1}.items():
+        parameter = f"layers.0.self_attn.{part}.weight"
+        expected = tensors.parts(config, parameter, folder.names(), gguf=False)
+        assert len(expected) == count
+        older = tensors.parts(config, parameter, (stored,), gguf=True)
+        assert older == tuple(replace(tensor, name=stored) for tensor in expected)
+
+
 @pytest.mark.parametrize(
     "name",
     [
         "nemotron_h-nemotron_h", "nemotron_h_moe-nano", "nemotron_h_moe-mixed", "qwen35-qwen35",
-        "qwen35moe-qwen35moe",
+        "qwen35moe-qwen35moe", "qwen3next-qwen3next",
     ],
 )  # fmt: skip
 def test_a_folder_is_of_the_family_with_or_without_experts_by_its_layers(

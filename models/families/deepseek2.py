@@ -1,0 +1,159 @@
+"""GLM-4.7-Flash, and those of DeepSeek-V2 and V3 whose experts are in one group.
+
+Source: "DeepSeek-V2" and "DeepSeek-V3" (2024), and `glm4_moe_lite` of transformers (2026).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.decoder_config import from_gguf_metadata
+from hearthd.models.decoder.experts import (
+    EXPERT_FOLDER_NAMES,
+    EXPERT_GGUF_NAMES,
+    SIGMOID,
+    SOFTMAX,
+    ExpertsConfig,
+    after_dense_layers,
+    experts_from_gguf,
+    feed_forward,
+)
+from hearthd.models.decoder.latent_attention import (
+    KEYS_AND_VALUES,
+    LATENT_GGUF_NAMES,
+    LatentAttention,
+    LatentConfig,
+    latent_fields,
+)
+from hearthd.models.decoder.layers import Block, DecoderModel, rope_table
+from hearthd.models.decoder.tensor_names import TensorNames
+
+if TYPE_CHECKING:
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.dsl.graph import Tensor
+
+_SUM_OFFSET = 1e-20
+_GATES = {1: SOFTMAX, 2: SIGMOID}  # as llama.cpp numbers them
+_V2 = "deepseek_v2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(LatentConfig, ExpertsConfig):
+    """The shape of a model."""
+
+    by_layer = (*LatentConfig.by_layer, "routed")
+
+
+class Deepseek2(DecoderModel):
+    """Blocks with latent vectors, and experts or an MLP."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        blocks = [
+            Block(config, LatentAttention(config), feed_forward(config, layer))
+            for layer in range(config.layers)
+        ]
+        super().__init__(config, blocks)
+
+    @override
+    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
+        return [rope_table(self.config, positions, self.config.rotary_width)] * self.config.layers
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json."""
+    is_v2 = data.text("model_type", default="") == _V2
+    data.ignore(
+        "aux_loss_alpha", "ep_size", "num_nextn_predict_layers", "output_router_logits", "seq_aux"
+    )
+    scores, method = (SOFTMAX, "greedy") if is_v2 else (SIGMOID, "noaux_tc")
+    data.fixed(scoring_func=scores, topk_method=method, n_group=1, topk_group=1, moe_layer_freq=1)
+    data.fixed(rope_interleave=True, partial_rotary_factor=1.0)
+    fields = latent_fields(data)
+    layers, width = fields["layers"], data.size("moe_intermediate_size")
+    dense = data.count("first_k_dense_replace", default=1)
+    kinds = data.texts("mlp_layer_types", default=())
+    routed = tuple(kind == "sparse" for kind in kinds) or after_dense_layers(dense, layers)
+    return Config(
+        **fields,
+        routed=routed,
+        experts=data.size("n_routed_experts"),
+        experts_per_token=data.size("num_experts_per_tok"),
+        expert_ffn=width,
+        shared_ffn=data.count("n_shared_experts", default=0) * width or None,
+        normalized=data.flag("norm_topk_prob", default=not is_v2),
+        factor=data.number("routed_scaling_factor", default=1.0),
+        **_router(scores),
+    )
+
+
+def _router(scores: str) -> dict[str, Any]:
+    is_corrected = scores == SIGMOID
+    offset = _SUM_OFFSET if is_corrected else None
+    return {"scores": scores, "choice_bias": is_corrected, "sum_offset": offset}
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read GGUF metadata. A layer that predicts further tokens follows the others."""
+    rotary, latent = data.size("rope.dimension_count"), data.size("attention.kv_lora_rank")
+    width = data.size("attention.key_length_mla", default=data.size("attention.key_length"))
+    value_width = data.size("attention.value_length")
+    fields = from_gguf_metadata(data, rope_width=rotary, value_width=value_width)
+    # The key has a tenth of what it has in files of other architectures.
+    growth = data.number("rope.scaling.yarn_log_multiplier", default=0.0)
+    magnitude = 1.0 + growth * math.log(data.number("rope.scaling.factor", default=1.0))
+    fields |= {
+        "layers": fields["layers"] - data.count("nextn_predict_layers", default=0),
+        "kv_heads": 1,
+        "head_dim": latent + rotary,
+        "rope_magnitude": 1.0,
+    }
+    # Files without the key are those of DeepSeek-V2, and the first ones of GLM-4.7-Flash.
+    is_corrected = data.has_tensor(f"blk.{fields['layers'] - 1}.exp_probs_b.bias")
+    number = data.size("expert_gating_func", default=2 if is_corrected else 1)
+    if number not in _GATES:
+        raise ConfigError(f"deepseek2.expert_gating_func: got {number}, supported: {[*_GATES]}")
+    data.fixed("expert_group_count", 1)
+    data.fixed("expert_group_used_count", 1)
+    shared = data.count("expert_shared_count", default=0)
+    fields = experts_from_gguf(data, fields)
+    return Config(
+        **fields
+        | {
+            "query_rank": data.size("attention.q_lora_rank", default=None),
+            "latent": latent,
+            "rotary_width": rotary,
+            "key_width": width - rotary,
+            "value_width": data.size("attention.value_length_mla", default=value_width),
+            "attention_scale": magnitude**2 * width**-0.5,
+            "turns_neighbors": True,
+            "shared_ffn": shared * fields["expert_ffn"] or None,
+            "normalized": data.flag("expert_weights_norm", default=False),
+            "factor": data.number("expert_weights_scale", default=1.0),
+            **_router(_GATES[number]),
+        }
+    )
+
+
+ARCHITECTURE = Architecture(
+    name="deepseek2",
+    config=Config,
+    model_types=("glm4_moe_lite", "deepseek_v2", "deepseek_v3"),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=Deepseek2,
+    tensors=TensorNames(
+        gguf={**EXPERT_GGUF_NAMES, **LATENT_GGUF_NAMES},
+        folder={**EXPERT_FOLDER_NAMES, "mlp.choice.bias": "mlp.gate.e_score_correction_bias"},
+        grouped=(KEYS_AND_VALUES,),
+    ),
+)

@@ -1,0 +1,113 @@
+"""The keys of GGUF files that an architecture has besides those of all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gguf
+
+from benchmarks.synthetic_shapes import keys_of
+from hearthd.models.decoder.experts import ExpertsConfig
+from tests.models.families.case_arguments import MINISTRAL_ROPE
+from tests.models.families.gguf_gemma import (
+    gemma2_keys,
+    gemma3_keys,
+    gemma3n_keys,
+    gemma4_keys,
+    gemma_embedding_keys,
+    window_keys,
+)
+from tests.models.families.gguf_gpt_oss import gpt_oss_keys
+from tests.models.families.gguf_latent import deepseek2_keys, minicpm3_keys
+from tests.models.families.gguf_mamba import mamba_keys, nemotron_moe_keys
+
+
+def _granite(config: Any) -> dict[str, Any]:
+    none = {"expert_count": 0, "expert_used_count": 0}
+    return {
+        **({} if isinstance(config, ExpertsConfig) else none),
+        "embedding_scale": config.embedding_scale,
+        "attention.scale": config.attention_scale,
+        "residual_scale": config.residual_scale,
+        "logit_scale": config.logit_scale,
+    }
+
+
+def _modern_bert(config: Any) -> dict[str, Any]:
+    return {
+        "attention.sliding_window": 2 * (min(window for window in config.windows if window) - 1),
+        "attention.sliding_window_pattern": config.windows.index(None, 1),
+        "classifier.pooling_type": int(gguf.PoolingType[config.head_pooling.upper()]),
+        "hidden_activation": "gelu",
+        "rope.freq_base": config.rope_base,
+        "rope.freq_base_swa": config.local_rope_base,
+        "rope.scaling.type": "none",
+    }
+
+
+def _without_sections(keys: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in keys.items() if key != "rope.dimension_sections"}
+
+
+def _phi3(config: Any) -> dict[str, Any]:
+    return {
+        "rope.dimension_count": config.rotary_width,
+        "rope.scaling.original_context_length": config.original_context,
+        "rope.scaling.attn_factor": config.rope_magnitude,
+        **({"attention.sliding_window": config.windows[0]} if config.windows else {}),
+    }
+
+
+def _mistral3(config: Any) -> dict[str, Any]:
+    return {
+        "attention.temperature_scale": config.query_growth,
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": MINISTRAL_ROPE["factor"],
+        "rope.scaling.original_context_length": config.original_context,
+        "rope.scaling.yarn_log_multiplier": MINISTRAL_ROPE["mscale_all_dim"],
+    }
+
+
+# Those whose keys say how positions are scaled, in place of a table.
+SCALED = ("deepseek2", "glm4", "gpt-oss", "mistral3")
+# Those of which a file says the width of an expert as that of an MLP.
+EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "olmoe")
+# Keys that an architecture has besides those of all.
+EXTRA_KEYS = {
+    "deepseek2": deepseek2_keys,
+    "exaone4": window_keys,
+    "falcon-h1": mamba_keys,
+    "gemma-embedding": gemma_embedding_keys,
+    "gemma2": gemma2_keys,
+    "gemma3": gemma3_keys,
+    "gemma3n": gemma3n_keys,
+    "gemma4": gemma4_keys,
+    "glm4": lambda config: {
+        "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)
+    },
+    "gpt-oss": gpt_oss_keys,
+    "granite": _granite,
+    "granitehybrid": lambda config: _granite(config) | mamba_keys(config),
+    "granitemoe": _granite,
+    "lfm2": lambda config: {"shortconv.l_cache": config.taps},
+    "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
+    "minicpm": lambda config: {
+        "embedding_scale": config.embedding_scale,
+        "residual_scale": config.residual_scale,
+        "logit_scale": config.logit_scale,
+    },
+    "minicpm3": minicpm3_keys,
+    "mistral3": _mistral3,
+    "modern-bert": _modern_bert,
+    "nomic-bert": lambda config: {
+        "rope.freq_base": config.rope_base,
+        "rope.scaling.factor": config.rope_factor,
+    },
+    "nemotron_h": mamba_keys,
+    "nemotron_h_moe": nemotron_moe_keys,
+    "olmo2": window_keys,
+    "phi3": _phi3,
+    "qwen3next": lambda config: _without_sections(keys_of(config)),
+    "qwen35": keys_of,
+    "qwen35moe": keys_of,
+}

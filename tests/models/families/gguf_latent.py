@@ -1,0 +1,68 @@
+"""Write files of models with latent vectors as llama.cpp's converter does."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hearthd.models.decoder.experts import SIGMOID
+from tests.models.families.case_arguments import YARN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from hearthd.models.decoder.latent_attention import LatentConfig
+
+    Array = NDArray[Any]
+
+
+def deepseek2_keys(config: Any) -> dict[str, Any]:
+    """The keys of DeepSeek-V2, V3 and GLM-4.7-Flash, without the architecture."""
+    width = config.key_width + config.rotary_width
+    factor = float(str(YARN["factor"]))
+    growth = (math.sqrt(config.attention_scale * math.sqrt(width)) - 1) / math.log(factor)
+    scaling = {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": factor,
+        "rope.scaling.original_context_length": YARN["original_max_position_embeddings"],
+        "rope.scaling.yarn_log_multiplier": growth,
+    }
+    rank = {} if config.query_rank is None else {"attention.q_lora_rank": config.query_rank}
+    return {
+        **rank,
+        **(scaling if config.rope_divisors else {}),
+        "attention.key_length_mla": width,
+        "attention.kv_lora_rank": config.latent,
+        "attention.value_length_mla": config.value_width,
+        "expert_gating_func": 2 if config.scores == SIGMOID else 1,
+        "expert_shared_count": config.shared_ffn // config.expert_ffn,
+        "expert_weights_norm": config.normalized,
+        "expert_weights_scale": config.factor,
+        "rope.dimension_count": config.rotary_width,
+    }
+
+
+def minicpm3_keys(config: Any) -> dict[str, Any]:
+    """The keys of MiniCPM3."""
+    return {
+        "attention.kv_lora_rank": config.latent,
+        "attention.q_lora_rank": config.query_rank,
+        "rope.dimension_count": config.rotary_width,
+    }
+
+
+def latent(name: str, values: Array, config: LatentConfig) -> Iterator[tuple[str, Array]]:
+    """A tensor; that of keys and values as one for each, with the keys' matrices transposed."""
+    joined = "kv_b_proj.weight"
+    name = name.replace("mlp.gate.e_score_correction_bias", "exp_probs_b.bias")
+    if joined not in name:
+        yield name, values
+        return
+    heads = values.reshape(config.heads, -1, config.latent)
+    keys, value_rows = np.split(heads, [config.key_width], axis=1)
+    yield name.replace(joined, "k_b_proj.weight"), np.ascontiguousarray(keys.swapaxes(1, 2))
+    yield name.replace(joined, "v_b_proj.weight"), np.ascontiguousarray(value_rows)

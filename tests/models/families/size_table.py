@@ -1,0 +1,299 @@
+"""A published size of each family, with few layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hearthd.models.decoder.experts import CHOSEN, SIGMOID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Size:
+    """A published size with few layers: `fields` are those of its configuration."""
+
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    fields: Mapping[str, Any]
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a configuration."""
+        names = ("hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab_size")
+        shape = {name: getattr(self, name) for name in names}
+        return {"layers": 2, "max_context": 8192, "norm_eps": 1e-5, **shape, **self.fields}
+
+
+def _decoder(*shape: int, **fields: Any) -> Size:
+    hidden, ffn, heads, kv_heads, head_dim, vocab_size = shape
+    fields = {"rope_base": 1e6, "tied": True, **fields}
+    return Size(hidden, ffn, heads, kv_heads, head_dim, vocab_size, fields)
+
+
+# Source: config.json of the repository that is named.
+SIZES: Mapping[str, Size] = {
+    # tiiuae/Falcon3-1B-Instruct
+    "falcon3": _decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
+    # swiss-ai/Apertus-8B-Instruct-2509
+    "apertus": _decoder(
+        4096, 21504, 32, 8, 128, 131072,
+        tied=False, rope_base=1.2e7, rope_divisors=(1.0,) * 32 + (8.0,) * 32,
+    ),
+    # baidu/ERNIE-4.5-0.3B-PT
+    "ernie4_5": _decoder(1024, 3072, 16, 2, 128, 103424),
+    # baidu/ERNIE-4.5-21B-A3B-PT
+    "ernie4_5-moe": _decoder(
+        2560, 12288, 20, 4, 128, 103424,
+        rope_base=5e5, experts=64, experts_per_token=6, expert_ffn=1536, shared_ffn=3072,
+        routed=(False, True), choice_bias=True, normalized=True, min_sum=1e-12,
+    ),
+    # LGAI-EXAONE/EXAONE-4.0-1.2B
+    "exaone4": _decoder(2048, 4096, 32, 8, 64, 102400, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
+    # tiiuae/Falcon-H1-0.5B-Base
+    "falcon-h1": _decoder(
+        1024, 2048, 8, 2, 64, 32784,
+        tied=False, ssm_heads=24, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
+        embedding_scale=5.6569, logit_scale=0.0390625, key_scale=0.390625,
+        attention_scales=(1.0, 0.9375), ssm_scales=(1.25, 0.2357), mlp_scales=(0.8839, 0.5859),
+        ssm_input_scales=(0.3536, 0.25, 0.3536, 0.5, 0.3536),
+    ),
+    # google/gemma-2b
+    "gemma": _decoder(2048, 16384, 8, 1, 256, 256000),
+    # google/gemma-2-2b
+    "gemma2": _decoder(
+        2304, 9216, 8, 4, 256, 256000,
+        query_scale=256**-0.5, attention_cap=50.0, logit_cap=30.0, windows=(4096, None),
+    ),
+    # google/gemma-3-270m
+    "gemma3": _decoder(
+        640, 2048, 4, 1, 256, 262144, query_scale=256**-0.5, windows=(512, None)
+    ),
+    # google/gemma-3-4b-it, with two layers of its tower
+    "gemma3-images": _decoder(
+        2560, 10240, 8, 4, 256, 262208,
+        query_scale=256**-0.5, windows=(1024, None), image_size=896, patch_size=14,
+        pooled_patches=4, tower_layers=2, tower_hidden=1152, tower_ffn=4304, tower_heads=16,
+        tower_norm_eps=1e-6,
+    ),
+    # google/gemma-3n-E2B-it; the third layer shares the keys and values of the first one
+    "gemma3n": _decoder(
+        2048, 8192, 8, 2, 256, 262400,
+        layers=3, windows=(512, None, 512), local_head_dim=256, local_rope_base=1e4,
+        layer_embedding=256, caching_layers=2, ffns=(8192,) * 3, logit_cap=30.0, streams=4,
+        laurel_rank=64, layer_vocab=262144, deviations=(1.6448536, 1.6448536, None),
+    ),
+    # google/gemma-4-E2B; the third layer shares the keys and values of the first one
+    "gemma4": _decoder(
+        1536, 6144, 8, 1, 512, 262144,
+        layers=3, windows=(512, None, 512), local_head_dim=256, local_rope_base=1e4,
+        layer_embedding=256, caching_layers=2, ffns=(6144, 6144, 12288), logit_cap=30.0,
+    ),
+    # google/gemma-4-26B-A4B
+    "gemma4-moe": _decoder(
+        2816, 2112, 16, 2, 512, 262144,
+        windows=(1024, None), local_head_dim=256, local_kv_heads=8, local_rope_base=1e4,
+        layer_embedding=None, keys_are_values=True, caching_layers=2, ffns=(2112, 2112),
+        logit_cap=30.0, experts=128, experts_per_token=8, expert_ffn=704, routed=(True, True),
+        normalized=True,
+    ),
+    # openai/gpt-oss-20b, without its YaRN
+    "gpt-oss": _decoder(
+        2880, 2880, 64, 8, 64, 201088,
+        rope_base=1.5e5, tied=False, windows=(128, None), attention_bias=True, output_bias=True,
+        experts=32, experts_per_token=4, expert_ffn=2880, routed=(True, True), scores=CHOSEN,
+        normalized=True, expert_bias=True,
+    ),
+    # THUDM/GLM-4-9B-0414
+    "glm4": _decoder(
+        4096, 13696, 32, 2, 128, 151552,
+        tied=False, attention_bias=True, rope_divisors=(1.0,) * 32 + (1e30,) * 32,
+    ),
+    # zai-org/GLM-4.7-Flash
+    "glm4.7-flash": _decoder(
+        2048, 10240, 20, 1, 576, 154880,
+        tied=False, query_rank=768, latent=512, rotary_width=64, key_width=192, value_width=256,
+        attention_scale=1 / 16, turns_neighbors=True, experts=64, experts_per_token=4,
+        expert_ffn=1536, routed=(False, True), scores=SIGMOID, choice_bias=True, normalized=True,
+        sum_offset=1e-20, factor=1.8, shared_ffn=1536,
+    ),
+    # deepseek-ai/DeepSeek-V2-Lite-Chat
+    "deepseek2": _decoder(
+        2048, 10944, 16, 1, 576, 102400,
+        tied=False, query_rank=None, latent=512, rotary_width=64, key_width=128, value_width=128,
+        attention_scale=0.1147, turns_neighbors=True, experts=64, experts_per_token=6,
+        expert_ffn=1408, routed=(False, True), normalized=False, shared_ffn=2816,
+    ),
+    # ibm-granite/granite-3.3-2b-base
+    "granite3": _decoder(
+        2048, 8192, 32, 8, 64, 49159,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=8.0,
+    ),
+    # ibm-granite/granite-4.0-micro
+    "granite4": _decoder(
+        2560, 8192, 40, 8, 64, 100352,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=10.0,
+    ),
+    # ibm-granite/granite-4.0-h-350m
+    "granite4-h": _decoder(
+        768, 2048, 12, 4, 64, 100352,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.246, logit_scale=3.0,
+        attends=(False, True), ssm_heads=48, ssm_width=32, ssm_groups=1, ssm_state=128, taps=4,
+    ),
+    # ibm-granite/granite-4.0-h-tiny
+    "granite4-h-moe": _decoder(
+        1536, 512, 12, 4, 128, 100352,
+        embedding_scale=12.0, attention_scale=0.0078125, residual_scale=0.22, logit_scale=6.0,
+        attends=(False, True), ssm_heads=48, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
+        experts=64, experts_per_token=6, expert_ffn=512, routed=(True, True), normalized=True,
+        scores=CHOSEN, shared_ffn=1024,
+    ),
+    # ibm-granite/granite-3.1-1b-a400m-instruct
+    "granite-moe": _decoder(
+        1024, 512, 16, 8, 64, 49155,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=6.0,
+        experts=32, experts_per_token=8, expert_ffn=512, routed=(True, True), normalized=True,
+        scores=CHOSEN,
+    ),
+    # tencent/Hunyuan-0.5B-Instruct
+    "hunyuan": _decoder(1024, 3584, 8, 4, 128, 120818),
+    # LiquidAI/LFM2-350M
+    "lfm2": _decoder(
+        1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)
+    ),
+    # LiquidAI/LFM2-8B-A1B
+    "lfm2-moe": _decoder(
+        2048, 7168, 32, 8, 64, 65536,
+        taps=3, attends=(False, True), windows=(3, None), experts=32, experts_per_token=4,
+        expert_ffn=1792, routed=(False, True), scores=SIGMOID, choice_bias=True, normalized=True,
+        sum_offset=1e-6,
+    ),
+    # meta-llama/Llama-3.2-1B
+    "llama3": _decoder(2048, 8192, 32, 8, 64, 128256, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
+    # openbmb/MiniCPM4-0.5B
+    "minicpm": _decoder(
+        1024, 4096, 16, 2, 64, 73448,
+        rope_base=1e4, embedding_scale=12.0, attention_scale=0.125, residual_scale=0.286,
+        logit_scale=4.0, original_context=32768,
+    ),
+    # openbmb/MiniCPM3-4B
+    "minicpm3": _decoder(
+        2560, 6400, 40, 1, 288, 73448,
+        rope_base=1e4, query_rank=768, latent=256, rotary_width=32, key_width=64, value_width=64,
+        attention_scale=96**-0.5, turns_neighbors=False, embedding_scale=12.0,
+        residual_scale=0.1778, logit_scale=10.0, original_context=32768,
+    ),
+    # mistralai/Ministral-3-3B-Instruct-2512
+    "ministral3": _decoder(
+        3072, 9216, 32, 8, 128, 131072,
+        rope_divisors=(1.0,) * 32 + (16.0,) * 32, query_growth=0.1, original_context=16384,
+    ),
+    # mistralai/Mistral-7B-v0.1
+    "mistral": _decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
+    # allenai/OLMo-2-0425-1B
+    "olmo2": _decoder(2048, 8192, 16, 16, 128, 100352, tied=False),
+    # allenai/OLMoE-1B-7B-0924
+    "olmoe": _decoder(
+        2048, 1024, 16, 16, 128, 50304,
+        tied=False, rope_base=1e4, experts=64, experts_per_token=8, expert_ffn=1024,
+        routed=(True, True), normalized=False,
+    ),
+    # allenai/Olmo-3-7B-Instruct
+    "olmo3": _decoder(
+        4096, 11008, 32, 32, 128, 100278,
+        tied=False, windows=(4096, None), local_rope_base=5e5,
+        rope_divisors=(1.0,) * 32 + (8.0,) * 32,
+    ),
+    # microsoft/Phi-3-mini-4k-instruct
+    "phi3": _decoder(
+        3072, 8192, 32, 32, 96, 32064,
+        tied=False, windows=(2047, 2047), rotary_width=96, long_divisors=(), original_context=4096,
+    ),
+    # microsoft/Phi-4-mini-instruct
+    "phi4-mini": _decoder(
+        3072, 8192, 24, 8, 128, 200064,
+        rotary_width=96, long_divisors=(2.0,) * 48, rope_divisors=(1.0,) * 48,
+        original_context=4096,
+    ),
+    # Qwen/Qwen2.5-0.5B
+    "qwen2.5": _decoder(896, 4864, 14, 2, 64, 151936, attention_bias=True),
+    # Qwen/Qwen3-0.6B
+    "qwen3": _decoder(1024, 3072, 16, 8, 128, 151936),
+    # Qwen/Qwen3-30B-A3B
+    "qwen3-moe": _decoder(
+        2048, 6144, 32, 4, 128, 151936,
+        tied=False, experts=128, experts_per_token=8, expert_ffn=768, normalized=True,
+        routed=(True, True),
+    ),
+    # Qwen/Qwen3-Next-80B-A3B-Instruct
+    "qwen3-next": _decoder(
+        2048, 5120, 16, 2, 256, 151936,
+        tied=False, attends=(False, True), rotary_width=64, key_heads=16, value_heads=32,
+        key_width=128, value_width=128, taps=4, experts=512, experts_per_token=10, expert_ffn=512,
+        routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
+    ),
+    # nvidia/NVIDIA-Nemotron-Nano-9B-v2
+    "nemotron-h": _decoder(
+        4480, 15680, 40, 8, 128, 131072,
+        layers=3, tied=False, kinds=("mamba", "mlp", "attention"), ssm_heads=128, ssm_width=80,
+        ssm_groups=8, ssm_state=128, taps=4,
+    ),
+    # nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B
+    "nemotron-h-moe": _decoder(
+        2688, 1856, 32, 2, 128, 131072,
+        layers=3, tied=False, kinds=("mamba", "moe", "attention"), ssm_heads=64, ssm_width=64,
+        ssm_groups=8, ssm_state=128, taps=4, experts=128, experts_per_token=6, expert_ffn=1856,
+        routed=(False, True, False), scores=SIGMOID, choice_bias=True, normalized=True,
+        sum_offset=1e-20, factor=2.5, shared_ffn=3712,
+    ),
+    # Qwen/Qwen3.5-0.8B
+    "qwen3.5": _decoder(
+        1024, 3584, 8, 2, 256, 248320,
+        attends=(False, True), rotary_width=64, key_heads=16, value_heads=16, key_width=128,
+        value_width=128, taps=4,
+    ),
+    # Qwen/Qwen3.5-35B-A3B
+    "qwen3.5-moe": _decoder(
+        2048, 512, 16, 2, 256, 248320,
+        tied=False, attends=(False, True), rotary_width=64, key_heads=16, value_heads=32,
+        key_width=128, value_width=128, taps=4, experts=256, experts_per_token=8, expert_ffn=512,
+        routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
+    ),
+    # HuggingFaceTB/SmolLM2-135M
+    "smollm2": _decoder(576, 1536, 9, 3, 64, 49152),
+    # HuggingFaceTB/SmolLM3-3B
+    "smollm3": _decoder(2048, 11008, 16, 4, 128, 128256, rotated=(True, False)),
+    # HuggingFaceTB/SmolVLM-256M-Instruct
+    "smolvlm": _decoder(
+        576, 1536, 9, 3, 64, 49280,
+        rope_base=1e5, tied=False, image_size=512, patch_size=16, joined_patches=4, tower_layers=2,
+        tower_hidden=768, tower_ffn=3072, tower_heads=12, tower_norm_eps=1e-6,
+    ),
+    # sentence-transformers/all-MiniLM-L6-v2
+    "bert": Size(384, 1536, 12, 12, 32, 30522, {"token_types": 2, "max_context": 512}),
+    # google/embeddinggemma-300m
+    "embeddinggemma": _decoder(
+        768, 1152, 3, 1, 256, 262144,
+        query_scale=256**-0.5, windows=(257, None), dense=(3072, 768),
+    ),
+    # answerdotai/ModernBERT-base
+    "modernbert": _decoder(
+        768, 1152, 12, 12, 64, 50368,
+        rope_base=16e4, local_rope_base=1e4, windows=(None, 65),
+    ),
+    # nomic-ai/nomic-embed-text-v1.5
+    "nomic-bert": _decoder(
+        768, 3072, 12, 12, 64, 30528, rope_base=1e3, token_types=2, max_context=2048
+    ),
+    # Qwen/Qwen3-Reranker-0.6B
+    "qwen3-reranker": _decoder(1024, 3072, 16, 8, 128, 151669, pooling="rank"),
+    # intfloat/multilingual-e5-small
+    "xlm-roberta": Size(
+        384, 1536, 12, 12, 32, 250037, {"token_types": 1, "skipped": 1, "max_context": 512}
+    ),
+}  # fmt: skip
