@@ -106,10 +106,7 @@ def language_plan(
     options.require_kind("language model", family.name)
     architecture = ARCHITECTURES[family.architecture]
     source = _merged(options, source, architecture, family.config)
-    if options.drafter is None:
-        config = with_mtp(source, architecture, family.config)
-        family = replace(family, config=config)
-    source, drafter = _drafted(options, source, architecture, family.config)
+    source, family, drafter = _drafted(options, source, architecture, family)
     defaults = recipe.defaults_of(family.recipe, family.config)
     _require_size(options, family)
     context = _context(options, family.config)
@@ -161,13 +158,19 @@ def _merged(
 
 
 def _drafted(
-    options: BakeOptions, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
-) -> tuple[WeightSource, DrafterFile | None]:
-    """The weights, with those of `--drafter` if given, and the drafter; raises BadFile."""
-    if not isinstance(options.drafter, Path):
-        return source, None
-    drafter = model_drafter(options.drafter, architecture, config)
-    return DraftedWeights(source, drafter, architecture, config), drafter
+    options: BakeOptions, source: WeightSource, architecture: Architecture[Any], family: Family
+) -> tuple[WeightSource, Family, DrafterFile | None]:
+    """The weights with those of a tuned drafter if given, what they are, and the drafter's file.
+
+    By default, the layer of the weights that predicts further tokens is used. Raises BadFile.
+    """
+    config = family.config
+    if isinstance(options.drafter, Path):
+        drafter = model_drafter(options.drafter, architecture, config)
+        return DraftedWeights(source, drafter, architecture, config), family, drafter
+    if options.drafter is None:
+        family = replace(family, config=with_mtp(source, architecture, config))
+    return source, family, None
 
 
 def _require_size(options: BakeOptions, family: Family) -> None:

@@ -230,16 +230,21 @@ def read(
     ]
     h = None
     if rows is not None:
-        zero = ops.full_like(tokens, 0)
-        has_row = ops.compare(tokens, zero, direction="LT")
-        tokens = ops.maximum(tokens, zero)
-        has_row = ops.broadcast(has_row, shape=rows.shape, axes=(0,))
-        h = ops.select(has_row, rows, model.embed(tokens))
+        tokens, h = _embedded(model, tokens, rows)
     x = model(tokens, positions, caches[:layers], h)
     if drafter is not None:
         embedded = model.embed(tokens) if h is None else h
         drafter.follow(x, embedded, positions, caches[layers:])
     return x, caches
+
+
+def _embedded(model: Decoder, tokens: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens with 0 in place of the negative ones, and what the first layer reads, (N, E)."""
+    zero = ops.full_like(tokens, 0)
+    has_row = ops.compare(tokens, zero, direction="LT")
+    tokens = ops.maximum(tokens, zero)
+    has_row = ops.broadcast(has_row, shape=rows.shape, axes=(0,))
+    return tokens, ops.select(has_row, rows, model.embed(tokens))
 
 
 def _real_tokens(tokens: Tensor) -> Tensor:
@@ -291,13 +296,10 @@ def _trace_tower(model: Decoder, point: EntryPoint) -> Graph:
     )
 
 
-def _step(
+def _reading(
     model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: DraftModel | None
-) -> Callable[..., tuple[Tensor, ...]]:
-    """An entry point's function, for layers with `counts` buffers.
-
-    With a drafter, states (N, E) follow logits.
-    """
+) -> Callable[..., tuple[Tensor, list[Tensor]]]:
+    """(tokens, starts, slots, rows or None) -> the hidden states (N, E), and the updated slots."""
 
     def run(
         tokens: Tensor, starts: list[Tensor], slots: tuple[Tensor, ...], rows: Tensor | None = None
@@ -308,6 +310,16 @@ def _step(
             model, tokens, starts, buffers, point.keys, rows, causal=causal, drafter=drafter
         )
         return x, _by_slot(updated, point.batch)
+
+    return run
+
+
+def _step(
+    model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: DraftModel | None
+) -> Callable[..., tuple[Tensor, ...]]:
+    """An entry point's function, for layers with `counts` buffers; see `_reading`."""
+    run = _reading(model, point, counts, drafter)
+    states = drafter is not None  # follow the logits
 
     def prefill(tokens: Tensor, start: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
         return tuple(run(tokens, [start], slots)[1])
@@ -323,11 +335,7 @@ def _step(
         return (pooled(x, count), *updated)
 
     def logits(x: Tensor, updated: list[Tensor], exact: Tensor) -> tuple[Tensor, ...]:
-        return (
-            f.approximate_logits(model.logits(x), exact),
-            *[x] * (drafter is not None),
-            *updated,
-        )
+        return (f.approximate_logits(model.logits(x), exact), *[x] * states, *updated)
 
     def decode(
         tokens: Tensor, positions: Tensor, exact: Tensor, *slots: Tensor

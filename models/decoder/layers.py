@@ -106,6 +106,25 @@ class NormedAttention(Attention):
         return self.q_norm(query), self.k_norm(key), value
 
 
+class GatedAttention(NormedAttention):
+    """Attention whose result is multiplied by a gate: a projection gives queries and gates."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__(config)
+        self.q_proj = HeadLinear(
+            config.hidden, config.heads, 2 * config.head_dim, bias=config.attention_bias
+        )
+
+    @override
+    def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
+        """(N, E) -> (N, E)."""
+        both, width = self.q_proj(x), self.k_proj.heads[1]
+        query, gate = (f.narrow(both, 2, start, start + width) for start in (0, width))
+        query, key = rotated(self.q_norm(query), rope), rotated(self.k_norm(self.k_proj(x)), rope)
+        mixed = cache.attend(query, key, self.v_proj(x), scale=self.scale)
+        return self.o_proj(mixed * f.sigmoid(f.flatten(gate, first=1)))
+
+
 class FusedAttention(Attention):
     """Attention with one projection to queries, keys and values."""
 

@@ -15,7 +15,6 @@ from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config import rope_scaling
 from hearthd.models.decoder.config.decoder_config import (
     FULL,
-    DecoderConfig,
     from_config_json,
     from_gguf_metadata,
     not_every_nth,
@@ -24,10 +23,8 @@ from hearthd.models.decoder.layers import (
     MLP,
     Block,
     DecoderModel,
-    HeadLinear,
-    NormedAttention,
+    GatedAttention,
     rope_table,
-    rotated,
 )
 from hearthd.models.decoder.mtp import MtpConfig, MtpLayer
 from hearthd.models.decoder.recurrent_layers import (
@@ -36,7 +33,6 @@ from hearthd.models.decoder.recurrent_layers import (
     delta_net_from_gguf,
 )
 from hearthd.models.decoder.tensor_names import GGUF_NAMES, TensorNames
-from hearthd.models.dsl import functions as f
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +40,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.config.rope_scaling import Rope
-    from hearthd.models.decoder.kv_cache import LayerCache, StateRows
+    from hearthd.models.decoder.kv_cache import StateRows
     from hearthd.models.decoder.layers import Layer, RopeTable
     from hearthd.models.dsl.graph import Tensor
 
@@ -68,25 +64,6 @@ class Config(DeltaNetConfig, MtpConfig):
             )
 
 
-class GatedAttention(NormedAttention):
-    """Attention whose result is multiplied by a gate: a projection gives queries and gates."""
-
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__(config)
-        self.q_proj = HeadLinear(
-            config.hidden, config.heads, 2 * config.head_dim, bias=config.attention_bias
-        )
-
-    @override
-    def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
-        """(N, E) -> (N, E)."""
-        both, width = self.q_proj(x), self.k_proj.heads[1]
-        query, gate = (f.narrow(both, 2, start, start + width) for start in (0, width))
-        query, key = rotated(self.q_norm(query), rope), rotated(self.k_norm(self.k_proj(x)), rope)
-        mixed = cache.attend(query, key, self.v_proj(x), scale=self.scale)
-        return self.o_proj(mixed * f.sigmoid(f.flatten(gate, first=1)))
-
-
 class Qwen35(DecoderModel):
     """Blocks with a gated delta net or attention."""
 
@@ -99,10 +76,8 @@ class Qwen35(DecoderModel):
         ]
         blocks = [Block(config, mixer, self.feed_forward(config)) for mixer in mixers]
         super().__init__(config, blocks)
-        self.mtp: MtpLayer | None = None
-        if config.mtp:
-            block = Block(config, GatedAttention(config), self.feed_forward(config))
-            self.mtp = MtpLayer(config, block)
+        block = Block(config, GatedAttention(config), self.feed_forward(config))
+        self.mtp = MtpLayer(config, block) if config.mtp else None
 
     def feed_forward(self, config: Config) -> Callable[[Tensor], Tensor]:
         """What follows the mixer of a layer."""
