@@ -84,7 +84,7 @@ def state_size(loaded: LoadedSettings) -> int:
         with contextlib.suppress(BundleError):  # open_pool says what is wrong with it
             needed = max(needed, _smallest(_manifest(loaded, folder)))
     size = min(settings.state_size, limit_in_memory(limit.bytes - needed))
-    if size < settings.state_size:
+    if size < settings.state_size and needed <= limit.bytes:  # otherwise the model says more
         log.warning(
             "stored responses take at most %d bytes, as memory allows (limit: %s): set a smaller "
             "--state-size, or --state-dir to keep them in a file",

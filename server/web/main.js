@@ -33,6 +33,7 @@ async function deleteAll() {
   session.startNew();
   resetTheme();
   deleteKey();
+  tools.removeServers();
   localStorage.clear();
   sessionStorage.clear();
   toast("All data in this browser is deleted.");

@@ -33,12 +33,20 @@ export const settled = () => Promise.allSettled(state.servers.map(({ pending }) 
 /** Add a server. The page must then be loaded again, as its policy is that of the servers before. Return
  * false if the storage is full. */
 export const addServer = (record) =>
-  writeServers([...state.servers.map((server) => server.record).filter(({ url }) => url !== record.url), record]);
+  writeServers([...readServers().filter(({ url }) => url !== record.url), record]);
 
 /** Remove a server. */
 export function removeServer(at) {
-  state.servers.splice(at, 1);
-  store();
+  const [{ record }] = state.servers.splice(at, 1);
+  writeServers(readServers().filter(({ url }) => url !== record.url));
+  state.changed();
+}
+
+/** Remove all servers. */
+export function removeServers() {
+  state.servers = [];
+  writeServers([]);
+  state.changed();
 }
 
 /** Offer the tools of a server, or do not. */
@@ -131,7 +139,9 @@ function offered() {
   return names;
 }
 
+// Store changes of this tab's servers; other tabs may have added some.
 function store() {
-  writeServers(state.servers.map(({ record }) => record));
+  const records = new Map(state.servers.map(({ record }) => [record.url, record]));
+  writeServers(readServers().map((stored) => records.get(stored.url) ?? stored));
   state.changed();
 }

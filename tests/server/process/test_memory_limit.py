@@ -286,6 +286,7 @@ def test_stored_responses_are_a_part_of_the_limit(
     bundle: Path, manifest: LanguageManifest, tmp_path: Path
 ) -> None:
     """They take what a slot leaves, and models get the rest."""
+    fakes.gemma_like().save(str(bundle / TOKENIZER))
 
     def taken(**fields: Any) -> int:
         settings = Settings(bundle=(bundle,), state_size=ByteSize(2**20), **fields)

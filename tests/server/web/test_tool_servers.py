@@ -67,7 +67,6 @@ def test_the_user_decides_about_each_call(
     assert offered["function"]["name"] == "add"
     assert set(offered["function"]["parameters"]["properties"]) == {"a", "b"}
     assert json.loads(caller.find(".call pre").text) == {"a": 2, "b": 3}
-    assert "tools/call" not in str(tools.headers)
     asked = len(tools.headers)
     caller.run("document.querySelectorAll('.call button')[2].click()")
     caller.until(lambda: results(doorman) == [DENIED], "the answer to a call that is not allowed")
@@ -84,6 +83,12 @@ def test_the_user_decides_about_each_call(
     caller.find(".call")
     assert len(results(doorman)) == 10
     assert set(results(doorman)[1:]) == {ADDED}
+    stored = """const list = document.getElementById("tool-servers");
+        return [localStorage.getItem("hearth.mcp"), list.children.length]"""
+    (record,) = json.loads(caller.run(stored)[0])
+    assert list(record["allowed"]) == ["add"]
+    caller.run("document.getElementById('delete').click()")
+    caller.until(lambda: caller.run(stored) == [None, 0], "the end of all data")
 
 
 def test_the_page_requests_only_servers_that_the_user_added(

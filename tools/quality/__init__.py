@@ -1,0 +1,1 @@
+"""Measure how well the models of servers answer, with published tasks."""

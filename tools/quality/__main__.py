@@ -1,0 +1,215 @@
+"""Ask servers for the calls of the Berkeley Function Calling Leaderboard, and count the right ones.
+
+    pip install --no-deps bfcl-eval
+    python -m tools.quality http://127.0.0.1:8080 http://127.0.0.1:8081 --task simple_python
+
+The servers get the same requests over /v1/chat/completions, with greedy sampling and a call that is
+required. With --schema, a system message describes the functions, and a JSON schema holds the
+answer to a call: every server then reads the same prompt, also with a template that has no form for
+tools. Data and checker are those of the package. Two servers are compared case by case: they are
+equal within noise if McNemar's test finds the cases that only one of them solves to be fair coins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import itertools
+import json
+import math
+import sys
+import types
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TASKS = ("simple_python", "multiple")
+_TIMEOUT = 600  # seconds of a request
+_MAX_TOKENS = 128
+_SYSTEM = "Call one of these functions. Answer with JSON, its name and its arguments."
+
+
+Form: TypeAlias = "Callable[[Case, list[dict[str, Any]]], dict[str, Any]]"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A conversation, the functions that may be called, and the right calls."""
+
+    messages: list[dict[str, str]]
+    functions: list[dict[str, Any]]
+    right: list[dict[str, Any]]
+
+
+class Leaderboard:
+    """Cases of a task, and the leaderboard's checker of calls."""
+
+    def __init__(self, task: str) -> None:
+        # The checker asks the list of models how their names are spelled. That list imports the
+        # clients of every vendor.
+        models: Any = types.ModuleType("bfcl_eval.constants.model_config")
+        spelling = types.SimpleNamespace(underscore_to_dot=True)
+        models.MODEL_CONFIG_MAPPING = defaultdict(lambda: spelling)
+        sys.modules[models.__name__] = models
+        checker = importlib.import_module("bfcl_eval.eval_checker.ast_eval.ast_checker")
+        mappings = importlib.import_module("bfcl_eval.constants.type_mappings")
+        python = importlib.import_module("bfcl_eval.constants.enums").Language.PYTHON
+        self._check = functools.partial(
+            checker.ast_checker, language=python, test_category=task, model_name="any"
+        )
+        self._types: dict[str, str] = mappings.GORILLA_TO_OPENAPI
+        self._data = Path(str(importlib.import_module("bfcl_eval").__path__[0])) / "data"
+        self._task = task
+
+    def cases(self, limit: int | None) -> list[Case]:
+        """The first cases of the task."""
+        name = f"BFCL_v4_{self._task}.json"
+        asked, answers = _lines(self._data / name), _lines(self._data / "possible_answer" / name)
+        return [
+            Case(case["question"][0], case["function"], answer["ground_truth"])
+            for case, answer in itertools.islice(zip(asked, answers, strict=True), limit)
+        ]
+
+    def tools(self, case: Case) -> list[dict[str, Any]]:
+        """The functions in OpenAI's form, whose names have no dots."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": function["name"].replace(".", "_"),
+                    "description": function["description"],
+                    "parameters": self._schema(function["parameters"]),
+                },
+            }
+            for function in case.functions
+        ]
+
+    def is_right(self, case: Case, calls: list[dict[str, Any]]) -> bool:
+        """Whether these calls {name: arguments} are right."""
+        verdict: dict[str, Any] = self._check(case.functions, calls, case.right)
+        return bool(verdict["valid"])
+
+    def _schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """A JSON Schema: the leaderboard's has the types of Python."""
+        converted = {**schema}
+        if isinstance(kind := schema.get("type"), str):
+            converted["type"] = self._types[kind]
+        for name in ("items", "additionalProperties"):
+            if isinstance(inner := schema.get(name), dict):
+                converted[name] = self._schema(inner)
+        if "properties" in schema:
+            properties = schema["properties"].items()
+            converted["properties"] = {name: self._schema(inner) for name, inner in properties}
+        return converted
+
+
+def _lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def tool_request(case: Case, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    """A request with tools, of which one must be called."""
+    return {"messages": case.messages, "tools": tools, "tool_choice": "required"}
+
+
+def schema_request(case: Case, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    """A request for a text that is a call."""
+    functions = [tool["function"] for tool in tools]
+    calls = [
+        {
+            "type": "object",
+            "properties": {
+                "name": {"const": function["name"]},
+                "arguments": {**function["parameters"], "additionalProperties": False},
+            },
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for function in functions
+    ]
+    described = "\n".join([_SYSTEM, *map(json.dumps, functions)])
+    return {
+        "messages": [{"role": "system", "content": described}, *case.messages],
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "call", "schema": {"anyOf": calls}},
+        },
+    }
+
+
+def calls_in(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """The calls {name: arguments} in an answer; raises JSONDecodeError if it was cut off."""
+    if calls := message.get("tool_calls"):
+        return [{c["function"]["name"]: json.loads(c["function"]["arguments"])} for c in calls]
+    call = json.loads(message["content"] or "")
+    return [{call["name"]: call["arguments"]}]
+
+
+def solve(client: httpx.Client, board: Leaderboard, form: Form, case: Case) -> bool:
+    """Whether a server calls the right function with the right arguments."""
+    body = {**form(case, board.tools(case)), "temperature": 0, "max_tokens": _MAX_TOKENS}
+    response = client.post("/v1/chat/completions", json=body)
+    response.raise_for_status()
+    try:
+        calls = calls_in(response.json()["choices"][0]["message"])
+    except json.JSONDecodeError:
+        return False
+    return board.is_right(case, calls)
+
+
+def measure(
+    url: str, board: Leaderboard, form: Form, cases: list[Case], *, requests: int
+) -> list[bool]:
+    """Whether a server solves each case; it gets so many requests at a time."""
+    with (
+        httpx.Client(base_url=url, timeout=_TIMEOUT) as client,
+        ThreadPoolExecutor(requests) as threads,
+    ):
+        return list(threads.map(functools.partial(solve, client, board, form), cases))
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """The two-sided p of McNemar's exact test: of as many fair coins, so few or fewer of a kind."""
+    count = only_first + only_second
+    tail = sum(math.comb(count, k) for k in range(min(only_first, only_second) + 1))
+    p: float = 2 * tail / 2**count
+    return min(1.0, p)
+
+
+def main() -> None:
+    """Measure the servers of the arguments, and print a table for each task."""
+    parser = argparse.ArgumentParser(prog="python -m tools.quality", description=__doc__)
+    parser.add_argument("urls", nargs="+", metavar="URL", help="address of a server")
+    parser.add_argument("--task", action="append", choices=TASKS, help="repeatable; default: all")
+    parser.add_argument("--limit", type=int, help="cases of each task; default: all")
+    parser.add_argument("--schema", action="store_true", help="hold a text to a schema of calls")
+    parser.add_argument("--requests", type=int, default=4, help="at a time")
+    options = parser.parse_args()
+    for task in options.task or TASKS:
+        board = Leaderboard(task)
+        cases = board.cases(options.limit)
+        form = schema_request if options.schema else tool_request
+        solved = {
+            url: measure(url, board, form, cases, requests=options.requests) for url in options.urls
+        }
+        for url, right in solved.items():
+            share = sum(right) / len(cases)
+            error = math.sqrt(share * (1 - share) / len(cases))
+            print(f"{task}: {url}: {sum(right)} of {len(cases)}, {share:.1%} ± {error:.1%}")  # noqa: T201
+        for first, second in itertools.combinations(options.urls, 2):
+            pairs = list(zip(solved[first], solved[second], strict=True))
+            only = pairs.count((True, False)), pairs.count((False, True))
+            p = mcnemar(*only)
+            print(f"{task}: only {first} {only[0]}, only {second} {only[1]}, p {p:.2f}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
