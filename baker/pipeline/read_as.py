@@ -15,6 +15,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.config_json import ConfigJson
 from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+from hearthd.models.decoder.tensor_names import GGUF_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +56,7 @@ def with_layers_of(source: WeightSource) -> list[str]:
 
     Those that know every key of the metadata go first. A bake as another one rejects the key.
     """
-    plainest: dict[tuple[bool, int, bool, bool], list[str]] = {}
+    plainest: dict[tuple[bool, int, bool, bool, bool, bool], list[str]] = {}
     for name, architecture in ARCHITECTURES.items():
         with suppress(ConfigError, WeightsError):
             knows_keys = _knows_keys_of(ReadAs(source, architecture), architecture)
@@ -65,6 +66,8 @@ def with_layers_of(source: WeightSource) -> list[str]:
                 len(fields),
                 names.norm_offset != 0.0,
                 names.folder_interleaved,
+                bool(names.others),
+                names.gguf != GGUF_NAMES,
             )
             plainest.setdefault(order, []).append(name)
     return plainest[min(plainest)] if plainest else []

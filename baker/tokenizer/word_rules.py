@@ -79,18 +79,54 @@ _THREE_DIGITS = _words(_llama3(_THREE))
 _LLAMA3 = WordRule(parts=_THREE_DIGITS, whole_words=True, adds_bos=True)
 _QWEN2 = _words(_llama3(r"\p{N}"))
 _GPT4O = _words(_gpt4o(_THREE, r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"))
-_DEEPSEEK_CODER = (
-    r"[\r\n]",
-    r"\s?\p{L}+",
-    r"\s?\p{P}+",
-    "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
-)
+_DEEPSEEK_ASIAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+_DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _DEEPSEEK_ASIAN)
 
+# The letters with a case of Unicode 11, as DeepSeek's first models list them.
+_CASED = (
+    "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af"
+    "\u0370-\u0373\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-"
+    "\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90"
+    "-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d"
+    "\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-"
+    "\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb\u1fe0-\u1fec\u1ff2-\u1ff4"
+    "\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d"
+    "\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4"
+    "\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e"
+    "\uab70-\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f"
+    "\U000104b0-\U000104d3\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2"
+    "\U000118a0-\U000118df\U0001e900-\U0001e943"
+)
+_DEEPSEEK_LLM = (
+    r"[\r\n]",
+    rf"\s?[{_CASED}]+",
+    "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+    r"\s+$",
+    _DEEPSEEK_ASIAN,
+    r"\p{N}",
+)
+_FALCON = (
+    pre_tokenizers.Punctuation("contiguous"),
+    _GPT2,
+    pre_tokenizers.Digits(individual_digits=False),
+    pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+)
+# As `_llama3` with single digits, where a line end ends a word.
+_BAILING = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|"
+    r"\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_EXAONE_MOE = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_SPACES = "|".join(rf"\s{{{count}}}(?!\S)" for count in (512, 256, 128, 64, 32, 16, 8, 4))
+_JAIS_2 = _llama3(_THREE).replace(r"|\s+(?!\S)|\s+", rf"|{_SPACES}|\s{{1,2}}(?!\S)|\s{{1}}")
 # Names of the same rule stand together.
 _RULES: Sequence[tuple[str, WordRule]] = (
     ("dbrx smaug-bpe chatglm-bpe", WordRule(parts=_THREE_DIGITS)),
     ("glm4 glm5", WordRule(parts=_THREE_DIGITS, whole_words=True)),
-    ("llama-bpe llama3 llama-v3 falcon3 falcon-h1 lfm2 midm-2.0 pixtral", _LLAMA3),
+    ("llama-bpe llama3 llama-v3 falcon3 falcon-h1 jina-v5-nano lfm2 midm-2.0 pixtral", _LLAMA3),
     (
         "gpt-2 a.x-4.0 exaone4 gigachat granite-docling jais jina-de jina-es jina-v2-de jina-v2-es "
         "mellum mpt olmo phi-2 trillion",
@@ -101,7 +137,7 @@ _RULES: Sequence[tuple[str, WordRule]] = (
         "smollm codeshell command-r exaone mellum2 minerva-7b refact starcoder",
         WordRule(parts=_SINGLE_DIGITS),
     ),
-    ("gpt-4o kanana2 llama4 minimax-m2", WordRule(parts=_GPT4O)),
+    ("gpt-4o kanana2 llama4 minimax-m2 talkie", WordRule(parts=_GPT4O)),
     ("granite-embed-multi-97m", WordRule(parts=_GPT4O, whole_words=True)),
     ("tekken", WordRule(parts=_words(_gpt4o(r"\p{N}", "")), whole_words=True, adds_bos=True)),
     ("qwen2", WordRule(parts=_QWEN2, composed=True)),
@@ -116,6 +152,11 @@ _RULES: Sequence[tuple[str, WordRule]] = (
         WordRule(parts=_words(_THREE, _CHINESE_AND_JAPANESE, _HUNYUAN)),
     ),
     ("deepseek-coder", WordRule(parts=_words(*_DEEPSEEK_CODER, r"\p{N}"))),
+    ("deepseek-llm", WordRule(parts=_words(*_DEEPSEEK_LLM))),
+    ("falcon", WordRule(parts=_FALCON)),
+    ("bailingmoe bailingmoe2 llada-moe", WordRule(parts=_words(_BAILING))),
+    ("exaone-moe", WordRule(parts=_words(_EXAONE_MOE))),
+    ("jais-2", WordRule(parts=_words(_JAIS_2))),
     ("seed-coder", WordRule(parts=_words(_SEED_CODER))),
 )
 WORD_RULES: Mapping[str, WordRule] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.config.config_json import ConfigJson
 from hearthd.models.decoder.config.decoder_config import (
     DecoderConfig,
     from_config_json,
@@ -15,12 +16,19 @@ from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.families.llama import Llama
 
 if TYPE_CHECKING:
-    from hearthd.models.decoder.config.config_json import ConfigJson
+    from collections.abc import Callable
+
+    from hearthd.models.decoder.config.rope_scaling import Rope
 
 
-def qwen_fields(data: ConfigJson) -> dict[str, Any]:
-    """Read config.json of Qwen 2 or 3, in which the layers from `max_window_layers` may slide."""
-    fields = from_config_json(data)
+def qwen_fields(
+    data: ConfigJson, read_rope: Callable[[ConfigJson, int, int], Rope] = ConfigJson.rope
+) -> dict[str, Any]:
+    """Read config.json of Qwen 2 or 3, in which the layers from `max_window_layers` may slide.
+
+    For `read_rope` see `from_config_json`.
+    """
+    fields = from_config_json(data, read_rope)
     slides = data.flag("use_sliding_window", default=False)
     first = data.count("max_window_layers", default=0)
     usual = [slides and layer >= first for layer in range(fields["layers"])]

@@ -138,6 +138,7 @@ COUNTS = {
     "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
     "qwen3": Counts(rotations="norm_rope"),
+    "qwen3vl": Counts(rotations="norm_rope"),
     "qwen3next": Counts(rotations="norm_rope", products=6),
     "qwen35": Counts(rotations="norm_rope", products=6),
     "qwen35moe": Counts(rotations="norm_rope", products=6),

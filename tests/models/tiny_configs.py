@@ -80,6 +80,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "minicpm": {**_MULTIPLIERS, "original_context": 64},
     "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},
     "mistral3": {"query_growth": 0.1, "original_context": 8},
+    "mixtral": {**_EXPERTS, "routed": (True,) * 3},
     "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},
     "nemotron_h_moe": {
         **_MAMBA, "kinds": ("mamba", "moe", "attention"), **_EXPERTS, "latent": 32,
@@ -88,6 +89,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     },
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "qwen2": {"attention_bias": True},
+    "qwen2vl": {"attention_bias": True},
+    "seed_oss": {"attention_bias": True},
     "olmoe": _EXPERTS,
     "qwen3moe": _EXPERTS,
     "qwen3next": {

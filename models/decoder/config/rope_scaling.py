@@ -179,6 +179,19 @@ def yarn_divisors(
     return tuple((1.0 / (scaled / factor + (1.0 - scaled))).tolist())
 
 
+_AXES = "mrope"  # the name in older files
+
+
+def of_text(data: ConfigJson, width: int, max_context: int) -> Rope:
+    """The rotary positions of a model of images: of a text, the positions of all axes agree."""
+    section, base = data.rope_section()
+    section.ignore("mrope_section", "mrope_interleaved")
+    if section.text("rope_type", default=section.text("type", default="default")) == _AXES:
+        section.ignore("type")
+        return Rope(base=base)
+    return read(section, base, width, max_context)
+
+
 def longrope(data: ConfigJson, base: float, width: int, max_context: int, original: int) -> Rope:
     """LongRoPE: one table of divisors for the original context, one for longer ones."""
     factor = data.number("factor", default=max_context / original)

@@ -52,15 +52,15 @@ class OnlyMetadata:
          "or `hearth bake qwen3-reranker`, not gemma3"),
         ("gguf", {"general.architecture": "llama"}, RecipeError,
          "model.gguf: general.architecture: got 'llama': bake these weights with `hearth bake "
-         "falcon3` or `hearth bake llama3` or `hearth bake mistral` or `hearth bake smollm2` "
-         "or `hearth bake smolvlm`, not gemma3"),
+         "falcon3` or `hearth bake llama3` or `hearth bake mistral` or `hearth bake mixtral` or "
+         "`hearth bake smollm2` or `hearth bake smolvlm`, not gemma3"),
         ("safetensors", {"model_type": "bert"}, RecipeError, "with `hearth bake bert`, not gemma3"),
-        ("gguf", {"general.architecture": "qwen3vl"}, ConfigError,
-         "model.gguf: general.architecture: got 'qwen3vl', expected one of apertus, bert, .*; the "
+        ("gguf", {"general.architecture": "qwen3tts"}, ConfigError,
+         "model.gguf: general.architecture: got 'qwen3tts', expected one of apertus, bert, .*; the "
          "nearest is qwen3$"),
         ("safetensors", {"model_type": "mamba"}, ConfigError,
          "folder/config.json: model_type: got 'mamba', expected one of .*, xlm-roberta$"),
-        ("safetensors", {"architectures": ["Qwen3VLForConditionalGeneration"]}, ConfigError,
+        ("safetensors", {"architectures": ["Qwen3TTSForConditionalGeneration"]}, ConfigError,
          "model_type: got None, expected one of .*; the nearest is qwen3$"),
         ("safetensors", {}, ConfigError, "model_type: got None, expected one of .*, xlm-roberta$"),
     ],

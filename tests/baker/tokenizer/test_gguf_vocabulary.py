@@ -103,12 +103,25 @@ def test_words_are_split_as_the_file_s_rule_says(pre: str, words: list[str]) -> 
         ("seed-coder", ["ab", "1", "2", "3", "4", "\u4e2d\u306ec", " -", "d"]),
         ("command-r", ["ab", "1", "2", "3", "4", "\u4e2d\u306ec", " -", "d"]),
         ("llama3", ["ab", "123", "4", "\u4e2d\u306ec", " -", "d"]),
+        ("jais-2", ["ab", "123", "4", "\u4e2d\u306ec", " -", "d"]),
+        ("bailingmoe", ["ab", "1", "2", "3", "4", "\u4e2d\u306ec", " -", "d"]),
+        ("exaone-moe", ["ab", "1", "2", "3", "4", "\u4e2d\u306ec", " -", "d"]),
+        # As the ids of llama.cpp's models/ggml-vocab-*.gguf.out, which transformers computed.
+        ("deepseek-llm", ["ab", "1", "2", "3", "4", "\u4e2d\u306e", "c", " -", "d"]),
+        ("falcon", ["ab", "123", "4", "\u4e2d\u306ec", " ", "-", "d"]),
     ],
 )
 def test_rules_of_newer_families_split_numbers_and_characters(pre: str, words: list[str]) -> None:
     text = "ab1234\u4e2d\u306ec -d"
     splits = convert({**METADATA, "tokenizer.ggml.pre": pre}).pre_tokenizer.pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in splits] == words
+
+
+def test_deepseek_s_punctuation_has_ascii_letters_as_its_tokenizer_does() -> None:
+    text = "\xc4pfel"
+    rule = {**METADATA, "tokenizer.ggml.pre": "deepseek-llm"}
+    splits = convert(rule).pre_tokenizer.pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in splits] == ["\xc4", "pfel"]
 
 
 def test_qwen35_keeps_a_mark_with_its_letter() -> None:

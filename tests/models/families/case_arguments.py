@@ -51,6 +51,16 @@ GEMMA3_TOWER: Mapping[str, Any] = {
 }
 EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 
+# Of a text, the three positions of a token are equal.
+MROPE = DEFAULT | {"mrope_section": [2, 2, 2]}
+QWEN_TOWER: Mapping[str, Any] = {
+    "image_token_id": 96, "video_token_id": 96, "vision_start_token_id": 96,
+    "vision_end_token_id": 96,
+    "vision_config": {
+        "depth": 2, "hidden_size": 24, "intermediate_size": 40, "num_heads": 3, "patch_size": 4,
+        "out_hidden_size": 48, "deepstack_visual_indexes": [0], "fullatt_block_indexes": [1],
+    },
+}  # fmt: skip
 LATENT = {
     "num_key_value_heads": 4, "kv_lora_rank": 20, "qk_nope_head_dim": 16, "qk_rope_head_dim": 12,
     "v_head_dim": 14, "n_routed_experts": 7, "num_experts_per_tok": 3, "n_shared_experts": 2,

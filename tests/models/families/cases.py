@@ -11,22 +11,23 @@ import numpy as np
 from tests.models.families.case_arguments import (
     AS_MINICPM,
     DEFAULT,
-    ERNIE_EXPERTS,
     EXPERTS,
     GEMMA3_TOWER,
     GPT_OSS,
     GPT_OSS_PLAIN,
-    LATENT,
     LATENT_MINICPM,
     LINEAR,
     LLAMA3,
     LONGROPE,
     MINICPM,
     MINISTRAL_ROPE,
+    MROPE,
     MULTIPLIERS,
+    QWEN_TOWER,
     SMOLVLM_TOWER,
     YARN,
 )  # fmt: skip
+from tests.models.families.expert_cases import EXPERT_CASES
 from tests.models.families.gemma_cases import GEMMA_CASES
 from tests.models.families.recurrent_cases import RECURRENT_CASES
 
@@ -128,55 +129,23 @@ CASES: Mapping[str, Case] = {
             bias={"attention_bias": True, "num_key_value_heads": 1},
             window={"use_sliding_window": True, "sliding_window": 50, "max_window_layers": 2},
         ),
-        *_cases(
-            "qwen3moe",
-            "Qwen3MoeConfig",
-            qwen3moe={**EXPERTS, "norm_topk_prob": True, "tie_word_embeddings": True},
-            mixed={
-                **EXPERTS, "num_hidden_layers": 5, "mlp_only_layers": [1], "attention_bias": True,
-                "decoder_sparse_step": 2, "use_sliding_window": True, "sliding_window": 40,
-            },
+        *(
+            replace(case, tower=QWEN_TOWER)
+            for case in (
+                *_cases(
+                    "qwen2vl",
+                    "Qwen2_5_VLConfig",
+                    qwen2vl={"rope_parameters": MROPE | {"mrope_section": [2, 2, 2]}},
+                ),
+                *_cases(
+                    "qwen3vl",
+                    "Qwen3VLConfig",
+                    qwen3vl={"rope_parameters": MROPE | {"mrope_interleaved": True}},
+                ),
+            )
         ),
-        *_cases(
-            "olmoe",
-            "OlmoeConfig",
-            olmoe={"num_experts": 7, "num_experts_per_tok": 3, "num_key_value_heads": 4},
-            one={"num_experts": 5, "num_experts_per_tok": 1, "tie_word_embeddings": True},
-            every={"num_experts": 3, "num_experts_per_tok": 3, "norm_topk_prob": True},
-        ),
-        *_cases(
-            "ernie4_5-moe",
-            "Ernie4_5_MoeConfig",
-            shared={
-                **ERNIE_EXPERTS, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
-                "moe_layer_end_index": 2,
-            },
-            alone={
-                **ERNIE_EXPERTS, "moe_num_shared_experts": 0, "moe_layer_start_index": 0,
-                "moe_layer_end_index": 2, "tie_word_embeddings": False, **_rope(1e4),
-            },
-        ),
-        *_cases(
-            "deepseek2",
-            "Glm4MoeLiteConfig",
-            glm={**LATENT, "q_lora_rank": 18, "routed_scaling_factor": 1.8},
-        ),
-        *_cases(
-            "deepseek2",
-            "DeepseekV2Config",
-            v2={
-                **LATENT, "q_lora_rank": None, "first_k_dense_replace": 1,
-                "rope_parameters": YARN | {"mscale": 0.707, "mscale_all_dim": 0.707},
-            },
-        ),
-        *_cases(
-            "deepseek2",
-            "DeepseekV3Config",
-            v3={
-                **LATENT, "q_lora_rank": 18, "first_k_dense_replace": 1, "n_shared_experts": 1,
-                "routed_scaling_factor": 2.5, "tie_word_embeddings": True,
-            },
-        ),
+        *_cases("seed_oss", "SeedOssConfig", seed_oss={}, plain={"attention_bias": False}),
+        *(case for row in EXPERT_CASES for case in _cases(*row[:2], **row[2])),
         *_cases(
             "minicpm3",
             "MiniCPM3Config",

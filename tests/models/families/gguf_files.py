@@ -48,8 +48,8 @@ _ROTATES_NEIGHBORS = (
     "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
 # Parts of the names of tensors of towers, and what precedes those of the text model beside one.
-_TOWER = ("vision_tower", "vision_model", "connector", "multi_modal_projector")
-_TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.text_model)\.")
+_TOWER = ("vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.")
+_TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.language_model|model\.text_model)\.")
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 
@@ -126,6 +126,9 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
 
 # As convert_hf_to_gguf.py renames parts of a layer before it looks up their names.
 _RENAMED_PARTS = {
+    "block_sparse_moe.experts.w1": "mlp.experts.gate_proj",
+    "block_sparse_moe.experts.w2": "mlp.experts.down_proj",
+    "block_sparse_moe.experts.w3": "mlp.experts.up_proj",
     "feed_forward.experts.w1": "mlp.experts.gate_proj",
     "feed_forward.experts.w2": "mlp.experts.down_proj",
     "feed_forward.experts.w3": "mlp.experts.up_proj",

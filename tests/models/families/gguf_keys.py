@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gguf
 
@@ -20,6 +20,9 @@ from tests.models.families.gguf_gemma import (
 from tests.models.families.gguf_gpt_oss import gpt_oss_keys
 from tests.models.families.gguf_latent import deepseek2_keys, minicpm3_keys
 from tests.models.families.gguf_mamba import mamba_keys, nemotron_moe_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 def _granite(config: Any) -> dict[str, Any]:
@@ -71,9 +74,9 @@ def _mistral3(config: Any) -> dict[str, Any]:
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("deepseek2", "glm4", "gpt-oss", "mistral3")
 # Those of which a file says the width of an expert as that of an MLP.
-EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "olmoe")
+EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "llama", "olmoe")
 # Keys that an architecture has besides those of all.
-EXTRA_KEYS = {
+EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "deepseek2": deepseek2_keys,
     "exaone4": window_keys,
     "falcon-h1": mamba_keys,
@@ -107,6 +110,8 @@ EXTRA_KEYS = {
     "nemotron_h_moe": nemotron_moe_keys,
     "olmo2": window_keys,
     "phi3": _phi3,
+    "qwen2vl": lambda _: {"rope.dimension_sections": [2, 2, 2, 0]},
+    "qwen3vl": lambda _: {"rope.dimension_sections": [2, 2, 2, 0], "n_deepstack_layers": 1},
     "qwen3next": lambda config: _without_sections(keys_of(config)),
     "qwen35": keys_of,
     "qwen35moe": keys_of,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hearthd.models.catalog import ARCHITECTURES
 from tests.models.families.case_arguments import SMOLVLM_TOWER
 from tests.models.families.cases import CASES
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FILE = Path(__file__).parents[2] / "golden" / "images.npz"
-NAMES = tuple(name for name, case in CASES.items() if case.tower)
+NAMES = tuple(
+    name for name, case in CASES.items() if ARCHITECTURES[case.architecture].images is not None
+)
 IMAGE: int = SMOLVLM_TOWER["image_token_id"]
 SIDE = 30
 ROWS = 4

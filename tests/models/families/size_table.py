@@ -222,6 +222,20 @@ SIZES: Mapping[str, Size] = {
     ),
     # Qwen/Qwen2.5-0.5B
     "qwen2.5": _decoder(896, 4864, 14, 2, 64, 151936, attention_bias=True),
+    # Qwen/Qwen2.5-VL-3B-Instruct
+    "qwen2.5-vl": _decoder(2048, 11008, 16, 2, 128, 151936, attention_bias=True),
+    # Qwen/Qwen3-VL-2B-Instruct
+    "qwen3-vl": _decoder(2048, 6144, 16, 8, 128, 151936, rope_base=5e6),
+    # ByteDance-Seed/Seed-OSS-36B-Instruct
+    "seed-oss": _decoder(
+        5120, 27648, 80, 8, 128, 155136, rope_base=1e7, tied=False, attention_bias=True
+    ),
+    # mistralai/Mixtral-8x7B-Instruct-v0.1
+    "mixtral": _decoder(
+        4096, 14336, 32, 8, 128, 32000,
+        tied=False, experts=8, experts_per_token=2, expert_ffn=14336, normalized=True,
+        routed=(True, True),
+    ),
     # Qwen/Qwen3-0.6B
     "qwen3": _decoder(1024, 3072, 16, 8, 128, 151936),
     # Qwen/Qwen3-30B-A3B

@@ -83,7 +83,7 @@ NOT_IN_GGUF = {
     "gemma2-uncapped", "gemma3-scaled", "olmoe-one", "olmoe-every", "lfm2moe-plain",
     "gpt-oss-plain", "smolvlm-idefics3", "smolvlm-tied", "qwen35-shared_keys",
     "falcon-h1-falcon_h1", "gemma3-images-window", "nemotron_h_moe-mixed", "gemma3n-unshared",
-    "minicpm3-plain",
+    "minicpm3-plain", "mixtral-window",
 }  # fmt: skip
 
 

@@ -1,0 +1,56 @@
+"""Tiny models with experts: see cases.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.models.families.case_arguments import ERNIE_EXPERTS, EXPERTS, LATENT, LINEAR, YARN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# Each row: the architecture, the configuration's class in transformers, its arguments by case.
+EXPERT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
+    ("mixtral", "MixtralConfig", {
+        "mixtral": {"num_local_experts": 5, "num_experts_per_tok": 2, "rope_parameters": LINEAR},
+        "window": {"num_local_experts": 3, "num_experts_per_tok": 1, "sliding_window": 40},
+    }),
+    ("qwen3moe", "Qwen3MoeConfig", {
+        "qwen3moe": {**EXPERTS, "norm_topk_prob": True, "tie_word_embeddings": True},
+        "mixed": {
+            **EXPERTS, "num_hidden_layers": 5, "mlp_only_layers": [1], "attention_bias": True,
+            "decoder_sparse_step": 2, "use_sliding_window": True, "sliding_window": 40,
+        },
+    }),
+    ("olmoe", "OlmoeConfig", {
+        "olmoe": {"num_experts": 7, "num_experts_per_tok": 3, "num_key_value_heads": 4},
+        "one": {"num_experts": 5, "num_experts_per_tok": 1, "tie_word_embeddings": True},
+        "every": {"num_experts": 3, "num_experts_per_tok": 3, "norm_topk_prob": True},
+    }),
+    ("ernie4_5-moe", "Ernie4_5_MoeConfig", {
+        "shared": {
+            **ERNIE_EXPERTS, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+            "moe_layer_end_index": 2,
+        },
+        "alone": {
+            **ERNIE_EXPERTS, "moe_num_shared_experts": 0, "moe_layer_start_index": 0,
+            "moe_layer_end_index": 2, "tie_word_embeddings": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }),
+    ("deepseek2", "Glm4MoeLiteConfig", {
+        "glm": {**LATENT, "q_lora_rank": 18, "routed_scaling_factor": 1.8},
+    }),
+    ("deepseek2", "DeepseekV2Config", {
+        "v2": {
+            **LATENT, "q_lora_rank": None, "first_k_dense_replace": 1,
+            "rope_parameters": YARN | {"mscale": 0.707, "mscale_all_dim": 0.707},
+        },
+    }),
+    ("deepseek2", "DeepseekV3Config", {
+        "v3": {
+            **LATENT, "q_lora_rank": 18, "first_k_dense_replace": 1, "n_shared_experts": 1,
+            "routed_scaling_factor": 2.5, "tie_word_embeddings": True,
+        },
+    }),
+)  # fmt: skip
