@@ -74,7 +74,7 @@ def grouped_delta_net(
 
     Of the rows of key head after key head, those of all queries, keys and values become a tensor.
     """
-    joined = "in_proj_qkvz"
+    name, joined = _predicting(name, config.layers), "in_proj_qkvz"
     if joined not in name:
         part = name.rpartition("linear_attn.")[2]
         if name.endswith("norm.weight") and part != "norm.weight":
