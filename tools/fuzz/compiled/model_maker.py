@@ -18,6 +18,8 @@ import numpy as np
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS
 from hearthd.models.config import ConfigError, ModelConfig
 from hearthd.models.decoder.experts import ExpertsConfig
+from hearthd.models.decoder.gemma3n_config import Gemma3nConfig
+from hearthd.models.decoder.latent_attention import LatentConfig
 from hearthd.models.dsl.graph import Input
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.types import DType, TypeRuleError
@@ -136,6 +138,26 @@ def make_config(
     raise AssertionError(f"{name}: no valid configuration in {_ATTEMPTS} attempts")
 
 
+def _special_sizes(
+    config_type: type[Any], width: int, wide: int, layers: int, random: Random
+) -> dict[str, Any]:
+    """Sizes that depend on each other in architectures of one kind."""
+    if issubclass(config_type, LatentConfig):
+        latent, rotary = width * random.randint(1, wide), max(2, width)
+        return {
+            "latent": latent, "rotary_width": rotary, "head_dim": latent + rotary, "kv_heads": 1,
+            "key_width": width * random.randint(1, 3),
+            "query_rank": random.choice((None, width * random.randint(1, wide))),
+        }  # fmt: skip
+    if issubclass(config_type, Gemma3nConfig):
+        return {
+            "laurel_rank": width * random.randint(1, wide),
+            "streams": random.randint(2, 3),
+            "deviations": tuple(random.choice((None, 1.0)) for _ in range(layers)),
+        }
+    return {}
+
+
 def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int) -> Any:
     """Sizes by their names, other fields by their types; raises ConfigError."""
     config_type = ARCHITECTURES[name].config if name in ARCHITECTURES else ENCODERS[name].config
@@ -174,6 +196,7 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
             random.choice((MAMBA, ATTENTION, feed_forward)[: 2 + (n > 0)]) for n in range(layers)
         ),
     }
+    sizes |= _special_sizes(config_type, width, wide, layers, random)
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(config_type):
         annotation = str(field.type)
