@@ -18,6 +18,7 @@ from hearthd.baker.parameters.native import default_precision
 from hearthd.baker.pipeline import recipe
 from hearthd.baker.pipeline.bake_options import DEFAULT_RANK
 from hearthd.baker.pipeline.context_choice import first_context
+from hearthd.baker.pipeline.image_sizes import image_rows
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import (
     MIN_CONTEXT,
@@ -229,6 +230,7 @@ def _program(
         decode_batches=recipe.decode_batches(slots),
         verify_tokens=VERIFY_TOKENS if drafter is None else VERIFY_TOKENS_OF_DRAFTER,
         reads_rows=model.config.image is not None,
+        image_rows=image_rows(model.images, options.image_max_tokens),
         storages=model.storages(stored),
         kv_cache=options.kv_cache,
         activations=options.activations or rounding,
@@ -252,6 +254,8 @@ def _resolved(options: BakeOptions, program: ProgramOptions, precision: str) -> 
         values["activations"] = program.activations if chosen.activations else None
     elif options.max_bytes is None:
         values["max_kl"] = _auto_limits(options).max_kl
+    if program.image_rows:
+        values["image_max_tokens"] = program.image_rows[-1]
     if program.adapters:
         values["rank"] = program.adapter_rank
     return values

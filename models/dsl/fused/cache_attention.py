@@ -40,6 +40,8 @@ _PREFILL_QUERIES = (64, 32, 16)
 _PREFILL_TOKENS = 16
 # Workgroups that leave enough for each of up to eight threads.
 _WORKGROUPS = 8
+# In the place of `causal`: each query sees the rows up to `start`, and no others.
+_SEEN_ROWS = 2
 # A kernel computes so many values of a head at a time.
 _LANES = 16
 
@@ -101,9 +103,10 @@ def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     if queries is None:
         stored = min(rows, window + tokens - 1) + _KEYS - 1  # from the first key of a block on
         return _spread(sizes, min(attrs["keys"], stored), attrs["scale"], suffix)
+    seen = _SEEN_ROWS if attrs.get("counted") else int(attrs.get("causal", True))
     return Kernel(
         function=f"attention_many{suffix}",
-        sizes=(*sizes, int(attrs.get("causal", True)), together, queries),
+        sizes=(*sizes, seen, together, queries),
         workgroups=parts * -(-tokens * together // queries),
         scalars=(attrs["scale"],),
     )
@@ -214,9 +217,17 @@ int8_cache_attention: Fused = Fused(
 
 
 def _full_attention(
-    query: Tensor, key: Tensor, value: Tensor, _: Tensor, *, scale: float
+    query: Tensor, key: Tensor, value: Tensor, last: Tensor, *, scale: float, counted: bool
 ) -> Tensor:
-    return f.full_attention(query, key, value, scale=scale)
+    return f.full_attention(query, key, value, last + 1 if counted else None, scale=scale)
+
+
+def _full_limits(types: Types, attrs: Attrs) -> None:
+    _limits(types, attrs)
+    require(
+        not attrs["counted"] or types[0].shape[0] >= _PREFILL_TOKENS,
+        f"rows that are counted, for at least {_PREFILL_TOKENS} tokens",
+    )
 
 
 def _full_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
@@ -225,22 +236,26 @@ def _full_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     return _kernel(types, result, {**attrs, "keys": rows + tokens, "window": rows})
 
 
-def _full_sample(rng: np.random.Generator, tokens: int, rows: int) -> Sample:
+def _full_sample(
+    rng: np.random.Generator, tokens: int, rows: int, count: int | None = None
+) -> Sample:
     cache = (normal(rng, rows, 64), normal(rng, rows, 64))
-    inputs = (normal(rng, tokens, 2, 64), *cache, np.array([rows - 1], np.int32))
-    return Sample(inputs, {"scale": 0.2})
+    inputs = (normal(rng, tokens, 2, 64), *cache, np.array([(count or rows) - 1], np.int32))
+    return Sample(inputs, {"scale": 0.2, "counted": count is not None})
 
 
 full_attention: Fused = Fused(
     name="full_attention",
-    doc="`f.full_attention`: softmax(scale * q k^T) v over all R rows. The last input is R - 1.",
+    doc="`f.full_attention`: softmax(scale * q k^T) v over all R rows, or if `counted` over the "
+    "first ones. The last input is the index of the last row.",
     reference=_full_attention,
-    limits=_limits,
+    limits=_full_limits,
     kernel=_full_kernel,
     rows_apart=True,
     samples=lambda rng: [
         _full_sample(rng, 1, 7),
         _full_sample(rng, 3, 5),
+        _full_sample(rng, 17, 17, 11),
     ],
 )
 

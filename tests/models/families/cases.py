@@ -12,7 +12,6 @@ from tests.models.families.case_arguments import (
     DEFAULT,
     ERNIE_EXPERTS,
     EXPERTS,
-    GEMMA3_TOWER,
     GEMMA4,
     GPT_OSS,
     GPT_OSS_PLAIN,
@@ -21,9 +20,9 @@ from tests.models.families.case_arguments import (
     LONGROPE,
     MINISTRAL_ROPE,
     MULTIPLIERS,
-    SMOLVLM_TOWER,
     YARN,
 )  # fmt: skip
+from tests.models.families.image_cases import IMAGE_CASES
 from tests.models.families.recurrent_cases import RECURRENT_CASES
 
 if TYPE_CHECKING:
@@ -361,24 +360,9 @@ CASES: Mapping[str, Case] = {
             },
         ),
         *(
-            replace(case, tower={**SMOLVLM_TOWER, "tie_word_embeddings": case.name == "tied"})
-            for case in _cases(
-                "smolvlm",
-                "Idefics3Config",
-                idefics3={"model_type": "llama"},
-                tied={"model_type": "llama", **_rope(1e5)},
-            )
-        ),
-        *(
-            replace(case, tower=GEMMA3_TOWER)
-            for case in _cases(
-                "gemma3-images",
-                "Gemma3Config",
-                window={
-                    "sliding_window": 9, "query_pre_attn_scalar": 12, "num_hidden_layers": 4,
-                    "sliding_window_pattern": 2,
-                },
-            )
+            replace(case, tower=tower)
+            for architecture, config, tower, named in IMAGE_CASES
+            for case in _cases(architecture, config, **named)
         ),
         *_cases(
             "gemma3",

@@ -100,7 +100,9 @@ FILES = {
     "qwen3": File(varies="llama", templates=("qwen 3",)),
     "qwen3_reranker": File(),
     "qwen35": File(templates=("qwen 3.5",)),
+    "qwen35_images": File(),
     "qwen35moe": File(templates=("qwen 3.5",)),
+    "qwen35moe_images": File(varies="qwen35_images"),
     "qwen3moe": File(varies="qwen3", templates=("qwen 3",)),
     "smollm3": File(varies="llama", templates=("smollm 3",)),
     "smolvlm": File(),
@@ -119,6 +121,8 @@ _RENAMED = {
     "modern-bert": "modernbert",
     "nomic-bert": "nomic_bert",
     "qwen3-reranker": "qwen3_reranker",
+    "qwen35-images": "qwen35_images",
+    "qwen35moe-images": "qwen35moe_images",
     "xlm-roberta": "xlm_roberta",
 }
 

@@ -58,8 +58,8 @@ _ROTATES_NEIGHBORS = (
     "nemotron_h_moe",
 )  # fmt: skip
 # Parts of the names of tensors of towers, and what precedes those of the text model beside one.
-_TOWER = ("vision_tower", "vision_model", "connector", "multi_modal_projector")
-_TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.text_model)\.")
+_TOWER = ("vision_tower", "vision_model", "connector", "multi_modal_projector", "model.visual.")
+_TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.text_model|model\.language_model)\.")
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 

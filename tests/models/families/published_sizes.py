@@ -24,6 +24,7 @@ from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import VERIFY_TOKENS, decode_batches, recipes
 from hearthd.bundle import MIN_AUTO_CONTEXT
 from hearthd.models.catalog import ENCODERS
+from hearthd.models.config import ImageGrid
 from hearthd.models.decoder.experts import CHOSEN, SIGMOID
 from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
@@ -40,6 +41,16 @@ if TYPE_CHECKING:
 SMALL_TOWER: Mapping[str, Any] = {
     "image_size": 128, "patch_size": 16, "tower_layers": 2, "tower_hidden": 64, "tower_ffn": 96,
     "tower_heads": 1, "tower_norm_eps": 1e-6,
+}  # fmt: skip
+# The same for images of any size, with rotary positions of 32 pairs of columns.
+SMALL_GRID_TOWER: Mapping[str, Any] = {
+    "patch_size": 16, "merged_patches": 2, "table_side": 8, "tower_layers": 2, "tower_hidden": 64,
+    "tower_ffn": 96, "tower_heads": 1, "rope_sections": (11, 11, 10),
+}  # fmt: skip
+# That of Qwen3.5-0.8B.
+_GRID_TOWER: Mapping[str, Any] = {
+    **SMALL_GRID_TOWER,
+    "table_side": 48, "tower_hidden": 768, "tower_ffn": 3072, "tower_heads": 12,
 }  # fmt: skip
 # A precision of each way to store and multiply matrices.
 COMPILED_PRECISIONS = ("f32", "bf16", "native")
@@ -70,6 +81,15 @@ def _decoder(*shape: int, **fields: Any) -> Size:
     return Size(hidden, ffn, heads, kv_heads, head_dim, vocab_size, fields)
 
 
+_QWEN35: Mapping[str, Any] = {
+    "attends": (False, True), "rotary_width": 64, "key_heads": 16, "value_heads": 16,
+    "key_width": 128, "value_width": 128, "taps": 4,
+}  # fmt: skip
+_QWEN35_MOE: Mapping[str, Any] = {
+    **_QWEN35, "tied": False, "value_heads": 32, "experts": 256, "experts_per_token": 8,
+    "expert_ffn": 512, "routed": (True, True), "normalized": True, "shared_ffn": 512,
+    "shared_gate": True,
+}  # fmt: skip
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
     # tiiuae/Falcon3-1B-Instruct
@@ -244,18 +264,11 @@ SIZES: Mapping[str, Size] = {
         sum_offset=1e-20, factor=2.5, shared_ffn=3712,
     ),
     # Qwen/Qwen3.5-0.8B
-    "qwen3.5": _decoder(
-        1024, 3584, 8, 2, 256, 248320,
-        attends=(False, True), rotary_width=64, key_heads=16, value_heads=16, key_width=128,
-        value_width=128, taps=4,
-    ),
+    "qwen3.5": _decoder(1024, 3584, 8, 2, 256, 248320, **_QWEN35),
+    "qwen3.5-images": _decoder(1024, 3584, 8, 2, 256, 248320, **_QWEN35, **_GRID_TOWER),
     # Qwen/Qwen3.5-35B-A3B
-    "qwen3.5-moe": _decoder(
-        2048, 512, 16, 2, 256, 248320,
-        tied=False, attends=(False, True), rotary_width=64, key_heads=16, value_heads=32,
-        key_width=128, value_width=128, taps=4, experts=256, experts_per_token=8, expert_ffn=512,
-        routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
-    ),
+    "qwen3.5-moe": _decoder(2048, 512, 16, 2, 256, 248320, **_QWEN35_MOE),
+    "qwen3.5-moe-images": _decoder(2048, 512, 16, 2, 256, 248320, **_QWEN35_MOE, **_GRID_TOWER),
     # HuggingFaceTB/SmolLM2-135M
     "smollm2": _decoder(576, 1536, 9, 3, 64, 49152),
     # HuggingFaceTB/SmolLM3-3B
@@ -308,6 +321,7 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
         decode_batches=decode_batches(values.slots),
         verify_tokens=VERIFY_TOKENS,
         reads_rows=config.image is not None,
+        image_rows=(256,) if isinstance(config.image, ImageGrid) else (),
     )
     return decoder.program(config.for_context(MIN_AUTO_CONTEXT), options).graphs
 

@@ -75,6 +75,7 @@ NOT_IN_GGUF = {
     "gemma2-uncapped", "gemma3-scaled", "olmoe-one", "olmoe-every", "lfm2moe-plain",
     "gpt-oss-plain", "smolvlm-idefics3", "smolvlm-tied", "qwen35-shared_keys",
     "falcon-h1-falcon_h1", "gemma3-images-window", "nemotron_h_moe-mixed",
+    "qwen35-images-mrope", "qwen35moe-images-mrope",
 }  # fmt: skip
 
 
