@@ -26,6 +26,7 @@ class ImageModel:
     question  the texts, and the width and height of the images, in order
     precision  of the bundle; one with kernels rounds so little that the answer stays the same
     restored  positions of the question that are on disk: those of whole chunks
+    nightly   whether it is baked at night only
     """
 
     write: Callable[[Path], Path]
@@ -34,6 +35,7 @@ class ImageModel:
     question: Sequence[str | tuple[int, int]]
     precision: str
     restored: int
+    nightly: bool = False
 
 
 MODELS: Mapping[str, ImageModel] = {
@@ -68,6 +70,7 @@ MODELS: Mapping[str, ImageModel] = {
         ),
         precision="int8-g32",
         restored=256,
+        nightly=True,
     ),
 }  # fmt: skip
 

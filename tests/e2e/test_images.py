@@ -65,7 +65,13 @@ def ask(client: httpx.Client, content: Sequence[str | tuple[int, int]]) -> dict[
     return answer
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[pytest.mark.nightly] * model.nightly)
+        for name, model in MODELS.items()
+    ],
+)
 def model(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -74,7 +74,7 @@ def _limit_shapes(
         columns % width == 0 and heads % (columns // width) == 0,
         "heads of one width, H a multiple of G",
     )
-    is_prefill = _prefill_queries(tokens, heads, columns // width) is not None
+    is_prefill = _prefill_queries(tokens, heads, columns // width, attrs) is not None
     step = _LANES if is_prefill else _WIDTH_STEP
     require(
         width % step == 0 and width <= _MAX_WIDTH,
@@ -99,7 +99,7 @@ def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     suffix += "_sinks" if has_sinks else ""
     together = _heads_together(heads // groups)
     parts = heads // together
-    queries = _prefill_queries(tokens, heads, groups)
+    queries = _prefill_queries(tokens, heads, groups, attrs)
     if queries is None:
         stored = min(rows, window + tokens - 1) + _KEYS - 1  # from the first key of a block on
         return _spread(sizes, min(attrs["keys"], stored), attrs["scale"], suffix)
@@ -138,16 +138,19 @@ def _heads_together(shared: int) -> int:
     return max(heads for heads in range(1, _QUERIES + 1) if shared % heads == 0)
 
 
-def _prefill_queries(tokens: int, heads: int, groups: int) -> int | None:
+def _prefill_queries(tokens: int, heads: int, groups: int, attrs: Attrs) -> int | None:
     """Queries of one workgroup of a prefill.
 
     None for few tokens: a decode step and a verification of drafts spread over keys and widths.
+    Counted rows are read by the kernel of prefills alone.
     """
     together = _heads_together(heads // groups)
     if tokens >= _PREFILL_TOKENS:
         for count in _PREFILL_QUERIES:
             if heads // together * -(-tokens * together // count) >= _WORKGROUPS:
                 return count
+        if attrs.get("counted"):
+            return _PREFILL_QUERIES[-1]
     return None
 
 
