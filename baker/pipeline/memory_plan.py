@@ -159,8 +159,15 @@ def token_bytes(program: Program) -> int:
 
 
 def call_bytes(graph: Graph) -> int:
-    """The bytes that a call of a function holds at most, beside its inputs, caches and weights."""
-    results = {id(out): out for i, out in enumerate(graph.outputs) if i not in graph.in_place}
+    """The bytes that a call of a function holds at most, beside its inputs, caches and weights.
+
+    A result that is an argument takes no more.
+    """
+    results = {
+        id(out): out
+        for i, out in enumerate(graph.outputs)
+        if i not in graph.in_place and isinstance(out.origin, Apply)
+    }
     ends = _last_readers(graph)
     leaving: Counter[int] = Counter()
     held = most = 0

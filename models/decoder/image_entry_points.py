@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from hearthd.models.program import ProgramOptions
 
 _CHANNELS = 3
-# Floating-point operations of a slice of a tower: 30 ms on two cores that do 300 GFLOP/s. A step of
-# the engine computes slices until its time for images has passed (server/engine/step.py).
-SLICE_FLOPS = 2**33
+# Operations of a slice of a tower: 30 ms on two cores that do 600 GFLOP/s. A step of the engine
+# computes slices until its time for images has passed (server/engine/step.py).
+SLICE_WORK = 2**34
 
 
 @runtime_checkable
@@ -78,7 +78,7 @@ def trace_tower(model: Decoder, point: EntryPoint) -> Graph:
 
 def functions_of(point: EntryPoint, graph: Graph) -> tuple[Graph, ...]:
     """The functions of an entry point that are compiled."""
-    return sliced(graph, SLICE_FLOPS) if point.kind == "image" else (graph,)
+    return sliced(graph, SLICE_WORK) if point.kind == "image" else (graph,)
 
 
 def with_slices(point: EntryPoint, functions: Sequence[Graph]) -> EntryPoint:

@@ -272,6 +272,31 @@ def test_a_wrong_value_is_rejected(where: str, name: str, value: object) -> None
     assert str(caught.value).startswith(f"{where}.{name}: got {json.dumps(value)}, expected ")
 
 
+@pytest.mark.parametrize(("name", "value"), [("slices", 0), ("slices", 2**31), ("kept", -1)])
+def test_slices_out_of_range_are_rejected(name: str, value: int) -> None:
+    point = f"{MANIFEST}.entry_points[1]"
+    with pytest.raises(NotABundle, match=f"{name} of '.*': got {value}, expected "):
+        read(changed(point, lambda record: record.update({name: value})))
+
+
+def test_any_call_can_come_between_two_slices() -> None:
+    """So the values between them are in the memory of every step."""
+    point = EntryPoint(name="image", kind="image", batch=1, tokens=4, keys=4, slices=2, kept=1000)
+    calls = EXAMPLE.footprint.calls | {"image_0": 7, "image_1": 10**9}
+    manifest = dataclasses.replace(
+        EXAMPLE,
+        entry_points=(*EXAMPLE.entry_points, point),
+        footprint=dataclasses.replace(EXAMPLE.footprint, calls=calls),
+    )
+    kept = {batch: size + 1000 for batch, size in EXAMPLE.memory.steps.items()}
+    assert manifest.memory.steps == kept | {1: 10**9 + 1000}
+    calls.pop("image_1")
+    with pytest.raises(NotABundle, match="image_1: missing field"):
+        _ = dataclasses.replace(
+            manifest, footprint=dataclasses.replace(EXAMPLE.footprint, calls=calls)
+        ).memory
+
+
 def test_an_integer_is_accepted_for_a_float() -> None:
     assert read(parsed() | {"tolerance": 1}).tolerance == 1.0
     without = read(parsed() | {"special_tokens": {"bos": None, "eos": []}})

@@ -89,7 +89,7 @@ def bundle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         slots=3,
     )
     with few_entry_points(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_entry_points, "SLICE_FLOPS", 2**18)
+        patch.setattr(image_entry_points, "SLICE_WORK", 2**18)
         return bake(options, Silent())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hearthd.models.decoder import image_entry_points
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.graph_slices import flops, sliced
+from hearthd.models.dsl.graph_slices import sliced, work
 from hearthd.models.families.smolvlm import ARCHITECTURE
 from hearthd.models.program import ProgramOptions
 from tests.baker.small_smolvlm import CONFIG
@@ -70,24 +70,24 @@ def test_slices_compute_the_bits_of_the_whole(limit: int, precision: str) -> Non
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_slice_exceeds_the_limit_by_a_few_rows_at_most(limit: int) -> None:
     """Of the most expensive op: blocks have 32 rows, and at least 64 are computed at once."""
-    costs = [sum(map(flops, part.nodes)) for part in sliced(tower(), limit)]
-    row = max(map(flops, tower().nodes)) / 400
+    costs = [sum(map(work, part.nodes)) for part in sliced(tower(), limit)]
+    row = max(map(work, tower().nodes)) / 400
     assert max(costs) <= max(limit + 32 * row, 3 * 32 * row)
-    assert sum(costs) == sum(map(flops, tower().nodes))
+    assert sum(costs) == sum(map(work, tower().nodes))
 
 
 def test_products_and_attention_are_counted() -> None:
-    """2 x rows x inputs x outputs of each product; 4 x rows x rows x width of attention."""
+    """2 x rows x inputs x outputs of a product; 4 x rows x rows x width of attention, six times."""
     patches, rows, width, ffn = 400, 100, CONFIG.tower_hidden, CONFIG.tower_ffn
-    layer = 2 * patches * width * (4 * width + 2 * ffn) + 4 * patches**2 * width
+    layer = 2 * patches * width * (4 * width + 2 * ffn) + 6 * 4 * patches**2 * width
     embedding = 2 * patches * 3 * CONFIG.patch_size**2 * width
     projection = 2 * rows * 4 * width * CONFIG.hidden
     expected = embedding + CONFIG.tower_layers * layer + projection
-    assert sum(map(flops, tower("f32").nodes)) == expected
+    assert sum(map(work, tower("f32").nodes)) == expected
 
 
 def test_an_entry_point_says_what_its_slices_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_entry_points, "SLICE_FLOPS", 2**22)
+    monkeypatch.setattr(image_entry_points, "SLICE_WORK", 2**22)
     traced = program()
     (point,) = (point for point, _ in traced.entry_points if point.kind == "image")
     assert point.slices > 1

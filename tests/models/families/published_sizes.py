@@ -326,6 +326,11 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
     return decoder.program(config.for_context(MIN_AUTO_CONTEXT), options).graphs
 
 
+def is_function_of(graph: Graph, entry_point: str) -> bool:
+    """Whether a graph is an entry point, or a slice of one."""
+    return graph.name == entry_point or graph.name.startswith(f"{entry_point}_")
+
+
 def compile_program(graphs: Sequence[Graph], folder: Path) -> None:
     """Compile graphs as one module for this machine; raises CompileError."""
     source = folder / "model.mlir"
@@ -357,7 +362,9 @@ def main() -> int:
             graphs = [
                 graph
                 for graph in graphs_of(model, precision)
-                if graph.name in (arguments.entry_point or (graph.name,))
+                if any(
+                    is_function_of(graph, name) for name in arguments.entry_point or (graph.name,)
+                )
             ]
             with tempfile.TemporaryDirectory() as folder:
                 try:
