@@ -180,7 +180,7 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
         keys |= {
             "full_attention_interval": config.attends.index(True) + 1,
             "rope.dimension_count": config.rotary_width,
-            "rope.dimension_sections": [11, 11, 10, 0],
+            "rope.dimension_sections": [*getattr(config, "rope_sections", (11, 11, 10)), 0],
             "ssm.conv_kernel": config.taps,
             "ssm.state_size": config.key_width,
             "ssm.inner_size": config.value_heads * config.value_width,

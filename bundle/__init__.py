@@ -21,6 +21,7 @@ from hearthd.bundle.array_manifest import *
 from hearthd.bundle.bundle_errors import *
 from hearthd.bundle.cache_specs import *
 from hearthd.bundle.encoder_manifest import *
+from hearthd.bundle.entry_point import *
 from hearthd.bundle.file_records import *
 from hearthd.bundle.golden import *
 from hearthd.bundle.image_input import *

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.provenance import OMITTED
 
-__all__ = ["GoldenImage", "ImageInput", "Resampling"]
+__all__ = ["GoldenImage", "GridInput", "ImageInput", "Resampling"]
 
 Resampling: TypeAlias = Literal["bilinear", "bicubic", "lanczos"]
 
 _MAX_SIDE = 4096
+_MAX_PIXELS = 2**31 - 1
 _MAX_COLUMNS = 16  # squares in a row of an image
+_GOLDEN_STEPS = 4  # rows and columns of the embeddings of a golden image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +80,17 @@ class ImageInput:
                 f"{MANIFEST}.images.longest_edge: got {self.longest_edge}, expected at most "
                 f"{_MAX_COLUMNS} sides of {self.side}"
             )
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) != 3 or not all(map(math.isfinite, values)) or 0 in self.std:
-                raise NotABundle(
-                    f"{MANIFEST}.images.{name}: got {values!r:.80}, expected 3 numbers"
-                )
+        _require_channels(self.mean, self.std)
 
     @property
-    def square_bytes(self) -> int:
-        """Bytes of the pixels of a square."""
-        return self.side * self.side * 3
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens that a tokenizer must have."""
+        return self.marker, self.placeholder
+
+    @property
+    def golden_side(self) -> int:
+        """Pixels of a side of the golden image."""
+        return self.side
 
     def text(self, rows: int, columns: int) -> str:
         """The text of an image that was cut into rows and columns of squares, or not at all."""
@@ -100,3 +103,84 @@ class ImageInput:
 
     def _tile(self, row: int, column: int) -> str:
         return self.tile.replace("{row}", str(row)).replace("{column}", str(column))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridInput:
+    """How an image of any size becomes patches, which the tower reads, and a text around its rows.
+
+    An image is resized to sides that are multiples of `patch` * `merged` pixels, with an area
+    between two limits, if its sides allow that.
+
+    patch        pixels of a side of a patch
+    merged       patches of a side of the square that gives one row of embeddings
+    min_pixels   the smallest area
+    max_pixels   the largest area, also that of the largest entry point
+    resampling   Pillow's filter
+    mean         is subtracted from a pixel of each channel, after a division by 255
+    std          divides the result
+    start        special token before the rows of an image
+    placeholder  special token that stands for the rows in texts
+    end          special token after an image
+    axes         numbers in the rotary position of a row: 1, or 3 for time, row and column
+    """
+
+    patch: int
+    merged: int
+    min_pixels: int
+    max_pixels: int
+    resampling: Resampling
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    start: str
+    placeholder: str
+    end: str
+    axes: int
+
+    def __post_init__(self) -> None:
+        """Raises NotABundle for a size out of range, or numbers that cannot normalize pixels."""
+        limits = {
+            "patch": (self.patch, 1, _MAX_SIDE),
+            "merged": (self.merged, 1, _MAX_COLUMNS),
+            "max_pixels": (self.max_pixels, self.step**2, _MAX_PIXELS),
+            "min_pixels": (self.min_pixels, 1, self.max_pixels),
+        }
+        for name, (size, smallest, largest) in limits.items():
+            if not smallest <= size <= largest:
+                raise NotABundle(
+                    f"{MANIFEST}.images.{name}: got {size}, expected {smallest} to {largest}"
+                )
+        if self.axes not in (1, 3):
+            raise NotABundle(f"{MANIFEST}.images.axes: got {self.axes}, expected 1 or 3")
+        _require_channels(self.mean, self.std)
+
+    @property
+    def step(self) -> int:
+        """Pixels of a side of the square that gives one row of embeddings."""
+        return self.patch * self.merged
+
+    def limited(self, rows: int) -> GridInput:
+        """These settings with images of at most so many rows of embeddings."""
+        return replace(self, max_pixels=min(self.max_pixels, rows * self.step**2))
+
+    @property
+    def marker(self) -> str:
+        """What the chat template writes for an image."""
+        return f"{self.start}{self.placeholder}{self.end}"
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens that a tokenizer must have."""
+        return self.start, self.placeholder, self.end
+
+    @property
+    def golden_side(self) -> int:
+        """Pixels of a side of the golden image."""
+        return min(_GOLDEN_STEPS, math.isqrt(self.max_pixels) // self.step) * self.step
+
+
+def _require_channels(mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    """Raise NotABundle for numbers that cannot normalize the pixels of three channels."""
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != 3 or not all(map(math.isfinite, values)) or 0 in std:
+            raise NotABundle(f"{MANIFEST}.images.{name}: got {values!r:.80}, expected 3 numbers")

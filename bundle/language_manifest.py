@@ -16,6 +16,7 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
     verify        (tokens i32[T], start i32[1], exact i32[1], CACHES) -> (logits f32[T, V], CACHES)
     embed         (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
     image         (pixels f32[3, S, S]) -> rows f32[T, E]
+    image         (patches f32[N, 3 * P * P], places i32[2, N], grid i32[2]) -> rows f32[T, E]
     draft         (token i32[1], state f32[1, E]) -> (logits f32[1, D], state f32[1, E])
                   or (token i32[1], state f32[1, E], position i32[1], CACHES of the drafter)
                   -> (logits f32[1, V], state f32[1, E], CACHES of the drafter)
@@ -50,6 +51,17 @@ bundle has at most one. With `slices`, the functions image_0, image_1, ... compu
 other: the first one takes the pixels, each other one the results of the one before it, and the last
 one returns the rows.
 
+A bundle with an `image_grid` has the second form, for images of at most T rows and any shape, and
+one for each of a few T. It reads N = T * merged^2 patches of P x P pixels: those of each square of
+`merged` x `merged` patches follow each other, and a square gives a row. `places` are the row and
+the column of each patch, and `grid` how many of both there are; the patches after these are
+padding.
+
+If the rows of such images have rotary positions of several axes, the entry points have one more
+argument, after the other integers. Of a prefill, a decode and a verify it is i32[B]: what is added
+to the positions of each sequence to rotate by. Of a prefill_rows it is i32[axes, T]: the positions
+to rotate by. An embed has no such argument, because its texts have no images.
+
 A bundle with a drafter has one entry point `draft`. Its decodes and verifies return one more result
 after the logits, the normalized hidden state of each token: states f32[B, E] or f32[T, E]. A draft
 reads the state of a token and the token after it. It returns the logits of the token after that,
@@ -75,9 +87,10 @@ from typing_extensions import override
 from hearthd.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.cache_specs import CacheSpec  # noqa: TC001 - typed_json reads it
+from hearthd.bundle.entry_point import EntryPoint  # noqa: TC001  (pydantic)
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.golden import Golden, GoldenRow, GoldenState  # noqa: TC001  (pydantic)
-from hearthd.bundle.image_input import GoldenImage, ImageInput  # noqa: TC001  (pydantic)
+from hearthd.bundle.image_input import GoldenImage, GridInput, ImageInput  # noqa: TC001  (pydantic)
 from hearthd.bundle.manifest import Manifest
 from hearthd.bundle.memory_sum import MIN_AUTO_CONTEXT, SHARED_MEMORY, Footprint, Memory
 from hearthd.bundle.parsing.typed_json import typed
@@ -93,7 +106,6 @@ __all__ = [
     "CHAT_TEMPLATE",
     "DRAFTER",
     "TOKENIZER",
-    "EntryPoint",
     "LanguageManifest",
     "Serving",
     "SpecialTokens",
@@ -106,51 +118,8 @@ CALIBRATION = "calibration.txt"
 DRAFTER = "drafter.safetensors"
 _MAX_SIZE = 2**31 - 1
 _MAX_SLOTS = 2**16
-_MAX_SLICES = 2**16
 # Memory of sampling, in rows of logits, besides a copy of every row that a step returns.
 _SAMPLING_ROWS = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class EntryPoint:
-    """A compiled function: `decode` takes `batch` x 1 tokens, the others 1 x `tokens`.
-
-    It attends to positions below `keys` only, so its tokens must have positions below `keys`.
-    `adapters` says whether sequences can have one.
-
-    slices  functions that compute it one after the other; `kept` is the most bytes between two
-    """
-
-    name: str
-    kind: Literal[
-        "prefill", "prefill_rows", "prefill_block", "decode", "embed", "verify", "image", "draft"
-    ]
-    batch: int
-    tokens: int
-    keys: int
-    adapters: bool = False
-    slices: int = field(default=1, metadata=OMITTED)
-    kept: int = field(default=0, metadata=OMITTED)
-
-    def __post_init__(self) -> None:
-        """Raises NotABundle for a number of slices or of bytes out of range."""
-        if not 1 <= self.slices <= _MAX_SLICES:
-            raise NotABundle(
-                f"{MANIFEST}.entry_points: slices of {self.name!r:.80}: got {self.slices}, "
-                f"expected 1 to {_MAX_SLICES}"
-            )
-        if self.kept < 0:
-            raise NotABundle(
-                f"{MANIFEST}.entry_points: kept of {self.name!r:.80}: got {self.kept}, "
-                "expected a size"
-            )
-
-    @property
-    def functions(self) -> tuple[str, ...]:
-        """The names of the compiled functions."""
-        if self.slices == 1:
-            return (self.name,)
-        return tuple(f"{self.name}_{number}" for number in range(self.slices))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +163,8 @@ class LanguageManifest(Manifest):
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
     LoRA adapters, `draft_tokens` the number of tokens that a drafter can draft, or 0, and `images`
-    says how a model with a tower reads images, `golden_image` what it computes of one.
+    says how a model with a tower reads images of one size, or `image_grid` those of any size, and
+    `golden_image` what it computes of one.
     `golden_rows` are of caches of i8 or f16: of the second layer, or of the first one with
     activations of int8. `golden_states` are those of the first layer. Bundles of older versions
     have no `serving`: `activations` and `max_memory` are then read from the provenance.
@@ -212,6 +182,7 @@ class LanguageManifest(Manifest):
     adapters: AdapterPlaces = NO_PLACES
     draft_tokens: int = field(default=0, metadata=OMITTED)
     images: ImageInput | None = field(default=None, metadata=OMITTED)
+    image_grid: GridInput | None = field(default=None, metadata=OMITTED)
     footprint: Footprint
     golden: tuple[Golden, ...]
     golden_rows: tuple[GoldenRow, ...] = field(default=(), metadata=OMITTED)
@@ -242,6 +213,16 @@ class LanguageManifest(Manifest):
         if type(hidden) is not int or hidden < 1:
             raise NotABundle(f"{MANIFEST}.config.hidden: got {hidden!r:.80}, expected a size")
         return hidden
+
+    @property
+    def has_shifts(self) -> bool:
+        """Whether rotary positions are not the positions in a slot, after an image."""
+        return self.image_grid is not None and self.image_grid.axes > 1
+
+    @property
+    def image_settings(self) -> ImageInput | GridInput | None:
+        """How the model reads images; None if it reads none."""
+        return self.images or self.image_grid
 
     @property
     def pooling(self) -> Literal["mean", "last"]:

@@ -32,6 +32,17 @@ class ImageShape(NamedTuple):
     both_ways: bool = False
 
 
+class ImageGrid(NamedTuple):
+    """Images of any size, in patches.
+
+    patch   pixels of a side of a patch
+    merged  patches of a side of the square that gives one row of embeddings
+    """
+
+    patch: int
+    merged: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The shape of a transformer; an architecture adds what is its own.
@@ -81,9 +92,14 @@ class ModelConfig:
         return self.layers
 
     @property
-    def image(self) -> ImageShape | None:
+    def image(self) -> ImageShape | ImageGrid | None:
         """The images that the model reads; None if it reads none."""
         return None
+
+    @property
+    def rotary_axes(self) -> int:
+        """Numbers in the rotary position of a row of an image; 1: it is that of a token."""
+        return 1
 
     @property
     def auto_context(self) -> int:

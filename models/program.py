@@ -69,6 +69,8 @@ class ProgramOptions(StorageOptions):
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
     reads_rows      whether prefills can read rows of embeddings; a model with a tower then has an
                     entry point for images
+    image_rows      sizes of the entry points for images of any size, in rows, rising; of a model
+                    that reads such images
     kv_cache        how keys and values are stored; None: as the precision says
     activations     what products with matrices of integers round activations to
     draft_tokens    tokens that a drafter can draft; 0: no drafter. It is the layer of a checkpoint
@@ -83,6 +85,7 @@ class ProgramOptions(StorageOptions):
     decode_batches: tuple[int, ...]
     verify_tokens: tuple[int, ...] = ()
     reads_rows: bool = False
+    image_rows: tuple[int, ...] = ()
     kv_cache: KvCache | None = None
     activations: Activations = "int16"
     draft_tokens: int = 0
@@ -104,6 +107,8 @@ class ProgramOptions(StorageOptions):
         most = min(DECODE_ROWS, self.chunk)  # rows that round alike; rows that a ring has room for
         if sizes != tuple(sorted(set(sizes))) or any(not 2 <= size <= most for size in sizes):
             raise DslError(f"verify_tokens: expected rising sizes from 2 to {most}, got {sizes}")
+        if self.image_rows != tuple(sorted(set(self.image_rows))) or 0 in self.image_rows:
+            raise DslError(f"image_rows: expected rising sizes from 1, got {self.image_rows}")
         if self.context < 1:
             raise DslError(f"context: expected at least 1 token, got {self.context}")
         if self.adapters < 0 or self.adapter_rank < 1:

@@ -129,11 +129,26 @@ class Runtime(DraftingReader, Protocol):
         position also sees the later ones of this call, which has as many as an image has rows.
         """
 
-    def read_image(self, pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.float32] | None]:
-        """Compute the rows of a square of an image, u8 (S, S, 3), a slice in each step.
+    @property
+    def image_sizes(self) -> tuple[int, ...]:
+        """The rows of each entry point for images, rising; empty if the model reads none."""
+
+    def read_image(
+        self, pixels: NDArray[np.uint8], size: int = 0
+    ) -> Iterator[NDArray[np.float32] | None]:
+        """Compute the rows of an image, or of a square of one, u8 (H, W, 3), a slice in each step.
 
         The last step yields the rows, f32 (n, hidden), owned by the caller; the others yield None.
-        Other calls may come between two steps.
+        Other calls may come between two steps. The size of the image is one that the bundle's
+        settings for images allow. The smallest entry point that fits is used, of at least `size`
+        rows.
+        """
+
+    def set_rotary_positions(self, slot: int, positions: NDArray[np.int32] | None) -> None:
+        """Have the next calls rotate by these in a slot: i32 (axes, n), of its first n positions.
+
+        Later positions go on after the largest of them. None: all are the positions in the slot,
+        which hold in a slot at first, and always in a model whose images have no grid.
         """
 
     @override

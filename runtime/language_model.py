@@ -15,12 +15,13 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.bundle import padding_of
-from hearthd.runtime.device import CannotLoad, Device, result, result_rows, result_views
+from hearthd.runtime.device import CannotLoad, Device, result, result_rows
 from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.device_drafter import WITH_STATES, DeviceDrafter
+from hearthd.runtime.device_images import DeviceImages
 from hearthd.runtime.interface import NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
-from hearthd.runtime.pixels import normalized
+from hearthd.runtime.rotary_positions import RotaryPositions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Call:
-    """An entry point and its compiled functions, and that of the one with adapters, if any."""
+    """An entry point and its compiled function, and that of the one with adapters, if any."""
 
     entry: EntryPoint
-    functions: tuple[rt.VmFunction, ...]
+    function: rt.VmFunction
     adapted: rt.VmFunction | None
 
 
@@ -78,7 +79,8 @@ class IreeRuntime(Runtime):
         self._blocks = _of_kind("prefill_block", calls)
         self._decodes = _of_kind("decode", calls)
         self._verifies = _of_kind("verify", calls)
-        self._images = _of_kind("image", calls)
+        self._images = DeviceImages(manifest, self._device)
+        self._rotary = RotaryPositions(has_axes=manifest.has_shifts)
         embeds = _of_kind("embed", calls)
         batches = [call.entry.batch for call in self._decodes]
         if not self._prefills or not embeds or 1 not in batches:
@@ -93,16 +95,13 @@ class IreeRuntime(Runtime):
         points = self._manifest.entry_points
         adapted = {_shape(point): point.name for point in points if point.adapters}
 
-        def functions(point: EntryPoint) -> tuple[rt.VmFunction, ...]:
-            return tuple(map(self._device.function, point.functions))
-
         def function(name: str | None) -> rt.VmFunction | None:
             return None if name is None else self._device.function(name)
 
         return [
-            _Call(point, functions(point), function(adapted.get(_shape(point))))
+            _Call(point, self._device.function(point.name), function(adapted.get(_shape(point))))
             for point in points
-            if not point.adapters and point.kind != "draft"
+            if not point.adapters and point.kind not in ("draft", "image")
         ]
 
     @property
@@ -168,7 +167,8 @@ class IreeRuntime(Runtime):
         call = next(
             call for call in calls if call.entry.tokens >= len(tokens) and call.entry.keys >= end
         )
-        numbers = (self._padded(tokens, call.entry), (start,))
+        rotary = self._rotary.of_prefill(slot, start, len(tokens), call.entry)
+        numbers = [self._padded(tokens, call.entry), (start,), *rotary]
         self._invoke(call, numbers, (slot,), rows=self._padded_rows(call.entry, tokens, rows))
         self._ends[slot] = end
 
@@ -189,19 +189,20 @@ class IreeRuntime(Runtime):
             padded[: len(tokens)][has_row] = rows
         return padded
 
+    @property
     @override
-    def read_image(self, pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.float32] | None]:
-        settings, (call,) = self._manifest.images, self._images
-        assert settings is not None, "a bundle that reads no images"
-        side = settings.side
-        assert pixels.shape == (side, side, 3), f"pixels {pixels.shape} of {side}"
-        values = [self._device.upload(normalized(pixels, settings), "f32")]
-        *slices, last = call.functions
-        for function in slices:
-            values = result_views(self._device.call(function, values, results=len(values)))
-            yield None
-        results = self._device.call(last, values, results=1)
-        yield result(results, 0, (call.entry.tokens, self.hidden))
+    def image_sizes(self) -> tuple[int, ...]:
+        return self._images.sizes
+
+    @override
+    def read_image(
+        self, pixels: NDArray[np.uint8], size: int = 0
+    ) -> Iterator[NDArray[np.float32] | None]:
+        return self._images.read(pixels, size)
+
+    @override
+    def set_rotary_positions(self, slot: int, positions: NDArray[np.int32] | None) -> None:
+        self._rotary.set(slot, positions)
 
     @override
     def decode(
@@ -222,13 +223,14 @@ class IreeRuntime(Runtime):
             self._check(slot, (token,), position)
             self._ends[slot] = position + 1
         call = next(call for call in self._decodes if call.entry.batch >= len(slots))
-        others = (slot for slot in range(self.slots) if slot not in slots)
-        fill = list(itertools.islice(others, call.entry.batch - len(slots)))
-        numbers = (
+        others = [slot for slot in range(self.slots) if slot not in slots]
+        fill = others[: call.entry.batch - len(slots)]
+        numbers = [
             [*tokens, *[0] * len(fill)],
             [*positions, *(self._ends[slot] for slot in fill)],
             [*(exact or [False] * len(slots)), *[False] * len(fill)],
-        )
+            *self._rotary.shifts(slots, positions, unused=len(fill)),
+        ]
         results = self._invoke(call, numbers, slots, fill)
         self._drafting.keep(results, slots, positions, call.entry.batch)
         return result(results, 0, (call.entry.batch, self.vocab_size))[: len(slots)]
@@ -241,13 +243,14 @@ class IreeRuntime(Runtime):
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         self._check(slot, tokens, start)
         call = next(call for call in self._verifies if call.entry.tokens >= len(tokens))
-        numbers = (self._padded(tokens, call.entry), (start,), (exact,))
+        shifts = self._rotary.shifts((slot,), (start,), tokens=len(tokens))
+        numbers = [self._padded(tokens, call.entry), (start,), (exact,), *shifts]
         results = self._invoke(call, numbers, (slot,))
-        self._ends[slot] = start + len(tokens)
         ahead = range(start, start + len(tokens))
+        self._ends[slot] = ahead.stop
         self._drafting.keep(results, [slot] * len(ahead), ahead, call.entry.tokens)
-        rows = result_rows(results, 0, (call.entry.tokens, self.vocab_size))
-        return itertools.islice(rows, len(tokens))
+        shape = (call.entry.tokens, self.vocab_size)
+        return itertools.islice(result_rows(results, 0, shape), len(tokens))
 
     @property
     @override
@@ -324,8 +327,7 @@ class IreeRuntime(Runtime):
     def _variant(self, prefill: _Call, decode: _Call, *, adapted: bool) -> IreeRuntime:
         """This runtime on the same caches, with only these entry points."""
         variant = copy.copy(self)
-        variant._prefills, variant._decodes = [prefill], [decode]
-        variant._always_adapted = adapted
+        variant._prefills, variant._decodes, variant._always_adapted = [prefill], [decode], adapted
         return variant
 
     def _check(
@@ -342,7 +344,7 @@ class IreeRuntime(Runtime):
     def _invoke(
         self,
         call: _Call,
-        inputs: Sequence[Sequence[int]],
+        inputs: Sequence[Any],
         slots: Sequence[int],
         fill: Sequence[int] = (),
         rows: NDArray[np.float32] | None = None,
@@ -356,7 +358,7 @@ class IreeRuntime(Runtime):
         if rows is not None:
             arguments.append(self._device.upload(rows, "f32"))
         arguments += caches
-        (function,) = call.functions
+        function = call.function
         if call.adapted is not None and (self._always_adapted or self._adapters.used_by(slots)):
             function = call.adapted
             arguments += self._adapters.arguments(slots, unused=len(fill))

@@ -254,13 +254,14 @@ class _LanguageTest:
             yield from self._states(number, slots, by)
 
     def _image(self) -> Iterator[_Compared]:
-        """The first row of the golden image, by its largest difference."""
-        if self.image is not None:
+        """The first row of the golden image, by its largest difference, of each entry point."""
+        for size in self.runtime.image_sizes if self.image is not None else ():
+            assert self.image is not None, "sizes of no image"
             expected = np.asarray(self.image.values)
-            *_, rows = self.runtime.read_image(golden_pixels(self.image.side))
+            *_, rows = self.runtime.read_image(golden_pixels(self.image.side), size)
             assert rows is not None, "the last step yields rows"
             difference = _largest(rows[0], expected) / float(np.abs(expected).max() or 1)
-            yield _Compared("golden image", difference, IMAGE_TOLERANCE)
+            yield _Compared(f"golden image ({size} rows)", difference, IMAGE_TOLERANCE)
 
     def _step(self, number: int, index: int, logits: NDArray[np.float32], by: str) -> _Compared:
         difference = _logit_difference(self.golden[number].steps[index], logits)

@@ -79,8 +79,15 @@ class FakeRuntime:
         self._prefilled[slot] = (start, start + len(tokens))
         self._decoded.discard(slot)
 
-    def read_image(self, pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.float32] | None]:
+    @property
+    def image_sizes(self) -> tuple[int, ...]:
+        return (self.image_rows,)
+
+    def read_image(
+        self, pixels: NDArray[np.uint8], size: int = 0
+    ) -> Iterator[NDArray[np.float32] | None]:
         """`image_rows` rows that stand for tokens, which depend on the pixels."""
+        assert size <= self.image_rows, "a larger entry point"
         for _ in range(self.image_slices - 1):
             yield None
         self.images_read += 1
@@ -180,6 +187,9 @@ class FakeRuntime:
         assert 0 <= place <= self.adapters.count, f"place {place}"
         mark = zlib.crc32(np.float64(scale).tobytes(), self._factors.get(place, 0)) % 1000 + 1
         self._marks[slot] = mark if place else 0
+
+    def set_rotary_positions(self, slot: int, positions: NDArray[np.int32] | None) -> None:
+        """Nothing: its rows have no positions of their own."""
 
     def write_adapter(self, place: int, factors: Sequence[NDArray[Any]]) -> None:
         for array, values in zip(self.adapters.arrays, factors, strict=True):

@@ -33,17 +33,19 @@ DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageSquare:
-    """A square of an image, which takes `rows` positions of a prompt.
+    """An image or a square of one, which takes `rows` positions of a prompt.
 
-    pixels  u8 (S, S, 3)
-    digest  SHA-256 of the pixels
+    pixels  u8 (H, W, 3)
+    digest  SHA-256 of the size and the pixels
     both_ways  whether the layers let each row see the later ones too
+    grid    rows and columns of the rows, where their rotary positions have them
     """
 
     pixels: NDArray[np.uint8]
     digest: bytes
     rows: int
     both_ways: bool = False
+    grid: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

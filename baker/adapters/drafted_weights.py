@@ -34,9 +34,10 @@ def with_mtp(
 ) -> ModelConfig:
     """The configuration with the layer that predicts further tokens, if the weights have it.
 
-    It is left out of weights that hold only some of its tensors, or others that it would not use.
+    It is left out of weights that hold only some of its tensors, or others that it would not use,
+    and of models whose rotary positions differ from those in the caches, which a draft knows.
     """
-    if not isinstance(config, MtpConfig):
+    if not isinstance(config, MtpConfig) or config.rotary_axes > 1:
         return config
     chosen, names, gguf = replace(config, mtp=True), source.names(), source.format == "gguf"
     used = {

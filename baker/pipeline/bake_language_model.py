@@ -212,7 +212,8 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
         entry_points=tuple(point for point, _ in program.entry_points),
         adapters=program.adapters,
         draft_tokens=options.draft_tokens,
-        images=model.images,
+        images=model.square_images(),
+        image_grid=model.image_grid(options),
         target=inputs.workspace.targets[0],
         other_programs=tuple(compiled.others),
         statistics=statistics(program.graphs, program.weights, program.fusions)

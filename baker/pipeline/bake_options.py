@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from hearthd.baker.compiler.targets import TARGET_GROUPS, TARGET_NAMES
+from hearthd.baker.pipeline.image_sizes import MAX_TOKENS
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.bundle import CALIBRATION, DRAFTER, Activations
@@ -201,6 +202,13 @@ class BakeOptions(BaseModel):
         "of the weights that predicts further tokens (MTP), if they have one.",
         metavar="PATH|none",
         copy=DRAFTER,
+    )
+    image_max_tokens: int | None = _option(
+        "Serving",
+        "Of a model that reads images of any size: the most positions that an image takes. Larger "
+        f"images are made smaller.  [default: {MAX_TOKENS}]",
+        metavar="N",
+        ge=1,
     )
     adapters: int | None = _option(
         "Serving",

@@ -39,6 +39,7 @@ from hearthd.bundle import (
     PARAMETERS,
     TOKENIZER,
     GoldenImage,
+    GridInput,
     kept_bundles,
     known_bundles,
     read_manifest,
@@ -49,7 +50,7 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.operating_system import lock
-from hearthd.runtime.pixels import golden_pixels, normalized
+from hearthd.runtime.pixels import golden_pixels, normalized, patches_of
 from hearthd.runtime.self_test import largest_logit_difference, self_test_language
 from hearthd.text import tokenizer_json
 
@@ -149,12 +150,18 @@ def _with_golden_values(
 
 def _golden_image(bundle: Path, manifest: LanguageManifest) -> GoldenImage | None:
     """The golden image of a model that reads images."""
-    if (settings := manifest.images) is None:
+    if (settings := manifest.image_settings) is None:
         return None
-    program = traced(manifest, adapters=0)
+    pixels = golden_pixels(settings.golden_side)
+    sizes: tuple[int, ...] = ()
+    if isinstance(settings, GridInput):
+        arguments = list(patches_of(pixels, settings))
+        sizes = (len(arguments[0]) // settings.merged**2,)
+    else:
+        arguments = [normalized(pixels, settings)]
+    program = traced(manifest, adapters=0, image_rows=sizes)
     ((_, graph),) = [pair for pair in program.entry_points if pair[0].kind == "image"]
     parameters = stored_parameters(program.parameters, bundle / PARAMETERS)
-    pixels = normalized(golden_pixels(settings.side), settings)
     with threadpool_limits(1):
-        (rows,) = evaluate(graph, [pixels], parameters)
-    return GoldenImage(side=settings.side, values=tuple(rows[0].tolist()))
+        (rows,) = evaluate(graph, arguments, parameters)
+    return GoldenImage(side=settings.golden_side, values=tuple(rows[0].tolist()))

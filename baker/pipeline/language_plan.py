@@ -19,6 +19,7 @@ from hearthd.baker.parameters.native import default_precision
 from hearthd.baker.pipeline import recipe
 from hearthd.baker.pipeline.bake_options import DEFAULT_RANK
 from hearthd.baker.pipeline.context_choice import first_context
+from hearthd.baker.pipeline.image_sizes import image_rows
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import (
     MIN_CONTEXT,
@@ -240,6 +241,7 @@ def _program(
         decode_batches=recipe.decode_batches(slots),
         verify_tokens=VERIFY_TOKENS_OF_DRAFTER if tokens else VERIFY_TOKENS,
         reads_rows=model.config.image is not None,
+        image_rows=image_rows(model.images, options.image_max_tokens),
         storages=model.storages(stored),
         kv_cache=options.kv_cache,
         activations=options.activations or rounding,
@@ -263,6 +265,8 @@ def _resolved(options: BakeOptions, program: ProgramOptions, precision: str) -> 
         values["activations"] = program.activations if chosen.activations else None
     elif options.max_bytes is None:
         values["max_kl"] = _auto_limits(options).max_kl
+    if program.image_rows:
+        values["image_max_tokens"] = program.image_rows[-1]
     if program.adapters:
         values["rank"] = program.adapter_rank
     return values

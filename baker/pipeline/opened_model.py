@@ -10,13 +10,13 @@ from hearthd.baker.parameters import native
 from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokenizer
 from hearthd.baker.weights.source import TokenizerError
+from hearthd.bundle import GridInput, ImageInput
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from hearthd.baker.parameters.parameter_writer import Located
     from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
     from hearthd.baker.weights.source import WeightSource
-    from hearthd.bundle import ImageInput
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.program import Program, ProgramOptions
@@ -41,7 +41,7 @@ class OpenedModel:
         return read(self.source, vocab_size=self.config.vocab_size)
 
     @cached_property
-    def images(self) -> ImageInput | None:
+    def images(self) -> ImageInput | GridInput | None:
         """How the model reads images, if it does.
 
         Raises ConfigError, or TokenizerError if the tokenizer lacks a special token of images.
@@ -49,13 +49,23 @@ class OpenedModel:
         settings = self.architecture.image_input(self.config, self.source.metadata())
         if settings is not None:
             tokenizer = Tokenizer(self.tokenizer.tokenizer, bos=None)
-            for name in (settings.marker, settings.placeholder):
+            for name in settings.special_tokens:
                 if tokenizer.special_id(name) is None:
                     raise TokenizerError(
                         f"the tokenizer has no special token {name!r} for images; use the "
                         "tokenizer of these weights"
                     )
         return settings
+
+    def square_images(self) -> ImageInput | None:
+        """How the model reads images of one size, if it does."""
+        return self.images if isinstance(self.images, ImageInput) else None
+
+    def image_grid(self, options: ProgramOptions) -> GridInput | None:
+        """How a program with these options reads images of any size, if it does."""
+        if isinstance(self.images, GridInput):
+            return self.images.limited(options.image_rows[-1])
+        return None
 
     def storages(self, precision: str) -> dict[str, str]:
         """The parameters that are stored in another way than the precision's, as in the file."""

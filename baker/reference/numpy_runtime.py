@@ -141,9 +141,14 @@ class NumpyRuntime:
     def _run(
         self, graph: Graph, numbers: Sequence[Sequence[int]], *slots: int
     ) -> list[NDArray[Any]]:
-        """Run an entry point on some slots and keep their caches; what it returns before them."""
+        """Run an entry point on some slots and keep their caches; what it returns before them.
+
+        Integers that are missing, after the given ones, are 0: rotary positions of texts.
+        """
         arguments = [np.array(values, np.int32) for values in numbers]
         caches = [cache for slot in slots for cache in self._slot_caches(slot)]
+        missing = graph.inputs[len(arguments) : len(graph.inputs) - len(caches)]
+        arguments += [np.zeros(tensor.shape, np.int32) for tensor in missing]
         results = evaluate(graph, [*arguments, *caches], self._parameters)
         first, per_slot = len(results) - len(caches), len(caches) // len(slots)
         for i, slot in enumerate(slots):
@@ -270,6 +275,9 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         decode_batches=tuple(point.batch for point in points if point.kind == "decode"),
         verify_tokens=tuple(point.tokens for point in points if point.kind == "verify"),
         reads_rows=any(point.kind == "prefill_rows" for point in points),
+        image_rows=tuple(sorted(point.tokens for point in points if point.kind == "image"))
+        if manifest.image_grid is not None
+        else (),
         storages=manifest.storages,
         kv_cache=kv_cache_of([cache.dtype for cache in manifest.caches]),
         activations=manifest.activations,

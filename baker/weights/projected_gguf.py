@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from typing_extensions import override
 
 from hearthd.baker.weights.gguf import GgufSource
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from hearthd.baker.weights.source import IntegerBlock, WeightSource
@@ -30,6 +30,8 @@ _ARCHITECTURE = "general.architecture"
 _SHARED = ("v.", "mm.")
 _WIDTH = "clip.vision.embedding_length"
 _FIRST, _SECOND = ".ffn_up.", ".ffn_down."
+# What follows the name of a convolution's weights over the second of two frames.
+_SECOND_FRAME = ".1"
 _DOWN = re.compile(r"v\.blk\.\d+\.ffn_down\.weight")
 
 
@@ -51,8 +53,15 @@ class ProjectedGguf(SourceInFront):
                 "projector of images, such as mmproj-model-f16.gguf, with --mmproj"
             )
         names = [name for name in self._added.names() if name.startswith(_SHARED)]
+        self._frames = {
+            first: name for name in names if (first := name.removesuffix(_SECOND_FRAME)) != name
+        }
         swapped = _swapped(self._added)
-        self._stored = {_swap(name) if swapped else name: name for name in names}
+        self._stored = {
+            _swap(name) if swapped else name: name
+            for name in names
+            if name not in self._frames.values()
+        }
 
     @override
     def names(self) -> tuple[str, ...]:
@@ -60,7 +69,9 @@ class ProjectedGguf(SourceInFront):
 
     @override
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._of(name).shape(self._stored.get(name, name))
+        """As in a folder: the weights over two frames are one convolution (O, C, 2, H, W)."""
+        shape = self._of(name).shape(self._stored.get(name, name))
+        return (*shape[:2], 2, *shape[2:]) if name in self._frames else shape
 
     @override
     def dtype(self, name: str) -> str:
@@ -68,7 +79,10 @@ class ProjectedGguf(SourceInFront):
 
     @override
     def blocks(self, name: str) -> Iterator[NDArray[np.float32]]:
-        return self._of(name).blocks(self._stored.get(name, name))
+        blocks = self._of(name).blocks(self._stored.get(name, name))
+        if name not in self._frames:
+            return blocks
+        return map(_both_frames, blocks, self._added.blocks(self._frames[name]))
 
     @override
     def integer_storage(self, name: str) -> str | None:
@@ -97,6 +111,11 @@ class ProjectedGguf(SourceInFront):
 
     def _of(self, name: str) -> WeightSource:
         return self._added if name in self._stored else self._base
+
+
+def _both_frames(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Weights (O, C, H, W) over each of two frames as (O, C, 2, H, W)."""
+    return np.stack([first, second], axis=2)
 
 
 def _processor(keys: Mapping[str, Any]) -> dict[str, Any]:

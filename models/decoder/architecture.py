@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hearthd.bundle import AdapterMatrix, ImageInput
+    from hearthd.bundle import AdapterMatrix, GridInput, ImageInput
     from hearthd.models.decoder.entry_points import Decoder
     from hearthd.models.decoder.tensor_names import TensorNames
     from hearthd.models.program import Program, ProgramOptions
@@ -115,7 +115,7 @@ class Architecture(ArchitectureFiles[C]):
     """
 
     model: Callable[[C], Decoder]
-    images: Callable[[C, ConfigJson], ImageInput] | None = None
+    images: Callable[[C, ConfigJson], ImageInput | GridInput] | None = None
 
     @override
     def tower_parameters(self, config: C) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class Architecture(ArchitectureFiles[C]):
         names = self.model(config).parameters()
         return tuple(name for name in names if name.partition(".")[0] in self.tensors.towers)
 
-    def image_input(self, config: C, metadata: Mapping[str, Any]) -> ImageInput | None:
+    def image_input(self, config: C, metadata: Mapping[str, Any]) -> ImageInput | GridInput | None:
         """How the model of these weights reads images, if it does; raises ConfigError."""
         if self.images is None:
             return None

@@ -6,22 +6,26 @@ every architecture goes through the same rewrite (models/optimized.py).
 
 from __future__ import annotations
 
-import dataclasses
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
-from hearthd.bundle import PADDING, EntryPoint
+from hearthd.bundle import PADDING
+from hearthd.models.config import ImageShape
 from hearthd.models.decoder.drafter import TunedDrafter
+from hearthd.models.decoder.image_entry_points import (
+    functions_of,
+    image_points,
+    trace_tower,
+    with_slices,
+)
 from hearthd.models.decoder.kv_cache import LayerCache
 from hearthd.models.decoder.mtp import MtpDrafter, MtpModel
 from hearthd.models.decoder.slot_caches import layer_caches
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
-from hearthd.models.dsl.fused.adapter_products import MAX_SMALL_RANK, TERMS
-from hearthd.models.dsl.graph_slices import sliced
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
-from hearthd.models.lora.places import Places
+from hearthd.models.lora.places import places_of
 from hearthd.models.optimized import optimized
 from hearthd.models.precision import ACTIVATION_BITS, PRECISIONS
 from hearthd.models.program import Program
@@ -29,17 +33,13 @@ from hearthd.models.program import Program
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hearthd.bundle import CacheSpec
+    from hearthd.bundle import CacheSpec, EntryPoint
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.drafter import DraftModel
     from hearthd.models.decoder.kv_cache import StateRows
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.program import ProgramOptions
 
-
-# Operations of a slice of a tower: 30 ms on two cores that do 600 GFLOP/s. A step of the engine
-# computes slices until its time for images has passed (server/engine/step.py).
-SLICE_WORK = 2**34
 
 # By the kind of an entry point: its arguments after the tokens, i32 (B,).
 _INTEGERS = {
@@ -50,6 +50,10 @@ _INTEGERS = {
     "decode": ("positions", "exact"),
     "verify": ("start", "exact"),
 }
+# Kinds that read rows of embeddings.
+_WITH_ROWS = ("prefill_rows", "prefill_block")
+# Kinds that read tokens after images: in some models they rotate by other positions.
+_SHIFTED = ("prefill", "decode", "verify")
 # Kinds that also return the hidden states of their tokens, for a drafter.
 _WITH_STATES = ("decode", "verify")
 
@@ -88,19 +92,12 @@ class Decoder(Protocol):
         """Tokens i32 (N,) at positions i32 (N,) -> their normalized hidden states (N, E).
 
         The first layer reads `h` (N, E); None for `embed(tokens)`. Keys and values of the tokens go
-        into the layers' caches.
+        into the layers' caches. Of a model with several `rotary_axes`, positions may be i32
+        (axes, N).
         """
 
     def logits(self, x: Tensor) -> Tensor:
         """Normalized hidden states (N, E) -> logits (N, V)."""
-
-
-@runtime_checkable
-class ImageReader(Protocol):
-    """A model with a tower for square images."""
-
-    def read_image(self, pixels: Tensor) -> Tensor:
-        """Normalized pixels f32 (3, S, S) -> inputs of the first layer (rows, E)."""
 
 
 def program(model: Decoder, options: ProgramOptions) -> Program:
@@ -111,7 +108,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     config = model.config
     precision = PRECISIONS[options.precision]
     image = config.image if options.reads_rows else None
-    block = image.rows if image is not None and image.both_ways else 0
+    block = image.rows if isinstance(image, ImageShape) and image.both_ways else 0
     drafter = _drafter(model, options)
     layers = [
         *(layer_caches(model, layer, options, block) for layer in range(config.cached_layers)),
@@ -119,23 +116,23 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     ]
     points = options.entry_points(block)
     if image is not None:
-        size = image.rows
-        points += (EntryPoint(name="image", kind="image", batch=1, tokens=size, keys=size),)
+        points += image_points(image, options)
+    axes = config.rotary_axes if image is not None else 1
     parameters = model.parameters()
     if drafter is not None:
         parameters |= drafter.named_parameters()
     result = optimized(
-        [_trace(model, point, layers, drafter) for point in points],
+        [_trace(model, point, layers, drafter, axes) for point in points],
         parameters,
         storage=options.storage,
         kernels=precision.kernels,
-        places=_places(options, points),
+        places=places_of(options, points),
         activation_bits=ACTIVATION_BITS[options.activations],
     )
     functions = [
-        _functions(point, graph) for point, graph in zip(points, result.graphs, strict=True)
+        functions_of(point, graph) for point, graph in zip(points, result.graphs, strict=True)
     ]
-    points = tuple(map(_with_slices, points, functions))
+    points = tuple(map(with_slices, points, functions))
     return Program(
         vocab_size=config.vocab_size,
         hidden=config.hidden,
@@ -160,33 +157,6 @@ def _drafter(model: Decoder, options: ProgramOptions) -> DraftModel | None:
     return TunedDrafter(model, options.draft_tokens)
 
 
-def _functions(point: EntryPoint, graph: Graph) -> tuple[Graph, ...]:
-    """The functions of an entry point that are compiled."""
-    return sliced(graph, SLICE_WORK) if point.kind == "image" else (graph,)
-
-
-def _with_slices(point: EntryPoint, functions: Sequence[Graph]) -> EntryPoint:
-    between = [sum(x.type.nbytes for x in graph.inputs) for graph in functions[1:]]
-    return dataclasses.replace(point, slices=len(functions), kept=max(between, default=0))
-
-
-def _places(options: ProgramOptions, points: Sequence[EntryPoint]) -> Places | None:
-    """The places for LoRA adapters, if there are any."""
-    if not options.adapters:
-        return None
-    rank, dtype = options.adapter_rank, PRECISIONS[options.precision].adapters
-    if dtype == "i8" and rank > MAX_SMALL_RANK:
-        dtype = "f16"
-    if dtype == "i8":
-        rank = -(-rank // TERMS) * TERMS
-    return Places(
-        count=options.adapters,
-        rank=rank,
-        dtype=dtype,
-        sequences={point.name: point.batch for point in points if point.adapters},
-    )
-
-
 def read(
     model: Decoder,
     tokens: Tensor,
@@ -195,6 +165,7 @@ def read(
     keys: int,
     rows: Tensor | None = None,
     *,
+    rotary: Tensor | None = None,
     causal: bool = True,
     drafter: DraftModel | None = None,
 ) -> tuple[Tensor, list[LayerCache]]:
@@ -204,17 +175,17 @@ def read(
     buffers  by layer, then by sequence: see LayerCache. Those of the drafter follow
     keys     all positions are below it
     rows     (N, E), read in place of the embeddings of negative tokens
+    rotary   rotary positions, i32 (N,) or (axes, N); None: the positions in the caches
     causal   whether a token sees no later one; otherwise it sees all tokens of its span
     drafter  follows what the model reads
 
     Returns the normalized hidden states (N, E), and the layers' caches with the tokens in them.
     """
     count, layers = tokens.shape[0] // len(starts), model.config.cached_layers
-    positions = ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)
+    positions = _consecutive(starts, count) if rotary is None else rotary
     real = None
     if any(map(model.states, range(layers))) or len(buffers) > layers:
-        if len(starts) == 1:
-            real = _real_tokens(tokens)
+        real = _real_tokens(tokens) if len(starts) == 1 else None
         if rows is None:
             tokens = ops.maximum(tokens, ops.full_like(tokens, 0))
     caches = [
@@ -259,9 +230,11 @@ def _trace(
     point: EntryPoint,
     layers: Sequence[tuple[CacheSpec, ...]],
     drafter: DraftModel | None,
+    axes: int,
 ) -> Graph:
+    """An entry point of a model whose rotary positions have a number of axes."""
     if point.kind == "image":
-        return _trace_tower(model, point)
+        return trace_tower(model, point)
     if point.kind == "draft":
         assert drafter is not None, "an entry point of a drafter, without one"
         return drafter.graph(point)
@@ -270,7 +243,11 @@ def _trace(
     step = _step(model, point, [len(layer) for layer in layers], drafter)
     inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
     inputs |= {name: TensorType((point.batch,), DType.I32) for name in _INTEGERS[point.kind]}
-    if point.kind in ("prefill_rows", "prefill_block"):
+    if axes > 1 and point.kind in _SHIFTED:
+        inputs["shifts"] = TensorType((point.batch,), DType.I32)
+    if point.kind in _WITH_ROWS:
+        if axes > 1:
+            inputs["rotary"] = TensorType((axes, point.tokens), DType.I32)
         inputs["rows"] = TensorType((point.tokens, model.config.hidden), DType.F32)
     first = len(inputs)
     results = 0 if point.kind.startswith("prefill") else 1 + with_states
@@ -283,54 +260,21 @@ def _trace(
     return trace(point.name, step, inputs, parameters=model.parameters(), in_place=in_place)
 
 
-def _trace_tower(model: Decoder, point: EntryPoint) -> Graph:
-    assert isinstance(model, ImageReader), "a model without a tower"
-    assert model.config.image is not None, "images of no size"
-    side = model.config.image.side
-    inputs = {"pixels": TensorType((3, side, side), DType.F32)}
-    return trace(
-        point.name,
-        lambda pixels: (model.read_image(pixels),),
-        inputs,
-        parameters=model.parameters(),
-    )
-
-
-def _reading(
-    model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: DraftModel | None
-) -> Callable[..., tuple[Tensor, list[Tensor]]]:
-    """(tokens, starts, slots, rows or None) -> the hidden states (N, E), and the updated slots."""
-
-    def run(
-        tokens: Tensor, starts: list[Tensor], slots: tuple[Tensor, ...], rows: Tensor | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
-        buffers = _by_layer(slots, counts, point.batch)
-        causal = point.kind != "prefill_block"
-        x, updated = read(
-            model, tokens, starts, buffers, point.keys, rows, causal=causal, drafter=drafter
-        )
-        return x, _by_slot(updated, point.batch)
-
-    return run
-
-
 def _step(
     model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: DraftModel | None
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """An entry point's function, for layers with `counts` buffers; see `_reading`."""
-    run = _reading(model, point, counts, drafter)
-    states = drafter is not None  # follow the logits
+    """An entry point's function, for layers with `counts` buffers: those of the drafter follow.
 
-    def prefill(tokens: Tensor, start: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
-        return tuple(run(tokens, [start], slots)[1])
+    With a drafter, states (N, E) follow the logits.
+    """
+    run = _reader(model, point, counts, drafter)
+    states = drafter is not None
 
-    def prefill_rows(
-        tokens: Tensor, start: Tensor, rows: Tensor, *slots: Tensor
-    ) -> tuple[Tensor, ...]:
-        return tuple(run(tokens, [start], slots, rows)[1])
+    def prefill(tokens: Tensor, start: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        return tuple(run(tokens, [start], others)[1])
 
-    def embed(tokens: Tensor, start: Tensor, count: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
-        x, updated = run(tokens, [start], slots)
+    def embed(tokens: Tensor, start: Tensor, count: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        x, updated = run(tokens, [start], others)
         pooled = _sum_of_first if model.config.pooling == "mean" else _last_of_first
         return (pooled(x, count), *updated)
 
@@ -338,25 +282,65 @@ def _step(
         return (f.approximate_logits(model.logits(x), exact), *[x] * states, *updated)
 
     def decode(
-        tokens: Tensor, positions: Tensor, exact: Tensor, *slots: Tensor
+        tokens: Tensor, positions: Tensor, exact: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
         starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
-        return logits(*run(tokens, starts, slots), exact)
+        return logits(*run(tokens, starts, others), exact)
 
-    def verify(tokens: Tensor, start: Tensor, exact: Tensor, *slots: Tensor) -> tuple[Tensor, ...]:
+    def verify(tokens: Tensor, start: Tensor, exact: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         # A span for each token: it is computed as a decode computes it, and has the same bits.
         starts = [start + ahead for ahead in range(point.tokens)]
-        return logits(*run(tokens, starts, slots), f.trailing(exact, (point.tokens,)))
+        return logits(*run(tokens, starts, others), f.trailing(exact, (point.tokens,)))
 
-    steps: dict[str, Callable[..., tuple[Tensor, ...]]] = {
-        "prefill": prefill,
-        "prefill_rows": prefill_rows,
-        "prefill_block": prefill_rows,
-        "embed": embed,
-        "decode": decode,
-        "verify": verify,
-    }
-    return steps[point.kind]
+    steps: dict[str, Callable[..., tuple[Tensor, ...]]]
+    steps = {"embed": embed, "decode": decode, "verify": verify}
+    return steps.get(point.kind, prefill)
+
+
+def _reader(
+    model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: DraftModel | None
+) -> Callable[[Tensor, list[Tensor], tuple[Tensor, ...]], tuple[Tensor, list[Tensor]]]:
+    """Tokens, the starts of their spans, and what follows the integers of every model.
+
+    -> the normalized hidden states (N, E) and the buffers of all slots.
+    """
+    size, has_rows = point.batch * sum(counts), point.kind in _WITH_ROWS
+
+    def run(
+        tokens: Tensor, starts: list[Tensor], others: tuple[Tensor, ...]
+    ) -> tuple[Tensor, list[Tensor]]:
+        more, slots = others[: len(others) - size], others[len(others) - size :]
+        rotary = more[0] if len(more) > has_rows else None
+        if rotary is not None and rotary.type.rank == 1:
+            rotary = _shifted(starts, rotary, tokens.shape[0] // len(starts))
+        x, updated = read(
+            model,
+            tokens,
+            starts,
+            _by_layer(slots, counts, point.batch),
+            point.keys,
+            more[-1] if has_rows else None,
+            rotary=rotary,
+            causal=point.kind != "prefill_block",
+            drafter=drafter,
+        )
+        return x, _by_slot(updated, point.batch)
+
+    return run
+
+
+def _consecutive(starts: list[Tensor], count: int) -> Tensor:
+    """The positions of spans of `count` tokens: i32 (spans * count,)."""
+    return ops.concatenate(*(f.consecutive(start, count) for start in starts), axis=0)
+
+
+def _shifted(starts: list[Tensor], shifts: Tensor, count: int) -> Tensor:
+    """The rotary positions of spans of `count` tokens: i32 (spans * count,).
+
+    `shifts` i32 (B,) has what is added to the positions of each span, or of all spans if B is 1.
+    """
+    each = f.split(shifts, [1] * shifts.shape[0], axis=0) * (len(starts) // shifts.shape[0])
+    return _consecutive([x + shift for x, shift in zip(starts, each, strict=True)], count)
 
 
 def _sum_of_first(x: Tensor, count: Tensor) -> Tensor:

@@ -189,7 +189,9 @@ class TensorNames:
             return StoredTensor(next((head for head in _HEADS if head in names), HEAD))
         path_in_folder = self._in_folder(parameter)
         present = [
-            name for name in (prefix + path_in_folder for prefix in self.prefixes) if name in names
+            name
+            for name in (prefix + path_in_folder for prefix in self.prefixes)
+            if name.replace(_NUMBER, "0") in names
         ]
         if not present and (tensor := self._in_joined(parameter, names)):
             return tensor

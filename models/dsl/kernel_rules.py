@@ -26,7 +26,7 @@ def norm(x: Pattern, weight: Pattern) -> Node:
 
 
 h, y, after, before, weight, cosine, sine = variables("h y after before weight cosine sine")
-query, key, value, start, sinks = variables("query key value start sinks")
+query, key, value, start, count, sinks = variables("query key value start count sinks")
 key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
 states, positions, log_decay, rate = variables("states positions log_decay rate")
 heads = Part(ops.slice_, "x", "heads")
@@ -127,8 +127,15 @@ KERNEL_RULES = (
             fused.full_attention(
                 query, key, value,
                 ops.full(shape=(1,), dtype=DType.I32, value=key.shape[0] - 1),
-                scale=scale,
+                scale=scale, counted=False,
             ),
+        ),
+    ),
+    Rule(
+        name="full_attention_of_some",  # of a tower that reads images of many sizes
+        pattern=(node(f.full_attention.op, query, key, value, count, scale="scale"),),
+        replacement=lambda query, key, value, count, scale: (
+            fused.full_attention(query, key, value, count + -1, scale=scale, counted=True),
         ),
     ),
     Rule(

@@ -46,24 +46,22 @@ class Qwen35Moe(Qwen35):
         return MixtureOfExperts(config)
 
 
-def _config(fields: dict[str, Any]) -> Config:
-    return Config(**fields | {"normalized": True, "shared_gate": True})
+_ALWAYS = {"normalized": True, "shared_gate": True}
 
 
-def from_hugging_face(data: ConfigJson) -> Config:
-    """Read config.json."""
-    text = data.text_section(tied=None)
+def fields_from_hugging_face(text: ConfigJson) -> dict[str, Any]:
+    """The fields of `Config` from the section of the text model; raises ConfigError."""
     shared = text.size("shared_expert_intermediate_size")
     text.assume(intermediate_size=shared)
     text.fixed(norm_topk_prob=True, use_sliding_window=False)
     fields = experts_from_config_json(text, qwen35.fields_from_hugging_face(text))
-    return _config(fields | {"shared_ffn": shared})
+    return {**fields, **_ALWAYS, "shared_ffn": shared}
 
 
-def from_gguf(data: GgufMetadata) -> Config:
-    """Read GGUF metadata."""
+def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Config` from GGUF metadata; raises ConfigError."""
     width = data.size("feed_forward_length", default=data.size("expert_feed_forward_length"))
-    return _config(experts_from_gguf(data, qwen35.fields_from_gguf(data, ffn=width)))
+    return {**experts_from_gguf(data, qwen35.fields_from_gguf(data, ffn=width)), **_ALWAYS}
 
 
 _OF_QWEN35 = qwen35.ARCHITECTURE.tensors
@@ -75,8 +73,8 @@ ARCHITECTURE = Architecture(
     name="qwen35moe",
     config=Config,
     model_types=("qwen3_5_moe_text", "qwen3_5_moe"),
-    read_config_json=from_hugging_face,
-    read_gguf=from_gguf,
+    read_config_json=lambda data: Config(**fields_from_hugging_face(data.text_section(tied=None))),
+    read_gguf=lambda data: Config(**fields_from_gguf(data)),
     model=Qwen35Moe,
     tensors=replace(
         _OF_QWEN35,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata; value heads keep their order here."""
-    return replace(qwen35moe.from_gguf(data), takes_turns=False)
+    return qwen35moe.Config(**qwen35moe.fields_from_gguf(data) | {"takes_turns": False})
 
 
 def _inputs(config: Config) -> tuple[int, tuple[int, ...]]:

@@ -18,6 +18,7 @@ from hearthd.bundle import AdapterArray, AdapterMatrix, AdapterPlaces
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.fused.adapter_products import (
     LANES,
+    MAX_SMALL_RANK,
     TERMS,
     adapter_blocks,
     lora_down,
@@ -25,12 +26,14 @@ from hearthd.models.dsl.fused.adapter_products import (
 )
 from hearthd.models.dsl.graph import Apply, Graph, Input, Parameter, Tensor, rebuilt
 from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from hearthd.bundle import AdapterDType
+    from hearthd.bundle import AdapterDType, EntryPoint
     from hearthd.models.dsl.stored_weights import Weights
+    from hearthd.models.program import ProgramOptions
 
 # Only matrices of layers have places: tables and output heads do not.
 _LAYERS = "layers."
@@ -188,3 +191,20 @@ def _input(name: str, tensor_type: TensorType) -> Tensor:
 
 def _type(array: AdapterArray) -> TensorType:
     return TensorType(array.shape, DType.named(array.dtype))
+
+
+def places_of(options: ProgramOptions, points: Sequence[EntryPoint]) -> Places | None:
+    """The places for LoRA adapters, if there are any."""
+    if not options.adapters:
+        return None
+    rank, dtype = options.adapter_rank, PRECISIONS[options.precision].adapters
+    if dtype == "i8" and rank > MAX_SMALL_RANK:
+        dtype = "f16"
+    if dtype == "i8":
+        rank = -(-rank // TERMS) * TERMS
+    return Places(
+        count=options.adapters,
+        rank=rank,
+        dtype=dtype,
+        sequences={point.name: point.batch for point in points if point.adapters},
+    )

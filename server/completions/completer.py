@@ -207,6 +207,7 @@ def _with_images(ids: tuple[int, ...], images: Sequence[ImageSquare]) -> Prompt:
             digest=image.digest,
             count=image.rows,
             both_ways=image.both_ways,
+            grid=image.grid,
         )
         for image in images
     ]

@@ -68,13 +68,14 @@ class EmbeddingRows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageRows:
-    """A segment whose rows are computed of the square of an image, once they are read.
+    """A segment whose rows are computed of an image, or a square of one, once they are read.
 
-    pixels  u8 (S, S, 3); read-only
+    pixels  u8 (H, W, 3); read-only
     digest  32 bytes that identify the pixels
     count   rows
     offset  of the first row in the rows of the square
     both_ways  whether the layers let each row see the later ones too
+    grid    rows and columns of the rows, if their rotary positions have them
     """
 
     pixels: NDArray[np.uint8]
@@ -82,6 +83,7 @@ class ImageRows:
     count: int
     offset: int = 0
     both_ways: bool = False
+    grid: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         """The number of positions."""
@@ -198,6 +200,27 @@ class Prompt:
             for segment in self.row_segments
         ]
         return np.concatenate(rows) if rows else None
+
+    @property
+    def rotary_positions(self) -> NDArray[np.int32] | None:
+        """Rotary positions by time, row and column, i32 (3, n); None: they are the positions.
+
+        The rows of an image with a grid have the position after the text before it, and their row
+        and column are added to that. The text after it goes on after the largest of these.
+        """
+        if all(image.grid is None for image in self.images):
+            return None
+        parts, at = [], 0
+        for segment in self.segments:
+            count = len(segment)
+            part = np.tile(np.arange(at, at + count, dtype=np.int32), (3, 1))
+            if isinstance(segment, ImageRows) and segment.grid is not None:
+                assert count == segment.grid[0] * segment.grid[1], "an image of which rows lack"
+                part[0], part[1:] = at, at + np.indices(segment.grid).reshape(2, count)
+                count = max(segment.grid)
+            parts.append(part)
+            at += count
+        return np.concatenate(parts, axis=1)
 
     @property
     def content(self) -> bytes:

@@ -103,6 +103,7 @@ class StepRunner:
         adapter = sequence.adapter
         place, scale = (adapter.place, adapter.scale) if adapter else (0, 0.0)
         self._runtime.set_adapter(sequence.slot, place, scale)
+        self._runtime.set_rotary_positions(sequence.slot, sequence.prompt.rotary_positions)
         if self._costs is not None and not sequence.is_embedding:
             sequence.drafts = Drafts(sequence.tokens, self._sources(sequence), self._costs)
 

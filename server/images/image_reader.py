@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hearthd.bundle import PIXEL_MEMORY
+import numpy as np
+
+from hearthd.bundle import PIXEL_MEMORY, GridInput
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.images.decoding import decoded
+from hearthd.server.images.grids import grid_size
 from hearthd.server.images.image_data import from_url
 from hearthd.server.images.image_memory import ImageMemory
-from hearthd.server.images.squares import squares
+from hearthd.server.images.squares import FILTERS, squares
 from hearthd.text.text_request import ImageSquare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+    from PIL import Image
 
     from hearthd.bundle import ImageInput
     from hearthd.text.conversation import Media
@@ -33,7 +40,7 @@ class ReadImage:
 class ImageReader:
     """Reads images as `settings` say. For any thread."""
 
-    def __init__(self, settings: ImageInput, tokenizer: Tokenizer) -> None:
+    def __init__(self, settings: ImageInput | GridInput, tokenizer: Tokenizer) -> None:
         self.marker = settings.marker
         self._settings = settings
         self._placeholder = tokenizer.special_id(settings.placeholder)
@@ -46,29 +53,47 @@ class ImageReader:
     def _read(self, image: Media) -> ReadImage:
         data = from_url(image.url, image.field) if image.data is None else image.data
         pixels = decoded(data, image.field)
-        cut = squares(pixels, self._settings)
-        for square in cut.pixels:
-            self._memory.take(square, square.nbytes)
+        settings = self._settings
+        if isinstance(settings, GridInput):
+            return ReadImage((self._grid(pixels, settings, image.field),), settings.marker)
+        cut = squares(pixels, settings)
         return ReadImage(
             tuple(
-                ImageSquare(
-                    pixels=square,
-                    digest=hashlib.sha256(square.tobytes()).digest(),
-                    rows=self._settings.rows,
-                    both_ways=self._settings.both_ways,
-                )
+                self._square(square, rows=settings.rows, both_ways=settings.both_ways)
                 for square in cut.pixels
             ),
-            self._settings.text(cut.rows, cut.columns),
+            settings.text(cut.rows, cut.columns),
         )
 
-    def positions(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """The ids of a prompt, with NO_TOKEN for each row in the place of placeholders."""
-        return tuple(self._positions(ids))
+    def _grid(self, image: Image.Image, settings: GridInput, field: str) -> ImageSquare:
+        """An image as a tower for images of any size reads it."""
+        size = grid_size(*image.size, settings, field)
+        if image.size != size:
+            image = image.resize(size, FILTERS[settings.resampling])
+        width, height = size
+        grid = height // settings.step, width // settings.step
+        square = self._square(np.asarray(image, np.uint8), rows=grid[0] * grid[1])
+        return square if settings.axes == 1 else dataclasses.replace(square, grid=grid)
 
-    def _positions(self, ids: Sequence[int]) -> Iterator[int]:
+    def _square(
+        self, pixels: NDArray[np.uint8], *, rows: int, both_ways: bool = False
+    ) -> ImageSquare:
+        self._memory.take(pixels, pixels.nbytes)
+        height, width, _ = pixels.shape
+        digest = hashlib.sha256(b"%d %d " % (height, width) + pixels.tobytes()).digest()
+        return ImageSquare(pixels=pixels, digest=digest, rows=rows, both_ways=both_ways)
+
+    def positions(self, ids: Sequence[int], images: Sequence[ImageSquare]) -> tuple[int, ...]:
+        """The ids of a prompt, with NO_TOKEN for each row of its images.
+
+        A placeholder that is of no image is one position.
+        """
+        return tuple(self._positions(ids, iter(images)))
+
+    def _positions(self, ids: Sequence[int], images: Iterator[ImageSquare]) -> Iterator[int]:
         for id_ in ids:
             if id_ == self._placeholder:
-                yield from (NO_TOKEN,) * self._settings.rows
+                image = next(images, None)
+                yield from (NO_TOKEN,) * (1 if image is None else image.rows)
             else:
                 yield id_

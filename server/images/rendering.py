@@ -16,7 +16,7 @@ from hearthd.text.templates.prompt import Prompt
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hearthd.bundle import ImageInput
+    from hearthd.bundle import GridInput, ImageInput
     from hearthd.server.images.fetching import ImageFetcher
     from hearthd.server.images.image_reader import ImageReader
     from hearthd.text.conversation import Conversation, Media
@@ -31,7 +31,10 @@ class ConversationRenderer:
     """
 
     def __init__(
-        self, settings: ImageInput | None, tokenizer: Tokenizer, fetcher: ImageFetcher | None
+        self,
+        settings: ImageInput | GridInput | None,
+        tokenizer: Tokenizer,
+        fetcher: ImageFetcher | None,
     ) -> None:
         self._settings = settings
         self._tokenizer = tokenizer
@@ -77,7 +80,7 @@ class ConversationRenderer:
         )
         encode = self._tokenizer.encode if bos else self._tokenizer.read
         squares = tuple(square for image in read for square in image.squares)
-        ids = self._reader.positions(encode(joined))
+        ids = self._reader.positions(encode(joined), squares)
         if ids.count(NO_TOKEN) != sum(square.rows for square in squares):
             raise InvalidRequest(
                 field=field,
@@ -99,7 +102,8 @@ class ConversationRenderer:
         texts = ImageTexts(self._reader.marker, tuple(image.text for image in read))
         prompt = template.prompt(messages, images=texts, **options)
         squares = tuple(square for image in read for square in image.squares)
-        return dataclasses.replace(prompt, ids=self._reader.positions(prompt.ids), images=squares)
+        ids = self._reader.positions(prompt.ids, squares)
+        return dataclasses.replace(prompt, ids=ids, images=squares)
 
     @functools.cached_property
     def _reader(self) -> ImageReader:

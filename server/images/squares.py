@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import ImageInput, Resampling
 
-_FILTERS: Mapping[Resampling, Image.Resampling] = {
+FILTERS: Mapping[Resampling, Image.Resampling] = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
@@ -37,7 +37,7 @@ class Squares:
 
 def squares(image: Image.Image, settings: ImageInput) -> Squares:
     """The squares of an RGB image."""
-    side, resample = settings.side, _FILTERS[settings.resampling]
+    side, resample = settings.side, FILTERS[settings.resampling]
 
     def resized(source: Image.Image, size: tuple[int, int]) -> Image.Image:
         return source if source.size == size else source.resize(size, resample)

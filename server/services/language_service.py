@@ -101,7 +101,7 @@ class LanguageService(Service):
         self.tokenizer = tokenizer
         self._template = template
         self._backend = backend
-        self._renderer = ConversationRenderer(manifest.images, tokenizer, fetcher)
+        self._renderer = ConversationRenderer(manifest.image_settings, tokenizer, fetcher)
         self._completer = Completer(
             backend,
             tokenizer,
@@ -364,7 +364,7 @@ def _admit(manifest: LanguageManifest, options: EngineOptions, reserved: int) ->
         context=options.context,
         reserved=reserved
         + (SIGNATURE_MEMORY if options.keys else 0)
-        + (FETCHED_MEMORY if options.fetch_images and manifest.images else 0),
+        + (FETCHED_MEMORY if options.fetch_images and manifest.image_settings else 0),
         models=options.models,
     )
 

@@ -35,6 +35,7 @@ from hearthd.bundle import (
     FunctionSpec,
     Golden,
     GoldenStep,
+    GridInput,
     Hearth,
     ImageInput,
     InputSpec,
@@ -94,10 +95,13 @@ def values_of(type_: Any) -> st.SearchStrategy[Any]:
         sizes = st.integers(0, 2**63 - 1)
         calls = st.dictionaries(st.text(max_size=4), sizes, max_size=2)
         return st.builds(Footprint, laid_out=sizes, read=sizes, looked_up=sizes, calls=calls)
-    if type_ is ImageInput:
-        return st.just(EXAMPLE.images)
-    if type_ is AdapterPlaces:
-        return st.sampled_from([NO_PLACES, EXAMPLE.adapters])
+    examples: dict[type, list[Any]] = {
+        ImageInput: [EXAMPLE.images],
+        GridInput: [EXAMPLE.image_grid],
+        AdapterPlaces: [NO_PLACES, EXAMPLE.adapters],
+    }
+    if type_ in examples:
+        return st.sampled_from(examples[type_])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
         hints = typing.get_type_hints(type_)
         fields = {name: values_of(hint) for name, hint in hints.items()}
@@ -169,7 +173,7 @@ FLAGS = ("modified", "adapters", "folder_interleaved")
 # Without them, the text differs from what is written.
 DEFAULTS = (
     "adapters", "serving", "gguf", "gguf_architecture", "interleaved", "folder_interleaved",
-    "images", "tile", "line_end",
+    "images", "image_grid", "tile", "line_end",
 )  # fmt: skip
 
 
@@ -199,7 +203,7 @@ def test_the_examples_have_every_field() -> None:
         LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
         GoldenStep, Footprint, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
         Provenance, SourceRecord, Hearth, KernelBuild, TriedPrecision, AdapterPlaces, AdapterArray,
-        AdapterMatrix, Serving, ImageInput,
+        AdapterMatrix, Serving, ImageInput, GridInput,
     )  # fmt: skip
     omitted = {
         "other_programs", "golden_rows", "golden_states", "golden_image", "template_bos",

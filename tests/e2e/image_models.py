@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.baker import small_gemma3, small_smolvlm
+from tests.baker import small_gemma3, small_qwen35, small_smolvlm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +21,12 @@ class ImageModel:
     """A model and a question.
 
     write     writes its Hugging Face folder
-    side      pixels of a side of a square
+    side      pixels of a side of a square, or of the golden image
     hidden    the width of a row of embeddings
     question  the texts, and the width and height of the images, in order
     precision  of the bundle; one with kernels rounds so little that the answer stays the same
     restored  positions of the question that are on disk: those of whole chunks
+    nightly   whether it is baked at night only
     """
 
     write: Callable[[Path], Path]
@@ -34,6 +35,7 @@ class ImageModel:
     question: Sequence[str | tuple[int, int]]
     precision: str
     restored: int
+    nightly: bool = False
 
 
 MODELS: Mapping[str, ImageModel] = {
@@ -56,6 +58,19 @@ MODELS: Mapping[str, ImageModel] = {
         ),
         precision="int8-g32",
         restored=455,
+    ),
+    # Images of several shapes, first and last; one is made smaller and one larger.
+    "qwen3.5-images": ImageModel(
+        write=small_qwen35.small_qwen35,
+        side=32,
+        hidden=small_qwen35.CONFIG.hidden,
+        question=(
+            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
+            "Why?", (40, 24),
+        ),
+        precision="int8-g32",
+        restored=256,
+        nightly=True,
     ),
 }  # fmt: skip
 

@@ -20,7 +20,7 @@ from PIL import Image
 from benchmarks.memory_contract import resident
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
-from hearthd.models.decoder import entry_points
+from hearthd.models.decoder import image_entry_points
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
 from tests.baker.small_smolvlm import pixels
@@ -65,7 +65,13 @@ def ask(client: httpx.Client, content: Sequence[str | tuple[int, int]]) -> dict[
     return answer
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[pytest.mark.nightly] * model.nightly)
+        for name, model in MODELS.items()
+    ],
+)
 def model(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -83,15 +89,17 @@ def bundle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         slots=3,
     )
     with few_entry_points(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entry_points, "SLICE_WORK", 2**18)
+        patch.setattr(image_entry_points, "SLICE_WORK", 2**18)
         return bake(options, Silent())
 
 
 def test_the_tower_is_computed_in_slices(bundle: Path) -> None:
     manifest = read_manifest_of(bundle, LanguageManifest)
-    (point,) = (point for point in manifest.entry_points if point.kind == "image")
-    assert point.slices > 2
-    assert point.kept > 0
+    points = [point for point in manifest.entry_points if point.kind == "image"]
+    assert points
+    for point in points:
+        assert point.slices > 2, point.name
+        assert point.kept > 0, point.name
 
 
 def test_the_tower_was_compared_with_numpy(model: str, bundle: Path) -> None:

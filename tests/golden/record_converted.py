@@ -30,6 +30,7 @@ from tests.models.families.converted_files import (
 )
 from tests.models.families.encoders.encoder_cases import ENCODER_CASES, recorded_encoder
 from tests.models.families.family_recording import recorded, write_folder
+from tests.models.families.grid_images import GRID_NAMES
 from tests.models.families.images import NAMES as IMAGE_NAMES
 from tests.models.families.images import ROWS
 from tests.models.families.mtp_models import add_predicting_layer
@@ -85,7 +86,8 @@ def prepare(name: str, folder: Path) -> dict[str, Any]:
     ]
     if modules:
         (folder / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    if name.startswith(("qwen35", "qwen3next")):
+    is_text = "text_config" not in config  # a text model alone
+    if name.startswith(("qwen35", "qwen3next")) and is_text:
         add_predicting_layer(folder / "model.safetensors", config)
     return config
 
@@ -157,7 +159,7 @@ def main(source: str, *names: str) -> None:
         if "set_vocab" in vars(model):
             model.set_vocab = set_vocab
     every = [name for name in (*CASES, *ENCODER_CASES) if name not in NOT_CONVERTED]
-    every += [f"{name}{PROJECTOR}" for name in IMAGE_NAMES]
+    every += [f"{name}{PROJECTOR}" for name in (*IMAGE_NAMES, *GRID_NAMES)]
     recordings = {name: converted(name) for name in every if names and name not in names}
     for name in names or every:
         case, type_ = name.removesuffix(PROJECTOR), conversion.ModelType.TEXT

@@ -16,8 +16,9 @@ import transformers
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from tests.baker import small_gemma3, small_smolvlm
+from tests.baker import small_gemma3, small_qwen35, small_smolvlm
 from tests.baker.small_smolvlm import pixels
 from tests.e2e.image_models import FILE, LENGTH, MODELS
 
@@ -45,6 +46,8 @@ def processor(name: str, folder: Path) -> Any:
             image_seq_len=small_smolvlm.ROWS,
             chat_template=small_smolvlm.TEMPLATE,
         )
+    if name == "qwen3.5-images":
+        return _QwenProcessor(folder)
     return transformers.Gemma3Processor(
         Gemma3ImageProcessorPil.from_pretrained(folder),
         transformers.PreTrainedTokenizerFast(
@@ -53,6 +56,35 @@ def processor(name: str, folder: Path) -> Any:
         image_seq_length=small_gemma3.ROWS,
         chat_template=small_gemma3.TEMPLATE,
     )
+
+
+class _QwenProcessor:
+    """Qwen3VLProcessor for images alone: that of videos needs torchvision."""
+
+    def __init__(self, folder: Path) -> None:
+        self._images = Qwen2VLImageProcessorPil.from_pretrained(folder)
+        self._tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(folder / "tokenizer.json"), chat_template=small_qwen35.TEMPLATE
+        )
+
+    def apply_chat_template(self, messages: Any, **options: Any) -> str:
+        text: str = self._tokenizer.apply_chat_template(messages, tokenize=False, **options)
+        return text
+
+    def __call__(self, *, text: str, images: Any, return_tensors: str) -> Any:
+        read = self._images(images, return_tensors=return_tensors)
+        start, *others = text.split("<|image_pad|>")
+        counts = read["image_grid_thw"].prod(-1) // small_qwen35.MERGED**2
+        for count, other in zip(counts.tolist(), others, strict=True):
+            start += "<|image_pad|>" * count + other
+        ids = self._tokenizer(start, return_tensors=return_tensors)["input_ids"]
+        is_image = (ids == small_qwen35.token("<|image_pad|>")).int()
+        return {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "mm_token_type_ids": is_image,
+            **read,
+        }
 
 
 def answer(name: str, folder: Path) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from tests.models.numpy_device import Device
 from tests.models.tiny_configs import LAYERS, tiny
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from hearthd.models.precision import KvCache
@@ -88,7 +90,9 @@ RECURRENCES = {
     "nemotron_h_moe": ("ssm_scan", 1),
     "qwen3next": ("gated_delta_rule", 1),
     "qwen35": ("gated_delta_rule", 1),
+    "qwen35-images": ("gated_delta_rule", 1),
     "qwen35moe": ("gated_delta_rule", 1),
+    "qwen35moe-images": ("gated_delta_rule", 1),
 }
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
@@ -141,7 +145,9 @@ COUNTS = {
     "qwen3vl": Counts(rotations="norm_rope"),
     "qwen3next": Counts(rotations="norm_rope", products=6),
     "qwen35": Counts(rotations="norm_rope", products=6),
+    "qwen35-images": Counts(rotations="norm_rope", products=6),
     "qwen35moe": Counts(rotations="norm_rope", products=6),
+    "qwen35moe-images": Counts(rotations="norm_rope", products=6),
     "qwen3moe": Counts(rotations="norm_rope"),
 }
 
@@ -228,7 +234,12 @@ def test_int8_caches_have_kernels(architecture: str) -> None:
         assert dict(program.fusions[point]) == expected_int8(architecture, point)
 
 
-TOWER_COUNTS = {"stacked_heads": 2, "matrix": 10, "full_attention": 2}
+# The entry points for images, by architecture.
+IMAGES = {"smolvlm": "image", "qwen35-images": "image_16"}
+TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
+    "smolvlm": {"stacked_heads": 2, "matrix": 10, "full_attention": 2},
+    "qwen35-images": {"matrix": 11, "rope": 4, "full_attention_of_some": 2},
+}
 
 
 def op_names(graph: Graph) -> list[str]:
@@ -242,21 +253,27 @@ def test_a_rule_that_stops_matching_is_seen(rule: str, monkeypatch: pytest.Monke
     kv_cache: KvCache | None = "int8" if rule in INT8_RULES else None
     options = replace(OPTIONS, decode_batches=(1,), verify_tokens=(), kv_cache=kv_cache)
 
-    def is_missing_in_a_tower() -> bool:
-        tower = program_of("smolvlm", replace(options, reads_rows=True)).fusions["image"]
-        return rule in TOWER_COUNTS and tower.get(rule) != TOWER_COUNTS[rule]
+    def is_missing(architecture: str) -> bool:
+        expected_ = TOWER_COUNTS[architecture]
+        return rule in expected_ and tower(architecture, options).get(rule) != expected_[rule]
 
     def differs(architecture: str) -> bool:
         whole = expected_int8 if kv_cache else functools.partial(expected, layers=LAYERS)
         counts = program_of(architecture, options).fusions["decode_1"]
         return dict(counts) != whole(architecture, "decode_1")
 
-    assert any(map(differs, (*TWO, *RECURRENCES, "gpt-oss"))) or is_missing_in_a_tower()
+    assert any(map(differs, (*TWO, *RECURRENCES, "gpt-oss"))) or any(map(is_missing, IMAGES))
 
 
-def test_a_tower_has_kernels() -> None:
-    program = program_of("smolvlm", replace(OPTIONS, reads_rows=True))
-    assert dict(program.fusions["image"]) == TOWER_COUNTS
+def tower(architecture: str, options: ProgramOptions) -> Mapping[str, int]:
+    """How often each rule applies in an entry point for images."""
+    with_images = replace(options, reads_rows=True, image_rows=(16,))
+    return program_of(architecture, with_images).fusions[IMAGES[architecture]]
+
+
+@pytest.mark.parametrize("architecture", IMAGES)
+def test_a_tower_has_kernels(architecture: str) -> None:
+    assert dict(tower(architecture, OPTIONS)) == TOWER_COUNTS[architecture]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -337,7 +354,8 @@ def test_matrices_whose_blocks_of_rows_are_not_whole_stay_apart(
 def test_every_parameter_of_a_model_is_stored_once(architecture: str) -> None:
     config, program = tiny(architecture), fused_program(architecture)
     if config.image:
-        program = program_of(architecture, replace(OPTIONS, reads_rows=True))
+        options = replace(OPTIONS, reads_rows=True, image_rows=(4,))
+        program = program_of(architecture, options)
     stored = [name for one in program.weights for name in one.sources]
     assert sorted(stored) == sorted(ARCHITECTURES[architecture].model(config).parameters())
     for graph in program.graphs:

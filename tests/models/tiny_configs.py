@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.experts import CHOSEN, SIGMOID
-from tests.models.families.published_sizes import SMALL_TOWER
+from tests.models.families.published_sizes import SMALL_GRID_TOWER, SMALL_TOWER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,9 @@ _MAMBA = {
 _DELTA_NET = {
     "attends": (False, True, True), "rotary_width": 64, "key_heads": 2, "value_heads": 16,
     "key_width": 8, "value_width": 16, "taps": 4,
+}  # fmt: skip
+_DELTA_NET_EXPERTS = {
+    **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
 }  # fmt: skip
 _CONVOLUTIONS = {"taps": 3, "attends": (False, True, True)}
 _LATENT = {
@@ -97,9 +100,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
     },
     "qwen35": _DELTA_NET,
-    "qwen35moe": {
-        **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
-    },
+    "qwen35-images": {**_DELTA_NET, **SMALL_GRID_TOWER},
+    "qwen35moe": _DELTA_NET_EXPERTS,
+    "qwen35moe-images": {**_DELTA_NET_EXPERTS, **SMALL_GRID_TOWER},
     "smollm3": {"rotated": (True, True, False)},
     "smolvlm": {**SMALL_TOWER, "joined_patches": 4},
 }  # fmt: skip

@@ -65,6 +65,10 @@ class TypedKeys:
         value: bool = self._value(key, bool, {"default": default})
         return value
 
+    def flags(self, key: str) -> list[bool]:
+        """A list of true and false; empty if the key is missing."""
+        return self._list(key, bool, default=())
+
     @overload
     def counts(self, key: str) -> list[int]: ...
     @overload

@@ -47,6 +47,7 @@ def rope_table(
     """Cosine and sine of position * base^(-2i/D) / factor, each f32 (N, D/2), for i32 (N,).
 
     Su et al., 2021; `factor` is the scaling of long-context models: one number, or D/2 of them.
+    Positions may also be i32 (N, D/2), one for each column.
     Within 2e-7 of the exact values for positions from 0 to 2^18 - 1.
 
     A position's angle is a large number of which only the fraction of a turn counts, and f32 has no
@@ -63,7 +64,9 @@ def rope_table(
         fixed = ops.constant(value=values.astype(np.uint32).view(np.int32))
         return ops.broadcast(fixed, shape=shape, axes=(1,))
 
-    position = ops.broadcast(positions, shape=shape, axes=(0,))
+    position = positions
+    if positions.type.rank == 1:
+        position = ops.broadcast(positions, shape=shape, axes=(0,))
     small = position * step(part)
     angle = position * step(integers) + ops.shift_right(small, ops.full_like(small, _PART_BITS))
     return _cosine_and_sine(angle)
@@ -282,16 +285,23 @@ def attend_ring(
 
 
 @composite()
-def full_attention(query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
+def full_attention(
+    query: Tensor, key: Tensor, value: Tensor, count: Tensor | None = None, *, scale: float
+) -> Tensor:
     """Attention of each token to every row of keys and values, (T, H, D).
 
     query  (T, H, D)
     key    (R, G * D), value likewise: their dtype may be narrower than the query's
+    count  i32 (1,): how many rows there are, from 1; the others are padding. None: R
     """
     rows = key.shape[0]
+    seen = None
+    if count is not None:
+        row = ops.iota(shape=(rows,), axis=0, dtype=DType.I32)
+        seen = ops.compare(row, trailing(count, (rows,)), direction="LT")
     heads = (query, _heads_of(key, rows, query), _heads_of(value, rows, query))
     batch = (ops.reshape(x, shape=(1, *x.shape)) for x in heads)
-    mixed = scaled_dot_product_attention(*batch, scale=scale)
+    mixed = scaled_dot_product_attention(*batch, seen=seen, scale=scale)
     return ops.reshape(mixed, shape=query.shape)
 
 

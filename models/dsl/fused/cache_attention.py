@@ -40,6 +40,8 @@ _PREFILL_QUERIES = (64, 32, 16)
 _PREFILL_TOKENS = 16
 # Workgroups that leave enough for each of up to eight threads.
 _WORKGROUPS = 8
+# In the place of `causal`: each query sees the rows up to `start`, and no others.
+_SEEN_ROWS = 2
 # A kernel computes so many values of a head at a time.
 _LANES = 16
 
@@ -72,7 +74,7 @@ def _limit_shapes(
         columns % width == 0 and heads % (columns // width) == 0,
         "heads of one width, H a multiple of G",
     )
-    is_prefill = _prefill_queries(tokens, heads, columns // width) is not None
+    is_prefill = _prefill_queries(tokens, heads, columns // width, attrs) is not None
     step = _LANES if is_prefill else _WIDTH_STEP
     require(
         width % step == 0 and width <= _MAX_WIDTH,
@@ -97,13 +99,14 @@ def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     suffix += "_sinks" if has_sinks else ""
     together = _heads_together(heads // groups)
     parts = heads // together
-    queries = _prefill_queries(tokens, heads, groups)
+    queries = _prefill_queries(tokens, heads, groups, attrs)
     if queries is None:
         stored = min(rows, window + tokens - 1) + _KEYS - 1  # from the first key of a block on
         return _spread(sizes, min(attrs["keys"], stored), attrs["scale"], suffix)
+    seen = _SEEN_ROWS if attrs.get("counted") else int(attrs.get("causal", True))
     return Kernel(
         function=f"attention_many{suffix}",
-        sizes=(*sizes, int(attrs.get("causal", True)), together, queries),
+        sizes=(*sizes, seen, together, queries),
         workgroups=parts * -(-tokens * together // queries),
         scalars=(attrs["scale"],),
     )
@@ -135,16 +138,19 @@ def _heads_together(shared: int) -> int:
     return max(heads for heads in range(1, _QUERIES + 1) if shared % heads == 0)
 
 
-def _prefill_queries(tokens: int, heads: int, groups: int) -> int | None:
+def _prefill_queries(tokens: int, heads: int, groups: int, attrs: Attrs) -> int | None:
     """Queries of one workgroup of a prefill.
 
     None for few tokens: a decode step and a verification of drafts spread over keys and widths.
+    Counted rows are read by the kernel of prefills alone.
     """
     together = _heads_together(heads // groups)
     if tokens >= _PREFILL_TOKENS:
         for count in _PREFILL_QUERIES:
             if heads // together * -(-tokens * together // count) >= _WORKGROUPS:
                 return count
+        if attrs.get("counted"):
+            return _PREFILL_QUERIES[-1]
     return None
 
 
@@ -214,9 +220,17 @@ int8_cache_attention: Fused = Fused(
 
 
 def _full_attention(
-    query: Tensor, key: Tensor, value: Tensor, _: Tensor, *, scale: float
+    query: Tensor, key: Tensor, value: Tensor, last: Tensor, *, scale: float, counted: bool
 ) -> Tensor:
-    return f.full_attention(query, key, value, scale=scale)
+    return f.full_attention(query, key, value, last + 1 if counted else None, scale=scale)
+
+
+def _full_limits(types: Types, attrs: Attrs) -> None:
+    _limits(types, attrs)
+    require(
+        not attrs["counted"] or types[0].shape[0] >= _PREFILL_TOKENS,
+        f"rows that are counted, for at least {_PREFILL_TOKENS} tokens",
+    )
 
 
 def _full_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
@@ -225,22 +239,26 @@ def _full_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     return _kernel(types, result, {**attrs, "keys": rows + tokens, "window": rows})
 
 
-def _full_sample(rng: np.random.Generator, tokens: int, rows: int) -> Sample:
+def _full_sample(
+    rng: np.random.Generator, tokens: int, rows: int, count: int | None = None
+) -> Sample:
     cache = (normal(rng, rows, 64), normal(rng, rows, 64))
-    inputs = (normal(rng, tokens, 2, 64), *cache, np.array([rows - 1], np.int32))
-    return Sample(inputs, {"scale": 0.2})
+    inputs = (normal(rng, tokens, 2, 64), *cache, np.array([(count or rows) - 1], np.int32))
+    return Sample(inputs, {"scale": 0.2, "counted": count is not None})
 
 
 full_attention: Fused = Fused(
     name="full_attention",
-    doc="`f.full_attention`: softmax(scale * q k^T) v over all R rows. The last input is R - 1.",
+    doc="`f.full_attention`: softmax(scale * q k^T) v over all R rows, or if `counted` over the "
+    "first ones. The last input is the index of the last row.",
     reference=_full_attention,
-    limits=_limits,
+    limits=_full_limits,
     kernel=_full_kernel,
     rows_apart=True,
     samples=lambda rng: [
         _full_sample(rng, 1, 7),
         _full_sample(rng, 3, 5),
+        _full_sample(rng, 17, 17, 11),
     ],
 )
 

@@ -93,4 +93,4 @@ def _listed(deployment: Deployment, manifest: TextManifest) -> StudioModel:
 def _type(manifest: TextManifest) -> Literal["llm", "vlm", "embeddings"]:
     if isinstance(manifest, EncoderManifest):
         return "embeddings"
-    return "llm" if manifest.images is None else "vlm"
+    return "llm" if manifest.image_settings is None else "vlm"

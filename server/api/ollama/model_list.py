@@ -241,7 +241,7 @@ def _capabilities(deployment: Deployment, manifest: TextManifest) -> list[Ollama
     capabilities: list[OllamaCapability] = ["completion"]
     if deployment.has_chat_template:
         capabilities.append("tools")
-    if manifest.images is not None:
+    if manifest.image_settings is not None:
         capabilities.append("vision")
     if reasoning_tags(template_source(deployment)):
         capabilities.append("thinking")

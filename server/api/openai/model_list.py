@@ -185,7 +185,7 @@ def _capabilities(deployment: Deployment) -> list[Capability]:
             return ["transcription"]
         case ArraysManifest():
             return ["arrays"]
-        case LanguageManifest(images=images) if deployment.has_chat_template:
+        case LanguageManifest(image_settings=images) if deployment.has_chat_template:
             seen: list[Capability] = [] if images is None else ["vision"]
             return ["completion", "chat", *seen, "embedding"]
         case _:

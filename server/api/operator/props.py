@@ -112,7 +112,7 @@ async def props(deployment: NamedModel, request: Request) -> Props:
         kernels=Kernels(
             names=[*manifest.provenance.kernels.names], instructions=program.instructions
         ),
-        modalities={"vision": manifest.images is not None, "audio": False},
+        modalities={"vision": manifest.image_settings is not None, "audio": False},
         media_marker=MEDIA_MARKER,
         chat_template=model.chat_template,
         bos_token=model.bos,

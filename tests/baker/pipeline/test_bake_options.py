@@ -41,6 +41,7 @@ VALUES: dict[Kind, dict[str, tuple[Any, Any]]] = {
         "slots": (3, 3),
         "max_memory": ("1GiB", 2**30),
         "drafter": (Path("drafts/drafter"), DRAFTER),
+        "image_max_tokens": (256, 256),
         "adapters": (8, 8),
         "rank": (4, 4),
         "target": ("aarch64", "aarch64"),

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0}
 DEFAULT = {"rope_type": "default", "rope_theta": 5000.0}
 LLAMA3 = {
@@ -35,25 +30,11 @@ GEMMA4 = {
     "sliding_window": 48, "vocab_size_per_layer_input": 97, "global_head_dim": 8,
     "hidden_size_per_layer_input": 16,
 }  # fmt: skip
-# Six patches in a row, of which squares of nine give a row of embeddings.
-SMOLVLM_TOWER: Mapping[str, Any] = {
-    "scale_factor": 3, "image_token_id": 96,
-    "vision_config": {
-        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "patch_size": 5,
-        "num_attention_heads": 3, "image_size": 30,
-    },
-}  # fmt: skip
-# The same, with the mean of each square.
-GEMMA3_TOWER: Mapping[str, Any] = {
-    "mm_tokens_per_image": 4,
-    "image_token_index": 96,
-    "vision_config": {**SMOLVLM_TOWER["vision_config"], "vision_use_head": False},
-}
 EXPERTS = {"num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 
 # Of a text, the three positions of a token are equal.
 MROPE = DEFAULT | {"mrope_section": [2, 2, 2]}
-QWEN_TOWER: Mapping[str, Any] = {
+IGNORED_TOWER = {
     "image_token_id": 96, "video_token_id": 96, "vision_start_token_id": 96,
     "vision_end_token_id": 96,
     "vision_config": {

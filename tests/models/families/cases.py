@@ -12,9 +12,9 @@ from tests.models.families.case_arguments import (
     AS_MINICPM,
     DEFAULT,
     EXPERTS,
-    GEMMA3_TOWER,
     GPT_OSS,
     GPT_OSS_PLAIN,
+    IGNORED_TOWER,
     LATENT_MINICPM,
     LINEAR,
     LLAMA3,
@@ -23,12 +23,11 @@ from tests.models.families.case_arguments import (
     MINISTRAL_ROPE,
     MROPE,
     MULTIPLIERS,
-    QWEN_TOWER,
-    SMOLVLM_TOWER,
     YARN,
 )  # fmt: skip
 from tests.models.families.expert_cases import EXPERT_CASES
 from tests.models.families.gemma_cases import GEMMA_CASES
+from tests.models.families.image_cases import IMAGE_CASES
 from tests.models.families.recurrent_cases import RECURRENT_CASES
 
 if TYPE_CHECKING:
@@ -130,7 +129,7 @@ CASES: Mapping[str, Case] = {
             window={"use_sliding_window": True, "sliding_window": 50, "max_window_layers": 2},
         ),
         *(
-            replace(case, tower=QWEN_TOWER)
+            replace(case, tower=IGNORED_TOWER)
             for case in (
                 *_cases(
                     "qwen2vl",
@@ -314,24 +313,9 @@ CASES: Mapping[str, Case] = {
         ),
         *(case for row in GEMMA_CASES for case in _cases(*row[:2], **row[2])),
         *(
-            replace(case, tower={**SMOLVLM_TOWER, "tie_word_embeddings": case.name == "tied"})
-            for case in _cases(
-                "smolvlm",
-                "Idefics3Config",
-                idefics3={"model_type": "llama"},
-                tied={"model_type": "llama", **_rope(1e5)},
-            )
-        ),
-        *(
-            replace(case, tower=GEMMA3_TOWER)
-            for case in _cases(
-                "gemma3-images",
-                "Gemma3Config",
-                window={
-                    "sliding_window": 9, "query_pre_attn_scalar": 12, "num_hidden_layers": 4,
-                    "sliding_window_pattern": 2,
-                },
-            )
+            replace(case, tower=tower)
+            for architecture, config, tower, named in IMAGE_CASES
+            for case in _cases(architecture, config, **named)
         ),
         *_cases(
             "gemma3",

@@ -108,7 +108,9 @@ FILES = {
     "qwen3next": File(varies="qwen35moe", templates=("qwen 3",)),
     "qwen3vl": File(varies="qwen3", templates=("qwen 3",)),
     "qwen35": File(templates=("qwen 3.5",)),
+    "qwen35_images": File(),
     "qwen35moe": File(templates=("qwen 3.5",)),
+    "qwen35moe_images": File(varies="qwen35_images"),
     "qwen3moe": File(varies="qwen3", templates=("qwen 3",)),
     "seed_oss": File(varies="llama", templates=("chatml",)),
     "smollm3": File(varies="llama", templates=("smollm 3",)),
@@ -128,6 +130,8 @@ _RENAMED = {
     "modern-bert": "modernbert",
     "nomic-bert": "nomic_bert",
     "qwen3-reranker": "qwen3_reranker",
+    "qwen35-images": "qwen35_images",
+    "qwen35moe-images": "qwen35moe_images",
     "xlm-roberta": "xlm_roberta",
 }
 

@@ -121,7 +121,7 @@ def _tensors(source: SafetensorsSource) -> Iterator[tuple[str, Array]]:
         else:
             yield _TEXT_MODEL.sub("model.", name), source.read(name)
     for name, matrices in experts.items():
-        yield name, np.stack(matrices)
+        yield _TEXT_MODEL.sub("model.", name), np.stack(matrices)
 
 
 # As convert_hf_to_gguf.py renames parts of a layer before it looks up their names.

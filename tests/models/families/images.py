@@ -15,17 +15,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hearthd.models.catalog import ARCHITECTURES
-from tests.models.families.case_arguments import SMOLVLM_TOWER
 from tests.models.families.cases import CASES
+from tests.models.families.image_cases import SMOLVLM_TOWER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from tests.models.families.cases import Case
+
 FILE = Path(__file__).parents[2] / "golden" / "images.npz"
+
+
+def is_grid(case: Case) -> bool:
+    """Whether the model of a case reads images of any size: see grid_images.py."""
+    reads = ARCHITECTURES[case.architecture].images is not None
+    return reads and "image_size" not in case.tower["vision_config"]
+
+
 NAMES = tuple(
-    name for name, case in CASES.items() if ARCHITECTURES[case.architecture].images is not None
+    name
+    for name, case in CASES.items()
+    if ARCHITECTURES[case.architecture].images is not None and not is_grid(case)
 )
 IMAGE: int = SMOLVLM_TOWER["image_token_id"]
 SIDE = 30

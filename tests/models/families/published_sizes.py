@@ -23,6 +23,7 @@ from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import VERIFY_TOKENS, decode_batches, recipes
 from hearthd.bundle import MIN_AUTO_CONTEXT
 from hearthd.models.catalog import ENCODERS
+from hearthd.models.config import ImageGrid
 from hearthd.models.dsl.mlir.stablehlo import chains, kernels, module_text
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from hearthd.models.precision import PRECISIONS
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
 SMALL_TOWER: Mapping[str, Any] = {
     "image_size": 128, "patch_size": 16, "tower_layers": 2, "tower_hidden": 64, "tower_ffn": 96,
     "tower_heads": 1, "tower_norm_eps": 1e-6,
+}  # fmt: skip
+# The same for images of any size, with rotary positions of 32 pairs of columns.
+SMALL_GRID_TOWER: Mapping[str, Any] = {
+    "patch_size": 16, "merged_patches": 2, "table_side": 8, "tower_layers": 2, "tower_hidden": 64,
+    "tower_ffn": 96, "tower_heads": 1, "rope_sections": (11, 11, 10),
 }  # fmt: skip
 # A precision of each way to store and multiply matrices.
 COMPILED_PRECISIONS = ("f32", "bf16", "native")
@@ -61,6 +67,7 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
         decode_batches=decode_batches(values.slots),
         verify_tokens=VERIFY_TOKENS,
         reads_rows=config.image is not None,
+        image_rows=(256,) if isinstance(config.image, ImageGrid) else (),
     )
     return decoder.program(config.for_context(MIN_AUTO_CONTEXT), options).graphs
 

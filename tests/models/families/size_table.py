@@ -36,6 +36,20 @@ def _decoder(*shape: int, **fields: Any) -> Size:
     return Size(hidden, ffn, heads, kv_heads, head_dim, vocab_size, fields)
 
 
+_QWEN35: Mapping[str, Any] = {
+    "attends": (False, True), "rotary_width": 64, "key_heads": 16, "value_heads": 16,
+    "key_width": 128, "value_width": 128, "taps": 4,
+}  # fmt: skip
+_QWEN35_MOE: Mapping[str, Any] = {
+    **_QWEN35, "tied": False, "value_heads": 32, "experts": 256, "experts_per_token": 8,
+    "expert_ffn": 512, "routed": (True, True), "normalized": True, "shared_ffn": 512,
+    "shared_gate": True,
+}  # fmt: skip
+# Two layers of the tower of Qwen3.5-0.8B.
+_GRID_TOWER: Mapping[str, Any] = {
+    "patch_size": 16, "merged_patches": 2, "table_side": 48, "tower_layers": 2,
+    "tower_hidden": 768, "tower_ffn": 3072, "tower_heads": 12, "rope_sections": (11, 11, 10),
+}  # fmt: skip
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
     # tiiuae/Falcon3-1B-Instruct
@@ -266,18 +280,11 @@ SIZES: Mapping[str, Size] = {
         sum_offset=1e-20, factor=2.5, shared_ffn=3712,
     ),
     # Qwen/Qwen3.5-0.8B
-    "qwen3.5": _decoder(
-        1024, 3584, 8, 2, 256, 248320,
-        attends=(False, True), rotary_width=64, key_heads=16, value_heads=16, key_width=128,
-        value_width=128, taps=4,
-    ),
+    "qwen3.5": _decoder(1024, 3584, 8, 2, 256, 248320, **_QWEN35),
+    "qwen3.5-images": _decoder(1024, 3584, 8, 2, 256, 248320, **_QWEN35, **_GRID_TOWER),
     # Qwen/Qwen3.5-35B-A3B
-    "qwen3.5-moe": _decoder(
-        2048, 512, 16, 2, 256, 248320,
-        tied=False, attends=(False, True), rotary_width=64, key_heads=16, value_heads=32,
-        key_width=128, value_width=128, taps=4, experts=256, experts_per_token=8, expert_ffn=512,
-        routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
-    ),
+    "qwen3.5-moe": _decoder(2048, 512, 16, 2, 256, 248320, **_QWEN35_MOE),
+    "qwen3.5-moe-images": _decoder(2048, 512, 16, 2, 256, 248320, **_QWEN35_MOE, **_GRID_TOWER),
     # HuggingFaceTB/SmolLM2-135M
     "smollm2": _decoder(576, 1536, 9, 3, 64, 49152),
     # HuggingFaceTB/SmolLM3-3B

@@ -28,7 +28,10 @@ READS_ROW = np.isin(np.arange(len(TOKENS)), (1, 5))
 def read(device: Device, name: str, tokens: Array, *rows: Array) -> list[Array]:
     """The caches of a slot after a prefill at position 0."""
     ((_, graph),) = [pair for pair in device.program.entry_points if pair[0].name == name]
-    numbers = (tokens.astype(np.int32), np.zeros(1, np.int32))
+    numbers = [tokens.astype(np.int32), np.zeros(1, np.int32)]
+    if len(graph.inputs) > len(numbers) + len(rows) + len(device.slot()):
+        rotary = np.tile(np.arange(len(tokens), dtype=np.int32), (3, 1))
+        numbers.append(rotary if rows else np.zeros(1, np.int32))
     return evaluate(graph, [*numbers, *rows, *device.slot()], device.weights)
 
 

@@ -15,6 +15,7 @@ from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import BadFile
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.config import ImageShape
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
 from hearthd.runtime.interface import NO_TOKEN
@@ -60,7 +61,7 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
     close(rows, expected.rows, TOLERANCE)
 
     tokens = np.where(np.equal(PROMPT, IMAGE), NO_TOKEN, PROMPT).astype(np.int32)
-    assert config.image is not None
+    assert isinstance(config.image, ImageShape)
     squares = [
         ImageRows(
             pixels=np.zeros(0, np.uint8),

@@ -76,16 +76,31 @@ def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize(("tokens", "rows"), [(1, 70), (3, 5), (15, 64), (40, 1), (40, 150)])
+@pytest.mark.parametrize(
+    ("tokens", "rows", "padding"),
+    [
+        (1, 70, 0),
+        (3, 5, 0),
+        (15, 64, 0),
+        (40, 1, 0),
+        (40, 150, 0),
+        (40, 70, 80),
+        (150, 1, 149),
+        (17, 9, 8),
+    ],
+)
 def test_full_attention_is_the_softmax_over_every_row(
-    kernels: Kernels, tokens: int, rows: int, dtype: type
+    kernels: Kernels, tokens: int, rows: int, padding: int, dtype: type
 ) -> None:
     """By formulas: few tokens and many, with rows that do not fill blocks."""
     rng = np.random.default_rng(tokens)
     query = rng.standard_normal((tokens, 6, 64)).astype(np.float32)
     key, value = rng.standard_normal((2, rows, 3 * 64)).astype(dtype)
-    inputs = (query, key, value, np.array([rows - 1], np.int32))
-    actual = kernels("full_attention", inputs, np.full_like(query, np.nan), scale=SCALE)
+    unseen: Array = np.full((padding, 3 * 64), np.nan, dtype)
+    cache = (np.concatenate([x, unseen]) for x in (key, value))
+    inputs = (query, *cache, np.array([rows - 1], np.int32))
+    options = {"scale": SCALE, "counted": padding > 0}
+    actual = kernels("full_attention", inputs, np.full_like(query, np.nan), **options)
     keys, values = (
         np.repeat(x.astype(np.float64).reshape(rows, 3, 64), 2, axis=1) for x in (key, value)
     )

@@ -41,11 +41,13 @@ class Recording(FakeRuntime):
     most_open: int = 0
 
     @override
-    def read_image(self, pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.float32] | None]:
+    def read_image(
+        self, pixels: NDArray[np.uint8], size: int = 0
+    ) -> Iterator[NDArray[np.float32] | None]:
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
-            for rows in super().read_image(pixels):
+            for rows in super().read_image(pixels, size):
                 self.did.append("slice")
                 yield rows
         finally:

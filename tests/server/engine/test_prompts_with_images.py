@@ -124,6 +124,21 @@ def test_a_second_question_after_a_restart_computes_no_rows() -> None:
     assert [tokens_in(events)] == [tokens_in(one) for one in served(runtime(), other)]
 
 
+def test_a_slot_rotates_by_the_grids_of_its_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And by the positions of tokens again, for a prompt without images."""
+    model, given = runtime(), []
+    monkeypatch.setattr(model, "set_rotary_positions", lambda *arguments: given.append(arguments))
+    grid = replace(image(1), grid=(1, ROWS))
+    with_grid = replace(REQUEST, prompt=Prompt((3, 4), grid, (5, 6, 7)))
+    served(model, with_grid, REQUEST)
+    (slot, positions), (other, none) = given
+    assert {slot, other} <= {*range(model.slots)}
+    expected = with_grid.prompt.rotary_positions
+    assert expected is not None
+    assert np.array_equal(positions, expected)
+    assert none is None
+
+
 def test_other_sequences_go_on_between_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step computes the rows of one image at most, and one token of every other sequence."""
     steps: list[str] = []

@@ -229,9 +229,13 @@ INLINE void attend_many(const float *query, const Queries *sets, size_t count, c
         }
 }
 
+// Which positions a token sees: those of all tokens too, those up to its own, or those up to
+// `start`, as every token does.
+enum { SEES_ALL, SEES_EARLIER, SEES_START };
+
 // out f32 (tokens, heads, width). A workgroup computes `queries`, a multiple of QUERIES, of
-// `together` heads of one group, token after token. If `causal`, no token sees a later one.
-int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t causal, size_t together,
+// `together` heads of one group, token after token.
+int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t sees, size_t together,
          size_t queries, float scale) {
     size_t parts = heads / together, head = workgroup % parts * together;
     size_t begin = workgroup / parts * queries, end = tokens * together;
@@ -241,9 +245,10 @@ int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t caus
     size_t token = begin / together, next = begin % together;
     for (size_t j = 0; j < all * QUERIES; j++) {
         sets[j / QUERIES].at[j % QUERIES] = (token * heads + head + next) * width;
-        sets[j / QUERIES].position[j % QUERIES] = (size_t)start[start_at] + token;
+        size_t ahead = sees == SEES_START ? 0 : token;
+        sets[j / QUERIES].position[j % QUERIES] = (size_t)start[start_at] + ahead;
         sets[j / QUERIES].last[j % QUERIES] =
-            (size_t)start[start_at] + (causal ? token : tokens - 1);
+            (size_t)start[start_at] + (sees == SEES_ALL ? tokens - 1 : ahead);
         if (j + 1 < count && ++next == together) next = 0, token++;
     }
     attend_many(query + query_at, sets, all, &cache, window, SINKS_OF_HEADS, heads, out + out_at);

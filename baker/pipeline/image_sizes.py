@@ -1,0 +1,34 @@
+"""The sizes of the entry points of a model that reads images of any size."""
+
+from __future__ import annotations
+
+from hearthd.baker.pipeline.recipe import RecipeError
+from hearthd.bundle import GridInput, ImageInput
+
+# An image of 1024 x 1024 pixels, with the patches of the published models.
+MAX_TOKENS = 1024
+_SMALLER = 4  # how many times fewer rows the next smaller entry point computes
+
+
+def image_rows(settings: ImageInput | GridInput | None, max_tokens: int | None) -> tuple[int, ...]:
+    """The rows of embeddings of each entry point, rising; none for images of one size.
+
+    `max_tokens` is that of the options. Raises RecipeError if it does not fit the model.
+    """
+    if not isinstance(settings, GridInput):
+        if max_tokens is not None:
+            reads = "no images" if settings is None else "images of one size"
+            raise RecipeError(f"--image-max-tokens: the model reads {reads}; omit the option")
+        return ()
+    smallest, largest = (
+        -(-area // settings.step**2) for area in (settings.min_pixels, settings.max_pixels)
+    )
+    if max_tokens is not None and not smallest <= max_tokens <= largest:
+        raise RecipeError(
+            f"--image-max-tokens: got {max_tokens}, expected {smallest} to {largest}, as the model "
+            "was trained"
+        )
+    sizes = [min(max(MAX_TOKENS, smallest), largest) if max_tokens is None else max_tokens]
+    while sizes[-1] // _SMALLER >= smallest:
+        sizes.append(sizes[-1] // _SMALLER)
+    return tuple(reversed(sizes))

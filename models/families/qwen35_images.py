@@ -1,0 +1,164 @@
+"""Qwen3.5 with images: a tower for images of any size, and rotary positions of three axes.
+
+Source: "Qwen3-VL Technical Report" (2025), and the model `qwen3_5` of transformers (2026). A row of
+an image has the position where the image begins, and its row and column in the image added to it.
+The text after an image goes on after the largest of these (M-RoPE).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from typing_extensions import override
+
+from hearthd.bundle import GridInput
+from hearthd.models.config import ConfigError, ImageGrid
+from hearthd.models.dsl import ops
+from hearthd.models.families import qwen35
+from hearthd.models.towers import qwen3vl, siglip
+
+if TYPE_CHECKING:
+    from hearthd.models.decoder.architecture import Architecture
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.dsl.graph import Tensor
+
+_SECTIONS = (11, 11, 10)
+_AXES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(qwen35.Config, qwen3vl.TowerConfig):
+    """The shape of a model.
+
+    rope_sections  pairs of columns of a head that turn by each axis: by time, row and column
+    """
+
+    rope_sections: tuple[int, ...]
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_tower()
+        sections = self.rope_sections
+        if len(sections) != _AXES or sum(sections) != self.rotary_width // 2:
+            raise ConfigError(
+                f"mrope_section: got {sections}, expected {_AXES} numbers whose sum is "
+                f"{self.rotary_width // 2}"
+            )
+
+    @property
+    @override
+    def image(self) -> ImageGrid:
+        """Images of any size."""
+        return ImageGrid(self.patch_size, self.merged_patches)
+
+    @property
+    @override
+    def rotary_axes(self) -> int:
+        return _AXES
+
+
+class Qwen35Images(qwen35.Qwen35):
+    """Qwen3.5's blocks with a tower."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.tower = qwen3vl.Tower(config)
+        self.merger = qwen3vl.Merger(config, config.hidden)
+
+    def read_patches(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
+        """Rows of embeddings (N / M, E) of an image: see `qwen3vl.Tower`."""
+        return self.merger(self.tower(patches, places, grid))
+
+    @override
+    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
+        """For each layer, the rotary table of positions i32 (N,) or (axes, N)."""
+        if positions.type.rank == 2:
+            positions = self._by_column(positions)
+        return super().rope_tables(positions)
+
+    def _by_column(self, positions: Tensor) -> Tensor:
+        """Positions i32 (axes, N) -> that of each pair of columns, i32 (N, pairs)."""
+        _, rows, columns = self.config.rope_sections
+        axes = np.zeros(self.config.rotary_width // 2, np.int32)
+        axes[1 : 3 * rows : 3], axes[2 : 3 * columns : 3] = 1, 2
+        by_token = ops.transpose(positions, order=(1, 0))
+        return ops.gather(by_token, ops.constant(value=axes), axis=1)
+
+
+def image_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
+    """The fields of `Config` that text models lack, from config.json; raises ConfigError."""
+    section, _ = data.section("text_config").rope_section()
+    section.fixed(mrope_interleaved=True)
+    sections = tuple(section.counts("mrope_section", default=_SECTIONS))
+    vision = data.section("vision_config")
+    return {**qwen3vl.tower_fields(vision, hidden), "rope_sections": sections}
+
+
+def gguf_image_fields(data: GgufMetadata, hidden: int) -> dict[str, Any]:
+    """The fields of `Config` that text models lack, from metadata; raises ConfigError."""
+    sections = data.counts("rope.dimension_sections", default=_SECTIONS)
+    keys = data.projector("qwen3vl_merger", hidden, "mm.2.weight", axis=0)
+    return {**qwen3vl.gguf_tower_fields(keys), "rope_sections": tuple(sections[:_AXES])}
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json."""
+    text = qwen35.fields_from_hugging_face(data.text_section(tied=None))
+    return Config(**text, **image_fields(data, text["hidden"]))
+
+
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read the metadata of a text model, `qwen35`, and of its projector."""
+    text = qwen35.fields_from_gguf(data)
+    return Config(**text, **gguf_image_fields(data, text["hidden"]))
+
+
+def image_input(config: Config, data: ConfigJson) -> GridInput:
+    """Read the settings of the processor; missing ones are those of the published models."""
+    data.fixed(
+        patch_size=config.patch_size, merge_size=config.merged_patches,
+        temporal_patch_size=qwen3vl.FRAMES,
+    )  # fmt: skip
+    limits = data.section("size") if data.has("size") else data
+    names = ("shortest_edge", "longest_edge") if data.has("size") else ("min_pixels", "max_pixels")
+    smallest, largest = (
+        limits.size(name, default=default)
+        for name, default in zip(names, (2**16, 2**24), strict=True)
+    )
+    return GridInput(
+        patch=config.patch_size,
+        merged=config.merged_patches,
+        min_pixels=smallest,
+        max_pixels=largest,
+        **siglip.pixel_fields(data, "bicubic"),
+        start="<|vision_start|>",
+        placeholder="<|image_pad|>",
+        end="<|vision_end|>",
+        axes=_AXES,
+    )
+
+
+def with_tower(architecture: Architecture[Any], **changes: Any) -> Architecture[Any]:
+    """A text model's architecture, with the names of a tower."""
+    towers = qwen3vl.tower_names("model.visual.", "visual.")
+    tensors = replace(architecture.tensors, others=("mtp.",), towers=towers)
+    return replace(architecture, tensors=tensors, images=image_input, **changes)
+
+
+ARCHITECTURE = with_tower(
+    qwen35.ARCHITECTURE,
+    name="qwen35-images",
+    gguf_name="qwen35",
+    config=Config,
+    model_types=("qwen3_5",),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=Qwen35Images,
+)

@@ -1,0 +1,71 @@
+"""The rotary positions of slots, where they are not the positions: after an image with a grid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from hearthd.bundle import EntryPoint
+
+_AXES = 3
+
+
+class RotaryPositions:
+    """By slot, the positions by each axis, i32 (axes, n), of the first n positions.
+
+    Of a model whose rotary positions are the positions (`has_axes` is false), entry points have no
+    such arguments.
+    """
+
+    def __init__(self, *, has_axes: bool) -> None:
+        self._has_axes = has_axes
+        self._slots: dict[int, NDArray[np.int32]] = {}
+
+    def set(self, slot: int, positions: NDArray[np.int32] | None) -> None:
+        """See Runtime.set_rotary_positions."""
+        assert positions is None or self._has_axes, "positions of a model without axes"
+        self._slots.pop(slot, None)
+        if positions is not None:
+            self._slots[slot] = positions
+
+    def shifts(
+        self, slots: Sequence[int], positions: Sequence[int], *, tokens: int = 1, unused: int = 0
+    ) -> list[NDArray[np.int32]]:
+        """What is added to positions, i32 (B,), as an argument: of tokens from there on, by slot.
+
+        `unused` rows of the batch follow.
+        """
+        if not self._has_axes:
+            return []
+        shifts = [0] * (len(slots) + unused)
+        for i, (slot, start) in enumerate(zip(slots, positions, strict=True)):
+            part = self._part(slot, start, tokens)
+            shifts[i] = int(part[0, 0]) - start
+            assert (part - np.arange(start, start + tokens) == shifts[i]).all(), "not only tokens"
+        return [np.array(shifts, np.int32)]
+
+    def of_prefill(
+        self, slot: int, start: int, tokens: int, entry: EntryPoint
+    ) -> list[NDArray[np.int32]]:
+        """The argument of a prefill of some tokens, or of rows among them."""
+        if entry.kind == "prefill":
+            return self.shifts((slot,), (start,), tokens=tokens)
+        return self.of_rows(slot, start, entry.tokens)
+
+    def of_rows(self, slot: int, start: int, count: int) -> list[NDArray[np.int32]]:
+        """The positions by each axis from `start` on, i32 (axes, count), as an argument."""
+        return [self._part(slot, start, count)] if self._has_axes else []
+
+    def _part(self, slot: int, start: int, count: int) -> NDArray[np.int32]:
+        known = self._slots.get(slot, np.zeros((_AXES, 0), np.int32))
+        following = int(known.max(initial=-1)) + 1
+        more = max(0, start + count - known.shape[1])
+        later = np.arange(following, following + more, dtype=np.int32)
+        every = np.concatenate([known, np.tile(later, (_AXES, 1))], axis=1)
+        return np.ascontiguousarray(every[:, start : start + count])

@@ -1,0 +1,78 @@
+"""Tiny models that read images: see cases.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.models.families.case_arguments import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# Six patches in a row, of which squares of nine give a row of embeddings.
+SMOLVLM_TOWER: Mapping[str, Any] = {
+    "scale_factor": 3, "image_token_id": 96,
+    "vision_config": {
+        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "patch_size": 5,
+        "num_attention_heads": 3, "image_size": 30,
+    },
+}  # fmt: skip
+# The same, with the mean of each square.
+GEMMA3_TOWER: Mapping[str, Any] = {
+    "mm_tokens_per_image": 4,
+    "image_token_index": 96,
+    "vision_config": {**SMOLVLM_TOWER["vision_config"], "vision_use_head": False},
+}
+# Images of patches of 5 x 5 pixels, and a table of 7 x 7 positions.
+QWEN_TOWER: Mapping[str, Any] = {
+    "image_token_id": 96, "video_token_id": 95, "vision_start_token_id": 93,
+    "vision_end_token_id": 94,
+    "vision_config": {
+        "depth": 2, "hidden_size": 24, "intermediate_size": 40, "num_heads": 3, "patch_size": 5,
+        "out_hidden_size": 48, "num_position_embeddings": 49,
+    },
+}  # fmt: skip
+QWEN_IMAGES = {
+    "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 10, "linear_value_head_dim": 16, "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention"] * 2,
+    "rope_parameters": DEFAULT | {
+        "partial_rotary_factor": 0.75, "mrope_section": [2, 2, 2], "mrope_interleaved": True,
+    },
+}  # fmt: skip
+QWEN_EXPERTS = {
+    "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 28,
+    "shared_expert_intermediate_size": 36,
+}  # fmt: skip
+
+# Each row: the architecture, the configuration's class in transformers, its arguments beside those
+# of the text model, and those by case.
+IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[str, Any]]]] = (
+    (
+        "smolvlm", "Idefics3Config", {**SMOLVLM_TOWER, "tie_word_embeddings": False},
+        {"idefics3": {"model_type": "llama"}},
+    ),
+    (
+        "smolvlm", "Idefics3Config", {**SMOLVLM_TOWER, "tie_word_embeddings": True},
+        {
+            "tied": {
+                "model_type": "llama",
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e5},
+            }
+        },
+    ),
+    (
+        "gemma3-images", "Gemma3Config", GEMMA3_TOWER,
+        {
+            "window": {
+                "sliding_window": 9, "query_pre_attn_scalar": 12, "num_hidden_layers": 4,
+                "sliding_window_pattern": 2,
+            }
+        },
+    ),
+    ("qwen35-images", "Qwen3_5Config", QWEN_TOWER, {"mrope": QWEN_IMAGES}),
+    (
+        "qwen35moe-images", "Qwen3_5MoeConfig", QWEN_TOWER,
+        {"mrope": QWEN_IMAGES | QWEN_EXPERTS},
+    ),
+)  # fmt: skip

@@ -1,0 +1,120 @@
+"""Models that read images of any size against transformers, on random weights.
+
+The recording of tests/models/families/grid_images.py stands in where transformers is not installed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from hearthd.baker.parameters.parameter_writer import locate, write_parameters
+from hearthd.baker.reference.numpy_runtime import stored_parameters
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.types import DType
+from hearthd.runtime.interface import NO_TOKEN
+from hearthd.runtime.pixels import patches_of
+from hearthd.runtime.rotary_positions import RotaryPositions
+from hearthd.server.engine.prompt import ImageRows, Prompt
+from tests.models.families import ours
+from tests.models.families.cases import CASES
+from tests.models.families.family_recording import recorded as recorded_case
+from tests.models.families.family_recording import write_folder
+from tests.models.families.grid_images import (
+    ANSWER,
+    GRID_NAMES,
+    GRIDS,
+    IMAGE,
+    PROMPT,
+    pixels,
+    recorded,
+)
+from tests.models.families.test_families import HAS_TRANSFORMERS, close
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from hearthd.models.program import Program
+
+    Array = NDArray[Any]
+
+TOLERANCE = 1e-4
+SIZE, CHUNK = 17, 9  # rows of an entry point, more than any image has; tokens of a prefill
+OPTIONS = replace(ours.OPTIONS, prefill_tokens=(CHUNK,), reads_rows=True, image_rows=(SIZE,))
+
+
+def opened(name: str, folder: Path) -> tuple[Program, Mapping[str, Array], Any]:
+    """The program of a folder, its parameters, and how it reads images."""
+    source, family = open_weights(folder), ARCHITECTURES[CASES[name].architecture]
+    config = ours.config_of(source, family.name).for_context(ours.CONTEXT)
+    program = family.program(config, OPTIONS)
+    archive = folder / "params.irpa"
+    write_parameters(source, locate(source, family, config, program), archive, lambda _: None)
+    settings = family.image_input(config, source.metadata())
+    return program, stored_parameters(program.parameters, archive), settings
+
+
+@pytest.mark.parametrize("name", GRID_NAMES)
+def test_images_of_any_size_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -> None:
+    if HAS_TRANSFORMERS:
+        from tests.models.families import grid_images, oracle
+
+        oracle.save_pretrained(CASES[name], tmp_path)
+        for ours_, theirs in zip(recorded(name), grid_images.computed(tmp_path), strict=True):
+            close(ours_, theirs, 1e-5)
+    else:
+        write_folder(recorded_case(name), tmp_path)
+    expected, (program, parameters, settings) = recorded(name), opened(name, tmp_path)
+    graphs = {point.name: graph for point, graph in program.entry_points}
+    rows = []
+    for image, (height, width) in zip(pixels(), GRIDS, strict=True):
+        patches = patches_of(image, settings).padded(SIZE * settings.merged**2)
+        read = evaluate(graphs[f"image_{SIZE}"], [*patches], parameters)[0]
+        rows.append(read[: height * width])
+    close(np.concatenate(rows), expected.rows, TOLERANCE)
+
+    ids = tuple(NO_TOKEN if id_ == IMAGE else id_ for id_ in PROMPT[:-1])
+    images = [
+        ImageRows(
+            pixels=image, digest=bytes([i]), count=len(rows[i]), grid=grid
+        )
+        for i, (image, grid) in enumerate(zip(pixels(), GRIDS, strict=True))
+    ]  # fmt: skip
+    prompt, rotary = Prompt.of_ids(ids, images), RotaryPositions(has_axes=True)
+    rotary.set(0, prompt.rotary_positions)
+    caches = [
+        np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
+    ]
+    start = 0
+    inputs: list[Array]
+    for chunk in prompt.chunks(CHUNK):
+        padded = np.full(CHUNK, -2, np.int32)
+        padded[: len(chunk)] = chunk.tokens
+        at = np.array([start], np.int32)
+        embedded = chunk.rows({bytes([i]): rows[i] for i in range(len(rows))})
+        if embedded is None:
+            inputs = [padded, at, *rotary.shifts([0], [start], tokens=len(chunk))]
+            caches = evaluate(graphs[f"prefill_{CHUNK}"], [*inputs, *caches], parameters)
+        else:
+            given = np.zeros((CHUNK, program.hidden), np.float32)
+            given[padded == NO_TOKEN] = embedded
+            inputs = [padded, at, *rotary.of_rows(0, start, CHUNK), given]
+            caches = evaluate(graphs[f"prefill_rows_{CHUNK}"], [*inputs, *caches], parameters)
+        start += len(chunk)
+    answer = [PROMPT[-1]]
+    for position in range(len(PROMPT) - 1, len(PROMPT) - 1 + ANSWER):
+        numbers = [np.array([value], np.int32) for value in (answer[-1], position, 1)]
+        shifts = rotary.shifts([0], [position])
+        logits, *caches = evaluate(graphs["decode_1"], [*numbers, *shifts, *caches], parameters)
+        if len(answer) == 1:
+            close(logits[0], expected.logits, TOLERANCE)
+        answer.append(int(logits[0].argmax()))
+    assert answer[1:] == expected.answer.tolist()

@@ -1,0 +1,115 @@
+"""Images of any size have the pixels of transformers: tests/golden/record_image_grids.py."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from PIL import Image
+
+from hearthd.bundle import GridInput
+from hearthd.runtime.interface import NO_TOKEN
+from hearthd.runtime.pixels import patches_of
+from hearthd.server.images.grids import grid_size
+from hearthd.server.images.image_reader import ImageReader
+from hearthd.text.conversation import Media
+from hearthd.text.errors import InvalidRequest
+from hearthd.text.tokenizer import Tokenizer
+from tests.baker.small_qwen35 import MAX_PIXELS, MERGED, MIN_PIXELS, PATCH, SPECIAL, token
+from tests.baker.small_smolvlm import pixels, tokenizer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FILE = Path(__file__).parents[2] / "golden" / "image_grids.npz"
+SIZES = (
+    (100, 60), (60, 100), (40, 24), (8, 8), (9, 9), (3, 90), (200, 7), (20, 50), (64, 60),
+    (61, 62), (500, 3), (13, 180), (1, 1), (24, 16), (333, 222),
+)  # fmt: skip
+# Without normalization.
+SETTINGS = GridInput(
+    patch=PATCH, merged=MERGED, min_pixels=MIN_PIXELS, max_pixels=MAX_PIXELS, resampling="bicubic",
+    mean=(0.0,) * 3, std=(1 / 255,) * 3, start="<|vision_start|>", placeholder="<|image_pad|>",
+    end="<|vision_end|>", axes=3,
+)  # fmt: skip
+
+
+def name(size: tuple[int, int]) -> str:
+    return "x".join(map(str, size))
+
+
+def media(image: Image.Image) -> Media:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return Media(kind="image", field="image", url="", data=file.getvalue())
+
+
+@pytest.fixture(scope="module")
+def reader() -> ImageReader:
+    return ImageReader(SETTINGS, Tokenizer(tokenizer(SPECIAL), bos=None))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=name)
+def test_patches_are_those_of_transformers(size: tuple[int, int], reader: ImageReader) -> None:
+    with np.load(FILE) as recorded:
+        expected: NDArray[np.uint8] = recorded[name(size)]
+        grid = recorded[f"{name(size)}.grid"].tolist()
+    (image,) = reader.read([media(Image.fromarray(pixels(*size)))])
+    (square,) = image.squares
+    patches = patches_of(square.pixels, SETTINGS)
+    assert patches.grid.tolist() == grid
+    assert square.grid == tuple(extent // MERGED for extent in grid)
+    assert square.rows * MERGED**2 == len(patches.values) == len(expected)
+    assert np.abs(patches.values - expected).max() <= 1 + 1e-4
+    assert image.text == "<|vision_start|><|image_pad|><|vision_end|>"
+
+
+def test_places_are_in_the_order_of_patches() -> None:
+    """A patch has the pixels of its place."""
+    row, column = np.indices((16, 24), np.uint8) // PATCH
+    image = np.stack([row, column, row], axis=2)
+    patches = patches_of(image, SETTINGS)
+    inside = patches.values.reshape(len(patches.values), 3, -1)
+    assert np.allclose(inside[:, 0], patches.places[0][:, None], atol=1e-4)
+    assert np.allclose(inside[:, 1], patches.places[1][:, None], atol=1e-4)
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000), st.integers(0, 400))
+@example(300, 200, 0)
+def test_an_image_never_has_more_rows_than_the_largest(width: int, height: int, more: int) -> None:
+    """Also if the limits are so close together that no size is between them."""
+    settings = replace(SETTINGS, max_pixels=MIN_PIXELS + more)
+    if max(width, height) > 200 * min(width, height):
+        with pytest.raises(InvalidRequest, match="differ by a factor of at most 200"):
+            grid_size(width, height, settings, "image")
+        return
+    size = grid_size(width, height, settings, "image")
+    assert all(extent >= settings.step and extent % settings.step == 0 for extent in size)
+    assert size[0] * size[1] <= settings.max_pixels
+
+
+def test_images_of_equal_bytes_and_other_shapes_differ(reader: ImageReader) -> None:
+    """Their rows and their rotary positions do."""
+    first, second = (
+        reader.read([media(Image.new("RGB", size, (9, 9, 9)))])[0].squares[0]
+        for size in ((64, 32), (32, 64))
+    )
+    assert first.pixels.tobytes() == second.pixels.tobytes()
+    assert first.digest != second.digest
+
+
+def test_each_placeholder_has_the_rows_of_its_image(reader: ImageReader) -> None:
+    squares = [
+        image.squares[0]
+        for image in reader.read([media(Image.fromarray(pixels(*size))) for size in SIZES[:2]])
+    ]
+    pad = token("<|image_pad|>")
+    ids = reader.positions([pad, 5, pad, pad], squares)
+    rows = [square.rows for square in squares]
+    assert ids == (*[NO_TOKEN] * rows[0], 5, *[NO_TOKEN] * rows[1], NO_TOKEN)
