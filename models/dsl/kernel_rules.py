@@ -132,7 +132,7 @@ KERNEL_RULES = (
         ),
     ),
     Rule(
-        name="full_attention_of_some",  # of a tower that reads images of many sizes
+        name="full_attention",  # of a tower that reads images of many sizes
         pattern=(node(f.full_attention.op, query, key, value, count, scale="scale"),),
         replacement=lambda query, key, value, count, scale: (
             fused.full_attention(query, key, value, count + -1, scale=scale, counted=True),

@@ -34,13 +34,15 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
         "cosine": (rows, width // 2), "sine": (rows, width // 2),
         "query": (rows, heads, width), "key": (16, 2 * width), "value": (16, 2 * width),
         "key_scale": (16, 2), "value_scale": (16, 2), "sinks": (heads,),
-        "start": (1,), "places": (rows,),
+        "start": (1,), "count": (1,), "places": (rows,),
         "cache": (16, heads if rule.name == "write_row_scales" else width),
     }  # fmt: skip
     if rule.name in INT8_RULES:
         shapes["h"] = (rows, heads, width // heads)
     elif rule.name == "write_f16_rows":
         shapes["cache"] = (16, 2 * width)
+    elif rule.name == "full_attention":  # of some rows: a kernel of many tokens
+        shapes["query"] = (16, heads, width)
     elif rule.name in ("gated_delta_rule", "ssm_scan"):
         shapes |= dict.fromkeys(("query", "key"), (rows, 2, 4)) | {"states": (9, 128)}
         shapes |= dict.fromkeys(("log_decay", "rate"), (rows, 2)) | {"value": (rows, 2, 16)}
@@ -51,7 +53,7 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
 def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
     """The rule's pattern as a graph of its own, and that graph rewritten by the rule."""
     shapes = shapes_of(rule)
-    dtypes = dict.fromkeys(("start", "places", "positions"), DType.I32)
+    dtypes = dict.fromkeys(("start", "count", "places", "positions"), DType.I32)
     if rule.name in INT8_RULES:
         dtypes |= dict.fromkeys(("key", "value"), DType.I8)
     if rule.name == "write_int8_rows":

@@ -240,10 +240,10 @@ def _full_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
 
 
 def _full_sample(
-    rng: np.random.Generator, tokens: int, rows: int, count: int | None = None
+    rng: np.random.Generator, tokens: int, rows: int, count: int | None = None, heads: int = 2
 ) -> Sample:
     cache = (normal(rng, rows, 64), normal(rng, rows, 64))
-    inputs = (normal(rng, tokens, 2, 64), *cache, np.array([(count or rows) - 1], np.int32))
+    inputs = (normal(rng, tokens, heads, 64), *cache, np.array([(count or rows) - 1], np.int32))
     return Sample(inputs, {"scale": 0.2, "counted": count is not None})
 
 
@@ -258,7 +258,7 @@ full_attention: Fused = Fused(
     samples=lambda rng: [
         _full_sample(rng, 1, 7),
         _full_sample(rng, 3, 5),
-        _full_sample(rng, 17, 17, 11),
+        _full_sample(rng, _PREFILL_TOKENS, 16, 11, heads=1),
     ],
 )
 

@@ -30,6 +30,7 @@ from hearthd.models.families.nemotron_h import ATTENTION, MAMBA, MLP
 from hearthd.models.families.nemotron_h_moe import EXPERTS
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ArraysProgram, ProgramOptions
+from hearthd.models.towers.qwen3vl import TowerConfig
 from tests.models.numpy_device import random_arrays, random_weights
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def make_config(
 
 
 def _special_sizes(
-    config_type: type[Any], width: int, wide: int, layers: int, random: Random
+    config_type: type[Any], sizes: dict[str, Any], width: int, wide: int, random: Random
 ) -> dict[str, Any]:
     """Sizes that depend on each other in architectures of one kind."""
     if issubclass(config_type, LatentConfig):
@@ -153,7 +154,15 @@ def _special_sizes(
         return {
             "laurel_rank": width * random.randint(1, wide),
             "streams": random.randint(2, 3),
-            "deviations": tuple(random.choice((None, 1.0)) for _ in range(layers)),
+            "deviations": tuple(random.choice((None, 1.0)) for _ in range(sizes["layers"])),
+        }
+    if issubclass(config_type, TowerConfig):
+        heads, pairs = random.randint(1, 3), random.randint(1, sizes["head_dim"] // 2)
+        return {
+            "tower_heads": heads,
+            "tower_hidden": 4 * heads * random.randint(1, 3),
+            "rotary_width": 2 * pairs,
+            "rope_sections": (pairs - pairs // 3 * 2, pairs // 3, pairs // 3),
         }
     return {}
 
@@ -196,7 +205,7 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
             random.choice((MAMBA, ATTENTION, feed_forward)[: 2 + (n > 0)]) for n in range(layers)
         ),
     }
-    sizes |= _special_sizes(config_type, width, wide, layers, random)
+    sizes |= _special_sizes(config_type, sizes, width, wide, random)
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(config_type):
         annotation = str(field.type)

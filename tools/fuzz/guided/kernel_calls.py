@@ -198,7 +198,9 @@ def _attention_over(n: Numbers, v: _Values, *dtypes: type) -> Call:
     query = v.floats(tokens, groups * shared, width)
     if op == "cached_attention" and n.between(0, 3) == 0:
         last_row = np.array([rows - 1], np.int32)
-        return Call("full_attention", [query, *caches, last_row], {"scale": attrs["scale"]})
+        counted = tokens >= 16  # that many take the kernel of a prefill, which counts
+        some = {"scale": attrs["scale"], "counted": counted}
+        return Call("full_attention", [query, *caches, last_row], some)
     sinks = [v.floats(groups * shared)] if n.between(0, 1) else []
     return Call(op, [query, *caches, np.array([start], np.int32), *sinks], attrs)
 
