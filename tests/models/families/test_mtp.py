@@ -18,6 +18,7 @@ from hearthd.models.program import ProgramOptions
 from tests.models.families import ours
 from tests.models.families.gguf_files import write_gguf
 from tests.models.families.mtp_models import CONFIGS, config_with_mtp, write_mtp_model
+from tests.models.tiny_configs import tiny
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -187,3 +188,10 @@ def test_an_incomplete_layer_is_left_out(tmp_path: Path) -> None:
         parameters = ARCHITECTURES["qwen35"].model(config).parameters()
         shapes = {name: tensor.shape for name, tensor in parameters.items()}
         tensors_of(source, ARCHITECTURES["qwen35"], config, shapes)
+
+
+def test_a_model_with_rotary_positions_of_rows_and_columns_has_no_layer(tmp_path: Path) -> None:
+    """A draft would rotate by the position in the caches."""
+    source, config = open_weights(write_mtp_model(tmp_path / "model")), tiny("qwen35-images")
+    assert with_mtp(source, ARCHITECTURES["qwen35-images"], config) == config
+    assert with_mtp(source, ARCHITECTURES["qwen35"], tiny("qwen35")) != tiny("qwen35")
