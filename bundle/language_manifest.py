@@ -5,7 +5,7 @@ Besides model.vmfb and params.irpa its bundle holds
     tokenizer.json        as the `tokenizers` library reads it
     chat_template.jinja   if the weights came with one
 
-Every entry point has one of nine signatures. `CACHES` are the KV cache buffers of one slot, in the
+Every entry point has one of these signatures. `CACHES` are the KV cache buffers of one slot, in the
 order of `LanguageManifest.caches`; they are updated in place and returned.
 
     prefill       (tokens i32[T], start i32[1], CACHES) -> CACHES

@@ -23,11 +23,8 @@ class DeviceImages:
     """The entry points for images of a bundle; none if it reads no images."""
 
     def __init__(self, manifest: LanguageManifest, device: Device) -> None:
-        self._settings, self._hidden, self._device = (
-            manifest.image_settings,
-            manifest.hidden,
-            device,
-        )
+        self._settings, self._hidden = manifest.image_settings, manifest.hidden
+        self._device = device
         points = [point for point in manifest.entry_points if point.kind == "image"]
         self._slices = {
             point.tokens: [device.function(name) for name in point.functions] for point in points

@@ -14,25 +14,27 @@ if TYPE_CHECKING:
     from hearthd.bundle import EntryPoint
 
 _AXES = 3
+_ONLY_TOKENS = np.zeros((_AXES, 0), np.int32), 0
 
 
 class RotaryPositions:
-    """By slot, the positions by each axis, i32 (axes, n), of the first n positions.
+    """By slot, the rotary positions by each axis, i32 (axes, n), of the first n positions.
 
-    Of a model whose rotary positions are the positions (`has_axes` is false), entry points have no
-    such arguments.
+    The positions after these follow the largest of them. Of a model whose rotary positions are the
+    positions (`has_axes` is false), entry points have no such arguments.
     """
 
     def __init__(self, *, has_axes: bool) -> None:
         self._has_axes = has_axes
-        self._slots: dict[int, NDArray[np.int32]] = {}
+        # By slot: the rotary positions, and the first one after them.
+        self._slots: dict[int, tuple[NDArray[np.int32], int]] = {}
 
     def set(self, slot: int, positions: NDArray[np.int32] | None) -> None:
         """See Runtime.set_rotary_positions."""
         assert positions is None or self._has_axes, "positions of a model without axes"
         self._slots.pop(slot, None)
         if positions is not None:
-            self._slots[slot] = positions
+            self._slots[slot] = positions, int(positions.max(initial=-1)) + 1
 
     def shifts(
         self, slots: Sequence[int], positions: Sequence[int], *, tokens: int = 1, unused: int = 0
@@ -63,9 +65,7 @@ class RotaryPositions:
         return [self._part(slot, start, count)] if self._has_axes else []
 
     def _part(self, slot: int, start: int, count: int) -> NDArray[np.int32]:
-        known = self._slots.get(slot, np.zeros((_AXES, 0), np.int32))
-        following = int(known.max(initial=-1)) + 1
-        more = max(0, start + count - known.shape[1])
-        later = np.arange(following, following + more, dtype=np.int32)
-        every = np.concatenate([known, np.tile(later, (_AXES, 1))], axis=1)
-        return np.ascontiguousarray(every[:, start : start + count])
+        known, following = self._slots.get(slot, _ONLY_TOKENS)
+        first, end = known.shape[1], start + count
+        later = np.arange(max(start, first), end, dtype=np.int32) + (following - first)
+        return np.concatenate([known[:, start:end], np.tile(later, (_AXES, 1))], axis=1)

@@ -32,9 +32,9 @@ _ATTENTION = 6
 def sliced(graph: Graph, limit: int) -> tuple[Graph, ...]:
     """Divide a graph into slices of at most `limit` operations: see `work`.
 
-    A slice with more has one op, or 64 rows of one. Of the cuts that
-    leave a slice at least half of the limit, the one that the fewest bytes cross is taken. Values
-    that depend on no argument are computed in each slice that reads them.
+    A slice with more has one op, or 64 rows of one. Of the cuts that leave a slice at least half of
+    the limit, the one that the fewest bytes cross is taken. Values that depend on no argument are
+    computed in each slice that reads them.
     """
     assert not graph.in_place, "a slice updates no argument"
     graph = rebuilt(graph, lambda node, mapped: _row_blocks(node, mapped, limit))
