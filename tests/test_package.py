@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from email.message import Message
 
 ROOT = Path(__file__).parent.parent
+# What the extras `compare`, `families`, `ray` and `torch` install.
+ORACLES = {"llama_cpp", "ray", "torch", "transformers"}
 LINKED = ("baker", "bundle", "configs", "models", "runtime", "sampling", "server", "text")
 # Data files: those of the kernels, and one from each other folder that has some.
 DATA = (
@@ -122,3 +125,16 @@ def test_other_modules_of_these_names_are_not_imported(
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"{site}/hearthd/cli.py" in done.stderr
     assert f"{ROOT}/" not in done.stderr.replace(str(Path(sys.prefix)), "")
+
+
+def test_tests_are_collected_without_the_extras_of_oracles() -> None:
+    """Such as PyTorch: a test that needs one skips itself, with pytest.importorskip."""
+    importing = []
+    for path in ROOT.glob("tests/**/test_*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in getattr(node, "names", ())]
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            if {name.partition(".")[0] for name in names} & ORACLES:
+                importing.append(path.relative_to(ROOT).as_posix())
+    assert not importing
