@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -240,9 +241,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     workers end together.
     """
     if "nightly" not in config.option.markexpr:
-        nightly = [item for item in items if item.get_closest_marker("nightly")]
-        items[:] = [item for item in items if item not in nightly]
-        config.hook.pytest_deselected(items=nightly)
+        by_day: dict[bool, list[pytest.Item]] = {True: [], False: []}
+        for item in items:
+            by_day[item.get_closest_marker("nightly") is None].append(item)
+        items[:] = by_day[True]
+        config.hook.pytest_deselected(items=by_day[False])
     stages = {item: _stage(item) for item in items}
     sizes = Counter((item.path, stage) for item, stage in stages.items())
     for item, stage in stages.items():
@@ -259,6 +262,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             -sizes[item.path, last] if stages[item] == last else 0,
         )
     )
+
+
+def pytest_collection() -> None:
+    """Collect without the garbage collector: nothing that is imported becomes garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of every later search for garbage, which takes a second."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

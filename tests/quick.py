@@ -1,7 +1,7 @@
 """Which tests are quick: those of modules that reach no process, compiler, browser or bundle.
 
 Nothing is marked by hand. The imports of a test module are followed through the project; a module
-is quick if it reaches none of SLOW_IMPORTS and is not in SLOW_PATHS. What imports do not show,
+is quick if it reaches none of SLOW_IMPORTS and is not in _SLOW_PATHS. What imports do not show,
 `Guard` does: a quick test that starts a process or loads the compiler fails.
 
 `python -m tests.quick` prints the quick modules: to collect the others takes longer than to run
@@ -25,36 +25,40 @@ ROOT = Path(__file__).parent.parent
 # Modules that start processes, compilers or browsers, or that take seconds to import.
 SLOW_IMPORTS = frozenset({"iree.compiler", "multiprocessing", "selenium", "subprocess", "torch"})
 # Tests that need none of these, and seconds all the same.
-SLOW_PATHS = (
-    # Draw with matplotlib, which starts fc-list when it is first imported.
-    ROOT / "tests/baker/compare/test_compare_report.py",
-    ROOT / "tests/baker/presentation/test_plots.py",
-    ROOT / "tests/benchmarks/test_figures.py",
-    ROOT / "tests/baker/pipeline/test_auto_precision.py",  # computes models in NumPy
-    ROOT / "tests/baker/pipeline/test_native.py",  # quantizes and computes models
-    ROOT / "tests/baker/pipeline/test_super_blocks.py",  # quantizes matrices to every format
-    ROOT / "tests/baker/calibration/test_token_weights.py",  # gradients of every family
-    ROOT / "tests/baker/weights/quantized/test_quantized_logits.py",  # computes models in NumPy
-    ROOT / "tests/cluster",  # starts Ray
-    ROOT / "tests/e2e",  # runs the real models
-    ROOT / "tests/docs",  # imports every command
-    ROOT / "tests/fuzz",
-    ROOT / "tests/models/dsl/nn/test_gru.py",  # hundreds of GRUs and their gradients in NumPy
-    ROOT / "tests/models/test_optimized.py",  # programs of every architecture in NumPy
-    ROOT / "tests/models/lora/test_adapter_programs.py",  # traces programs with every entry point
-    ROOT / "tests/models/families",  # hundreds of tokens of every architecture in NumPy
-    ROOT / "tests/models/lora/test_training.py",
-    ROOT / "tests/sampling/test_feedback.py",  # thousands of draws
-    ROOT / "tests/text/test_call_grammar.py",  # compiles hundreds of grammars
-    ROOT / "tests/text/test_marked_values.py",
-    ROOT / "tests/text/test_chat_template.py",
-    ROOT / "tests/text/test_gbnf.py",
-    ROOT / "tests/text/test_grammar.py",
-    ROOT / "tests/models/dsl/test_registry.py",  # traces every op for every document
-    ROOT / "tests/server/api",  # each test starts an HTTP server
-    ROOT / "tests/server/process/test_draining_server.py",  # waits for timeouts
-    ROOT / "tests/server/services/test_deployment.py",  # replaces bundles, under load
-    ROOT / "tests/server/services/test_model_pool.py",  # floods models, and waits for their loads
+_SLOW_PATHS = frozenset(
+    {
+        # Draw with matplotlib, which starts fc-list when it is first imported.
+        ROOT / "tests/baker/compare/test_compare_report.py",
+        ROOT / "tests/baker/presentation/test_plots.py",
+        ROOT / "tests/benchmarks/test_figures.py",
+        ROOT / "tests/baker/pipeline/test_auto_precision.py",  # computes models in NumPy
+        ROOT / "tests/baker/pipeline/test_native.py",  # quantizes and computes models
+        ROOT / "tests/baker/pipeline/test_super_blocks.py",  # quantizes matrices to every format
+        ROOT / "tests/baker/calibration/test_token_weights.py",  # gradients of every family
+        ROOT / "tests/baker/weights/quantized/test_quantized_logits.py",  # computes models in NumPy
+        ROOT / "tests/cluster",  # starts Ray
+        ROOT / "tests/e2e",  # runs the real models
+        ROOT / "tests/docs",  # imports every command
+        ROOT / "tests/fuzz",
+        ROOT / "tests/models/dsl/nn/test_gru.py",  # hundreds of GRUs and their gradients in NumPy
+        ROOT / "tests/models/test_optimized.py",  # programs of every architecture in NumPy
+        ROOT
+        / "tests/models/lora/test_adapter_programs.py",  # traces programs with every entry point
+        ROOT / "tests/models/families",  # hundreds of tokens of every architecture in NumPy
+        ROOT / "tests/models/lora/test_training.py",
+        ROOT / "tests/sampling/test_feedback.py",  # thousands of draws
+        ROOT / "tests/text/test_call_grammar.py",  # compiles hundreds of grammars
+        ROOT / "tests/text/test_marked_values.py",
+        ROOT / "tests/text/test_chat_template.py",
+        ROOT / "tests/text/test_gbnf.py",
+        ROOT / "tests/text/test_grammar.py",
+        ROOT / "tests/models/dsl/test_registry.py",  # traces every op for every document
+        ROOT / "tests/server/api",  # each test starts an HTTP server
+        ROOT / "tests/server/process/test_draining_server.py",  # waits for timeouts
+        ROOT / "tests/server/services/test_deployment.py",  # replaces bundles, under load
+        ROOT
+        / "tests/server/services/test_model_pool.py",  # floods models, and waits for their loads
+    }
 )
 _CONFTEST = ROOT / "tests/conftest.py"
 _PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec"})
@@ -63,13 +67,12 @@ _PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "o
 @functools.cache
 def is_quick(module: Path) -> bool:
     """Whether all tests of a module are quick."""
-    listed = any(path in (module, *module.parents) for path in SLOW_PATHS)
-    return not listed and not slow_imports(module)
+    is_listed = not _SLOW_PATHS.isdisjoint((module, *module.parents))
+    return not is_listed and next(slow_imports(module), None) is None
 
 
-def slow_imports(module: Path) -> set[str]:
+def slow_imports(module: Path) -> Iterator[str]:
     """The members of SLOW_IMPORTS that a test module and its conftest.py files reach."""
-    reached: set[str] = set()
     done = {str(_CONFTEST)}  # it bakes the shared bundles: tests that ask for one are marked slow
     todo = [str(file) for file in (module, *_conftests(module))]
     while todo:
@@ -77,9 +80,8 @@ def slow_imports(module: Path) -> set[str]:
         if path not in done:
             done.add(path)
             slow, files = _imports(path)
-            reached |= slow
+            yield from slow
             todo += files
-    return reached
 
 
 # An import at the start of a line, so none that a function makes or that is for types alone.
