@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any
 import gguf
 from gguf import GGMLQuantizationType as Type
 
-from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all, not_every_nth
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    every_nth_layer_sees_all,
+    not_every_nth,
+)
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
-from hearthd.models.families import gemma3, granitehybrid, nemotron_h, qwen3moe, qwen35
+from hearthd.models.families import gemma3, granitehybrid, llama, nemotron_h, qwen3moe, qwen35
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.models.decoder.config.decoder_config import DecoderConfig
 
 # Source: https://huggingface.co/nvidia/NVIDIA-Nemotron-3-Nano-4B-BF16, config.json.
 _NANO = "M-M-M-MM-M-M*-M-M*-M-M-M*-M-M-MM*-MMM-M-M-"
@@ -39,7 +42,7 @@ def _qwen35(layers: int, hidden: int, ffn: int, heads: int, kv_heads: int) -> qw
 
 
 # Source: config.json of google/gemma-3-270m-it, -1b-it, -4b-it, -12b-it and -27b-it, of
-# Qwen/Qwen3-30B-A3B and of ibm-granite/granite-4.0-h-1b.
+# Qwen/Qwen3-30B-A3B, of meta-llama/Llama-3.2-1B-Instruct and of ibm-granite/granite-4.0-h-1b.
 SIZES: Mapping[str, DecoderConfig] = {
     "270m": gemma3.Config(
         layers=18, hidden=640, ffn=2048, heads=4, kv_heads=1, head_dim=256,
@@ -75,6 +78,10 @@ SIZES: Mapping[str, DecoderConfig] = {
     "qwen3.5-0.8b-mtp": replace(_qwen35(24, 1024, 3584, 8, 2), mtp=True),
     "qwen3.5-2b": _qwen35(24, 2048, 6144, 8, 2),
     "qwen3.5-4b": _qwen35(32, 2560, 9216, 16, 4),
+    "llama-3.2-1b": DecoderConfig(
+        layers=16, hidden=2048, ffn=8192, heads=32, kv_heads=8, head_dim=64, max_context=131072,
+        vocab_size=128256, norm_eps=1e-5, rope_base=5e5, tied=True,
+    ),
     "granite-4-h-1b": granitehybrid.Config(
         layers=40, hidden=1536, ffn=4096, heads=12, kv_heads=4, head_dim=128, max_context=131072,
         vocab_size=100352, norm_eps=1e-5, rope_base=1e4, tied=True, embedding_scale=12.0,
@@ -90,7 +97,7 @@ SIZES: Mapping[str, DecoderConfig] = {
     ),
 }  # fmt: skip
 _ARCHITECTURES: tuple[Architecture[Any], ...] = tuple(
-    family.ARCHITECTURE for family in (gemma3, granitehybrid, nemotron_h, qwen3moe, qwen35)
+    family.ARCHITECTURE for family in (gemma3, granitehybrid, llama, nemotron_h, qwen3moe, qwen35)
 )
 FINAL_NORM_NAME = "output_norm.weight"
 

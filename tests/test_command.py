@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 import pytest
 
 from hearthd.cli import COMMANDS, bake, main
+from tests.by_day import first_by_day
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -203,7 +204,7 @@ def test_a_command_of_the_baker_says_what_to_install(name: str) -> None:
 TAKES_WEIGHTS = ("run", "serve", "generate", "chat", "inspect")
 
 
-@pytest.mark.parametrize("name", TAKES_WEIGHTS)
+@pytest.mark.parametrize("name", first_by_day(TAKES_WEIGHTS))
 def test_weights_without_the_baker_say_what_to_install(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,7 +222,7 @@ def test_weights_without_the_baker_say_what_to_install(
         assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("name", sorted({*TAKES_WEIGHTS} - {"inspect"}))
+@pytest.mark.parametrize("name", first_by_day(sorted({*TAKES_WEIGHTS} - {"inspect"})))
 def test_flags_of_a_bake_without_the_baker_say_what_to_install(name: str) -> None:
     more = ["x"] if name == "generate" else []
     result = run_process(name, "y", *more, "--rank", "64", without=BAKER_PACKAGES)

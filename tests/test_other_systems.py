@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.by_day import first_by_day
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,6 +30,7 @@ _KNOWING = {
 _BEGIN = """
 import sys
 from pathlib import Path
+from tests.by_day import first_by_day
 from tests.other_system import imitate, modules
 imitate(sys.argv[1], sys.argv[2])
 """
@@ -181,12 +184,12 @@ def test_a_module_that_asks_is_reported(source: str) -> None:
     assert not _asks(ast.parse("import os, sys\nos.getpid(), sys.argv"))
 
 
-@pytest.mark.parametrize(("system", "machine"), SYSTEMS)
+@pytest.mark.parametrize(("system", "machine"), first_by_day(SYSTEMS))
 def test_every_module_can_be_imported(system: str, machine: str, tmp_path: Path) -> None:
     run(system, machine, _IMPORT, home=tmp_path)
 
 
-@pytest.mark.parametrize(("system", "machine"), [SYSTEMS[0], SYSTEMS[2]])
+@pytest.mark.parametrize(("system", "machine"), first_by_day([SYSTEMS[0], SYSTEMS[2]]))
 def test_each_fallback_runs(system: str, machine: str, tmp_path: Path) -> None:
     run(system, machine, _FALLBACKS, str(tmp_path), home=tmp_path)
 
@@ -199,6 +202,7 @@ def test_each_fallback_runs(system: str, machine: str, tmp_path: Path) -> None:
         ("win32", "AMD64", "x86-64-v3"),
     ],
 )
+@pytest.mark.nightly
 def test_host_is_a_target_that_the_cpu_is_known_to_run(
     system: str, machine: str, cpu: str, tmp_path: Path
 ) -> None:
@@ -226,6 +230,7 @@ except UnsupportedCpu as error:
     run("darwin", "arm64", code, home=tmp_path)
 
 
+@pytest.mark.nightly
 def test_clang_keeps_from_the_reserved_register(tmp_path: Path) -> None:
     """Zig ignores -ffixed-x18 without a word: the objects show whether a flag is heeded."""
     code = """

@@ -112,6 +112,7 @@ def rows_request(request: pytest.FixtureRequest, loaded: Loaded) -> Request:
     return loaded.request(AS_ROWS[request.param])
 
 
+@pytest.mark.nightly
 def test_cached_rows_give_the_bits_of_tokens(
     loaded: Loaded, expected: list[object], rows_request: Request
 ) -> None:

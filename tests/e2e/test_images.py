@@ -93,6 +93,7 @@ def bundle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         return bake(options, Silent())
 
 
+@pytest.mark.nightly
 def test_the_tower_is_computed_in_slices(bundle: Path) -> None:
     manifest = read_manifest_of(bundle, LanguageManifest)
     points = [point for point in manifest.entry_points if point.kind == "image"]

@@ -172,6 +172,7 @@ def chunks(sizes: Sequence[int], total: int) -> Iterator[tuple[int, int]]:
         start, turn = stop, turn + 1
 
 
+@pytest.mark.nightly
 def test_decode_and_verify_predict_as_numpy_does(
     exact: IreeRuntime,
     few: list[int],

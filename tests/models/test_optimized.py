@@ -16,6 +16,7 @@ from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Apply, Graph
 from hearthd.models.dsl.kernel_rules import KERNEL_RULES
 from hearthd.models.program import ProgramOptions
+from tests.by_day import each_architecture
 from tests.models.numpy_device import Device
 from tests.models.tiny_configs import LAYERS, tiny
 
@@ -211,7 +212,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     return {rule: count for rule, count in counts.items() if rule and count}
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", each_architecture())
 def test_every_fusion_matches_in_every_architecture(architecture: str) -> None:
     program = fused_program(architecture)
     assert len(program.fusions) == len(program.entry_points) == 6
@@ -276,7 +277,7 @@ def test_a_tower_has_kernels(architecture: str) -> None:
     assert dict(tower(architecture, OPTIONS)) == TOWER_COUNTS[architecture]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", each_architecture())
 def test_graphs_hold_no_composites(architecture: str) -> None:
     for graph in fused_program(architecture).graphs:
         assert inlined(graph) is graph
@@ -303,7 +304,7 @@ def test_shapes_that_a_kernel_cannot_take_stay_plain(architecture: str) -> None:
     assert np.isfinite(device.logits_after([1, 2, 3])).all()
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", each_architecture())
 def test_fused_programs_compute_what_plain_ones_do(
     architecture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,7 +351,7 @@ def test_matrices_whose_blocks_of_rows_are_not_whole_stay_apart(
     )
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", each_architecture())
 def test_every_parameter_of_a_model_is_stored_once(architecture: str) -> None:
     config, program = tiny(architecture), fused_program(architecture)
     if config.image:

@@ -22,6 +22,7 @@ from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.models.precision import ACTIVATION_BITS, ACTIVATION_TOLERANCE
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
+from tests.by_day import first_by_day
 from tests.conftest import Silent, few_entry_points, options_for
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.slow
 TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 60, 290)]
 
 
-@pytest.fixture(scope="module", params=ACTIVATION_BITS)
+@pytest.fixture(scope="module", params=first_by_day(ACTIVATION_BITS))
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("int8")
     small = options_for(

@@ -23,6 +23,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.graph import op_of
 from tests.baker.pipeline.test_auto_precision import RandomWeights
+from tests.by_day import each_of
 from tests.models.families import ours
 from tests.models.families.cases import CASES
 from tests.models.families.family_recording import recorded, write_folder
@@ -130,6 +131,7 @@ def test_each_product_is_computed_at_most_twice(tmp_path: Path) -> None:
     assert max(counts.values()) <= 2
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_number_of_sequences(tmp_path: Path) -> None:
     peaks = []
     for count in (1, 4):
@@ -147,7 +149,7 @@ def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
         token_weights(source, GEMMA, GROUPED, matrices(source), SEQUENCES, tmp_path, lambda _: None)
 
 
-@pytest.mark.parametrize("name", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize("name", each_of(FAMILIES))
 def test_every_family_has_gradients(name: str, tmp_path: Path) -> None:
     """Each matrix counts at some token; that of the last layer's value at all, for instance."""
     case = CASES[name]

@@ -91,6 +91,7 @@ def report_in(folder: Path) -> Report:
     return Report.model_validate_json((folder / "report.json").read_text("utf-8"))
 
 
+@pytest.mark.nightly
 def test_a_bundle_equal_to_its_recording_is_within_the_limits(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

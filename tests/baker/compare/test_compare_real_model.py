@@ -73,6 +73,7 @@ def f32(tmp_path_factory: pytest.TempPathFactory) -> NumpyRuntime:
 @pytest.mark.parametrize(
     ("longest", "count"), [(10, 3), pytest.param(700, 9, marks=pytest.mark.nightly)]
 )
+@pytest.mark.nightly
 def test_f32_gives_the_recorded_tokens_and_log_probabilities(
     f32: NumpyRuntime, longest: int, count: int
 ) -> None:

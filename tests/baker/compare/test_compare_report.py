@@ -29,6 +29,7 @@ from hearthd.baker.compare.report.summary_tables import passages_table, summary_
 from hearthd.baker.compare.report.thresholds import Limits, failures
 from hearthd.baker.compare.sides.prediction import FullPrediction, TopPrediction
 from hearthd.baker.compare.sides.side import ALL, SideDescription
+from tests.by_day import first_by_day
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,7 +162,7 @@ def cells_of_markdown(text: str) -> list[list[str]]:
     return rows
 
 
-@pytest.mark.parametrize("truncated", [False, True])
+@pytest.mark.parametrize("truncated", first_by_day([False, True]))
 def test_html_markdown_and_json_have_the_same_figures(tmp_path: Path, truncated: bool) -> None:
     made = report(truncated=truncated)
     files = {path.name: path.read_text("utf-8") for path in publish(made, tmp_path / "out")}
@@ -186,6 +187,7 @@ def test_the_json_is_valid_under_its_schema() -> None:
         assert len(passage["kl"]) == len(passage["agree"]) == passage["summary"]["positions"]
 
 
+@pytest.mark.nightly
 def test_a_report_of_top_tokens_states_the_missing_probability() -> None:
     exact, bound = report(), report(truncated=True)
     assert exact.exact
@@ -220,6 +222,7 @@ def test_text_of_a_model_never_becomes_markup() -> None:
 @pytest.mark.parametrize(
     ("texts", "answers", "places"), [(2, 2, 70), (0, 1, 70), (1, 0, 1), (9, 0, 3)]
 )
+@pytest.mark.nightly
 def test_every_plot_has_a_name(texts: int, answers: int, places: int) -> None:
     text = page(report(texts=texts, answers=answers, places=places))
     plots = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
@@ -262,6 +265,7 @@ def test_an_exceeded_limit_is_named() -> None:
     )
 
 
+@pytest.mark.nightly
 def test_an_interrupted_report_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

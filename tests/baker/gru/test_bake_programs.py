@@ -53,6 +53,7 @@ def several(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bake(gru_options(file, out, target="all"), Silent())
 
 
+@pytest.mark.nightly
 def test_each_target_has_a_program_of_its_machine(several: Path) -> None:
     manifest = read_manifest_of(several, ArraysManifest)
     assert [one.file for one in manifest.programs] == ["model.vmfb", *NAMES]

@@ -66,6 +66,7 @@ def test_a_second_bake_has_the_same_bytes_and_compiles_nothing(
     assert (home / FOLDER).is_dir()
 
 
+@pytest.mark.nightly
 def test_a_home_that_cannot_be_written_keeps_nothing(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: list[str]
 ) -> None:

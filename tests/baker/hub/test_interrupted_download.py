@@ -19,6 +19,7 @@ from hearthd.baker.hub import repository
 from hearthd.baker.hub.download import download
 from hearthd.baker.hub.hub_errors import HubError
 from tests.baker.hub.local_hub import Faults
+from tests.by_day import first_by_day
 from tests.conftest import Silent
 from tests.patience import PATIENCE
 
@@ -161,7 +162,7 @@ def partial_size() -> int:
     return sum(path.stat().st_size for path in folder.glob("*.incomplete"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", first_by_day([signal.SIGKILL, signal.SIGINT]))
 def test_a_killed_pull_continues(hub: LocalHub, small: Files, number: signal.Signals) -> None:
     hub.faults.pace = 0.05
     with pull(hub) as killed:
@@ -177,6 +178,7 @@ def test_a_killed_pull_continues(hub: LocalHub, small: Files, number: signal.Sig
     assert hub.ranges() == [f"bytes={received}-"]
 
 
+@pytest.mark.nightly
 def test_two_pulls_at_once_download_once(hub: LocalHub, small: Files) -> None:
     hub.faults.pace = 0.05
     paths: list[Path] = []

@@ -153,6 +153,7 @@ def test_the_fewest_bits_within_the_divergence_are_chosen(chosen: Choose) -> Non
     assert sizes[0] < sizes[1]
 
 
+@pytest.mark.nightly
 def test_without_a_mix_within_the_divergence_a_whole_precision_is_chosen(chosen: Choose) -> None:
     choice, _ = chosen(max_kl=0.00016)
     assert choice.storages == {}
@@ -162,6 +163,7 @@ def test_without_a_mix_within_the_divergence_a_whole_precision_is_chosen(chosen:
     assert precisions(choice) == ["native", "int8-g32", "int12-g32 a8", "int12-g32"]
 
 
+@pytest.mark.nightly
 def test_activations_have_eight_bits_within_the_divergence_unless_asked(chosen: Choose) -> None:
     choice, _ = chosen(max_kl=1.0)
     assert precisions(choice) == ["native", "int8-g32", "int8-g32 a8", "mixed a8"]
@@ -192,6 +194,7 @@ def test_the_least_divergence_within_the_bytes_is_chosen(chosen: Choose) -> None
         chosen(max_bytes=40_000)
 
 
+@pytest.mark.nightly
 def test_a_matrix_keeps_the_few_bits_that_a_file_has_of_it(
     tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_baked_encoder_embeds_as_transformers_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_baked_decoder_scores_a_prompt(tmp_path: Path) -> None:
     """The score that NumPy computes for the tokens of the prompt, which is in the manifest."""
     case, query, document = "qwen3-reranker", "the dog", "the fox <|im_end|> runs"

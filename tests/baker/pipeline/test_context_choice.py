@@ -12,6 +12,7 @@ from hearthd.baker.pipeline.memory_plan import program_memory
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.models.program import ProgramOptions
+from tests.by_day import first_by_day
 from tests.models.families.size_table import SIZES
 
 if TYPE_CHECKING:
@@ -46,16 +47,24 @@ def needed(choice: ContextChoice, context: int) -> int:
 
 @pytest.mark.parametrize(
     ("family", "fields", "context", "reason"),
-    [
-        ("llama3", {}, LONGEST, "that of the model"),
-        ("gemma3", {}, LONGEST, "that of the model"),
-        ("llama3", {"max_context": 1000}, 1000, "that of the model"),
-        ("llama3", {"max_context": 2**20}, 2**18, "of the model's 1,048,576: longer ones change"),
-        ("phi4-mini", {}, 4096, "of the model's 131,072: longer ones change"),
-        # A head of 96 values, and a cap of the scores.
-        ("phi3", {}, 2048, "attention without a kernel reads all rows"),
-        ("gemma2", {}, 2048, "attention without a kernel reads all rows"),
-    ],
+    first_by_day(
+        [
+            ("llama3", {}, LONGEST, "that of the model"),
+            ("gemma3", {}, LONGEST, "that of the model"),
+            ("llama3", {"max_context": 1000}, 1000, "that of the model"),
+            (
+                "llama3",
+                {"max_context": 2**20},
+                2**18,
+                "of the model's 1,048,576: longer ones change",
+            ),
+            ("phi4-mini", {}, 4096, "of the model's 131,072: longer ones change"),
+            # A head of 96 values, and a cap of the scores.
+            ("phi3", {}, 2048, "attention without a kernel reads all rows"),
+            ("gemma2", {}, 2048, "attention without a kernel reads all rows"),
+        ],
+        2,
+    ),
 )
 def test_the_context_is_that_of_the_model_where_short_prompts_stay_as_they_are(
     family: str, fields: dict[str, Any], context: int, reason: str

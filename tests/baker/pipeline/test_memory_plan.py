@@ -126,6 +126,7 @@ def test_what_is_updated_in_place_takes_nothing() -> None:
     assert call_bytes(trace("update", update, inputs)) == 3200
 
 
+@pytest.mark.nightly
 def test_what_fits_is_baked_and_a_byte_less_is_refused_with_advice() -> None:
     program = made(OPTIONS)
     memory = program_memory(program, OPTIONS.context)

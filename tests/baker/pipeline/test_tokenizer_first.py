@@ -13,6 +13,7 @@ from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.weights.source import TokenizerError
 from tests.baker.pipeline.test_bake_encoder import encoder_options, write_model
 from tests.baker.small_gemma import small_gemma
+from tests.by_day import first_by_day
 from tests.conftest import Silent, options_for
 
 if TYPE_CHECKING:
@@ -53,14 +54,16 @@ def test_an_intact_model_is_compiled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "change", "message"),
-    [
-        ("tokenizer.json", {"model": None}, "model: got None"),
-        ("tokenizer.json", {"decoder": {"type": "CTC"}}, "decoder: CTC is not supported"),
-        ("tokenizer.json", {"pre_tokenizer": {"type": "?"}}, "did not match any variant"),
-        ("config.json", {"eos_token_id": 999}, "special token 999 is outside the vocabulary"),
-        ("config.json", {"eos_token_id": []}, "no eos token"),
-        ("tokenizer_config.json", {"chat_template": "{% if %}"}, "not a valid template"),
-    ],
+    first_by_day(
+        [
+            ("tokenizer.json", {"model": None}, "model: got None"),
+            ("tokenizer.json", {"decoder": {"type": "CTC"}}, "decoder: CTC is not supported"),
+            ("tokenizer.json", {"pre_tokenizer": {"type": "?"}}, "did not match any variant"),
+            ("config.json", {"eos_token_id": 999}, "special token 999 is outside the vocabulary"),
+            ("config.json", {"eos_token_id": []}, "no eos token"),
+            ("tokenizer_config.json", {"chat_template": "{% if %}"}, "not a valid template"),
+        ]
+    ),
 )
 def test_a_language_model_is_refused(
     tmp_path: Path, file: str, change: dict[str, Any], message: str

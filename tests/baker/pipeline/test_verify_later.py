@@ -81,6 +81,7 @@ def verified(bundle: Path) -> tuple[bool, str, list[str]]:
     return verify(bundle, Console(file=output), stages), output.getvalue(), stages.names
 
 
+@pytest.mark.nightly
 def test_it_gets_the_bytes_of_a_bundle_that_its_bake_compared(baked: Path, later: Path) -> None:
     assert read_manifest_of(later, LanguageManifest).golden == ()
     passed, output, stages = verified(later)

@@ -121,6 +121,7 @@ def test_the_loss_is_that_of_numpy() -> None:
     assert float(loss) == pytest.approx(in_numpy(arrays, weights, states), rel=1e-4)
 
 
+@pytest.mark.nightly
 def test_a_run_lowers_the_loss_and_a_bake_reads_its_drafter(tmp_path: Path) -> None:
     write_model(tmp_path / "model")
     lines = [{"prompt": "count: ", "completion": "abcabcabc"[at : at + 6]} for at in range(3)]

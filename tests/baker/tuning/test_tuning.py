@@ -94,6 +94,7 @@ def history(out: Path) -> History:
     return checkpoint.history
 
 
+@pytest.mark.nightly
 def test_a_killed_run_continues_with_the_same_bits(
     folder: Path, run: Callable[[TuneRequest], str]
 ) -> None:

@@ -26,6 +26,7 @@ from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ProgramOptions
+from tests.by_day import each_architecture
 from tests.models.presets import GEMMA3, SMOLLM2
 from tools.fuzz.compiled.model_maker import KINDS, make_config, make_model
 
@@ -98,7 +99,9 @@ def _lines(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 # All heads of latent vectors share their keys.
 @pytest.mark.parametrize(
     "name",
-    [name for name, family in ARCHITECTURES.items() if not issubclass(family.config, LatentConfig)],
+    each_architecture(
+        name for name in ARCHITECTURES if not issubclass(ARCHITECTURES[name].config, LatentConfig)
+    ),
 )
 @pytest.mark.parametrize(
     "every", [(3, 7), pytest.param(range(1, 10), marks=pytest.mark.nightly)], ids=str

@@ -100,6 +100,7 @@ def test_a_seed_makes_the_same_program_and_json_keeps_it() -> None:
     assert Program.from_json(json.loads(json.dumps(program.to_json()))).steps == program.steps
 
 
+@pytest.mark.nightly
 def test_the_flags_that_save_time_do_not_change_what_is_computed(tmp_path: Path) -> None:
     cases = [case for seed in (1, 3) for _, case in cases_of(make(seed), f"s{seed}")]
     results = []

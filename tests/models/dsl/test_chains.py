@@ -16,6 +16,7 @@ from hearthd.models.dsl.mlir.chains.addresses import ChainDispatch
 from hearthd.models.dsl.mlir.chains.schedule import schedule
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
+from tests.by_day import each_architecture, first_by_day
 from tests.models.test_optimized import OPTIONS
 from tests.models.tiny_configs import tiny
 
@@ -43,7 +44,7 @@ def dispatches(graph: Graph) -> list[ChainDispatch]:
     return [item for item in schedule(graph) if isinstance(item, ChainDispatch)]
 
 
-@pytest.mark.parametrize("architecture", DENSE)
+@pytest.mark.parametrize("architecture", first_by_day(DENSE))
 def test_layers_share_few_chains(architecture: str) -> None:
     """At most one for each layer, and not more different ones when there are more layers."""
 
@@ -67,7 +68,7 @@ def test_numbers_that_are_equal_as_f32_give_one_chain() -> None:
     assert names(1e-6) != names(1e-5)
 
 
-@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("architecture", each_architecture())
 def test_each_scheduled_item_follows_its_inputs(architecture: str) -> None:
     for _, graph in ARCHITECTURES[architecture].program(tiny(architecture), OPTIONS).entry_points:
         graph = inlined(graph)
@@ -90,7 +91,7 @@ def test_a_dispatch_has_at_most_32_tensors(batch: int) -> None:
     assert all(len(dispatch.inputs) + 2 <= 32 for dispatch in found)
 
 
-@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("architecture", each_architecture())
 def test_results_of_a_chain_are_apart_and_scratches_computed_before(architecture: str) -> None:
     for _, graph in ARCHITECTURES[architecture].program(tiny(architecture), OPTIONS).entry_points:
         for dispatch in dispatches(inlined(graph)):

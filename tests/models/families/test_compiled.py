@@ -121,6 +121,7 @@ def concurrent_copies(text: str) -> Iterator[list[Copy]]:
     [("gemma3", "lfm2"), pytest.param(tuple(ARCHITECTURES), marks=pytest.mark.nightly)],
     ids=len,
 )
+@pytest.mark.nightly
 def test_no_copy_reads_what_another_writes_at_the_same_time(
     names: Sequence[str], graphs: list[Graph], tmp_path: Path
 ) -> None:

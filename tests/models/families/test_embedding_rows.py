@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.runtime.interface import NO_TOKEN
+from tests.by_day import each_architecture
 from tests.models.embedding_graph import embeddings
 from tests.models.numpy_device import Device
 from tests.models.test_optimized import OPTIONS, program_of
@@ -36,7 +36,7 @@ def read(device: Device, name: str, tokens: Array, *rows: Array) -> list[Array]:
 
 
 @pytest.mark.parametrize("precision", [pytest.param("f32", marks=pytest.mark.nightly), "int8-g32"])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", each_architecture())
 def test_the_row_of_a_token_gives_the_bits_of_the_token(architecture: str, precision: str) -> None:
     options = replace(OPTIONS, precision=precision, reads_rows=True)
     device = Device(program_of(architecture, options))

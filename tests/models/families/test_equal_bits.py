@@ -68,7 +68,7 @@ class CompiledDevice(Device):
     ("architecture", "precision", "changes"),
     [
         ("gemma3", "f32", WIDTHS),
-        ("gemma3", "bf16", WIDTHS),
+        pytest.param("gemma3", "bf16", WIDTHS, marks=pytest.mark.nightly),
         pytest.param("gemma3n", "f32", WIDTHS | STREAMS, marks=pytest.mark.nightly),
     ],
 )

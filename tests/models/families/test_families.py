@@ -88,7 +88,18 @@ NOT_IN_GGUF = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name not in NOT_IN_GGUF])
+# Of an architecture with several cases, the last one.
+_IN_GGUF = {case.architecture: name for name, case in CASES.items() if name not in NOT_IN_GGUF}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == _IN_GGUF[case.architecture] else pytest.mark.nightly)
+        for name, case in CASES.items()
+        if name not in NOT_IN_GGUF
+    ],
+)
 def test_a_gguf_file_holds_the_same_model(name: str, tmp_path: Path) -> None:
     """The same configuration, and the same values of every parameter."""
     case = CASES[name]

@@ -79,7 +79,11 @@ def test_what_was_in_a_slot_before_does_not_matter(device: Device) -> None:
         np.testing.assert_array_equal(device.logits_after(PROMPT[:count], caches=used), fresh)
 
 
-@pytest.mark.parametrize("sizes", [(3,), (8,), (1, 5, 2)], ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [*(pytest.param(size, marks=pytest.mark.nightly) for size in ((3,), (8,))), (1, 5, 2)],
+    ids=str,
+)
 def test_chunks_of_any_sizes_give_the_same_logits(device: Device, sizes: tuple[int, ...]) -> None:
     expected = device.logits_after(PROMPT, (1,))
     np.testing.assert_allclose(device.logits_after(PROMPT, sizes), expected, atol=2e-5)

@@ -21,24 +21,17 @@ from hearthd.models import dsl
 from hearthd.models.dsl.kernel_sources import KERNELS
 from hearthd.models.dsl.matrix_format import (
     INT1,
-    INT2_SUPER_MIN,
     INT3_SUPER,
     INT4,
     INT4_MIN,
-    INT4_SUPER_MIN,
     INT5_HALVES,
-    INT5_MIN,
     INT6_SUPER,
     INT8,
     INT12,
-    IQ1_M,
     IQ2_XS,
-    IQ3_XXS,
     IQ4_SUPER,
     MXFP4,
-    NVFP4,
     STORED,
-    TERNARY,
 )
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
@@ -79,9 +72,8 @@ _MACROS = sorted({macro for kernel in KERNELS.values() for macro in kernel.macro
 # The formats that are compiled in every run: each kind of planes, scales and values. The others
 # share their code, and run at night.
 DAY_FORMATS = (
-    INT1, INT2_SUPER_MIN, INT3_SUPER, INT4, INT4_MIN, INT4_SUPER_MIN, INT5_MIN, INT5_HALVES,
-    INT6_SUPER, INT8, INT12, IQ1_M, IQ2_XS, IQ3_XXS, IQ4_SUPER, MXFP4, NVFP4,
-    TERNARY,
+    INT1, INT3_SUPER, INT4, INT4_MIN, INT5_HALVES, INT6_SUPER, INT8, INT12, IQ2_XS, IQ4_SUPER,
+    MXFP4,
 )  # fmt: skip
 ALL_FORMATS = [
     pytest.param(form, id=form.name, marks=() if form in DAY_FORMATS else pytest.mark.nightly)

@@ -12,6 +12,7 @@ from hearthd.models.decoder.next_token_loss import loss_graph
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DslError
 from hearthd.models.lora.training import Lora, adapted, gradient_graph, train_step
+from tests.by_day import first_by_day
 from tests.models.lora.lora_cases import CASES, GOLDEN, OPTIMIZER, STEPS, TOKENS
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-each_case = pytest.mark.parametrize("name", CASES)
+each_case = pytest.mark.parametrize("name", first_by_day(CASES))
 TOLERANCE = 1e-5
 
 

@@ -55,7 +55,7 @@ def address() -> Iterator[str]:
 
 @schema.parametrize()
 @settings(
-    max_examples=few(4).max_examples,
+    max_examples=few(8).max_examples,
     derandomize=True,
     database=None,
     deadline=None,

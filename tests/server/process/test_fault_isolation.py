@@ -22,6 +22,7 @@ from hearthd.server.process.client_timeouts import TimedConnection
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
+from tests.by_day import first_by_day
 from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.certificates import tls
@@ -186,7 +187,7 @@ def test_a_background_task_that_fails_is_logged_and_ends_nothing_else(
         assert len(answer(client, max_tokens=3, model=model)["token_ids"]) == 3
 
 
-@pytest.mark.parametrize("step", ["making room", "opening"])
+@pytest.mark.parametrize("step", first_by_day(["making room", "opening"]))
 def test_a_load_that_panics_is_an_error_of_its_requests(
     running: tuple[DrainingServer, httpx.Client], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

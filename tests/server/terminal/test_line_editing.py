@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hearthd.server.terminal import history
+from tests.by_day import first_by_day
 from tests.patience import PATIENCE
 from tests.server.terminal.pseudo_terminal import COMMAND, ENVIRONMENT, Terminal
 
@@ -69,7 +70,7 @@ def test_a_line_is_edited_and_recalled_in_a_later_chat(
     assert entries(path) == ["the dog", "the lazy dog"]
 
 
-@pytest.mark.parametrize("brackets", ["bracketed", "plain"])
+@pytest.mark.parametrize("brackets", first_by_day(["bracketed", "plain"]))
 def test_a_paste_of_several_lines_is_one_message(
     brackets: str, start: Callable[..., Terminal], tmp_path: Path
 ) -> None:
@@ -128,7 +129,7 @@ def test_ctrl_c_leaves_a_block(start: Callable[..., Terminal], tmp_path: Path) -
     assert entries(tmp_path / "history") == ["the fox"]
 
 
-@pytest.mark.parametrize("file", ["", "file/history"])
+@pytest.mark.parametrize("file", first_by_day(["", "file/history"]))
 def test_a_chat_without_a_history_continues(
     file: str, start: Callable[..., Terminal], tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ from hearthd.server.terminal.chat import Chat
 from hearthd.server.terminal.chat_loop import converse
 from hearthd.server.terminal.message_reader import MessageReader
 from hearthd.server.terminal.typed_fields import NOT_HERE
+from tests.by_day import first_by_day
 from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.generate_client import LIBRARY, answer
@@ -98,12 +99,14 @@ def test_generate_rejects_bad_standard_input(typed: str, code: int, message: str
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
-    [
-        ((".", "x", "--temperature", "-1"), 2, "temperature: .* greater than or equal to 0"),
-        ((".", "x", "--top-k", "many"), 2, "top_k: .* valid integer"),
-        ((".", "the dog " * 200), 1, "prompt is too long: 403 tokens > 127 maximum: "),
-        ((".", b"the dog \xff"), 1, r'prompt: got "the dog \\udcff", expected text in UTF-8'),
-    ],
+    first_by_day(
+        [
+            ((".", "x", "--temperature", "-1"), 2, "temperature: .* greater than or equal to 0"),
+            ((".", "x", "--top-k", "many"), 2, "top_k: .* valid integer"),
+            ((".", "the dog " * 200), 1, "prompt is too long: 403 tokens > 127 maximum: "),
+            ((".", b"the dog \xff"), 1, r'prompt: got "the dog \\udcff", expected text in UTF-8'),
+        ]
+    ),
 )
 def test_generate_rejects_bad_values_in_one_line(
     arguments: tuple[str | bytes, ...], code: int, message: str

@@ -59,6 +59,7 @@ compiled = compiled_fixture(
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=lambda dtype: dtype.label)
+@pytest.mark.nightly
 def test_a_narrow_float_is_compiled(dtype: DType, compiled: Compiled) -> None:
     """NumPy sums in f32 and rounds once; a program rounds as it goes."""
     for graph, sample in narrowed(dtype).values():
@@ -74,6 +75,7 @@ def test_a_narrow_float_is_compiled(dtype: DType, compiled: Compiled) -> None:
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=lambda dtype: dtype.label)
+@pytest.mark.nightly
 def test_every_op_that_is_said_to_take_it_is_looked_at(dtype: DType) -> None:
     said = {one.op.name for one in all_facts() if dtype in sum(one.signature.dtypes.values(), ())}
     assert said == narrowed(dtype).keys()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hearthd.models.dsl.functions import DECODE_ROWS
 from hearthd.models.dsl.types import DslError
+from tests.by_day import first_by_day
 from tests.conftest import few
 from tests.models.families.gemma3.gemma3_cases import (
     CONTEXT,
@@ -62,6 +63,7 @@ def test_decoding_equals_the_reference_at_every_position(device: Device, decoded
 
 
 @pytest.mark.parametrize("sizes", [(8,), (3,), (1,), (5, 8, 2), (7, 3)], ids=str)
+@pytest.mark.nightly
 def test_prefill_in_any_chunks_gives_the_same_logits(
     device: Device, decoded: Array, sizes: tuple[int, ...]
 ) -> None:
@@ -158,7 +160,7 @@ def test_bf16_weights(size: int, least: float, most: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kv_cache", "sizes", "limit"), [("f32", (3,), 3.9e-4), ("f16", (3, 8), 7.5e-4)]
+    ("kv_cache", "sizes", "limit"), first_by_day([("f32", (3,), 3.9e-4), ("f16", (3, 8), 7.5e-4)])
 )
 def test_int8_g32_weights(kv_cache: KvCache, sizes: tuple[int, ...], limit: float) -> None:
     """Activations keep sixteen bits in each group of 32, keys and values in f16 eleven."""
@@ -246,7 +248,7 @@ def test_the_rings_of_sliding_layers_wrap_around(device: Device) -> None:
     assert len(TOKENS) > 3 * rows["layers.0.key"]
 
 
-@pytest.mark.parametrize("length", [1, 4, 5, 9, 13, 25, 38])
+@pytest.mark.parametrize("length", first_by_day([1, 4, 5, 9, 13, 25, 38], 3))
 def test_padding_is_never_seen(device: Device, length: int) -> None:
     """Nor is a chunk's padding that wraps around onto the rows of old tokens."""
     other = make_device(TINY, padding=3)
