@@ -49,6 +49,21 @@ def with_mtp(
     return chosen if used == architecture.tensors.of_mtp(names, gguf=gguf) else config
 
 
+def mtp_left_out(
+    source: WeightSource, architecture: Architecture[Any], config: ModelConfig
+) -> str | None:
+    """Why `with_mtp` left out the layer that predicts further tokens, if these weights have one."""
+    names = source.names()
+    is_used = isinstance(config, MtpConfig) and config.mtp
+    if is_used or not architecture.tensors.of_mtp(names, gguf=source.format == "gguf"):
+        return None
+    if not isinstance(config, MtpConfig):
+        return f"Hearth has none for {architecture.name}"
+    if config.rotary_axes > 1:
+        return "its positions have no rows and columns of images"
+    return "the weights have only some of its tensors, or others than it uses"
+
+
 def model_drafter(path: Path, architecture: Architecture[Any], config: ModelConfig) -> DrafterFile:
     """Read a drafter from a file or a folder; raises BadFile if it does not fit the model."""
     try:

@@ -109,7 +109,7 @@ def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Prog
                 "--precision bf16 supports every size"
             ) from error
     program = choice.program
-    for text in (*choice.notes, *_mtp_texts(program), *unfused_texts(program.unfused)):
+    for text in (*choice.notes, *_mtp_texts(plan, program), *unfused_texts(program.unfused)):
         progress.note(text)
     if plan.max_memory is not None:
         with progress.stage("check the memory limit"):
@@ -123,8 +123,13 @@ def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Prog
     return replace(plan, program=choice.options), program
 
 
-def _mtp_texts(program: Program) -> Iterator[str]:
-    """A sentence about the layer of the weights that predicts further tokens, if it is used."""
+def _mtp_texts(plan: LanguagePlan, program: Program) -> Iterator[str]:
+    """A sentence about the layer of the weights that predicts further tokens, if there is one."""
+    if plan.without_mtp is not None:
+        yield (
+            "leaves out the layer of the weights that predicts further tokens (MTP): "
+            f"{plan.without_mtp}"
+        )
     size = weights_bytes(
         weight
         for weight in program.weights

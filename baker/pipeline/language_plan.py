@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hearthd.baker.adapters.adapter import read_adapter
-from hearthd.baker.adapters.drafted_weights import DraftedWeights, model_drafter, with_mtp
+from hearthd.baker.adapters.drafted_weights import (
+    DraftedWeights,
+    model_drafter,
+    mtp_left_out,
+    with_mtp,
+)
 from hearthd.baker.adapters.merged_weights import MergedWeights
 from hearthd.baker.calibration.calibration_text import calibration_text
 from hearthd.baker.parameters.native import default_precision
@@ -80,6 +85,8 @@ class LanguagePlan:
     max_memory   limit for the memory that serving takes, in bytes; None: no limit
     calibration  text that layers are rounded for, which the bundle keeps; None: Hearth's
     drafter      the file of a tuned drafter; None: the bundle has none
+    without_mtp  why the layer of the weights that predicts further tokens is left out; None: it is
+                 not, there is none, or the options ask for another drafter or for none
     verify_later  whether the comparison with NumPy is left to `hearth verify`
     """
 
@@ -93,6 +100,7 @@ class LanguagePlan:
     max_memory: int | None
     calibration: str | None
     drafter: DrafterFile | None
+    without_mtp: str | None
     verify_later: bool
 
 
@@ -144,6 +152,9 @@ def language_plan(
         max_memory=options.max_memory,
         calibration=None if options.calibration is None else calibration_text(options.calibration),
         drafter=drafter,
+        without_mtp=(
+            None if options.drafter else mtp_left_out(source, architecture, family.config)
+        ),
         verify_later=options.verify_later,
     )
 
