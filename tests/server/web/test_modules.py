@@ -32,7 +32,9 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def modules(page: Page, url: str) -> Page:
-    page.open(url)
+    """A tab of the server: the page is loaded for the first test, and no test changes it."""
+    if not page.driver.current_url.startswith(url):
+        page.open(url)
     return page
 
 
