@@ -25,41 +25,52 @@ ROOT = Path(__file__).parent.parent
 # Modules that start processes, compilers or browsers, or that take seconds to import.
 SLOW_IMPORTS = frozenset({"iree.compiler", "multiprocessing", "selenium", "subprocess", "torch"})
 # Tests that need none of these, and seconds all the same.
-_SLOW_PATHS = frozenset(
-    {
-        # Draw with matplotlib, which starts fc-list when it is first imported.
-        ROOT / "tests/baker/compare/test_compare_report.py",
-        ROOT / "tests/baker/presentation/test_plots.py",
-        ROOT / "tests/benchmarks/test_figures.py",
-        ROOT / "tests/baker/pipeline/test_auto_precision.py",  # computes models in NumPy
-        ROOT / "tests/baker/pipeline/test_native.py",  # quantizes and computes models
-        ROOT / "tests/baker/pipeline/test_super_blocks.py",  # quantizes matrices to every format
-        ROOT / "tests/baker/calibration/test_token_weights.py",  # gradients of every family
-        ROOT / "tests/baker/weights/quantized/test_quantized_logits.py",  # computes models in NumPy
-        ROOT / "tests/cluster",  # starts Ray
-        ROOT / "tests/e2e",  # runs the real models
-        ROOT / "tests/docs",  # imports every command
-        ROOT / "tests/fuzz",
-        ROOT / "tests/models/dsl/nn/test_gru.py",  # hundreds of GRUs and their gradients in NumPy
-        ROOT / "tests/models/test_optimized.py",  # programs of every architecture in NumPy
-        ROOT
-        / "tests/models/lora/test_adapter_programs.py",  # traces programs with every entry point
-        ROOT / "tests/models/families",  # hundreds of tokens of every architecture in NumPy
-        ROOT / "tests/models/lora/test_training.py",
-        ROOT / "tests/sampling/test_feedback.py",  # thousands of draws
-        ROOT / "tests/text/test_call_grammar.py",  # compiles hundreds of grammars
-        ROOT / "tests/text/test_marked_values.py",
-        ROOT / "tests/text/test_chat_template.py",
-        ROOT / "tests/text/test_gbnf.py",
-        ROOT / "tests/text/test_grammar.py",
-        ROOT / "tests/models/dsl/test_registry.py",  # traces every op for every document
-        ROOT / "tests/server/api",  # each test starts an HTTP server
-        ROOT / "tests/server/process/test_draining_server.py",  # waits for timeouts
-        ROOT / "tests/server/services/test_deployment.py",  # replaces bundles, under load
-        ROOT
-        / "tests/server/services/test_model_pool.py",  # floods models, and waits for their loads
-    }
+_SLOW_PATHS = (
+    # Draw with matplotlib, which starts fc-list when it is first imported.
+    "baker/compare/test_compare_report.py",
+    "baker/presentation/test_plots.py",
+    "benchmarks/test_figures.py",
+    "baker/pipeline/test_auto_precision.py",  # computes models in NumPy
+    "baker/pipeline/test_context_choice.py",  # traces models of published sizes
+    "baker/pipeline/test_native.py",  # quantizes and computes models
+    "baker/pipeline/test_super_blocks.py",  # quantizes matrices to every format
+    "baker/pipeline/test_weights_config.py",  # writes and compares tables of embeddings
+    "baker/calibration/test_token_weights.py",  # gradients of every family
+    "baker/tokenizer/test_unused_merges.py",  # encodes thousands of texts
+    "baker/weights/quantized/test_mxfp4_experts.py",
+    "baker/weights/quantized/test_quantized_logits.py",  # computes models in NumPy
+    "baker/weights/test_ctranslate2.py",  # damages every byte
+    "benchmarks/test_synthetic_weights.py",  # writes a file of each size
+    "cluster",  # starts Ray
+    "e2e",  # runs the real models
+    "docs",  # imports every command
+    "fuzz",
+    "models/dsl/nn/test_gru.py",  # hundreds of GRUs and their gradients in NumPy
+    "models/dsl/test_registry.py",  # traces every op for every document
+    "models/families",  # hundreds of tokens of every architecture in NumPy
+    "models/lora/test_adapter_programs.py",  # traces programs with every entry point
+    "models/lora/test_training.py",
+    "models/test_optimized.py",  # programs of every architecture in NumPy
+    "sampling/test_constrained.py",  # compiles grammars, and samples whole answers
+    "sampling/test_feedback.py",  # thousands of draws
+    "text/test_call_grammar.py",  # compiles hundreds of grammars
+    "text/test_chat_template.py",
+    "text/test_detokenize.py",  # hundreds of random texts
+    "text/test_gbnf.py",
+    "text/test_grammar.py",
+    "text/test_marked_values.py",
+    "text/test_template_sandbox.py",  # fills the memory that a template may use
+    "text/test_tool_calls.py",  # every cut of every format
+    "text/test_unique_keys.py",  # compiles a grammar for each object
+    "server/api",  # each test starts an HTTP server
+    "server/engine/test_engine_random.py",  # random requests to engines
+    "server/engine/test_snapshots.py",
+    "server/engine/test_speculation.py",
+    "server/process/test_draining_server.py",  # waits for timeouts
+    "server/services/test_deployment.py",  # replaces bundles, under load
+    "server/services/test_model_pool.py",  # floods models, and waits for their loads
 )
+_SLOW = frozenset(ROOT / "tests" / path for path in _SLOW_PATHS)
 _CONFTEST = ROOT / "tests/conftest.py"
 _PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec"})
 
@@ -67,7 +78,7 @@ _PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "o
 @functools.cache
 def is_quick(module: Path) -> bool:
     """Whether all tests of a module are quick."""
-    is_listed = not _SLOW_PATHS.isdisjoint((module, *module.parents))
+    is_listed = not _SLOW.isdisjoint((module, *module.parents))
     return not is_listed and next(slow_imports(module), None) is None
 
 
