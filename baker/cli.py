@@ -86,7 +86,8 @@ def _bake(
 
     A file says what it is. With a name, weights of another model are rejected.
     """
-    named, given = _model(model), flags.typed_values(BakeOptions, options)
+    given = flags.typed_values(BakeOptions, options)
+    named = _model(model, images=given.get("mmproj") != "none")
     if "weights" in named and "weights" in given:
         raise BadOption(
             f"--weights: got {given['weights']!r}, but MODEL names the weights, {model}; omit one"
@@ -99,12 +100,12 @@ def _bake(
     _show(bake(chosen, TerminalProgress(console)), start, verbose=verbose)
 
 
-def _model(argument: str) -> dict[str, Any]:
+def _model(argument: str, *, images: bool) -> dict[str, Any]:
     """The options that MODEL sets; raises BadOption if it is not a name and does not exist."""
     if argument in bakeable():
         return {"model": argument}
     if is_reference(argument):
-        return {"weights": _downloaded(argument)}
+        return {"weights": _downloaded(argument, images=images)}
     if is_stored(argument):
         return {"weights": find_stored(argument).path}
     if Path(argument).exists():
@@ -119,7 +120,7 @@ def _model(argument: str) -> dict[str, Any]:
     )
 
 
-def _downloaded(reference: str) -> Path:
+def _downloaded(reference: str, *, images: bool) -> Path:
     """Weights of the hub, whether this machine can serve them or not.
 
     Raises BadOption, BakeError or OSError.
@@ -128,7 +129,8 @@ def _downloaded(reference: str) -> Path:
     from hearthd.baker.hub.hub_errors import HubError
 
     try:
-        return download(reference, TerminalProgress(open_console(stderr=True)), force=True)
+        progress = TerminalProgress(open_console(stderr=True))
+        return download(reference, progress, force=True, images=images)
     except BadReference as error:
         raise BadOption(f"MODEL: {error}") from error
     except HubError as error:

@@ -119,7 +119,7 @@ def find(model: str, home: Path | None, bake: Mapping[str, Any]) -> Path | Weigh
             return folder
         weights = _instead_of_bundle(model, flag(next(iter(bake))))
     else:
-        weights = _weights(model, folder, home)
+        weights = _weights(model, folder, home, images=bake.get("mmproj") != "none")
     with needs_baker():
         return find_kept(_home(home), _source(weights, bake)) or weights
 
@@ -152,14 +152,17 @@ def _instead_of_bundle(model: str, option: str) -> Weights:
     )
 
 
-def _weights(model: str, folder: Path, home: Path | None) -> Weights:
-    """The weights that a text names; raises NotABundle. `folder` is not a bundle."""
+def _weights(model: str, folder: Path, home: Path | None, *, images: bool) -> Weights:
+    """The weights that a text names; raises NotABundle. `folder` is not a bundle.
+
+    With `images`, the projector of images beside a GGUF file of the hub is downloaded with it.
+    """
     if not folder.exists():
         from hearthd.baker.hub.reference import is_reference  # not on every device
         from hearthd.baker.weights.ollama_store import is_stored
 
         if is_reference(model):
-            folder = _pulled(model)
+            folder = _pulled(model, images=images)
         elif is_stored(model):
             return _stored(model)
     if not folder.exists():
@@ -189,14 +192,14 @@ def _weights(model: str, folder: Path, home: Path | None) -> Weights:
     return Weights(str(path), path, name if path.is_file() else path.name)
 
 
-def _pulled(reference: str) -> Path:
+def _pulled(reference: str, *, images: bool) -> Path:
     """Weights of the hub, in its cache; raises NotABundle."""
     with needs_baker():
         from hearthd.baker.hub.hub_errors import HubError
         from hearthd.baker.hub.reference import BadReference
         from hearthd.hub_weights import pulled
     try:
-        return pulled(reference)
+        return pulled(reference, images=images)
     except (BadReference, HubError) as error:
         raise NotABundle(str(error)) from error
 

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from hearthd.baker.progress import Progress
 
 
-def pulled(reference: str, progress: Progress | None = None, *, force: bool = False) -> Path:
+def pulled(
+    reference: str, progress: Progress | None = None, *, force: bool = False, images: bool = True
+) -> Path:
     """The weights of a reference, which are downloaded if this process can serve them.
 
-    `force` downloads them in any case. The progress is shown on stderr by default. Raises
-    BadReference, HubError or OSError.
+    `force` downloads them in any case, and without `images` a projector of images is left out. The
+    progress is shown on stderr by default. Raises BadReference, HubError or OSError.
     """
     limit, memory = memory_limit(None, None), physical_memory()
     return download(
@@ -28,4 +30,5 @@ def pulled(reference: str, progress: Progress | None = None, *, force: bool = Fa
         progress or TerminalProgress(open_console(stderr=True)),
         max_memory=memory if limit is None else min(memory, limit.bytes),
         force=force,
+        images=images,
     )

@@ -50,6 +50,10 @@ def _pull(
         bool,
         typer.Option("--force", help="Download a model that is not supported or does not fit."),
     ] = False,
+    no_mmproj: Annotated[
+        bool,
+        typer.Option("--no-mmproj", help="Leave out the projector of images beside a GGUF file."),
+    ] = False,
     bake: _Bake = False,
     name: _Name = None,
     home: _Home = bundle_home.DEFAULT,
@@ -72,12 +76,12 @@ def _pull(
     """
     progress = JsonProgress() if as_json else TerminalProgress(open_console(stderr=True))
     try:
-        path = pulled(model, progress, force=force)
+        path = pulled(model, progress, force=force, images=not no_mmproj)
     except DoesNotFit as error:
         raise DoesNotFit(f"{error}; --force downloads it anyway") from error
     if bake:
         with progress.stage(f"bake {path.name}"):
-            path = find_or_bake(str(path), home, {}, name=name)
+            path = find_or_bake(str(path), home, {"mmproj": "none"} if no_mmproj else {}, name=name)
     if as_json:
         print_json(path=str(path))
     else:

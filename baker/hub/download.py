@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hearthd.baker.hub.file_choice import RepositoryFile, choose, weights_in
+from hearthd.baker.hub.file_choice import (
+    RepositoryFile,
+    choose,
+    is_gguf,
+    projector_of,
+    weights_in,
+)
 from hearthd.baker.hub.hub_errors import DoesNotFit, Unreachable, offline
 from hearthd.baker.hub.reference import parse_reference
 from hearthd.baker.hub.repository import Repository, cached_snapshot
@@ -20,14 +26,20 @@ if TYPE_CHECKING:
 
 
 def download(
-    reference: str, progress: Progress, *, max_memory: int | None = None, force: bool = False
+    reference: str,
+    progress: Progress,
+    *,
+    max_memory: int | None = None,
+    force: bool = False,
+    images: bool = True,
 ) -> Path:
     """The path of a model's weights in the hub's cache: a GGUF file, or a Hugging Face folder.
 
     Of a split GGUF file it is the path of the first shard. What is missing is downloaded. Before
     that, notes say the family, the memory that serving takes and the expected speed. `max_memory`
     is the limit for that memory in bytes, by default the memory of this machine; `force` downloads
-    what does not fit, too.
+    what does not fit, too. Beside a GGUF file of a model that reads images, its projector is
+    downloaded, unless `images` is False.
 
     Raises BadReference, HubError or OSError.
     """
@@ -43,17 +55,25 @@ def download(
     if is_model and not all(repository.cached(file) for file in files):
         from hearthd.baker.hub.fit_check import FitCheck  # imports every model
 
+        projector = (
+            projector_of(repository.files, files[0]) if images and is_gguf(files[0]) else None
+        )
+        if projector is not None:
+            files = (*files, projector)
         name = files[0].path if len(files) == 1 else f"{len(files)} files"
         progress.note(f"{named}: {name}, {megabytes(sum(file.bytes for file in files))} MB")
         limit = physical_memory() if max_memory is None else max_memory
         check = FitCheck(repository=repository, reference=named, limit=limit, progress=progress)
         try:
-            check.require(files)
+            if not check.require(files) and projector is not None:
+                progress.note(f"{projector.path} is not downloaded: no tower of this model")
+                files = files[:-1]
         except DoesNotFit as error:
             if not force:
                 raise
             progress.note(str(error))
-    for file in files:
+    # The projector first: a later call sees that the model is there, and asks for nothing else.
+    for file in sorted(files, key=lambda file: not is_projector_name(file.name)):
         repository.fetch(file, progress)
     repository.record_revision()
     return weights_in(repository.snapshot, files)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from hearthd.baker.hub.hub_errors import HubError
 from hearthd.baker.weights.safetensors import CONFIG, INDEX, SINGLE
 from hearthd.bundle.parsing.shard_names import shard_name
+from hearthd.bundle.projector_files import is_projector_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from hearthd.baker.hub.reference import Reference
 
 _DEFAULTS = ("Q4_K_M", "Q8_0")
-# GGUF files that are not language models: projectors of images, importance matrices.
-_OTHER_GGUF = ("mmproj", "imatrix")
+# GGUF files that are not language models: projectors of images, importance matrices, drafters.
+_OTHER_GGUF = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _QUANT = re.compile(r"(?<![A-Za-z0-9])((?:UD-)?I?Q\d\w*|BF16|F16|F32)(?=[.-])", re.IGNORECASE)
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 # What the baker reads beside tensors: configurations, tokenizers, chat templates, the license.
@@ -77,6 +78,20 @@ def choose(files: Sequence[RepositoryFile], reference: Reference) -> tuple[Repos
     return _with_shards(chosen, files, reference)
 
 
+def projector_of(files: Sequence[RepositoryFile], model: RepositoryFile) -> RepositoryFile | None:
+    """The projector of images beside a GGUF model that `llama-server -hf` reads with it, if any.
+
+    Of several it is the one whose bits are closest to the model's.
+    """
+    folder = PurePosixPath(model.path).parent
+    beside = [
+        file
+        for file in files
+        if is_projector_name(file.name) and PurePosixPath(file.path).parent == folder
+    ]
+    return min(beside, key=lambda file: abs(_bits(file) - _bits(model)), default=None)
+
+
 def weights_in(folder: Path, files: Sequence[RepositoryFile]) -> Path:
     """The path of the weights that chosen files are in a copy of the repository."""
     return folder / files[0].path if is_gguf(files[0]) else folder
@@ -91,6 +106,12 @@ def quant_of(file: RepositoryFile) -> str | None:
     """The quantization in the name of a GGUF file, such as Q4_K_M, if it has one."""
     found: list[str] = _QUANT.findall(file.name)
     return found[-1] if found else None
+
+
+def _bits(file: RepositoryFile) -> int:
+    """The first number in the quantization that the name of a GGUF file has; 0 without one."""
+    found = re.search(r"\d+", quant_of(file) or "")
+    return int(found[0]) if found else 0
 
 
 def _by_quant(models: Sequence[RepositoryFile], reference: Reference) -> RepositoryFile:

@@ -39,13 +39,16 @@ class FitCheck:
     limit: int
     progress: Progress
 
-    def require(self, files: Sequence[RepositoryFile]) -> None:
-        """Note what a model is and takes; raises DoesNotFit, or another HubError."""
+    def require(self, files: Sequence[RepositoryFile]) -> bool:
+        """Note what a model is and takes; returns whether it reads images, as far as is known.
+
+        Raises DoesNotFit, or another HubError.
+        """
         try:
             verdict = self._examine(files)
         except RangesUnsupported:
             self.progress.note("no verdict before the download: the server sends whole files only")
-            return
+            return True
         for line in verdict.lines(self.limit):
             self.progress.note(line)
         if not verdict.fits(self.limit):
@@ -53,6 +56,7 @@ class FitCheck:
                 f"{self.reference}: needs {megabytes(verdict.memory.needed(1))} MB of memory, and "
                 f"there are {megabytes(self.limit)} MB; {self._what_fits(files)}"
             )
+        return verdict.has_tower
 
     def _examine(self, files: Sequence[RepositoryFile]) -> Verdict:
         names = files[0].name if len(files) == 1 else "the files"

@@ -35,6 +35,7 @@ class Verdict:
     memory     that serving takes
     slots      sequences at once
     per_token  bytes of weights that a decode reads; None for an encoder
+    has_tower  whether it reads images
     """
 
     model: str
@@ -42,6 +43,7 @@ class Verdict:
     memory: Memory
     slots: int
     per_token: int | None
+    has_tower: bool
 
     def fits(self, limit: int) -> bool:
         """Whether at least one slot can be served with `limit` bytes."""
@@ -85,6 +87,7 @@ def _of_language_model(plan: LanguagePlan) -> Verdict:
         memory=memory,
         slots=plan.slots,
         per_token=token_bytes(program),
+        has_tower=config.image is not None,
     )
 
 
@@ -98,6 +101,7 @@ def _of_encoder(plan: EncoderPlan) -> Verdict:
         memory=encoder_memory(weights, plan.config.vocab_size, plan.lengths[-1]),
         slots=1,
         per_token=None,
+        has_tower=False,
     )
 
 

@@ -18,7 +18,10 @@ from hearthd.bundle.projector_files import projectors_beside
 from hearthd.cli import main
 from hearthd.server.process.memory_limit import Limit
 from tests.baker.hub.local_hub import COMMIT
+from tests.baker.small_gemma3 import CONFIG, SPECIAL, small_gemma3
 from tests.conftest import Silent
+from tests.models.families.gguf_files import write_gguf
+from tests.models.families.gguf_projector import write_projector
 
 if TYPE_CHECKING:
     from tests.baker.hub.conftest import Files
@@ -59,6 +62,31 @@ def test_a_projector_arrives_beside_the_model(hub: LocalHub, small: Files) -> No
     path = download("hf:a/gguf/mmproj-m-f16.gguf", notes)
     assert (path.read_bytes(), notes.lines) == (b"GGUF", [])
     assert projectors_beside(download("hf:a/gguf", notes)) == (path,)
+
+
+def test_a_model_that_reads_images_comes_with_its_projector(hub: LocalHub, tmp_path: Path) -> None:
+    """The one of the closest bits, as with llama-server; a second call asks for nothing else."""
+    folder = small_gemma3(tmp_path / "folder")
+    gguf = write_gguf(folder, "gemma3-images", CONFIG, SPECIAL).read_bytes()
+    tower = write_projector(folder, tmp_path / "tower.gguf", "gemma3-images", CONFIG).read_bytes()
+    models = {"m-Q4_K_M.gguf": gguf, "mmproj-m-F16.gguf": tower, "mmproj-m-Q8_0.gguf": tower}
+    hub.repositories["a/images"] = {**models, "other/mmproj-Q4_0.gguf": tower}
+    notes = Notes()
+    path = download("hf:a/images", notes)
+    assert [file.name for file in projectors_beside(path)] == ["mmproj-m-Q8_0.gguf"]
+    assert notes.lines[1].startswith("gemma3-images in ")
+    hub.requests.clear()
+    assert download("hf:a/images", notes) == path
+    assert not any("mmproj" in request for request in hub.requests)
+    hub.repositories["a/text"] = models
+    assert not projectors_beside(download("hf:a/text", notes, images=False))
+
+
+def test_a_projector_of_another_model_is_not_downloaded(hub: LocalHub, small: Files) -> None:
+    hub.repositories["a/gguf"] = {"m-Q4_K_M.gguf": small.gguf, "mmproj-m-f16.gguf": b"GGUF"}
+    notes = Notes()
+    assert not projectors_beside(download("hf:a/gguf", notes))
+    assert "mmproj-m-f16.gguf is not downloaded: no tower of this model" in notes.lines
 
 
 def test_other_tools_find_the_file_in_the_cache() -> None:

@@ -103,7 +103,12 @@ def test_the_slots_are_those_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         vocab_size=1, context=64, weights=10**9, slot=10**8, block=1, steps={1: 0, 4: 0}
     )
     examined = Verdict(
-        model="gemma3 4b", precision="native", memory=memory, slots=4, per_token=5 * 10**8
+        model="gemma3 4b",
+        precision="native",
+        memory=memory,
+        slots=4,
+        per_token=5 * 10**8,
+        has_tower=False,
     )
     model, sum_, speed = examined.lines(memory.needed(3))
     assert model == "gemma3 4b in native, 64 tokens of context or more, 3 slots"

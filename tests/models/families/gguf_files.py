@@ -33,7 +33,7 @@ from tests.models.families.gguf_latent import latent
 from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -54,12 +54,23 @@ _TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.language_model|model
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
 
 
-def write_gguf(folder: Path, architecture: str, config: DecoderConfig) -> Path:
-    """Write the file into the folder; returns its path."""
+def write_gguf(
+    folder: Path, architecture: str, config: DecoderConfig, special: Sequence[str] = ()
+) -> Path:
+    """Write the file into the folder; returns its path.
+
+    With `special`, it has a vocabulary: a token for each byte, and these special tokens.
+    """
     path = folder / "model.gguf"
     architecture = ARCHITECTURES[architecture].name_in_gguf
     writer = gguf.GGUFWriter(path, architecture)
     add_config(writer, architecture, config)
+    if special:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list([*(f"<0x{byte:02X}>" for byte in range(256)), *special])
+        writer.add_token_scores([0.0] * (256 + len(special)))
+        types = [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.CONTROL] * len(special)
+        writer.add_token_types(types)
     architectures = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(architectures[architecture], _blocks(config))
     numbers: dict[str, list[float]] = {}
