@@ -23,6 +23,7 @@ MEDIA_TYPES = {
     ".html": "text/html",
     ".css": "text/css",
     ".js": "text/javascript",
+    ".json": "application/json",
     ".mjs": "text/javascript",
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",

@@ -1,5 +1,6 @@
 // The server's state: its readiness, its models, and the size of a text in tokens.
 
+import { phrase } from "../strings/phrase.js";
 import { json, request } from "./http.js";
 
 const MARKER = "<__media__>"; // of an image in a text
@@ -49,9 +50,9 @@ export async function readiness(key) {
   try {
     let response = await request("health/ready", { key });
     if (response.status === 404) response = await request("health", { key });
-    if (response.ok) return { state: "ready", message: "Ready" };
+    if (response.ok) return { state: "ready", message: phrase("bar.ready") };
     const body = await response.json().catch(() => ({}));
-    return { state: "waiting", message: body.message ?? body.error?.message ?? "Not ready" };
+    return { state: "waiting", message: body.message ?? body.error?.message ?? phrase("bar.waiting") };
   } catch (error) {
     return { state: "unreachable", message: error.message };
   }

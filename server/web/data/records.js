@@ -8,6 +8,8 @@
 // is "running", `writer` is the tab and `saved` the time. A tool's message has `call`, an id.
 // Times are milliseconds since 1970.
 
+import { phrase } from "../strings/phrase.js";
+
 const TITLE_LENGTH = 60;
 const ROLES = new Set(["user", "assistant", "tool"]);
 const NUMBERS = new Set(
@@ -29,7 +31,7 @@ export const newMessage = (fields) => ({ id: newId(), created: Date.now(), ...fi
 
 /** The title of a conversation that begins with this message. */
 export function titleOf({ content, attachments }) {
-  const line = content.trim().split("\n", 1)[0] || attachments?.[0]?.name || "New chat";
+  const line = content.trim().split("\n", 1)[0] || attachments?.[0]?.name || phrase("list.new_title");
   return line.length > TITLE_LENGTH ? `${line.slice(0, TITLE_LENGTH - 1).trimEnd()}…` : line;
 }
 
