@@ -26,6 +26,7 @@ MEDIA_TYPES = {
     ".json": "application/json",
     ".mjs": "text/javascript",
     ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
 PAGES = {FOLDER / "index.html": "/", FOLDER / "docs.html": "/docs"}

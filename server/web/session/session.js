@@ -4,7 +4,7 @@
 import * as database from "../data/database.js";
 import { newMessage, titleOf } from "../data/records.js";
 import { renamed } from "../data/transfer.js";
-import { leafBelow, pathTo, siblings } from "../data/tree.js";
+import { branchFrom, leafBelow, pathTo, siblings } from "../data/tree.js";
 import { phrase } from "../strings/phrase.js";
 import { byId } from "../view/dom.js";
 import { allowImages, measureDraft } from "../view/composer.js";
@@ -145,9 +145,35 @@ const actions = {
     notices.toast(phrase("list.copied"));
     state.changed();
   },
+  remove,
   hostOf,
   answerCalls: (message, decisions) => answerCalls(state.thread, message, decisions),
 };
+
+// Delete a message and all that follow it, and show the branch beside it.
+async function remove(message) {
+  const { thread } = state;
+  if (thread.running) return;
+  const { id: conversation, leaf, title } = thread.conversation;
+  const removed = branchFrom(thread.messages, message.id);
+  const beside = siblings(thread.messages, message).findLast(({ id }) => id !== message.id);
+  for (const { id } of removed) thread.messages.delete(id);
+  thread.notice = null;
+  await database.removeMessages(removed);
+  const end = beside ? leafBelow(thread.messages, beside.id) : message.parent;
+  if (thread.messages.size) store(thread, { leaf: end });
+  else {
+    thread.conversation = { ...thread.conversation, leaf: null, title: "" };
+    await database.remove(conversation);
+  }
+  show(thread);
+  state.changed();
+  if (thread.messages.size) showUnfinished(thread);
+  notices.toast(phrase("message.deleted", { count: removed.length }), () => {
+    store(thread, thread.running ? {} : { leaf, title }, removed);
+    show(thread);
+  });
+}
 
 // Add the results of an answer's calls, in the order of the calls, and generate the next answer.
 async function answerCalls(thread, message, decisions) {
@@ -201,7 +227,7 @@ async function generate(thread, { parent, base }) {
   const { leaf } = thread.conversation;
   if (!base) thread.conversation = { ...thread.conversation, leaf: parent };
   const model = server.modelOf(thread.conversation);
-  const request = { parent, base, model: server.requestName(model), chats: model.chats };
+  const request = { parent, base, name: model.id, model: server.requestName(model), chats: model.chats };
   const onMessage = (message) => {
     if (state.thread !== thread) return;
     notices.hideNotice();

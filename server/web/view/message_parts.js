@@ -33,10 +33,11 @@ export function reasoningBox(text, { open = false } = {}) {
 export const callList = (calls) =>
   make("div", { className: "calls" }, ...calls.map(({ name, arguments: given }) => folded(phrase("message.call", { name }), indented(given))));
 
-/** The figures of an answer, and why it ended. */
-export function figureList({ figures, finish }) {
+/** The model of an answer, its figures, and why it ended. */
+export function figureList({ model, figures, finish }) {
   const { prompt, completion, first, rate } = figures ?? {};
   const parts = [
+    model,
     figures && phrase("figures.tokens", { count: completion }),
     rate && phrase("meter.rate", { rate: decimal(rate, 1) }),
     figures && phrase("figures.first", { seconds: decimal(first, 2) }),

@@ -104,13 +104,15 @@ function buttonsOf({ message, resumable }, actions) {
     button.classList.add("idle-only");
     return button;
   };
-  if (message.role === "user") return [action("edit", phrase("message.edit_user"), actions.edit)];
-  if (message.role === "tool") return [];
+  const remove = action("delete", phrase("message.delete"), actions.remove);
+  if (message.role === "user") return [action("edit", phrase("message.edit_user"), actions.edit), remove];
+  if (message.role === "tool") return [remove];
   return [
     ...(resumable ? [action("resume", phrase("message.continue"), actions.resume)] : []),
     action("again", phrase("message.regenerate"), actions.regenerate),
     action("edit", phrase("message.edit_answer"), actions.edit),
     action("fork", phrase("message.fork"), actions.fork),
+    remove,
   ];
 }
 

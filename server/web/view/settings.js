@@ -5,6 +5,7 @@ import { toolsOf } from "../data/prompt.js";
 import { validSettings } from "../data/records.js";
 import { phrase } from "../strings/phrase.js";
 import { byId, make } from "./dom.js";
+import { showPreset, startPresets } from "./presets.js";
 
 const DEFAULTS = "settings";
 const LANGUAGE = "language"; // first_paint.js reads it
@@ -37,6 +38,10 @@ export function startSettings(changed) {
     const fits = remember(DEFAULTS, JSON.stringify(state.settings));
     byId("as-default-done").textContent = fits ? phrase("settings.as_default_done") : phrase("settings.no_space");
   };
+  startPresets((chosen) => {
+    use({ ...state.settings, sampling: chosen(state.settings.sampling) });
+    fill(form);
+  });
   startLanguages();
   byId("open-settings").onclick = () => openSettings();
   byId("settings").onclick = ({ target, currentTarget }) => {
@@ -97,6 +102,7 @@ function startLanguages() {
 
 function use(settings) {
   state.settings = settings;
+  showPreset(settings.sampling);
   state.changed(settings);
 }
 
@@ -126,6 +132,7 @@ function isTools(tools) {
 function fill(form) {
   const { system, sampling, tools, probabilities } = state.settings;
   for (const field of form.querySelectorAll("[type=number]")) field.value = sampling[field.name] ?? "";
+  showPreset(sampling);
   form.elements.system.value = system;
   form.elements.tools.value = tools;
   form.elements.tools.setCustomValidity("");

@@ -33,7 +33,7 @@ function item({ url, enabled, tools, problem, isPending, hasAllowed }, at, serve
   const { host } = new URL(url);
   const box = make("input", { type: "checkbox", checked: enabled, onchange: () => servers.enableServer(at, box.checked) });
   const remove = iconButton("close", phrase("mcp.remove", { host }), () => servers.removeServer(at));
-  const parts = [make("div", { className: "tool-server" }, make("label", { className: "check", title: url }, box, host), remove)];
+  const parts = [make("div", { className: "entry" }, make("label", { className: "check", title: url }, box, host), remove)];
   if (isPending) parts.push(make("p", { className: "about" }, phrase("bar.connecting")));
   if (problem) {
     const again = make("button", { type: "button", className: "plain", onclick: servers.connect }, phrase("notice.retry"));

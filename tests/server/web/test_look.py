@@ -171,6 +171,15 @@ def test_dark_mode_follows_the_system_until_the_button_is_used(page: Page, url: 
     assert page.find("#theme").get_attribute("aria-pressed") == "false"
 
 
+def test_the_page_can_be_added_to_a_home_screen(page: Page, url: str) -> None:
+    page.open(url)
+    manifest = page.driver.execute_cdp_cmd("Page.getAppManifest", {})
+    assert manifest["errors"] == []
+    assert manifest["url"] == f"{url}/web/manifest.webmanifest"
+    problems = page.driver.execute_cdp_cmd("Page.getInstallabilityErrors", {})
+    assert problems == {"installabilityErrors": []}
+
+
 def test_placeholders_show_the_servers_defaults(page: Page, url: str) -> None:
     page.open(url)
     page.click("#open-settings")
