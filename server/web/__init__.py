@@ -23,8 +23,10 @@ MEDIA_TYPES = {
     ".html": "text/html",
     ".css": "text/css",
     ".js": "text/javascript",
+    ".json": "application/json",
     ".mjs": "text/javascript",
     ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
 PAGES = {FOLDER / "index.html": "/", FOLDER / "docs.html": "/docs"}

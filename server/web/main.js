@@ -5,6 +5,7 @@ import * as library from "./session/library.js";
 import * as server from "./session/server_state.js";
 import * as session from "./session/session.js";
 import * as tools from "./session/tool_servers.js";
+import { phrase } from "./strings/phrase.js";
 import { startComposer } from "./view/composer.js";
 import { startSearch, toggleSidebar, uncover } from "./view/conversation_list.js";
 import { byId } from "./view/dom.js";
@@ -12,7 +13,7 @@ import { deleteKey } from "./view/key.js";
 import { showNotice, toast } from "./view/notices.js";
 import * as settings from "./view/settings.js";
 import { resetTheme, startTheme } from "./view/theme.js";
-import { isAdded, startToolServers } from "./view/tool_servers.js";
+import { startToolServers } from "./view/tool_servers.js";
 
 const HEALTH_INTERVAL = 15_000; // milliseconds between checks of the server's state
 
@@ -36,7 +37,7 @@ async function deleteAll() {
   tools.removeServers();
   localStorage.clear();
   sessionStorage.clear();
-  toast("All data in this browser is deleted.");
+  toast(phrase("notice.all_deleted"));
 }
 
 function pageKeys(event) {
@@ -95,8 +96,8 @@ session.onList(library.refresh);
 server.onModels(session.refresh);
 database.onChange(session.followOtherTab);
 await session.open(location.hash.slice(1));
-if (!(await database.isPersistent())) showNotice("This browser does not store conversations. They are lost when the page is closed.");
+if (!(await database.isPersistent())) showNotice(phrase("notice.not_stored"));
 library.refresh();
 server.checkServer();
 tools.connect();
-if (isAdded()) settings.openSettings(".tool-servers");
+settings.reopenSettings();

@@ -1,12 +1,13 @@
 // Requests to the server that sent this page. It knows no DOM and no conversation.
 
+import { phrase } from "../strings/phrase.js";
 import { eventParser } from "./sse.js";
 
 const BASE = new URL("../../", import.meta.url);
 const STREAM = "v1/stream";
 const ATTEMPTS = 5; // to read a lost stream on
 const PAUSE = 1000; // milliseconds between them
-const LOST = "The connection was lost.";
+const LOST = phrase("problem.lost");
 
 /** The server answered with an error. `status` is 0 if it could not be reached, `details` the error
  * object of the answer. */
@@ -117,7 +118,7 @@ function stop(id, key) {
   fetch(new URL(`${STREAM}?conv_id=${id}`, BASE), options).catch(() => {});
 }
 
-function unreachable(error, message = "The server cannot be reached.") {
+function unreachable(error, message = phrase("problem.unreachable")) {
   if (error.name === "AbortError") throw error;
   throw new ApiError(0, message);
 }
@@ -127,7 +128,7 @@ async function failure(response) {
   const seconds = Number.parseInt(response.headers.get("Retry-After"), 10);
   return new ApiError(
     response.status,
-    body.error?.message ?? `The server answered ${response.status} ${response.statusText}.`,
+    body.error?.message ?? phrase("problem.status", { status: `${response.status} ${response.statusText}`.trim() }),
     { details: body.error, retryAfter: Number.isNaN(seconds) ? null : seconds },
   );
 }

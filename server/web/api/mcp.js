@@ -2,6 +2,7 @@
 // servers that the user added, and knows no DOM. Sources: modelcontextprotocol.io/specification/2025-11-25,
 // basic/lifecycle, basic/transports and server/tools.
 
+import { phrase } from "../strings/phrase.js";
 import { eventParser } from "./sse.js";
 
 const VERSIONS = ["2025-11-25", "2025-06-18", "2025-03-26"];
@@ -11,7 +12,7 @@ const MAX_PAGES = 20; // of a list of tools
 const RESUMPTIONS = 5; // of a stream that ended before its answer
 const PAUSE = 1000; // milliseconds before each
 const TIMEOUT = 20_000; // milliseconds, of everything but calls of tools, which the user can stop
-const HEADERS = "Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version and Mcp-Session-Id";
+const HEADERS = ["Authorization", "Content-Type", "Last-Event-ID", "MCP-Protocol-Version", "Mcp-Session-Id"];
 
 /** An MCP server cannot be used. The message is a sentence for the user. */
 export class McpError extends Error {}
@@ -67,7 +68,7 @@ export class McpServer {
       const params = { protocolVersion: VERSIONS[0], capabilities: {}, clientInfo: CLIENT };
       session.version = (await this.#request("initialize", params, session, signal)).protocolVersion;
       if (!VERSIONS.includes(session.version)) {
-        throw new McpError(`The server speaks MCP ${session.version}, and this page ${VERSIONS.join(", ")}.`);
+        throw new McpError(phrase("mcp.version", { version: session.version, versions: VERSIONS }));
       }
       await this.#send({ method: "notifications/initialized" }, session, signal);
       return session;
@@ -83,10 +84,10 @@ export class McpServer {
       const response = await this.#send({ id, method, params }, session, signal);
       if (method === "initialize") session.id = response.headers.get("Mcp-Session-Id");
       const { result, error } = await this.#answer(response, id, session, signal);
-      if (error) throw new McpError(`The MCP server answered: ${error.message}`);
+      if (error) throw new McpError(phrase("mcp.error", { reason: error.message }));
       return result;
     } catch (error) {
-      if (error.name === "TimeoutError") throw new McpError(`${this.#url} did not answer in ${TIMEOUT / 1000} seconds.`);
+      if (error.name === "TimeoutError") throw new McpError(phrase("mcp.timeout", { url: this.#url, count: TIMEOUT / 1000 }));
       if (error.name === "AbortError") this.#cancel(id, session);
       throw error;
     }
@@ -102,7 +103,7 @@ export class McpServer {
     if (!response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
       const body = await response.json().catch(() => null);
       const answer = [body].flat().find((message) => message && isAnswer(message)); // 2025-03-26 has batches
-      if (!answer) throw new McpError("The MCP server answered with something that is not JSON-RPC.");
+      if (!answer) throw new McpError(phrase("mcp.not_json"));
       return answer;
     }
     let last = "";
@@ -114,7 +115,7 @@ export class McpServer {
         if (message.method && message.id !== undefined) this.#reply(message, session);
       }
       signal?.throwIfAborted();
-      if (!last || attempt === RESUMPTIONS) throw new McpError("The MCP server ended its stream before the answer.");
+      if (!last || attempt === RESUMPTIONS) throw new McpError(phrase("mcp.ended"));
       await new Promise((resolve) => setTimeout(resolve, PAUSE));
       response = await this.#fetch({ headers: { Accept: "text/event-stream", "Last-Event-ID": last } }, session, signal);
     }
@@ -166,14 +167,14 @@ async function* events(response) {
 async function refusal(response, session) {
   const { status, statusText } = response;
   if (status === 401) {
-    return new McpError("The MCP server requires authorization: remove it, and add it with an Authorization header.");
+    return new McpError(phrase("mcp.unauthorized"));
   }
-  if (status === 404 && session.id) return new SessionEnded("The MCP server ends its sessions at once.");
+  if (status === 404 && session.id) return new SessionEnded(phrase("mcp.session_ends"));
   if (status === 400 && session.version && !session.id) {
-    return new McpError("The MCP server hides its session from this page: let its CORS settings expose the header Mcp-Session-Id.");
+    return new McpError(phrase("mcp.hidden_session"));
   }
   const body = await response.text().catch(() => "");
-  return new McpError(`The MCP server answered with status ${status}: ${reason(body) || statusText}`);
+  return new McpError(phrase("mcp.status", { status, reason: reason(body) || statusText }));
 }
 
 // The message of a JSON-RPC error, or the body itself if it is another short text.
@@ -189,14 +190,14 @@ function reason(body) {
 async function unreachable(url) {
   const { origin, protocol, hostname } = new URL(url);
   if (location.protocol === "https:" && protocol === "http:" && !/^(localhost|127\..*|\[::1\])$/.test(hostname)) {
-    return "A page over HTTPS reaches no MCP server over HTTP: give the server an https address.";
+    return phrase("mcp.needs_https");
   }
   try {
     await fetch(url, { method: "HEAD", mode: "no-cors", cache: "no-store", signal: AbortSignal.timeout(TIMEOUT) });
   } catch {
-    return `${origin} does not answer: check the address, and that the MCP server runs.`;
+    return phrase("mcp.unreachable", { origin });
   }
-  return `${origin} does not admit this page: let its CORS settings allow the origin ${location.origin} and the headers ${HEADERS}, and expose the last.`;
+  return phrase("mcp.no_cors", { origin, page: location.origin, headers: HEADERS });
 }
 
 function textOf({ content = [], structuredContent, isError }) {

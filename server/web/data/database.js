@@ -53,10 +53,10 @@ export async function save(conversation, messages = []) {
   return false;
 }
 
-/** Delete a message. */
-export async function removeMessage({ id, conversation }) {
-  await write((stores) => stores.messages.delete(id));
-  channel.postMessage(conversation);
+/** Delete messages of a conversation. */
+export async function removeMessages(list) {
+  await write((stores) => list.forEach(({ id }) => stores.messages.delete(id)));
+  channel.postMessage(list[0].conversation);
 }
 
 /** Delete a conversation with its messages. */

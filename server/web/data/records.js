@@ -4,9 +4,12 @@
 // last message on the branch that is shown, `settings` is {system, sampling, probabilities, tools}.
 // A message is {id, conversation, parent, created, role, content}: `parent` is the id of the message
 // before it, or null. A user's message can have `attachments`: texts {name, text, tokens}, and
-// images {name, image, tokens} as data URIs. An answer can have `reasoning`, `calls`, `tokens`, `figures`, `finish`, `error`; while it is written, `finish`
-// is "running", `writer` is the tab and `saved` the time. A tool's message has `call`, an id.
+// images {name, image, tokens} as data URIs. An answer can have `model`, the name of the model that wrote it, `reasoning`,
+// `calls`, `tokens`, `figures`, `finish`, `error`; while it is written, `finish` is "running", `writer` is the tab and
+// `saved` the time. A tool's message has `call`, an id.
 // Times are milliseconds since 1970.
+
+import { phrase } from "../strings/phrase.js";
 
 const TITLE_LENGTH = 60;
 const ROLES = new Set(["user", "assistant", "tool"]);
@@ -29,7 +32,7 @@ export const newMessage = (fields) => ({ id: newId(), created: Date.now(), ...fi
 
 /** The title of a conversation that begins with this message. */
 export function titleOf({ content, attachments }) {
-  const line = content.trim().split("\n", 1)[0] || attachments?.[0]?.name || "New chat";
+  const line = content.trim().split("\n", 1)[0] || attachments?.[0]?.name || phrase("list.new_title");
   return line.length > TITLE_LENGTH ? `${line.slice(0, TITLE_LENGTH - 1).trimEnd()}…` : line;
 }
 
@@ -73,6 +76,7 @@ export function validMessage(data) {
     tokens: all(({ text, logprob, top }) => isText(text) && Number.isFinite(logprob) && Array.isArray(top)),
     figures: isObject,
     reasoning: isText,
+    model: isText,
     finish: isText,
     error: isText,
   };

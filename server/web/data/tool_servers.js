@@ -3,6 +3,7 @@
 // A server is {url, headers, enabled, allowed}: `headers` is {name: value}, and `allowed` is
 // {name: definition} of the tools that are called without a question.
 
+import { phrase } from "../strings/phrase.js";
 import { recall, remember } from "./preferences.js";
 
 const NAME = "mcp";
@@ -22,11 +23,11 @@ export const writeServers = (servers) => remember(NAME, JSON.stringify(servers))
 /** A new server from what the user typed: an address, and lines "Name: value". Throws an Error that says
  * what is wrong. */
 export function newServer(address, lines) {
-  if (!/^https?:/i.test(address) || !URL.canParse(address)) throw new Error("The address must begin with http:// or https://.");
+  if (!/^https?:/i.test(address) || !URL.canParse(address)) throw new Error(phrase("mcp.bad_address"));
   const headers = {};
   for (const line of lines.split("\n").map((text) => text.trim()).filter(Boolean)) {
     const [, name, value] = /^([^:\s]+):\s*(.+)$/.exec(line) ?? [];
-    if (!isHeader(name, value)) throw new Error(`“${line}” is not a header: write Name: value.`);
+    if (!isHeader(name, value)) throw new Error(phrase("mcp.bad_header", { line }));
     headers[name] = value;
   }
   return { url: new URL(address).href, headers, enabled: true, allowed: {} };

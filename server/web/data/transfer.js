@@ -1,5 +1,6 @@
 // Conversations as a JSON file: {format, conversations: [{...conversation, messages: [...]}]}.
 
+import { phrase } from "../strings/phrase.js";
 import { newId, validConversation, validMessage } from "./records.js";
 
 const FORMAT = "hearth-conversations-1";
@@ -21,16 +22,16 @@ export function imported(text) {
   try {
     data = JSON.parse(text);
   } catch {
-    throw new Error("the file is not JSON");
+    throw new Error(phrase("list.not_json"));
   }
   if (data?.format !== FORMAT || !Array.isArray(data.conversations)) {
-    throw new Error(`the field format is not ${FORMAT}`);
+    throw new Error(phrase("list.wrong_format", { format: FORMAT }));
   }
   return data.conversations.map((entry, at) => {
     const conversation = validConversation(entry);
     const messages = Array.isArray(entry?.messages) ? entry.messages : [];
     const valid = messages.map((message) => validMessage({ ...message, conversation: "" }));
-    if (!conversation || valid.includes(null)) throw new Error(`conversations[${at}] is not valid`);
+    if (!conversation || valid.includes(null)) throw new Error(phrase("list.not_valid", { index: at }));
     return renamed(conversation, valid);
   });
 }

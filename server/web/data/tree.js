@@ -20,6 +20,15 @@ export function siblings(messages, { parent }) {
     .sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
 }
 
+/** The message `id` and all that follow it on any branch. */
+export function branchFrom(messages, id) {
+  const branch = new Set([messages.get(id)]);
+  for (const { id: parent } of branch) {
+    for (const message of messages.values()) if (message.parent === parent) branch.add(message);
+  }
+  return [...branch];
+}
+
 /** The id of the last message of the newest branch through the message `id`. */
 export function leafBelow(messages, id) {
   const seen = new Set();

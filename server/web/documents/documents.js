@@ -1,6 +1,8 @@
 // The text of documents that people attach. The parsers are loaded with the first document. They run in the
 // browser: it is built to read hostile files, and the server stays small.
 
+import { phrase } from "../strings/phrase.js";
+
 const OFFICE = new Set(["docx", "docm", "pptx", "pptm", "xlsx", "xlsm", "odt", "odp", "ods"]);
 const OLD = new Map([["doc", "docx"], ["ppt", "pptx"], ["xls", "xlsx"]]);
 
@@ -14,18 +16,18 @@ export const isDocument = ({ name }) => ending(name) === "pdf" || OFFICE.has(end
  * DocumentError. */
 export async function textOf(file) {
   const type = ending(file.name);
-  if (OLD.has(type)) throw new DocumentError(`the format .${type} cannot be read: save it as .${OLD.get(type)}`);
+  if (OLD.has(type)) throw new DocumentError(phrase("file.old_format", { type, newer: OLD.get(type) }));
   const data = new Uint8Array(await file.arrayBuffer());
   const text = type === "pdf" ? await readPdf(data) : await readOffice(data, type);
   const trimmed = text.replaceAll(/[^\S\n]+$/gm, "").replaceAll(/\n{3,}/g, "\n\n").trim();
-  if (!trimmed) throw new DocumentError("it has no text: its pages may be pictures");
+  if (!trimmed) throw new DocumentError(phrase("file.no_text"));
   return trimmed;
 }
 
 async function readPdf(data) {
   const { pdfText } = await import("./pdf.js");
   return pdfText(data).catch((error) => {
-    throw new DocumentError(error.name === "PasswordException" ? "it is protected with a password" : "it is not a PDF file, or is damaged");
+    throw new DocumentError(error.name === "PasswordException" ? phrase("file.password") : phrase("file.bad_pdf"));
   });
 }
 
@@ -34,7 +36,7 @@ async function readOffice(data, type) {
   try {
     return officeText(data, type);
   } catch {
-    throw new DocumentError(`it is not a .${type} file, or is damaged or protected with a password`);
+    throw new DocumentError(phrase("file.bad_office", { type }));
   }
 }
 

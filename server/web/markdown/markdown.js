@@ -1,6 +1,7 @@
 // Markdown as DOM nodes. markdown-it parses it; no text is ever interpreted as HTML.
 
 import MarkdownIt from "../vendor/markdown-it.esm.min.mjs";
+import { phrase } from "../strings/phrase.js";
 import { make } from "../view/dom.js";
 import { githubSyntax } from "./github_syntax.js";
 import { mathSyntax } from "./math_syntax.js";
@@ -89,7 +90,7 @@ function leaf({ type, content, info, meta }) {
     case "math":
       return formula(content, meta);
     case "task":
-      return make("input", { type: "checkbox", disabled: true, checked: meta.done, ariaLabel: meta.done ? "Done" : "Not done" });
+      return make("input", { type: "checkbox", disabled: true, checked: meta.done, ariaLabel: meta.done ? phrase("message.done") : phrase("message.not_done") });
     default: // text; of an image, its description
       return content;
   }

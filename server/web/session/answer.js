@@ -5,6 +5,7 @@ import { chat, continuation } from "../api/answers.js";
 import { ApiError } from "../api/http.js";
 import { readiness } from "../api/server.js";
 import { text, turns } from "../data/prompt.js";
+import { phrase } from "../strings/phrase.js";
 
 const POLL_INTERVAL = 1000; // milliseconds between requests for the server's state
 
@@ -25,7 +26,7 @@ export async function answer({ messages, settings, tools, model, chats, signal }
         if (add(reply, part)) on.onReply({ ...reply });
       }
       // The stream ended before the answer did.
-      if (!reply.finish) throw new ApiError(0, "The connection was lost.");
+      if (!reply.finish) throw new ApiError(0, phrase("problem.lost"));
       return end(reply.finish, null);
     } catch (error) {
       if (signal.aborted) return end("stopped", null);

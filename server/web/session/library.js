@@ -2,6 +2,7 @@
 
 import * as database from "../data/database.js";
 import { exported, imported } from "../data/transfer.js";
+import { phrase } from "../strings/phrase.js";
 import { showList } from "../view/conversation_list.js";
 import { byId, make } from "../view/dom.js";
 import { showNotice, toast } from "../view/notices.js";
@@ -43,12 +44,12 @@ export async function importFile(file) {
   try {
     const list = imported(await file.text());
     for (const { conversation, messages } of list) {
-      if (!(await database.save(conversation, messages))) throw new Error("the browser's storage is full");
+      if (!(await database.save(conversation, messages))) throw new Error(phrase("list.no_space"));
     }
-    toast(list.length === 1 ? "Imported one conversation." : `Imported ${list.length} conversations.`);
+    toast(phrase("list.imported", { count: list.length }));
     if (list.length) await session.open(list[0].conversation.id);
   } catch (error) {
-    showNotice(`${file.name} cannot be imported: ${error.message}.`);
+    showNotice(phrase("list.import_failed", { file: file.name, reason: error.message }));
   }
   refresh();
 }
@@ -63,7 +64,7 @@ const actions = {
   },
   async exportOne(conversation) {
     const messages = await database.messagesOf(conversation.id);
-    download(`${conversation.title.replaceAll(/[^\p{L}\p{N} _-]/gu, "").trim() || "conversation"}.json`, [{ conversation, messages }]);
+    download(`${conversation.title.replaceAll(/[^\p{L}\p{N} _-]/gu, "").trim() || phrase("list.file")}.json`, [{ conversation, messages }]);
   },
   async remove({ id, title }) {
     const thread = await threads.openThread(id);
@@ -73,7 +74,7 @@ const actions = {
     await database.remove(id);
     if (id === session.current().id) session.startNew();
     refresh();
-    toast(`Deleted “${title}”.`, async () => {
+    toast(phrase("list.deleted", { title }), async () => {
       thread.deleted = false;
       await database.save(thread.conversation, [...thread.messages.values()]);
       await session.open(id);

@@ -1,7 +1,18 @@
 // What the page says of an error: a sentence for the user, and what can be done about it.
 
+import { phrase } from "../strings/phrase.js";
+
 const TOO_LONG = /(\d+) tokens > (\d+) maximum/;
-const SETTINGS = new Set("temperature top_k top_p min_p repeat_penalty max_tokens seed tools".split(" "));
+const SETTINGS = {
+  temperature: phrase("settings.temperature"),
+  top_k: phrase("settings.top_k"),
+  top_p: phrase("settings.top_p"),
+  min_p: phrase("settings.min_p"),
+  repeat_penalty: phrase("settings.repeat_penalty"),
+  max_tokens: phrase("settings.max_tokens"),
+  seed: phrase("settings.seed"),
+  tools: phrase("settings.tools"),
+};
 
 /** By how many tokens a refused message is too long, NaN if the server did not count them, 0 if that
  * is not the problem. */
@@ -14,10 +25,8 @@ export function excessOf({ message, details }) {
 }
 
 /** The sentence for a message that is too long by this number of tokens, which may be NaN. */
-export function tooLong(excess) {
-  const by = Number.isNaN(excess) ? "for this model" : `by ${count(excess, "token")}`;
-  return `Too long ${by}: shorten it, or start a new chat.`;
-}
+export const tooLong = (excess) =>
+  Number.isNaN(excess) ? phrase("problem.too_long") : phrase("problem.too_long_by", { count: excess });
 
 /**
  * The problem behind an ApiError: {text, way, seconds}. `way` is what the user can do: "retry",
@@ -34,45 +43,50 @@ export function problemOf(error, { model, next, failure }) {
     case 400:
       return rejected(error.message, details);
     case 401:
-      return { text: "This server answers only with an API key. Enter the key to send your message.", way: "key" };
+      return { text: phrase("problem.key"), way: "key" };
     case 404:
       return {
         text: model === next
-          ? "The server does not know this request. Reload the page: the server may have another version."
-          : `${model} is no longer on this server. Choose another model, or try again with ${next}.`,
+          ? phrase("problem.unknown_route")
+          : phrase("problem.model_gone", { model, next }),
         way: "retry",
       };
     case 413:
-      return { text: "The message is too large for this server. Shorten it, or remove attached files.", way: "edit" };
+      return { text: phrase("problem.too_large"), way: "edit" };
     case 429:
-      return { text: `The server is busy. Try again ${retryAfter ? `in ${count(retryAfter, "second")}` : "later"}.`, way: "retry", seconds: retryAfter ?? 0 };
+      return { text: busy(retryAfter), way: "retry", seconds: retryAfter ?? 0 };
     case 502:
     case 504:
-      return { text: "The server did not answer in time. Try again in a moment.", way: "retry" };
+      return { text: phrase("problem.no_response"), way: "retry" };
     case 503:
-      return { text: `${failure || `The server is not ready: ${error.message}`}. Choose another model, or try again later.`, way: "retry" };
+      return { text: notReady(failure, error.message), way: "retry" };
     default:
       return { text: failed(status, error.message, details.request_id), way: "retry" };
   }
 }
 
 function unreachable(message) {
-  if (!navigator.onLine) return "This device is offline. Connect it to the network, then try again.";
-  return `${message} Check that the server runs, then try again.`;
+  return navigator.onLine ? phrase("problem.check", { reason: message }) : phrase("problem.offline");
+}
+
+function busy(seconds) {
+  return seconds ? phrase("problem.busy_for", { count: seconds }) : phrase("problem.busy");
+}
+
+function notReady(failure, message) {
+  return failure ? phrase("problem.not_loaded", { reason: failure }) : phrase("problem.not_ready", { reason: message });
 }
 
 function rejected(message, { param, got, expected }) {
   const field = param?.split(/[.[]/, 1)[0];
-  if (SETTINGS.has(field)) {
-    const name = field.replaceAll("_", " ");
-    return { text: `The setting “${name}” is not valid: it is ${JSON.stringify(got)}, and must be ${expected}.`, way: "settings" };
+  if (Object.hasOwn(SETTINGS, field)) {
+    const values = { name: SETTINGS[field], got: JSON.stringify(got), expected };
+    return { text: phrase("problem.setting", values), way: "settings" };
   }
-  return { text: `The model cannot answer this message: ${message}. Edit it, or start a new chat.`, way: "edit" };
+  return { text: phrase("problem.rejected", { reason: message }), way: "edit" };
 }
 
 function failed(status, message, id) {
-  if (status < 500 || status === 501) return `The server refused the request: ${message}.`;
-  return `The server failed while it answered. Try again; its log has the reason${id ? ` (request ${id})` : ""}.`;
+  if (status < 500 || status === 501) return phrase("problem.refused", { reason: message });
+  return id ? phrase("problem.failed_id", { id }) : phrase("problem.failed");
 }
-
-const count = (number, unit) => `${number.toLocaleString("en")} ${unit}${number === 1 ? "" : "s"}`;

@@ -8,18 +8,19 @@ import * as threads from "./threads.js";
 const SAVE_INTERVAL = 500; // milliseconds
 
 /**
- * Add an answer after the message `parent`, or continue the answer `base`. Return
+ * Add an answer of the model `name` after the message `parent`, or continue the answer `base`. `model` is its
+ * name in requests. Return
  * {message, error, finish}, where `message` is null if nothing came.
  *
  * on.tools() resolves to the tools in OpenAI's form. on.onMessage(message) gets the answer as it grows.
  * on.onFull() reports that the storage is full.
  * The others are those of answer().
  */
-export async function run(thread, { parent, base = null, model, chats }, on) {
+export async function run(thread, { parent, base = null, name, model, chats }, on) {
   const { signal } = threads.begin(thread);
   const { id, settings } = thread.conversation;
   const messages = pathTo(thread.messages, base ? base.id : parent);
-  const first = base ?? newMessage({ conversation: id, parent, role: "assistant", content: "" });
+  const first = base ?? newMessage({ conversation: id, parent, role: "assistant", content: "", model: name });
   let saved = 0;
   const grow = (reply, ending) => {
     const message = { ...joined(first, reply), ...ending };

@@ -2,12 +2,13 @@
 
 import * as server from "../api/server.js";
 import { recall, remember } from "../data/preferences.js";
-import { showModels } from "../view/models.js";
+import { showModelList, showModels } from "../view/models.js";
 import { showStatus } from "../view/notices.js";
 import { askKey, key } from "../view/key.js";
 
 const LAST_MODEL = "model";
 const UNKNOWN = { id: "", context: null, loaded: true, chats: true, images: true, failure: "" };
+const POLL_INTERVAL = 1000; // milliseconds, while a model is loaded or unloaded
 
 const state = { models: [], triedKey: null, changed: () => {} };
 
@@ -54,11 +55,24 @@ export const countTokens = (file, conversation) =>
 async function loadModels() {
   try {
     state.models = await server.models(key());
+    showModelList(state.models, { load: (id) => change(server.load, id), unload: (id) => change(server.unload, id) });
     state.changed();
     await checkKey();
   } catch (error) {
     if (error.status === 401) await requestKey();
   }
+}
+
+// Load or unload a model, and show how far it is. The list of models says why a load failed.
+async function change(request, id) {
+  const timer = setInterval(loadModels, POLL_INTERVAL);
+  try {
+    await request(id, key());
+  } catch (error) {
+    if (error.status === 401) await requestKey();
+  }
+  clearInterval(timer);
+  await loadModels();
 }
 
 // The list of models is open to all. Ask for a key that is missing or wrong, once.

@@ -4,7 +4,8 @@
 import * as database from "../data/database.js";
 import { newMessage, titleOf } from "../data/records.js";
 import { renamed } from "../data/transfer.js";
-import { leafBelow, pathTo, siblings } from "../data/tree.js";
+import { branchFrom, leafBelow, pathTo, siblings } from "../data/tree.js";
+import { phrase } from "../strings/phrase.js";
 import { byId } from "../view/dom.js";
 import { allowImages, measureDraft } from "../view/composer.js";
 import { key } from "../view/key.js";
@@ -20,10 +21,8 @@ import * as server from "./server_state.js";
 import * as threads from "./threads.js";
 import { hostOf, offeredTools, settled } from "./tool_servers.js";
 
-const FULL = "The browser's storage is full. This conversation is not saved. Export it, or delete others.";
-const BLIND = "This model cannot read the images of this chat. Choose another model, or start a new chat.";
+const FULL = phrase("notice.full");
 const RECHECK = 6000; // milliseconds until another tab's answer may count as abandoned
-const EMPTY = { stopped: "Stopped before the first token." };
 const UNFINISHED = new Set(["length", "timeout", "stopped", "error", "running"]);
 
 const state = { thread: threads.newThread(settings.defaults()), changed: () => {}, attached: 0 };
@@ -54,7 +53,7 @@ export function send(content, attachments = []) {
 
 /** The reason why a message cannot be sent in the conversation that is shown, or "". */
 export async function refusal(content, attachments) {
-  if (isBlind(state.thread, attachments)) return BLIND;
+  if (isBlind(state.thread, attachments)) return phrase("notice.blind");
   const tokens = await excess(state.thread, content, attachments);
   return tokens === 0 ? "" : tooLong(tokens);
 }
@@ -143,12 +142,38 @@ const actions = {
     const conversation = { ...copy.conversation, created: now, updated: now };
     if (!(await database.save(conversation, copy.messages))) notices.showNotice(FULL);
     await open(conversation.id);
-    notices.toast("This is a copy of the conversation up to here.");
+    notices.toast(phrase("list.copied"));
     state.changed();
   },
+  remove,
   hostOf,
   answerCalls: (message, decisions) => answerCalls(state.thread, message, decisions),
 };
+
+// Delete a message and all that follow it, and show the branch beside it.
+async function remove(message) {
+  const { thread } = state;
+  if (thread.running) return;
+  const { id: conversation, leaf, title } = thread.conversation;
+  const removed = branchFrom(thread.messages, message.id);
+  const beside = siblings(thread.messages, message).findLast(({ id }) => id !== message.id);
+  for (const { id } of removed) thread.messages.delete(id);
+  thread.notice = null;
+  await database.removeMessages(removed);
+  const end = beside ? leafBelow(thread.messages, beside.id) : message.parent;
+  if (thread.messages.size) store(thread, { leaf: end });
+  else {
+    thread.conversation = { ...thread.conversation, leaf: null, title: "" };
+    await database.remove(conversation);
+  }
+  show(thread);
+  state.changed();
+  if (thread.messages.size) showUnfinished(thread);
+  notices.toast(phrase("message.deleted", { count: removed.length }), () => {
+    store(thread, thread.running ? {} : { leaf, title }, removed);
+    show(thread);
+  });
+}
 
 // Add the results of an answer's calls, in the order of the calls, and generate the next answer.
 async function answerCalls(thread, message, decisions) {
@@ -202,7 +227,7 @@ async function generate(thread, { parent, base }) {
   const { leaf } = thread.conversation;
   if (!base) thread.conversation = { ...thread.conversation, leaf: parent };
   const model = server.modelOf(thread.conversation);
-  const request = { parent, base, model: server.requestName(model), chats: model.chats };
+  const request = { parent, base, name: model.id, model: server.requestName(model), chats: model.chats };
   const onMessage = (message) => {
     if (state.thread !== thread) return;
     notices.hideNotice();
@@ -210,7 +235,7 @@ async function generate(thread, { parent, base }) {
     showMeter({ ...message.figures, limit: model.context, growing: true });
   };
   const onWaiting = async (message) => {
-    report(thread, `Waiting for the server: ${message}. Your message will be sent when it is ready.`);
+    report(thread, phrase("notice.waiting", { reason: message }));
     await server.checkServer();
     return !server.modelOf(thread.conversation).failure;
   };
@@ -235,11 +260,11 @@ async function generate(thread, { parent, base }) {
   }
   if (state.thread === thread) {
     show(thread);
-    notices.speak(message?.content || "No answer");
+    notices.speak(message?.content || phrase("notice.no_answer"));
   }
   const again = wayOn(thread, message ?? { parent });
   if (error) showError(thread, error, { model, now, again, parent });
-  else if (!message) report(thread, EMPTY[finish] ?? "The answer is empty.", again);
+  else if (!message) report(thread, finish === "stopped" ? phrase("notice.stopped") : phrase("notice.empty"), again);
   const decisions = error ? null : automatic(thread, message);
   if (decisions) answerCalls(thread, message, decisions);
 }
@@ -249,18 +274,18 @@ function showUnfinished(thread) {
   const last = pathTo(thread.messages, thread.conversation.leaf).at(-1);
   if (last.role !== "assistant") {
     const retry = () => generate(thread, { parent: last.id });
-    report(thread, "This message has no answer.", { retry });
+    report(thread, phrase("notice.unanswered"), { retry });
   } else if (threads.isWrittenElsewhere(last)) {
-    report(thread, "Another tab is writing this answer.");
+    report(thread, phrase("notice.other_tab"));
     setTimeout(() => state.thread === thread && open(thread.conversation.id), RECHECK);
   } else if (last.finish === "running") {
-    report(thread, "The answer was interrupted.", wayOn(thread, last));
+    report(thread, phrase("notice.interrupted"), wayOn(thread, last));
   }
 }
 
 // Continue an answer, or answer its parent again if it has no text yet.
 function wayOn(thread, message) {
-  if (message.content) return { retry: () => actions.resume(message), label: "Continue" };
+  if (message.content) return { retry: () => actions.resume(message), label: phrase("message.continue") };
   return { retry: () => generate(thread, { parent: message.parent }) };
 }
 
@@ -269,9 +294,9 @@ function showError(thread, error, { model, now, again, parent }) {
   const asked = thread.messages.get(parent);
   const ways = {
     retry: again,
-    edit: asked?.role === "user" ? { retry: () => actions.edit(asked), label: "Edit the message" } : again,
-    settings: { retry: () => settings.openSettings(), label: "Open the settings" },
-    key: { ...again, label: "Enter the key" },
+    edit: asked?.role === "user" ? { retry: () => actions.edit(asked), label: phrase("notice.edit") } : again,
+    settings: { retry: () => settings.openSettings(), label: phrase("notice.settings") },
+    key: { ...again, label: phrase("notice.key") },
   };
   report(thread, text, { ...ways[way], seconds });
 }

@@ -3,8 +3,10 @@
 import { McpError, McpServer } from "../api/mcp.js";
 import { toolsOf } from "../data/prompt.js";
 import { readServers, writeServers } from "../data/tool_servers.js";
+import { phrase } from "../strings/phrase.js";
 
 const MAX_NAME = 64; // characters of a tool's name that the server takes
+// The model reads it, so it is not translated, like the beginning of the errors below.
 const DENIED = "The user did not allow this call.";
 
 // Of each: {record, client, tools, problem, pending}, where `pending` is null or a promise of its tools.
@@ -117,9 +119,9 @@ async function connectTo(server) {
   state.changed();
   try {
     server.tools = await server.pending;
-    if (!server.tools.length) server.problem = "This server has no tools.";
+    if (!server.tools.length) server.problem = phrase("mcp.no_tools");
   } catch (error) {
-    server.problem = error instanceof McpError ? error.message : `The answer cannot be read: ${error.message}.`;
+    server.problem = error instanceof McpError ? error.message : phrase("mcp.unreadable", { reason: error.message });
   }
   server.pending = null;
   state.changed();

@@ -1,5 +1,6 @@
 // What the user decides about the calls of an answer.
 
+import { phrase } from "../strings/phrase.js";
 import { make } from "./dom.js";
 
 /**
@@ -19,9 +20,9 @@ export function callForm(message, { hostOf, send }) {
     if (host) return question({ name, host, given }, (decision) => decide(at, decision));
     const field = make("textarea", { rows: 1, required: true });
     fields.set(at, field);
-    return make("label", {}, `Result of ${name}`, field);
+    return make("label", {}, phrase("call.result", { name }), field);
   });
-  if (fields.size) parts.push(make("button", { type: "submit", className: "plain" }, "Send results"));
+  if (fields.size) parts.push(make("button", { type: "submit", className: "plain" }, phrase("call.send")));
   const form = make("form", { className: "results idle-only" }, ...parts);
   form.onsubmit = (event) => {
     event.preventDefault();
@@ -50,12 +51,12 @@ function question({ name, host, given }, decide) {
     return pressed;
   };
   const buttons = [
-    answer("Allow once", "once", "primary"),
-    answer("Always allow", "always"),
-    answer("Do not allow", "never"),
+    answer(phrase("call.once"), "once", "primary"),
+    answer(phrase("call.always"), "always"),
+    answer(phrase("call.never"), "never"),
   ];
   box.append(
-    make("legend", {}, `Call ${name} on ${host}?`),
+    make("legend", {}, phrase("call.question", { name, host })),
     make("pre", { tabIndex: 0 }, indented(given)),
     make("div", { className: "choices" }, ...buttons),
   );

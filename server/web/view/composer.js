@@ -1,6 +1,7 @@
 // The field for a message, and the files that are attached to it.
 
 import { DocumentError, isDocument, textOf } from "../documents/documents.js";
+import { phrase } from "../strings/phrase.js";
 import { byId, iconButton, make, picture } from "./dom.js";
 import { showNotice, speak } from "./notices.js";
 import { isPicture, readPicture } from "./pictures.js";
@@ -9,7 +10,6 @@ const MAX_TEXT = 1_000_000; // bytes of a text file, or characters in a document
 const MAX_DOCUMENT = 50_000_000; // bytes
 const LONG_PASTE = 2000; // characters; a longer text that is pasted becomes a file
 const TYPING_PAUSE = 400; // milliseconds after the last key
-const TOO_LONG = "the text is longer than a million characters.";
 
 const state = {
   files: [], images: true, count: async () => null, refusal: async () => "", changed: () => {}, timer: 0,
@@ -61,7 +61,7 @@ export const attachText = (name, text) => add({ name, text, tokens: null });
 function add(file) {
   state.files = [...state.files, file];
   draw();
-  speak(`Attached ${file.name}.`);
+  speak(phrase("composer.attached", { name: file.name }));
   state.count(file).then((tokens) => {
     file.tokens = tokens;
     draw();
@@ -104,7 +104,7 @@ function paste(event) {
   const { files } = event.clipboardData;
   const text = event.clipboardData.getData("text/plain");
   if (files.length && !text) attach([...files]); // a table is a text and a picture of it
-  else if (text.length > LONG_PASTE) attachText(unusedName("pasted", "txt"), text);
+  else if (text.length > LONG_PASTE) attachText(unusedName(phrase("composer.pasted"), "txt"), text);
   else return;
   event.preventDefault();
 }
@@ -112,36 +112,36 @@ function paste(event) {
 async function attach(files) {
   for (const file of files) {
     const attachFile = isPicture(file) ? attachPicture : isDocument(file) ? attachDocument : attachTextFile;
-    const problem = await attachFile(file);
-    if (problem) showNotice(`${file.name}: ${problem}`);
+    const reason = await attachFile(file);
+    if (reason) showNotice(phrase("file.failed", { name: file.name, reason }));
   }
 }
 
-// They return a sentence that says why a file cannot be attached, or nothing.
+// They return the reason why a file cannot be attached, or nothing.
 async function attachPicture(file) {
-  if (!state.images) return "this model cannot read images.";
+  if (!state.images) return phrase("file.no_images");
   try {
     add({ name: file.name, image: await readPicture(file), tokens: null });
   } catch {
-    return "the browser cannot read this image.";
+    return phrase("file.bad_image");
   }
 }
 
 async function attachDocument(file) {
-  if (file.size > MAX_DOCUMENT) return "the file is larger than 50 MB.";
-  speak(`Reading ${file.name}.`);
+  if (file.size > MAX_DOCUMENT) return phrase("file.too_large");
+  speak(phrase("composer.reading", { name: file.name }));
   try {
     const text = await textOf(file);
-    if (text.length > MAX_TEXT) return TOO_LONG;
+    if (text.length > MAX_TEXT) return phrase("file.too_long");
     attachText(file.name, text);
   } catch (error) {
     if (!(error instanceof DocumentError)) throw error;
-    return `${error.message}.`;
+    return error.message;
   }
 }
 
 async function attachTextFile(file) {
-  if (file.size > MAX_TEXT) return TOO_LONG;
+  if (file.size > MAX_TEXT) return phrase("file.too_long");
   try {
     const data = new Uint8Array(await file.arrayBuffer());
     const encoding = { "255,254": "utf-16le", "254,255": "utf-16be" }[data.subarray(0, 2)] ?? "utf-8";
@@ -149,7 +149,7 @@ async function attachTextFile(file) {
     if (text.includes("\0")) throw new TypeError("binary");
     attachText(file.name, text);
   } catch {
-    return "the file is neither a text in UTF-8 nor a PDF or office document.";
+    return phrase("file.not_text");
   }
 }
 
@@ -163,13 +163,13 @@ function unusedName(base, ending) {
 
 function draw() {
   const chips = state.files.map((file) => {
-    const size = file.tokens === null ? "" : ` · ${file.tokens.toLocaleString("en")} tokens`;
-    const remove = iconButton("close", `Remove ${file.name}`, () => {
+    const { name, tokens } = file;
+    const remove = iconButton("close", phrase("composer.remove", { name }), () => {
       state.files = state.files.filter((other) => other !== file);
       draw();
       byId("input").focus();
     });
-    const label = make("span", {}, `${file.name}${size}`);
+    const label = make("span", {}, tokens === null ? name : phrase("file.tokens", { name, count: tokens }));
     const thumbnail = file.image ? [picture(file)] : [];
     return make("li", { className: "chip" }, ...thumbnail, label, remove);
   });

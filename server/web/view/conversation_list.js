@@ -1,14 +1,15 @@
 // The sidebar: the list of conversations, its search field, and the menu of a conversation.
 
+import { phrase } from "../strings/phrase.js";
 import { byId, iconButton, make } from "./dom.js";
 
 const DAY = 86_400_000; // milliseconds
 const AGES = [
-  ["Today", 0],
-  ["Yesterday", 1],
-  ["Previous 7 days", 7],
-  ["Previous 30 days", 30],
-  ["Older", Infinity],
+  [phrase("list.today"), 0],
+  [phrase("list.yesterday"), 1],
+  [phrase("list.week"), 7],
+  [phrase("list.month"), 30],
+  [phrase("list.older"), Infinity],
 ];
 
 /**
@@ -30,7 +31,8 @@ export function showList(conversations, { current, running, searched, actions })
     const items = members.map((conversation) => item(conversation, { current, running, actions }));
     return make("section", {}, make("h3", {}, age), make("ul", {}, ...items));
   });
-  if (!parts.length) parts.push(make("p", { className: "nothing" }, searched ? "No conversation matches." : "No conversations yet."));
+  const nothing = searched ? phrase("list.nothing_found") : phrase("list.nothing");
+  if (!parts.length) parts.push(make("p", { className: "nothing" }, nothing));
   list.replaceChildren(...parts);
   if (focused) list.querySelector(`[data-id="${focused}"] .title`)?.focus();
 }
@@ -70,7 +72,7 @@ function item(conversation, { current, running, actions }) {
   const { id, title } = conversation;
   const open = make("button", { type: "button", className: "title", title, onclick: () => actions.open(id) }, title);
   if (id === current) open.ariaCurrent = "page";
-  const more = iconButton("more", `Actions for ${title}`, () => showMenu(more, conversation, actions));
+  const more = iconButton("more", phrase("list.actions_for", { title }), () => showMenu(more, conversation, actions));
   const box = make("li", { className: running.has(id) ? "conversation running" : "conversation" }, open, more);
   box.dataset.id = id;
   return box;
@@ -86,9 +88,9 @@ function showMenu(button, conversation, actions) {
     return make("button", { type: "button", role: "menuitem", className, onclick: pick }, label);
   };
   menu.replaceChildren(
-    entry("Rename", () => rename(conversation, actions.rename)),
-    entry("Export", actions.exportOne),
-    entry("Delete", actions.remove, "danger-text"),
+    entry(phrase("list.rename"), () => rename(conversation, actions.rename)),
+    entry(phrase("list.export"), actions.exportOne),
+    entry(phrase("list.delete"), actions.remove, "danger-text"),
   );
   menu.onkeydown = moveInMenu;
   menu.showPopover({ source: button });
@@ -112,7 +114,7 @@ function moveInMenu(event) {
 function rename(conversation, done) {
   const { id, title } = conversation;
   const box = byId("conversations").querySelector(`[data-id="${id}"]`);
-  const field = make("input", { value: title, maxLength: 200, ariaLabel: "Title of the conversation" });
+  const field = make("input", { value: title, maxLength: 200, ariaLabel: phrase("list.title_field") });
   let ended = false;
   byId("conversations").dataset.version = "";
   const end = (newTitle) => {

@@ -1,5 +1,6 @@
 // The API key of this tab, and the dialog that asks for it.
 
+import { phrase } from "../strings/phrase.js";
 import { byId } from "./dom.js";
 
 const KEY = "hearth.key";
@@ -12,9 +13,7 @@ export const deleteKey = () => sessionStorage.removeItem(KEY);
 export function askKey() {
   const dialog = byId("key");
   const hadKey = key();
-  byId("key-hint").textContent = hadKey
-    ? "The server rejected this key."
-    : "The key is stored until this tab is closed, and sent only to this server.";
+  byId("key-hint").textContent = hadKey ? phrase("key.rejected") : phrase("key.hint");
   byId("key-input").value = "";
   dialog.returnValue = "";
   byId("key-cancel").onclick = () => dialog.close();

@@ -1,16 +1,17 @@
 // Parts of a message: attached files, reasoning, tool calls, figures, the copy button.
 
+import { decimal, phrase } from "../strings/phrase.js";
 import { indented } from "./call_form.js";
 import { iconButton, make, picture } from "./dom.js";
 import { speak } from "./notices.js";
 
 const ENDS = {
-  length: "token limit",
-  timeout: "time limit",
-  stopped: "stopped",
-  error: "interrupted",
-  running: "interrupted",
-  edited: "edited",
+  length: phrase("end.length"),
+  timeout: phrase("end.timeout"),
+  stopped: phrase("end.stopped"),
+  error: phrase("end.interrupted"),
+  running: phrase("end.interrupted"),
+  edited: phrase("end.edited"),
 };
 
 /** The files of a message: pictures, and texts, each folded. */
@@ -18,11 +19,11 @@ export const attachmentList = (attachments) =>
   make("div", { className: "attachments" }, ...attachments.map((file) => (file.image ? picture(file) : textFile(file))));
 
 const textFile = ({ name, text, tokens }) =>
-  folded(tokens ? `${name} · ${tokens.toLocaleString("en")} tokens` : name, text);
+  folded(tokens ? phrase("file.tokens", { name, count: tokens }) : name, text);
 
 /** The reasoning before an answer, folded. */
 export function reasoningBox(text, { open = false } = {}) {
-  const box = folded("Reasoning", text);
+  const box = folded(phrase("message.reasoning"), text);
   box.classList.add("reasoning");
   box.open = open;
   return box;
@@ -30,16 +31,17 @@ export function reasoningBox(text, { open = false } = {}) {
 
 /** Tool calls, each folded. */
 export const callList = (calls) =>
-  make("div", { className: "calls" }, ...calls.map(({ name, arguments: given }) => folded(`Call of ${name}`, indented(given))));
+  make("div", { className: "calls" }, ...calls.map(({ name, arguments: given }) => folded(phrase("message.call", { name }), indented(given))));
 
-/** The figures of an answer, and why it ended. */
-export function figureList({ figures, finish }) {
+/** The model of an answer, its figures, and why it ended. */
+export function figureList({ model, figures, finish }) {
   const { prompt, completion, first, rate } = figures ?? {};
   const parts = [
-    figures && `${completion} tokens`,
-    rate && `${rate.toFixed(1)} tokens/s`,
-    figures && `first token ${first.toFixed(2)} s`,
-    figures && `${prompt} prompt tokens`,
+    model,
+    figures && phrase("figures.tokens", { count: completion }),
+    rate && phrase("meter.rate", { rate: decimal(rate, 1) }),
+    figures && phrase("figures.first", { seconds: decimal(first, 2) }),
+    figures && phrase("figures.prompt", { count: prompt }),
     ENDS[finish],
   ];
   return make("p", { className: "figures" }, ...parts.filter(Boolean).map((part) => make("span", {}, part)));
@@ -49,7 +51,7 @@ export function figureList({ figures, finish }) {
 export function copyButton(text, label) {
   const button = iconButton("copy", label, async () => {
     await copy(text);
-    speak("Copied");
+    speak(phrase("message.copied"));
     button.classList.add("done");
     setTimeout(() => button.classList.remove("done"), 1200);
   });

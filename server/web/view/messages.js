@@ -2,6 +2,7 @@
 
 import { LiveMarkdown } from "../markdown/live.js";
 import { render } from "../markdown/markdown.js";
+import { phrase } from "../strings/phrase.js";
 import { callForm } from "./call_form.js";
 import { attachmentList, callList, copyButton, figureList, reasoningBox } from "./message_parts.js";
 import { byId, iconButton, make } from "./dom.js";
@@ -9,7 +10,7 @@ import { enhance } from "./rich_text.js";
 import { tokenView } from "./tokens.js";
 
 const NEAR_END = 80; // pixels; within this distance of the end, the page scrolls with an answer
-const NAMES = { user: "You", assistant: "Answer", result: "Tool result" };
+const NAMES = { user: phrase("message.user"), assistant: phrase("message.answer"), result: phrase("message.result") };
 
 const state = { drawn: new Map(), live: null };
 
@@ -45,7 +46,7 @@ export const isEditing = () => byId("messages").querySelector(".editing") !== nu
 export function editMessage({ id, role, content }, { send, cancel }) {
   const { box } = state.drawn.get(id);
   state.drawn.delete(id); // draw it again afterwards
-  const field = make("textarea", { value: content, rows: 1, ariaLabel: "Edit message" });
+  const field = make("textarea", { value: content, rows: 1, ariaLabel: phrase("message.field") });
   const done = () => field.value.trim() && send(field.value.trim());
   field.onkeydown = (event) => {
     if (event.key === "Escape") cancel();
@@ -57,7 +58,8 @@ export function editMessage({ id, role, content }, { send, cancel }) {
   };
   box.classList.add("editing");
   const button = (className, label, onclick) => make("button", { type: "button", className, onclick }, label);
-  const buttons = [button("plain", "Cancel", cancel), button("primary", role === "user" ? "Send again" : "Save as new version", done)];
+  const label = role === "user" ? phrase("message.send_again") : phrase("message.save_version");
+  const buttons = [button("plain", phrase("message.cancel"), cancel), button("primary", label, done)];
   box.replaceChildren(field, make("div", { className: "row" }, ...buttons));
   field.focus();
   field.setSelectionRange(content.length, content.length);
@@ -75,7 +77,7 @@ function reuse(before, entry, actions) {
 
 function draw(entry, actions) {
   const { message, versions } = entry;
-  const tools = [copyButton(message.content, "Copy"), ...buttonsOf(entry, actions)];
+  const tools = [copyButton(message.content, phrase("message.copy")), ...buttonsOf(entry, actions)];
   if (versions.length > 1) tools.push(versionSwitch(message, versions, actions.choose));
   const bar = make("div", { className: "actions" }, ...tools);
   if (message.role === "user") {
@@ -102,18 +104,20 @@ function buttonsOf({ message, resumable }, actions) {
     button.classList.add("idle-only");
     return button;
   };
-  if (message.role === "user") return [action("edit", "Edit and send again", actions.edit)];
-  if (message.role === "tool") return [];
+  const remove = action("delete", phrase("message.delete"), actions.remove);
+  if (message.role === "user") return [action("edit", phrase("message.edit_user"), actions.edit), remove];
+  if (message.role === "tool") return [remove];
   return [
-    ...(resumable ? [action("resume", "Continue", actions.resume)] : []),
-    action("again", "Regenerate", actions.regenerate),
-    action("edit", "Edit the answer", actions.edit),
-    action("fork", "Copy into a new chat", actions.fork),
+    ...(resumable ? [action("resume", phrase("message.continue"), actions.resume)] : []),
+    action("again", phrase("message.regenerate"), actions.regenerate),
+    action("edit", phrase("message.edit_answer"), actions.edit),
+    action("fork", phrase("message.fork"), actions.fork),
+    remove,
   ];
 }
 
 const callResult = (content) =>
-  make("details", { className: "folded" }, make("summary", {}, "Tool result"), make("pre", { tabIndex: 0 }, content));
+  make("details", { className: "folded" }, make("summary", {}, phrase("message.result")), make("pre", { tabIndex: 0 }, content));
 
 function versionSwitch(message, versions, choose) {
   const at = versions.indexOf(message);
@@ -125,15 +129,15 @@ function versionSwitch(message, versions, choose) {
   };
   const text = make("span", { className: "version" }, `${at + 1}/${versions.length}`);
   const box = make(
-    "span", { className: "versions", role: "group", ariaLabel: "Versions" },
-    step("left", "Previous version", at - 1), text, step("right", "Next version", at + 1),
+    "span", { className: "versions", role: "group", ariaLabel: phrase("message.versions") },
+    step("left", phrase("message.previous"), at - 1), text, step("right", phrase("message.next"), at + 1),
   );
   return box;
 }
 
 // Toggle between the text and its tokens.
 function probabilityButton({ content, tokens }, body) {
-  const button = iconButton("odds", "Token probabilities", () => {
+  const button = iconButton("odds", phrase("message.probabilities"), () => {
     const pressed = button.ariaPressed !== "true";
     button.ariaPressed = String(pressed);
     if (pressed) body.replaceChildren(legend(), tokenView(tokens));
@@ -145,7 +149,7 @@ function probabilityButton({ content, tokens }, body) {
 
 function legend() {
   const scale = make("span", { className: "scale", ariaHidden: "true" });
-  return make("p", { className: "legend" }, "likely", scale, "unlikely");
+  return make("p", { className: "legend" }, phrase("message.likely"), scale, phrase("message.unlikely"));
 }
 
 // The box of an answer that grows.

@@ -1,5 +1,6 @@
 // How much of the model's context the conversation fills, and the speed of the latest answer.
 
+import { decimal, phrase } from "../strings/phrase.js";
 import { byId } from "./dom.js";
 
 const NEARLY_FULL = 0.8;
@@ -17,9 +18,9 @@ export function showMeter({ context = 0, attached = 0, limit, rate, growing = fa
   gauge.max = limit;
   gauge.value = used;
   gauge.high = limit * NEARLY_FULL;
-  const parts = [context, attached].filter(Boolean).map(number);
-  byId("context-text").textContent = `${parts.join(" + ")} of ${number(limit)} tokens`;
-  byId("rate").textContent = rate ? `${rate.toFixed(1)} tokens/s` : "";
+  const parts = [context, attached].filter(Boolean).map((count) => decimal(count, 0));
+  byId("context-text").textContent = phrase("meter.used", { used: parts.join(" + "), limit });
+  byId("rate").textContent = rate ? phrase("meter.rate", { rate: decimal(rate, 1) }) : "";
 }
 
 // Say that little of the context is left. The element is a live region: it changes rarely.
@@ -30,11 +31,5 @@ function warn(used, limit, growing) {
   box.textContent = text;
 }
 
-function warning(used, limit) {
-  const numbers = `${number(used)} of ${number(limit)} tokens used`;
-  return used < limit
-    ? `${numbers}. The model reads no more than that: start a new chat soon.`
-    : `${numbers}. Nothing fits any more: start a new chat.`;
-}
-
-const number = (value) => value.toLocaleString("en");
+const warning = (used, limit) =>
+  used < limit ? phrase("meter.nearly_full", { used, limit }) : phrase("meter.full", { used, limit });

@@ -1,20 +1,21 @@
 // The page around the messages: the server's state, the empty page, notices, screen-reader text.
 
+import { phrase } from "../strings/phrase.js";
 import { byId, make } from "./dom.js";
 
 const TOAST_TIME = 8_000; // milliseconds
-const STATES = { ready: "Ready", waiting: "Not ready", unreachable: "Not reachable" };
+const STATES = { ready: phrase("bar.ready"), waiting: phrase("bar.waiting"), unreachable: phrase("bar.unreachable") };
 const CHAT = {
-  greeting: "How can I help you?",
-  hint: "The model runs on this server. Your messages are not sent anywhere else.",
-  placeholder: "Message",
-  starters: ["Why is the sky blue?", "Write a short poem about winter", "Three ideas for a picnic"],
+  greeting: phrase("chat.greeting"),
+  hint: phrase("chat.hint"),
+  placeholder: phrase("chat.placeholder"),
+  starters: [phrase("chat.starter_1"), phrase("chat.starter_2"), phrase("chat.starter_3")],
 };
 const TEXT = {
-  greeting: "Start a text",
-  hint: "This model does not chat. It continues the text that you write.",
-  placeholder: "Start of a text",
-  starters: ["The capital of France is", "Once upon a time", "def fibonacci(n):"],
+  greeting: phrase("text.greeting"),
+  hint: phrase("text.hint"),
+  placeholder: phrase("text.placeholder"),
+  starters: [phrase("text.starter_1"), phrase("text.starter_2"), "def fibonacci(n):"],
 };
 
 /** Show the server's state. Return the state that was shown before. */
@@ -44,11 +45,11 @@ export function showRunning(running) {
   byId("stop").hidden = !running;
   byId("send").hidden = running;
   if (focused) byId("input").focus();
-  if (running) speak("Generating the answer.");
+  if (running) speak(phrase("notice.generating"));
 }
 
 /** Show a notice after the messages. `retry` adds a button, which is disabled for `seconds`. */
-export function showNotice(text, { retry = null, label = "Try again", seconds = 0 } = {}) {
+export function showNotice(text, { retry = null, label = phrase("notice.retry"), seconds = 0 } = {}) {
   hideNotice();
   const button = byId("retry");
   // Setting the same text again would make screen readers repeat it.
@@ -88,7 +89,7 @@ export function speak(text) {
 function countDown(button, label, seconds) {
   const tick = () => {
     button.disabled = seconds > 0;
-    button.textContent = seconds > 0 ? `${label} in ${seconds} s` : label;
+    button.textContent = seconds > 0 ? phrase("notice.countdown", { label, seconds }) : label;
     if (seconds <= 0) clearInterval(button.timer);
     seconds -= 1;
   };

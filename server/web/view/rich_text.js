@@ -3,6 +3,7 @@
 
 import { highlight } from "../markdown/highlight.js";
 import { typeset } from "../markdown/math.js";
+import { phrase } from "../strings/phrase.js";
 import { make } from "./dom.js";
 import { copyButton } from "./message_parts.js";
 
@@ -21,7 +22,7 @@ export function enhance(root) {
 // A table that is wider than the page scrolls in its box. Only cells with a long word break it.
 function completeTable(table) {
   for (const cell of table.querySelectorAll("th, td")) cell.classList.toggle("long", LONG_WORD.test(cell.textContent));
-  const box = make("div", { className: "table", role: "group", ariaLabel: "Table", tabIndex: 0 }); // the keyboard can scroll it
+  const box = make("div", { className: "table", role: "group", ariaLabel: phrase("message.table"), tabIndex: 0 }); // the keyboard can scroll it
   table.replaceWith(box);
   box.append(table);
 }
@@ -29,7 +30,7 @@ function completeTable(table) {
 function completeCode(pre) {
   const { language = "" } = pre.dataset;
   const code = pre.firstChild;
-  const head = make("div", { className: "code-head" }, make("span", {}, language), copyButton(code.textContent, "Copy the code"));
+  const head = make("div", { className: "code-head" }, make("span", {}, language), copyButton(code.textContent, phrase("message.copy_code")));
   const box = make("div", { className: "code" }, head);
   pre.replaceWith(box);
   box.append(pre);

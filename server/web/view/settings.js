@@ -3,9 +3,13 @@
 import { forget, recall, remember } from "../data/preferences.js";
 import { toolsOf } from "../data/prompt.js";
 import { validSettings } from "../data/records.js";
-import { byId } from "./dom.js";
+import { phrase } from "../strings/phrase.js";
+import { byId, make } from "./dom.js";
+import { showPreset, startPresets } from "./presets.js";
 
 const DEFAULTS = "settings";
+const LANGUAGE = "language"; // first_paint.js reads it
+const REOPENED = "hearth.reopened"; // in the storage of the tab: the part of the settings to open after a reload
 
 const state = { settings: defaults(), changed: () => {} };
 
@@ -32,8 +36,13 @@ export function startSettings(changed) {
   };
   byId("as-default").onclick = () => {
     const fits = remember(DEFAULTS, JSON.stringify(state.settings));
-    byId("as-default-done").textContent = fits ? "New chats use these settings." : "The browser's storage is full.";
+    byId("as-default-done").textContent = fits ? phrase("settings.as_default_done") : phrase("settings.no_space");
   };
+  startPresets((chosen) => {
+    use({ ...state.settings, sampling: chosen(state.settings.sampling) });
+    fill(form);
+  });
+  startLanguages();
   byId("open-settings").onclick = () => openSettings();
   byId("settings").onclick = ({ target, currentTarget }) => {
     if (target === currentTarget) target.close(); // a click outside of the dialog
@@ -55,6 +64,19 @@ export function openSettings(part = null) {
   if (part) byId("settings").querySelector(part).scrollIntoView();
 }
 
+/** Load the page again, and open the settings at a part. */
+export function reloadSettings(part) {
+  sessionStorage.setItem(REOPENED, part);
+  location.reload();
+}
+
+/** Open the settings if the page was loaded again for that. */
+export function reopenSettings() {
+  const part = sessionStorage.getItem(REOPENED);
+  sessionStorage.removeItem(REOPENED);
+  if (part) openSettings(part);
+}
+
 /** Enable the fields that need a chat template. */
 export function allowSystem(allowed) {
   const { system, tools } = byId("settings-form").elements;
@@ -62,15 +84,32 @@ export function allowSystem(allowed) {
   byId("system-hint").hidden = allowed;
 }
 
+// The languages that index.html names, each in its own words.
+function startLanguages() {
+  const select = byId("language");
+  for (const tag of document.documentElement.dataset.languages.split(" ")) {
+    const name = new Intl.DisplayNames(tag, { type: "language" }).of(tag);
+    const title = name[0].toLocaleUpperCase(tag) + name.slice(1);
+    select.append(make("option", { value: tag, lang: tag }, title));
+  }
+  select.value = recall(LANGUAGE) ?? "";
+  select.onchange = () => {
+    if (select.value) remember(LANGUAGE, select.value);
+    else forget(LANGUAGE);
+    reloadSettings(".language");
+  };
+}
+
 function use(settings) {
   state.settings = settings;
+  showPreset(settings.sampling);
   state.changed(settings);
 }
 
 // The settings in the form, without invalid values.
 function read(form) {
   const { system, tools, probabilities } = form.elements;
-  tools.setCustomValidity(isTools(tools.value) ? "" : "This is not a JSON list of tools.");
+  tools.setCustomValidity(isTools(tools.value) ? "" : phrase("settings.not_tools"));
   const numbers = [...form.querySelectorAll("[type=number]")].filter(
     (field) => field.value !== "" && field.validity.valid,
   );
@@ -93,6 +132,7 @@ function isTools(tools) {
 function fill(form) {
   const { system, sampling, tools, probabilities } = state.settings;
   for (const field of form.querySelectorAll("[type=number]")) field.value = sampling[field.name] ?? "";
+  showPreset(sampling);
   form.elements.system.value = system;
   form.elements.tools.value = tools;
   form.elements.tools.setCustomValidity("");

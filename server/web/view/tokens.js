@@ -1,8 +1,11 @@
 // The tokens of an answer, shaded by their probability, and the alternatives to each token.
 // It knows tokens as in api.js, and no conversation.
 
+import { language, phrase } from "../strings/phrase.js";
 import { byId, make } from "./dom.js";
 
+const MIN_SHARE = 1e-4; // smaller probabilities have no number
+const DIGITS = 2;
 const MARGIN = 8; // pixels between the bars and the edge of the window
 
 /** An element with the tokens. It is one tab stop; the arrow keys move between tokens. */
@@ -18,7 +21,7 @@ export function tokenView(tokens) {
     return span;
   });
   const box = make("div", { className: "tokens", role: "listbox" }, ...spans);
-  box.ariaLabel = "Tokens of the answer with their probabilities";
+  box.ariaLabel = phrase("message.tokens");
   box.onkeydown = (event) => move(event, spans);
   return box;
 }
@@ -40,12 +43,14 @@ export function bars({ text, logprob, top }) {
 export const visible = (text) =>
   text.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll(/^ +| +$/g, (run) => "␣".repeat(run.length)) || "∅";
 
-/** A probability in percent with two digits: "0.02 %", "7.1 %", "98 %". */
+/** A probability in percent with two digits: "0.020%", "7.1%", "98%". */
 export function percent(logprob) {
-  const value = 100 * Math.exp(logprob);
-  if (value < 0.01) return "< 0.01 %";
-  return `${value >= 99.5 ? "100" : value.toPrecision(2)} %`;
+  const share = Math.exp(logprob);
+  return share < MIN_SHARE ? `< ${inPercent(MIN_SHARE, 1)}` : inPercent(share, DIGITS);
 }
+
+const inPercent = (share, digits) =>
+  share.toLocaleString(language, { style: "percent", minimumSignificantDigits: digits, maximumSignificantDigits: digits });
 
 function move(event, spans) {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];

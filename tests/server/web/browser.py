@@ -44,8 +44,13 @@ class Page:
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
-    def open(self, url: str, *, state: str = "Ready") -> None:
-        """Load the page as one who was never there, and wait until it knows the server's state."""
+    def open(self, url: str, *, state: str = "Ready", languages: str = "en-US") -> None:
+        """Load the page as one who was never there and reads these languages.
+
+        Wait until the page knows the server's state.
+        """
+        agent = {"userAgent": self.run("return navigator.userAgent"), "acceptLanguage": languages}
+        self.driver.execute_cdp_cmd("Emulation.setUserAgentOverride", agent)
         self.driver.get(f"{url}/web/icon.svg")
         self.run(
             """localStorage.clear(); sessionStorage.clear();

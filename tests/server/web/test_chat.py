@@ -119,6 +119,30 @@ def test_regenerate_gives_another_answer_to_the_same_message(chat: Page, doorman
     ] * 2
 
 
+def test_a_preset_sets_the_numbers(chat: Page, doorman: Doorman) -> None:
+    def choose(preset: str) -> None:
+        chat.run(
+            """const select = document.getElementById("preset");
+            select.value = arguments[0];
+            for (const name of ["input", "change"])
+                select.dispatchEvent(new Event(name, { bubbles: true }));""",
+            preset,
+        )
+
+    chat.click("#open-settings")
+    chat.type("5", into="[name=seed]")
+    choose("creative")
+    assert chat.find("[name=temperature]").get_attribute("value") == "1.2"
+    chat.type(Keys.BACKSPACE * 3, "0", into="[name=temperature]")
+    assert chat.find("#preset").get_attribute("value") == "custom"
+    choose("exact")
+    chat.press(Keys.ESCAPE)
+    chat.ask("the dog")
+    body = doorman.bodies[-1]
+    assert {"temperature": 0, "seed": 5}.items() <= body.items()
+    assert "min_p" not in body
+
+
 def test_a_seed_repeats_an_answer(chat: Page) -> None:
     chat.click("#open-settings")
     chat.type("5", into="[name=seed]")

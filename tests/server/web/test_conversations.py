@@ -45,6 +45,30 @@ def two_conversations(page: Page) -> None:
     has_titles(page, "stopped words", "the dog")
 
 
+def test_a_message_is_deleted_with_what_follows_it(chat: Page) -> None:
+    chat.ask("the dog")
+    chat.ask("stopped words")
+    delete = "[aria-label='Delete from here on']"
+    chat.click(f".assistant {delete}")
+    chat.shows("#toast", "Deleted 3 messages.")
+    chat.shows("#notice", "This message has no answer.")
+    assert chat.questions() == ["the dog"]
+    chat.click("#undo")
+    chat.shows(".user .body", "stopped words")
+    chat.driver.refresh()
+    chat.shows(".user .body", "stopped words")
+    chat.click("[aria-label='Regenerate']")
+    chat.shows(".version", "2/2")
+    chat.click(f".message:last-child {delete}")
+    chat.until(lambda: not chat.all(".version"), "the version before")
+    assert len(chat.all(".assistant")) == 2
+    chat.click(f".user {delete}")
+    chat.shows("#greeting", "How can I help you?")
+    has_titles(chat)
+    chat.ask("a fox")
+    has_titles(chat, "a fox")
+
+
 def test_conversations_are_listed_searched_and_renamed(chat: Page) -> None:
     two_conversations(chat)
     chat.type("DOG", into="#search")

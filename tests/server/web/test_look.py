@@ -54,6 +54,11 @@ COLORS = {
 }
 DEFAULTS = {field.name: field.default for field in dataclasses.fields(SamplingOptions)}
 
+# German has the longest words.
+on_a_phone_in_german = pytest.mark.parametrize(
+    ("width", "languages", "state"), [(360, "de", "Bereit"), (1280, "en", "Ready")]
+)
+
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
@@ -99,10 +104,12 @@ def test_colors_are_defined_once() -> None:
             assert re.findall(r"#[0-9a-f]{3,8}\b", path.read_text("utf-8")) == [], path.name
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_nothing_is_wider_than_the_screen(page: Page, url: str, width: int) -> None:
+@on_a_phone_in_german
+def test_nothing_is_wider_than_the_screen(
+    page: Page, url: str, width: int, languages: str, state: str
+) -> None:
     page.screen(width, 740)
-    page.open(url)
+    page.open(url, languages=languages, state=state)
     widths = """return [document.scrollingElement, document.getElementById('scroller'),
         document.getElementById('settings')].map(e => [e.scrollWidth, e.clientWidth])"""
 
@@ -115,7 +122,7 @@ def test_nothing_is_wider_than_the_screen(page: Page, url: str, width: int) -> N
     page.request_probabilities()
     page.ask("the dog " + "x" * 200)
     fits()
-    page.click("[aria-label='Token probabilities']")
+    page.click(".actions [aria-pressed]")
     page.click(".token:nth-child(21)")
     edges = page.run("return document.getElementById('alternatives').getBoundingClientRect()")
     assert edges["left"] >= 0
@@ -125,10 +132,10 @@ def test_nothing_is_wider_than_the_screen(page: Page, url: str, width: int) -> N
     fits()
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_words_do_not_break(page: Page, url: str, width: int) -> None:
+@on_a_phone_in_german
+def test_words_do_not_break(page: Page, url: str, width: int, languages: str, state: str) -> None:
     page.screen(width, 740)
-    page.open(url)
+    page.open(url, languages=languages, state=state)
     page.ask("the dog")
     assert page.run(BROKEN) == []
     box, table = page.run(
@@ -162,6 +169,15 @@ def test_dark_mode_follows_the_system_until_the_button_is_used(page: Page, url: 
     page.shows("#status", "Ready")
     assert ground() == light
     assert page.find("#theme").get_attribute("aria-pressed") == "false"
+
+
+def test_the_page_can_be_added_to_a_home_screen(page: Page, url: str) -> None:
+    page.open(url)
+    manifest = page.driver.execute_cdp_cmd("Page.getAppManifest", {})
+    assert manifest["errors"] == []
+    assert manifest["url"] == f"{url}/web/manifest.webmanifest"
+    problems = page.driver.execute_cdp_cmd("Page.getInstallabilityErrors", {})
+    assert problems == {"installabilityErrors": []}
 
 
 def test_placeholders_show_the_servers_defaults(page: Page, url: str) -> None:

@@ -261,7 +261,7 @@ PROBLEM = """(status, message, details) => m.problemOf(
         (400, "too long: 2048 tokens > 2047 maximum: the", {}, "Too long by 1 token:", "edit"),
         (400, "?", {**EXCEEDED, "n_prompt_tokens": 0}, "Too long for this model: shorten", "edit"),
         (400, "top_p: got", {"param": "top_p", "got": 9, "expected": "0 to 1"},
-         "The setting “top p” is not valid: it is 9, and must be 0 to 1.", "settings"),
+         "The setting “Top p” is not valid: it is 9, and must be 0 to 1.", "settings"),
         (400, "messages: no", {"param": "messages[1]"}, "The model cannot answer this", "edit"),
         (0, "The connection was lost.", {}, "The connection was lost. Check that the", "retry"),
         (401, "?", {}, "This server answers only with an API key.", "key"),
@@ -331,7 +331,7 @@ def test_an_imported_image_has_its_data(modules: Page, image: str, valid: bool) 
 
 @pytest.mark.parametrize(
     ("logprob", "text"),
-    [(0, "100 %"), (-0.001, "100 %"), (-0.05, "95 %"), (-3, "5.0 %"), (-20, "< 0.01 %")],
+    [(0, "100%"), (-0.001, "100%"), (-0.05, "95%"), (-3, "5.0%"), (-20, "< 0.01%")],
 )
 def test_percentages_have_two_digits(modules: Page, logprob: float, text: str) -> None:
     assert call(modules, "view/tokens.js", "m.percent", logprob) == text

@@ -213,6 +213,24 @@ def test_a_model_that_is_not_loaded_continues_the_text_if_it_has_no_template(
         assert CHAT not in doorman.paths
 
 
+def test_models_are_loaded_and_unloaded_in_the_settings(page: Page) -> None:
+    models = FakeModel(name="chats", fields={"template": templates.GEMMA}), FakeModel(name="base")
+    with fakes.running(pool(*models)) as client:
+        page.open(str(client.base_url))
+        page.click("#open-settings")
+        page.shows("#model-list li:first-child", "loaded")
+        assert "not loaded" in page.find("#model-list li:last-child").text
+        page.click("#model-list li:last-child .plain")
+        page.shows("#model-list li:last-child .plain", "Unload")
+        assert len(models[1].opened) == 1
+        page.click("#model-list li:last-child .plain")
+        page.shows("#model-list li:last-child", "not loaded")
+        page.press(Keys.ESCAPE)
+        choose(page, "base")
+        page.ask("the dog")
+        assert page.find(".figures span").text == "base"
+
+
 def test_a_template_that_is_gone_after_a_load_is_noticed(page: Page, doorman: Doorman) -> None:
     listed = [{"id": "fake-model", "meta": {"n_ctx": 96}, "capabilities": ["completion", "chat"]}]
     doorman.answered["/v1/models"] = {"data": listed}

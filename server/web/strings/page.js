@@ -1,0 +1,21 @@
+// Put the texts into index.html, before the other modules are loaded. An attribute data-text there has the key
+// of an element's text, and the attributes below those of what else a user can read.
+
+import { language, phrase } from "./phrase.js";
+
+const PROPERTIES = {
+  text: ["textContent"],
+  label: ["ariaLabel"],
+  title: ["title"],
+  tip: ["ariaLabel", "title"],
+  placeholder: ["placeholder"],
+};
+
+for (const [name, properties] of Object.entries(PROPERTIES)) {
+  for (const element of document.querySelectorAll(`[data-${name}]`)) {
+    for (const property of properties) element[property] = phrase(element.dataset[name]);
+  }
+}
+for (const field of document.querySelectorAll("[data-default]")) {
+  field.placeholder = Number(field.dataset.default).toLocaleString(language);
+}
