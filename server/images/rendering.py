@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import GridInput, ImageInput
     from hearthd.server.images.fetching import ImageFetcher
-    from hearthd.server.images.image_reader import ImageReader
+    from hearthd.server.images.image_reader import ImageReader, ReadImage
     from hearthd.text.conversation import Conversation, Media
     from hearthd.text.templates.chat_template import ChatTemplate, TemplateMessage
     from hearthd.text.tokenizer import Tokenizer
@@ -41,16 +41,25 @@ class ConversationRenderer:
         self._fetcher = fetcher
 
     async def render(
-        self, template: ChatTemplate, conversation: Conversation, **options: Any
+        self,
+        template: ChatTemplate,
+        conversation: Conversation,
+        read: dict[Media, ReadImage] | None = None,
+        **options: Any,
     ) -> Prompt:
         """The prompt for a conversation; raises InvalidRequest, NotSupported or ImagesFull.
 
+        `read` are the images that the request has read so far; those of the conversation are added.
         `options` are those of ChatTemplate.prompt.
         """
+        read = {} if read is None else read
         messages = conversation.as_template(images=self._settings is not None)
-        images = conversation.images
-        if self._fetcher is not None:
-            images = await self._fetcher.fetch(images)
+        unread = [image for image in conversation.images if image not in read]
+        complete = unread if self._fetcher is None else await self._fetcher.fetch(unread)
+        if unread:
+            found = await asyncio.to_thread(self._reader.read, complete)
+            read.update(zip(unread, found, strict=True))
+        images = [read[image] for image in conversation.images]
         return await asyncio.to_thread(self._render, template, messages, images, options)
 
     async def render_text(
@@ -93,15 +102,14 @@ class ConversationRenderer:
         self,
         template: ChatTemplate,
         messages: list[TemplateMessage],
-        images: Sequence[Media],
+        images: Sequence[ReadImage],
         options: Mapping[str, Any],
     ) -> Prompt:
         if not images:
             return template.prompt(messages, **options)
-        read = self._reader.read(images)
-        texts = ImageTexts(self._reader.marker, tuple(image.text for image in read))
+        texts = ImageTexts(self._reader.marker, tuple(image.text for image in images))
         prompt = template.prompt(messages, images=texts, **options)
-        squares = tuple(square for image in read for square in image.squares)
+        squares = tuple(square for image in images for square in image.squares)
         ids = self._reader.positions(prompt.ids, squares)
         return dataclasses.replace(prompt, ids=ids, images=squares)
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from hearthd.server.engine.generation import AdapterUse
     from hearthd.server.engine.state import EngineState
     from hearthd.server.images.fetching import ImageFetcher
+    from hearthd.server.images.image_reader import ReadImage
     from hearthd.server.lora.adapters import Adapter, Adapters
     from hearthd.text.answer import EmbeddedText, Ended
     from hearthd.text.conversation import Conversation, Media
@@ -209,9 +210,14 @@ class LanguageService(Service):
             )
         return self._template
 
-    async def render(self, conversation: Conversation, **options: Any) -> Prompt:
+    async def render(
+        self,
+        conversation: Conversation,
+        read: dict[Media, ReadImage] | None = None,
+        **options: Any,
+    ) -> Prompt:
         """The prompt for a conversation, as ConversationRenderer.render makes it."""
-        return await self._renderer.render(self.template, conversation, **options)
+        return await self._renderer.render(self.template, conversation, read, **options)
 
     async def render_text(
         self, text: str, images: Sequence[Media], field: str, *, bos: bool = True

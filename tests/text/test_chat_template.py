@@ -265,14 +265,56 @@ def test_template_errors_are_errors_of_the_messages(source: str, message: str) -
     assert (caught.value.field, caught.value.got) == ("messages", "assistant, user")
 
 
-@pytest.mark.parametrize("source", [templates.GEMMA, FAMILIES["mistral"]])
-def test_messages_in_a_row_are_joined_where_roles_must_alternate(source: str) -> None:
+def test_messages_in_a_row_are_joined_where_roles_must_alternate() -> None:
     """As Codex sends them: two system messages, and two of the user."""
     system, question, answer, following = TALK
     joined = {**system, "content": "Be brief.\n\nBe brief."}
     questions = {**question, "content": " Hello! \n\n Hello! "}
-    expected = text(source, [joined, questions, answer, following])
-    assert text(source, [system, system, question, question, answer, following]) == expected
+    expected = text(templates.GEMMA, [joined, questions, answer, following])
+    messages = [system, system, question, question, answer, following]
+    assert text(templates.GEMMA, messages) == expected
+
+
+# Qwen3.5's and Ministral's templates reject a later system message, and SmolLM3's drops it.
+REJECTS = (
+    "{% for message in messages %}{% if message.role == 'system' and not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+    "<{{ message.role }}>{{ message.content }}{% endfor %}"
+)
+DROPS = REJECTS.replace("{{ raise_exception('System message must be at the beginning.') }}", "")
+DROPS = DROPS.replace("{% endif %}", "{% else %}").replace(
+    "{% endfor %}", "{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (REJECTS, "<system>a\n\nb<user>c\n\nd<assistant>e<user>f<user>g\n\nh"),
+        (DROPS, "<system>a\n\nb<user>c\n\nd<assistant>e<user>f<user>g\n\nh"),
+        (NO_SYSTEM, "[user]a\n\nb[user]c\n\nd[assistant]e[user]f[user]g\n\nh"),
+    ],
+    ids=["rejects", "drops", "takes none"],
+)
+def test_a_system_message_that_the_template_does_not_write_is_the_users(
+    source: str, expected: str
+) -> None:
+    """As Claude Code sends them, after questions, results and answers."""
+    roles = ("system", "system", "user", "system", "assistant", "system", "user", "developer")
+    messages = [
+        {"role": role, "content": content} for role, content in zip(roles, "abcdefgh", strict=True)
+    ]
+    assert text(source, messages) == expected
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_every_template_writes_system_messages_between_turns(family: str) -> None:
+    roles = ("system", "system", "user", "system", "assistant", "system", "user", "system")
+    messages = [{"role": role, "content": f"text {number}."} for number, role in enumerate(roles)]
+    written = text(FAMILIES[family], messages)
+    found = [written.index(message["content"]) for message in messages[2:]]
+    assert found == sorted(found)
+    assert all(message["content"] in written for message in messages)
 
 
 def test_messages_in_a_row_stay_where_the_template_takes_them() -> None:

@@ -160,17 +160,19 @@ class ChatTemplate:
         self, messages: Sequence[TemplateMessage], tools: Sequence[ToolDefinition]
     ) -> list[TemplateMessage]:
         """The messages as the template expects them."""
+        is_generic = self._calls is GENERIC
+        if is_generic and (tools or "tool_calls" not in self.source):
+            messages = with_texts(messages)
+        if is_generic and tools:
+            messages = _with_system(messages, system_text(tools))
+        messages = turn_form.with_system(messages, self._system_form)
         if not self._takes_repeats:
             messages = turn_form.with_alternation(messages)
-        if self._calls is GENERIC and tools:
-            return self._with_system(with_texts(messages), system_text(tools))
-        if self._calls is GENERIC and "tool_calls" not in self.source:
-            return with_texts(messages)
         if self._calls.id_length:
             messages = [_with_ids(message, self._calls.id_length) for message in messages]
         if any("tool_calls" in message for message in messages) and self._takes_text_arguments:
             messages = [argument_form.with_text(message) for message in messages]
-        if tools and self._tools_in_message:
+        if tools and self._tools_in_message and not is_generic:
             messages = _with_tools(messages, tools)
         return list(messages)
 
@@ -181,29 +183,6 @@ class ChatTemplate:
         if self._takes_bare_tools:
             return list(tools)
         return [tool_form.with_defaults(tool) for tool in tools]
-
-    def _with_system(self, messages: list[TemplateMessage], text: str) -> list[TemplateMessage]:
-        """The messages with a text after the system message, or before the first other message."""
-        first, *rest = messages
-        if first["role"] in ("system", "developer"):
-            content = content_form.joined(first["content"], text)
-        else:
-            first, rest, content = {"role": "system"}, messages, text
-        if self._takes_system or not rest:
-            return [{**first, "content": content}, *rest]
-        question, *rest = rest
-        content = content_form.joined(content, question["content"])
-        return [{**question, "content": content}, *rest]
-
-    @functools.cached_property
-    def _takes_system(self) -> bool:
-        """Whether the template writes system messages."""
-        probe = "probe of the system message"
-        messages = [{"role": "system", "content": probe}, {"role": "user", "content": "probe"}]
-        try:
-            return probe in self.render(messages, tools=[], add_generation_prompt=False)
-        except InvalidRequest:
-            return False
 
     @functools.cached_property
     def _takes_parts(self) -> bool:
@@ -218,6 +197,13 @@ class ChatTemplate:
             return self.render(messages, tools=[], add_generation_prompt=False)
 
         return turn_form.takes_repeats(render)
+
+    @functools.cached_property
+    def _system_form(self) -> turn_form.SystemForm:
+        def render(messages: list[TemplateMessage]) -> str:
+            return self.render(messages, tools=[], add_generation_prompt=False)
+
+        return turn_form.system_form(render)
 
     @functools.cached_property
     def _takes_bare_tools(self) -> bool:
@@ -317,6 +303,14 @@ class ChatTemplate:
                 expected=f"a conversation that the model's chat template accepts: {error}",
             ) from error
         return text
+
+
+def _with_system(messages: Sequence[TemplateMessage], text: str) -> list[TemplateMessage]:
+    """The messages with a text after the system message, or before the first other message."""
+    first, *rest = messages
+    if first["role"] in ("system", "developer"):
+        return [{**first, "content": content_form.joined(first["content"], text)}, *rest]
+    return [{"role": "system", "content": text}, *messages]
 
 
 def _with_ids(message: TemplateMessage, length: int) -> TemplateMessage:

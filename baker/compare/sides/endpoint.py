@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _TIMEOUT = 300  # seconds per request
 _ROUNDING = 1e-3  # a log-probability may exceed 0 by this
 _RETRIES = 2  # of a failed connection
+# llama-server sends no log-probabilities if the token ends within a character, as byte tokens do.
+# A grammar chooses another token; the log-probabilities stay those before sampling.
+_WHOLE_CHARACTER = "root ::= [a-z]"
 
 
 def client_of(url: str, key: str | None) -> httpx.Client:
@@ -70,24 +73,27 @@ class Endpoint:
 
     def after(self, token_ids: Sequence[int]) -> TopPrediction:
         """See Side. Raises SideError."""
-        answer = self._ask(
-            "POST",
-            "completions",
-            {
-                "model": self._model,
-                "prompt": list(token_ids),
-                "max_tokens": 1,
-                "temperature": 0,
-                "logprobs": self._top,
-            },
-        )
+        body = {
+            "model": self._model,
+            "prompt": list(token_ids),
+            "max_tokens": 1,
+            "temperature": 0,
+            "logprobs": self._top,
+        }
         try:
-            return self._top_of(answer["choices"][0]["logprobs"])
+            logprobs = self._completed(body)
+            if logprobs is None:
+                logprobs = self._completed({**body, "grammar": _WHOLE_CHARACTER})
+            return self._top_of(logprobs)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise SideError(
                 f"{self._name}: the answer has no log-probabilities in OpenAI's or llama-server's "
                 f"form ({type(error).__name__}: {error})"
             ) from error
+
+    def _completed(self, body: dict[str, Any]) -> Any:
+        """The log-probabilities of a completion, or None if the answer has none."""
+        return self._ask("POST", "completions", body)["choices"][0]["logprobs"]
 
     def read(self, token_ids: Sequence[int], start: int) -> Iterator[TopPrediction]:
         """See Side. One request at a time, so that an interrupt ends the comparison."""

@@ -1,6 +1,7 @@
 """A conversation and its tools in Anthropic's form: messages of blocks."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -27,6 +28,10 @@ from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.text.conversation import EarlierCall, Message, Part, ToolResult
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.tool_calls.tools import Tool, ToolChoice
+
+# Claude Code begins its system text with it. Hashes in it change with each conversation or request:
+# `cc_version=2.1.101.e51; cch=a5145;`. Source: https://github.com/ggml-org/llama.cpp/pull/21793.
+_BILLING = re.compile(r"x-anthropic-billing-header:(?:[ \t]*\w+=[^;\n]*;?)*\s*")
 
 
 class ThinkingBlock(Fields):
@@ -125,8 +130,9 @@ def messages(
     Raises InvalidRequest for a block in a message of the wrong role.
     """
     converted: list[Message | ToolResult] = []
-    if system:
-        converted.append(Message(role="system", parts=parts(system, "system")))
+    texts = map(_without_billing, parts(system, "system"))
+    if instructions := [text for text in texts if text]:
+        converted.append(Message(role="system", parts=instructions))
     for index, message in enumerate(params):
         field = f"messages[{index}].content"
         if isinstance(message.content, str):
@@ -136,6 +142,13 @@ def messages(
         else:
             converted += _question(message.role, message.content, field)
     return converted
+
+
+def _without_billing(part: Part) -> Part:
+    """A system text without Claude Code's header for billing."""
+    if isinstance(part, str) and (header := _BILLING.match(part)):
+        return part[header.end() :]
+    return part
 
 
 def _answer(blocks: Sequence[AnyBlock], field: str) -> Message:

@@ -8,10 +8,11 @@ from fastapi import Request
 from hearthd.server.api.conversations.turn import rendered
 from hearthd.server.api.conversations.turn_fields import TurnFields
 from hearthd.server.services.language_service import LanguageService
-from hearthd.text.conversation import Conversation, Message, ToolResult
+from hearthd.text.conversation import Conversation, Media, Message, ToolResult
 from hearthd.text.errors import TextTooLong
 
 if TYPE_CHECKING:
+    from hearthd.server.images.image_reader import ReadImage
     from hearthd.text.templates.prompt import Prompt
 
 
@@ -30,19 +31,27 @@ async def truncated(
     Raises InvalidRequest, TextTooLong and ClientDisconnected.
     """
     starts = _starts(conversation)
+    read: dict[Media, ReadImage] = {}
     low, high = 0, len(starts) - 1
     middle = 0  # first try the whole conversation
+    best: Prompt | None = None  # of `high`
     while low < high:
         try:
-            prompt = await rendered(request, service, body, _from(conversation, starts[middle]))
-            fits = len(prompt.ids) <= max_tokens
+            prompt = await rendered(
+                request, service, body, _from(conversation, starts[middle]), read
+            )
         except TextTooLong:
-            fits = False
-        low, high = (low, middle) if fits else (middle + 1, high)
+            low = middle + 1
+        else:
+            if len(prompt.ids) <= max_tokens:
+                high, best = middle, prompt
+            else:
+                low = middle + 1
         middle = (low + high) // 2
     shortened = _from(conversation, starts[low])
-    prompt = await rendered(request, service, body, shortened)
-    return shortened, prompt, len(conversation.messages) - len(shortened.messages)
+    if best is None:
+        best = await rendered(request, service, body, shortened, read)
+    return shortened, best, len(conversation.messages) - len(shortened.messages)
 
 
 def _starts(conversation: Conversation) -> list[int]:

@@ -11,22 +11,29 @@ from hearthd.server.api.conversations.turn_fields import TurnFields
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.completions.choices import Choices
 from hearthd.server.services.language_service import LanguageService
-from hearthd.text.conversation import Conversation
+from hearthd.text.conversation import Conversation, Media
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from hearthd.server.images.image_reader import ReadImage
     from hearthd.text.templates.prompt import Prompt
 
 
 async def rendered(
-    request: Request, service: LanguageService, body: TurnFields, conversation: Conversation
+    request: Request,
+    service: LanguageService,
+    body: TurnFields,
+    conversation: Conversation,
+    read: "dict[Media, ReadImage] | None" = None,
 ) -> "Prompt":
     """The prompt for a turn, and the reasoning that may follow it.
 
+    `read` are the images that the request has read so far, to which those of the turn are added.
     Raises InvalidRequest, ImagesFull or ClientDisconnected: downloads of images take seconds.
     """
     work = service.render(
         conversation,
+        read,
         tools=[tool.as_template() for tool in conversation.visible_tools],
         variables=body.template_variables(),
         **body.ending(conversation),

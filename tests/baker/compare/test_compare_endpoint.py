@@ -95,6 +95,17 @@ def test_a_request_asks_for_one_token_after_token_ids() -> None:
     }
 
 
+def test_a_token_that_ends_within_a_character_has_log_probabilities() -> None:
+    """llama-server of llama-cpp-python 0.3.36 answers with null, and with a grammar as here."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if json.loads(request.content).get("grammar") == "root ::= [a-z]":
+            return httpx.Response(200, json=LLAMA_SERVER)
+        return httpx.Response(200, json={"choices": [{"text": "\ufffd", "logprobs": None}]})
+
+    assert endpoint(answer).after([5]).token_ids == (9, 4)
+
+
 def test_answers_in_the_form_of_openai_are_read_by_token_texts() -> None:
     the = LIBRARY.token_to_id("the")
     entries = {"the": -1.25, "no single token": -0.5, "x": -2.0}

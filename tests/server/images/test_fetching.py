@@ -280,6 +280,22 @@ def test_each_surface_reads_images_at_addresses(
         assert "messages[0].content[16]: got" in refusal.json()["error"]["message"]
 
 
+def test_a_request_downloads_an_image_once_however_often_it_is_shortened(
+    host: str, visits: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(language_service, "image_fetcher", lambda: LOCAL)
+    part = {"type": "input_image", "image_url": f"http://{host}/image.png"}
+    text = {"type": "input_text", "text": "the dog " * 30}
+    turns = [{"role": "user", "content": [part, text]} for _ in range(8)]
+    with fakes.running(image_service(fetch_images=True)) as client:
+        body = {"input": turns, "max_output_tokens": 4, "truncation": "auto"}
+        response = client.post("/v1/responses", json=body)
+        assert response.status_code == 200, response.text
+    kept = 8 - int(response.headers["warning"].split("oldest ")[1].split()[0])
+    assert 0 < kept < 7  # more than two lengths were tried
+    assert visits == ["/image.png"] * 8
+
+
 def test_a_download_ends_with_its_client(
     host: str, visits: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

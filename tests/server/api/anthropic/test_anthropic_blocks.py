@@ -128,3 +128,40 @@ def test_a_tool_that_the_server_would_run_is_left_out(client: httpx.Client) -> N
     answer = client.post("/v1/messages", json={"max_tokens": 4, "messages": HELLO, "tools": tools})
     assert answer.status_code == 200
     assert "tools[0]" in answer.headers["warning"]
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        [
+            {
+                "type": "text",
+                "text": "x-anthropic-billing-header: cc_version=2.1.332.1c9; cch=a5145;",
+            }
+        ],
+        [
+            {
+                "type": "text",
+                "text": "x-anthropic-billing-header: cc_entrypoint=sdk-cli; cch=00000;\n",
+            }
+        ],
+        "x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=a5145;",
+    ],
+)
+def test_the_header_for_billing_is_no_part_of_the_prompt(client: httpx.Client, system: Any) -> None:
+    """Its hash would change the start of each prompt of Claude Code."""
+
+    def tokens(system: Any) -> int:
+        body = {"messages": HELLO, "system": system}
+        count: int = client.post("/v1/messages/count_tokens", json=body).json()["input_tokens"]
+        return count
+
+    text = "You are the dog; x=1;"
+    assert tokens(system) == tokens("")
+    following = f"{system}{text}" if isinstance(system, str) else [*system, text_block(text)]
+    assert tokens(following) == tokens(text) > tokens("")
+    assert tokens(f"{text} x-anthropic-billing-header: a=1;") > tokens(text)
+
+
+def text_block(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
