@@ -9,7 +9,7 @@ import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.decoder.config.config_json import PROCESSOR
-from hearthd.models.towers import qwen3vl
+from hearthd.models.towers.tower_config import GridConfig
 from tests.models.families.gguf_files import is_of_tower, written
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
     writer.add_clip_has_vision_encoder(True)
     writer.add_clip_projector_type(TYPES[architecture])
     writer.add_vision_projection_dim(config.hidden)
-    is_grid = isinstance(config, qwen3vl.TowerConfig)
+    is_grid = isinstance(config, GridConfig)
     size = config.table_side * config.patch_size if is_grid else config.image_size
     writer.add_vision_image_size(size)
     writer.add_vision_patch_size(config.patch_size)

@@ -15,7 +15,7 @@ from hearthd.baker.weights.projected_gguf import ProjectedGguf
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.towers.qwen3vl import TowerConfig
+from hearthd.models.towers.tower_config import GridConfig
 from hearthd.runtime.pixels import patches_of
 from tests.models.families import ours
 from tests.models.families.cases import CASES
@@ -30,7 +30,7 @@ from tests.models.families.test_families import close
 if TYPE_CHECKING:
     from pathlib import Path
 
-FIELDS = (*(field.name for field in fields(TowerConfig)), "rope_sections", "rotary_width")
+FIELDS = (*(field.name for field in fields(GridConfig)), "rope_sections", "rotary_width")
 
 
 def pair_of(name: str, folder: Path) -> ProjectedGguf:
