@@ -140,6 +140,7 @@ def image_input(config: Config, data: ConfigJson) -> GridInput:
         min_pixels=smallest,
         max_pixels=largest,
         **siglip.pixel_fields(data, "bicubic"),
+        marker="<|vision_start|><|image_pad|><|vision_end|>",
         start="<|vision_start|>",
         placeholder="<|image_pad|>",
         end="<|vision_end|>",

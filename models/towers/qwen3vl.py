@@ -19,6 +19,7 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
 from hearthd.models.towers.siglip import CHANNELS, attended
+from hearthd.models.towers.tower_config import axis_of, patch_count, square_side
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
@@ -39,7 +40,7 @@ class Rotation:
 
     def __init__(self, places: Tensor, width: int) -> None:
         """Of places i32 (2, N), for heads of a width D."""
-        tables = [f.rope_table(_axis(places, i), width // 2, base=_ROPE_BASE) for i in (0, 1)]
+        tables = [f.rope_table(axis_of(places, i), width // 2, base=_ROPE_BASE) for i in (0, 1)]
         cosines, sines = zip(*tables, strict=True)
         self.cosine, self.sine = ops.concatenate(*cosines, axis=1), ops.concatenate(*sines, axis=1)
 
@@ -115,7 +116,7 @@ class Tower(nn.Module):
         """
         h = self.embed(patches, places, grid)
         rotation = Rotation(places, self.head_width)
-        count = f.narrow(grid, 0, 0, 1) * f.narrow(grid, 0, 1, 2)
+        count = patch_count(grid)
         for block in self.layers:
             h = block(h, rotation, count)
         return self.post_layernorm(h)
@@ -127,7 +128,7 @@ class Tower(nn.Module):
     def _positions(self, places: Tensor, grid: Tensor) -> Tensor:
         """Embeddings (N, E) between those of the table, whose corners are those of the image."""
         (top, bottom, down), (left, right, across) = (
-            _neighbors(_axis(places, i), f.narrow(grid, 0, i, i + 1), self.table_side)
+            _neighbors(axis_of(places, i), f.narrow(grid, 0, i, i + 1), self.table_side)
             for i in (0, 1)
         )
         sides = ((top, 1.0 - down), (bottom, down)), ((left, 1.0 - across), (right, across))
@@ -138,11 +139,6 @@ class Tower(nn.Module):
                 found = ops.gather(self.position_embedding.weight, index, axis=0)
                 terms.append(found * f.along_axes(row_weight * column_weight, found, (1,)))
         return terms[0] + terms[1] + terms[2] + terms[3]
-
-
-def _axis(places: Tensor, axis: int) -> Tensor:
-    """The rows or the columns of places i32 (2, N): i32 (N,)."""
-    return f.flatten(f.narrow(places, 0, axis, axis + 1))
 
 
 def _neighbors(place: Tensor, count: Tensor, side: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -176,14 +172,12 @@ def tower_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
     )  # fmt: skip
     if data.has("rope_parameters"):
         data.section("rope_parameters").fixed(rope_type="axial", rope_theta=_ROPE_BASE)
-    positions = data.size("num_position_embeddings", default=2304)
-    side = round(positions**0.5)
-    if side**2 != positions:
-        raise ConfigError(f"num_position_embeddings: got {positions}, expected a square number")
     return {
         "patch_size": data.size("patch_size", default=16),
         "merged_patches": data.size("spatial_merge_size", default=2),
-        "table_side": side,
+        "table_side": square_side(
+            data.size("num_position_embeddings", default=2304), "num_position_embeddings"
+        ),
         "tower_layers": data.size("depth", default=27),
         "tower_hidden": data.size("hidden_size", default=1152),
         "tower_ffn": data.size("intermediate_size", default=4304),

@@ -187,24 +187,31 @@ def gguf_tower_fields(data: ProjectorMetadata) -> dict[str, Any]:
 # Pillow's numbers of its filters.
 _FILTERS: Mapping[int, Resampling] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 _NUMBERS = {name: number for number, name in _FILTERS.items()}
-_STEPS = (
-    "do_convert_rgb", "do_image_splitting", "do_normalize", "do_pad", "do_rescale", "do_resize",
-)  # fmt: skip
+_STEPS = ("do_convert_rgb", "do_pad", "do_rescale", "do_resize")
 
 
-def pixel_fields(data: ConfigJson, resampling: Resampling) -> dict[str, Any]:
-    """The filter and the normalization of a processor, as fields of `ImageInput`.
+def resampling(data: ConfigJson, usual: Resampling) -> Resampling:
+    """The filter of a processor, `usual` for one that names none, of which all other steps are on.
 
-    `resampling` is the filter of a processor that names none. Raises ConfigError.
+    Raises ConfigError.
     """
     data.fixed(rescale_factor=1 / 255, **dict.fromkeys(_STEPS, True))
     data.ignore("image_processor_type", "processor_class", "return_row_col_info")
-    filter_ = data.count("resample", default=_NUMBERS[resampling])
+    filter_ = data.count("resample", default=_NUMBERS[usual])
     if filter_ not in _FILTERS:
         raise ConfigError(f"resample: got {filter_}, supported: {', '.join(map(str, _FILTERS))}")
+    return _FILTERS[filter_]
+
+
+def pixel_fields(data: ConfigJson, usual: Resampling) -> dict[str, Any]:
+    """The filter and the normalization of a processor, as fields of `ImageInput`.
+
+    `usual` is the filter of a processor that names none. Raises ConfigError.
+    """
+    data.fixed(do_normalize=True)
     half = (0.5,) * CHANNELS
     return {
-        "resampling": _FILTERS[filter_],
+        "resampling": resampling(data, usual),
         "mean": tuple(data.numbers("image_mean")) if data.has("image_mean") else half,
         "std": tuple(data.numbers("image_std")) if data.has("image_std") else half,
     }

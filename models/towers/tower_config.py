@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hearthd.models.config import MAX_LAYERS, ConfigError, ImageGrid
+from hearthd.models.dsl import functions as f
+
+if TYPE_CHECKING:
+    from hearthd.models.dsl.graph import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,3 +48,21 @@ class GridConfig(LayersConfig):
     def grid(self) -> ImageGrid:
         """Images of any size."""
         return ImageGrid(self.patch_size, self.merged_patches)
+
+
+def square_side(count: int, name: str) -> int:
+    """The side of a square of a number of positions; raises ConfigError, which names it."""
+    side: int = round(count**0.5)
+    if side**2 != count:
+        raise ConfigError(f"{name}: got {count}, expected a square number")
+    return side
+
+
+def axis_of(places: Tensor, axis: int) -> Tensor:
+    """The rows or the columns of places i32 (2, N): i32 (N,)."""
+    return f.flatten(f.narrow(places, 0, axis, axis + 1))
+
+
+def patch_count(grid: Tensor) -> Tensor:
+    """The patches of rows and columns i32 (2,): i32 (1,)."""
+    return f.narrow(grid, 0, 0, 1) * f.narrow(grid, 0, 1, 2)

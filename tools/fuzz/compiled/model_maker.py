@@ -161,6 +161,7 @@ def _special_sizes(
         return {
             "tower_heads": heads,
             "tower_hidden": 4 * heads * random.randint(1, 3),
+            "tower_head_dim": 4 * random.randint(1, 3),
             "rotary_width": 2 * pairs,
             "rope_sections": (pairs - pairs // 3 * 2, pairs // 3, pairs // 3),
         }
