@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.provenance import OMITTED
 
-__all__ = ["GoldenImage", "GridInput", "ImageInput", "Resampling"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["GoldenImage", "GridInput", "ImageInput", "ImageTiles", "Resampling"]
 
 Resampling: TypeAlias = Literal["bilinear", "bicubic", "lanczos"]
 
 _MAX_SIDE = 4096
 _MAX_PIXELS = 2**31 - 1
 _MAX_COLUMNS = 16  # squares in a row of an image
+_MAX_TILES = 64
 _GOLDEN_STEPS = 4  # rows and columns of the embeddings of a golden image
 
 
@@ -95,14 +99,55 @@ class ImageInput:
     def text(self, rows: int, columns: int) -> str:
         """The text of an image that was cut into rows and columns of squares, or not at all."""
         lines = [
-            "".join(self._tile(row + 1, column + 1) + self.placeholder for column in range(columns))
+            "".join(_numbered(self.tile, row, at) + self.placeholder for at in range(columns))
             for row in range(rows)
         ]
         tiles = "".join(line + self.line_end for line in [*lines, ""]) if lines else ""
         return f"{tiles}{self.start}{self.placeholder}{self.end}"
 
-    def _tile(self, row: int, column: int) -> str:
-        return self.tile.replace("{row}", str(row)).replace("{column}", str(column))
+
+@dataclass(frozen=True, kw_only=True)
+class ImageTiles:
+    """How an image of a large area is cut into square tiles, which precede all of it.
+
+    The image is resized to the rows and columns of tiles whose aspect ratio is nearest to its own.
+
+    side       pixels of a side of a tile
+    min_count  the fewest tiles
+    max_count  the most tiles
+    min_pixels  an image is cut if its area, at sides that fit, is larger
+    start      special token before the rows of a tile: {row} and {column} are its numbers, from 1
+    thumbnail  special token before the rows of the whole image after its tiles
+    """
+
+    side: int
+    min_count: int
+    max_count: int
+    min_pixels: int
+    start: str
+    thumbnail: str
+
+    def __post_init__(self) -> None:
+        """Raises NotABundle for numbers out of range."""
+        limits = {
+            "side": (self.side, 1, _MAX_SIDE),
+            "max_count": (self.max_count, 2, _MAX_TILES),
+            "min_count": (self.min_count, 1, self.max_count),
+            "min_pixels": (self.min_pixels, 1, _MAX_PIXELS),
+        }
+        _require_within(limits, "images.tiles")
+
+    @property
+    def layouts(self) -> tuple[tuple[int, int], ...]:
+        """The columns and rows of tiles that an image can be cut into, by their number."""
+        sides = range(1, self.max_count + 1)
+        pairs = [(columns, rows) for columns in sides for rows in sides]
+        allowed = [pair for pair in pairs if self.min_count <= math.prod(pair) <= self.max_count]
+        return tuple(sorted(allowed, key=math.prod))
+
+    def text(self, row: int, column: int) -> str:
+        """The special token of the tile in a row and a column, from 0."""
+        return _numbered(self.start, row, column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,27 +160,33 @@ class GridInput:
     patch        pixels of a side of a patch
     merged       patches of a side of the square that gives one row of embeddings
     min_pixels   the smallest area
-    max_pixels   the largest area, also that of the largest entry point
+    max_pixels   the largest area
+    fills        whether every image is resized to the largest area that its aspect ratio allows
     resampling   Pillow's filter
     mean         is subtracted from a pixel of each channel, after a division by 255
     std          divides the result
+    marker       what the chat template writes for an image
     start        special token before the rows of an image
     placeholder  special token that stands for the rows in texts
     end          special token after an image
     axes         numbers in the rotary position of a row: 1, or 3 for time, row and column
+    tiles        how large images are cut; None: they are not
     """
 
     patch: int
     merged: int
     min_pixels: int
     max_pixels: int
+    fills: bool = field(default=False, metadata=OMITTED)
     resampling: Resampling
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    marker: str
     start: str
     placeholder: str
     end: str
     axes: int
+    tiles: ImageTiles | None = field(default=None, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range, or numbers that cannot normalize pixels."""
@@ -145,13 +196,14 @@ class GridInput:
             "max_pixels": (self.max_pixels, self.step**2, _MAX_PIXELS),
             "min_pixels": (self.min_pixels, 1, self.max_pixels),
         }
-        for name, (size, smallest, largest) in limits.items():
-            if not smallest <= size <= largest:
-                raise NotABundle(
-                    f"{MANIFEST}.images.{name}: got {size}, expected {smallest} to {largest}"
-                )
+        _require_within(limits, "images")
         if self.axes not in (1, 3):
             raise NotABundle(f"{MANIFEST}.images.axes: got {self.axes}, expected 1 or 3")
+        if self.tiles is not None and self.tiles.side % self.step:
+            raise NotABundle(
+                f"{MANIFEST}.images.tiles.side: got {self.tiles.side}, expected a multiple of "
+                f"{self.step}"
+            )
         _require_channels(self.mean, self.std)
 
     @property
@@ -159,24 +211,70 @@ class GridInput:
         """Pixels of a side of the square that gives one row of embeddings."""
         return self.patch * self.merged
 
-    def limited(self, rows: int) -> GridInput:
-        """These settings with images of at most so many rows of embeddings."""
-        return replace(self, max_pixels=min(self.max_pixels, rows * self.step**2))
+    @property
+    def max_rows(self) -> int:
+        """The most rows of embeddings of an image, or of a tile of one."""
+        return max(self.max_pixels // self.step**2, self._tile_rows)
 
     @property
-    def marker(self) -> str:
-        """What the chat template writes for an image."""
-        return f"{self.start}{self.placeholder}{self.end}"
+    def _tile_rows(self) -> int:
+        return 0 if self.tiles is None else (self.tiles.side // self.step) ** 2
+
+    def limited(self, rows: int) -> GridInput:
+        """These settings with images of at most so many rows of embeddings.
+
+        Images are not cut if a tile has more.
+        """
+        tiles = self.tiles if self._tile_rows <= rows else None
+        return replace(self, max_pixels=min(self.max_pixels, rows * self.step**2), tiles=tiles)
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens that a tokenizer must have."""
-        return self.start, self.placeholder, self.end
+        tokens = (self.start, self.placeholder, self.end)
+        if self.tiles is None:
+            return tokens
+        places = {
+            (row, column)
+            for columns, rows in self.tiles.layouts
+            for row in range(rows)
+            for column in range(columns)
+        }
+        return *tokens, self.tiles.thumbnail, *(self.tiles.text(*place) for place in sorted(places))
+
+    def text(self, rows: int, columns: int) -> str:
+        """The text of an image that was cut into rows and columns of tiles, or not at all."""
+        tiles = (
+            []
+            if self.tiles is None or not rows
+            else [
+                self.tiles.text(row, column) + self.placeholder
+                for row in range(rows)
+                for column in range(columns)
+            ]
+        )
+        if self.tiles is not None and tiles:
+            tiles.append(self.tiles.thumbnail)
+        return f"{self.start}{''.join(tiles)}{self.placeholder}{self.end}"
 
     @property
     def golden_side(self) -> int:
         """Pixels of a side of the golden image."""
         return min(_GOLDEN_STEPS, math.isqrt(self.max_pixels) // self.step) * self.step
+
+
+def _numbered(text: str, row: int, column: int) -> str:
+    """A text with the numbers of a row and a column, from 0."""
+    return text.replace("{row}", str(row + 1)).replace("{column}", str(column + 1))
+
+
+def _require_within(limits: Mapping[str, tuple[int, int, int]], path: str) -> None:
+    """Raise NotABundle for a number that is not between the two others."""
+    for name, (size, smallest, largest) in limits.items():
+        if not smallest <= size <= largest:
+            raise NotABundle(
+                f"{MANIFEST}.{path}.{name}: got {size}, expected {smallest} to {largest}"
+            )
 
 
 def _require_channels(mean: tuple[float, ...], std: tuple[float, ...]) -> None:

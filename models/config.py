@@ -21,6 +21,10 @@ class ConfigError(Exception):
     """A configuration that this version cannot run; the message names the key."""
 
 
+class OtherFamily(ConfigError):
+    """A configuration of another family of the same name in files; the message says why."""
+
+
 class ImageShape(NamedTuple):
     """Square images of `side` x `side` pixels, each of which gives `rows` rows of embeddings.
 

@@ -260,6 +260,8 @@ class StoredTensor:
     transposed   whether the tensor has the rows of each matrix, or of each group, as columns
     vectors      whether the tensor has a vector of each expert, whose values count as rows
     logarithm    whether the values are -exp(x) for those x of the tensor
+    channels     of the pixels in each row, or 0: a file then has the channels of a pixel side by
+                 side; a parameter has channel after channel
     """
 
     name: str
@@ -271,6 +273,7 @@ class StoredTensor:
     transposed: bool = False
     vectors: bool = False
     grouped: tuple[int, int, int] | None = None
+    channels: int = 0
 
     def rows(self, extent: int) -> slice:
         """The rows of a tensor of an extent that are those of the parameter."""
@@ -287,10 +290,9 @@ class StoredTensor:
 
 def gguf_name(parameter: str, names: Mapping[str, str]) -> str:
     """A parameter's name in a GGUF file, by the file's names for its parts, or for itself."""
-    path, _, suffix = parameter.rpartition(".")
-    if path.startswith("layers."):
-        _, layer, inner = path.split(".", 2)
-        if name := names.get(f"{inner}.{suffix}"):
-            return f"blk.{layer}.{name}"
-        return f"blk.{layer}.{names[inner]}.{suffix}"
-    return f"{names[path]}.{suffix}"
+    layer, inner = "", parameter
+    if parameter.startswith("layers."):
+        _, number, inner = parameter.split(".", 2)
+        layer = f"blk.{number}."
+    path, _, suffix = inner.rpartition(".")
+    return layer + (names.get(inner) or f"{names[path]}.{suffix}")

@@ -234,8 +234,8 @@ def _stored_blocks(
 
 def keeps_integers(source: WeightSource, tensor: StoredTensor, storage: Storage) -> bool:
     """Whether a storage holds the integers that a file has of a tensor."""
-    if tensor.grouped is not None and tensor.transposed:  # scales are those of rows
-        return False
+    if tensor.channels or (tensor.grouped is not None and tensor.transposed):
+        return False  # scales are those of rows, or of columns side by side
     native = STORAGES.get(integer_storage(source, tensor.name) or "")
     return native is not None and storage in (native, native.table)
 
@@ -298,6 +298,9 @@ def parameter_blocks(
             rows = rows[..., tensor.rows(rows.shape[-2]), :].reshape(-1, columns)
         if tensor.logarithm:
             rows = -np.exp(rows)
+        if tensor.channels:
+            pixels = rows.reshape(len(rows), columns // tensor.channels, tensor.channels)
+            rows = pixels.swapaxes(1, 2).reshape(len(rows), columns)
         yield rows + np.float32(tensor.offset) if tensor.offset else rows
 
 

@@ -20,15 +20,13 @@ def image_rows(settings: ImageInput | GridInput | None, max_tokens: int | None) 
             reads = "no images" if settings is None else "images of one size"
             raise RecipeError(f"--image-max-tokens: the model reads {reads}; omit the option")
         return ()
-    smallest, largest = (
-        -(-area // settings.step**2) for area in (settings.min_pixels, settings.max_pixels)
-    )
+    smallest, largest = -(-settings.min_pixels // settings.step**2), settings.max_rows
     if max_tokens is not None and not smallest <= max_tokens <= largest:
         raise RecipeError(
             f"--image-max-tokens: got {max_tokens}, expected {smallest} to {largest}, as the model "
             "was trained"
         )
     sizes = [min(max(MAX_TOKENS, smallest), largest) if max_tokens is None else max_tokens]
-    while sizes[-1] // _SMALLER >= smallest:
+    while not settings.fills and sizes[-1] // _SMALLER >= smallest:
         sizes.append(sizes[-1] // _SMALLER)
     return tuple(reversed(sizes))

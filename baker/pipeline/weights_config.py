@@ -18,7 +18,7 @@ from hearthd.baker.weights.safetensors import CONFIG
 from hearthd.baker.weights.source import BadFile, WeightsError
 from hearthd.bundle import NotABundle
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS, SPEECH
-from hearthd.models.config import ConfigError
+from hearthd.models.config import ConfigError, OtherFamily
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
@@ -117,8 +117,12 @@ def _read_as(
     for name, architecture in architectures.items():
         try:
             return architecture, _config_of(source, architecture)
+        except OtherFamily as error:
+            reasons.setdefault(str(error), name)
         except ConfigError as error:
             reasons.setdefault(str(error), name)
+            if architecture.tensors.towers:  # a text model would leave them out
+                break
     if len(reasons) == 1:
         raise ConfigError(*reasons)
     raise ConfigError("; ".join(f"as {name}: {reason}" for reason, name in reasons.items()))
@@ -155,7 +159,7 @@ def _families_of(source: WeightSource) -> list[str]:
 
 
 def _families_with_towers_of(source: WeightSource) -> list[str]:
-    """The families that can read weights: those that run a tower that the weights hold, if any."""
+    """The families that can read weights, first those that run a tower that the weights hold."""
     names, known = _families_of(source), families()
     towers = {name: known[name].tensors.towers for name in names}
     tensors, gguf = source.names(), source.format == "gguf"
@@ -165,7 +169,8 @@ def _families_with_towers_of(source: WeightSource) -> list[str]:
         if towers[name]
         and all(tower.has_any(tensors, gguf=gguf) for tower in towers[name].values())
     ]
-    return present or [name for name in names if not towers[name]] or names
+    others = [name for name in names if not towers[name]]
+    return [*present, *others] if present else others or names
 
 
 def _families_by_written_name(source: WeightSource) -> Mapping[str, list[str]]:

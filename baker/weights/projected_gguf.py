@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _ARCHITECTURE = "general.architecture"
 _SHARED = ("v.", "mm.")
+_OF_SOUND = "mm.a."
 _WIDTH = "clip.vision.embedding_length"
 _FIRST, _SECOND = ".ffn_up.", ".ffn_down."
 # What follows the name of a convolution's weights over the second of two frames.
@@ -52,7 +53,11 @@ class ProjectedGguf(SourceInFront):
                 f"{projector}: {_ARCHITECTURE}: got {architecture!r:.80}, expected clip; specify a "
                 "projector of images, such as mmproj-model-f16.gguf, with --mmproj"
             )
-        names = [name for name in self._added.names() if name.startswith(_SHARED)]
+        names = [
+            name
+            for name in self._added.names()
+            if name.startswith(_SHARED) and not name.startswith(_OF_SOUND)
+        ]
         self._frames = {
             first: name for name in names if (first := name.removesuffix(_SECOND_FRAME)) != name
         }

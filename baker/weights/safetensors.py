@@ -62,6 +62,7 @@ _NUMPY_TYPES: Mapping[str, np.dtype[Any]] = {
 }
 _MODE = "pooling_mode_"
 _DENSE = "*_Dense"
+_ALL_PROCESSORS = "processor_config.json"
 _LENGTH_BYTES = 8  # of the length in front of the header
 
 
@@ -240,10 +241,16 @@ class SafetensorsSource(_Safetensors):
         if self._score.exists():
             self._stamps[self._score] = stamp(self._score)
             self._config[LOGIT_SCORE] = read_json(self._score)
-        self._processor = folder / PROCESSOR
-        if self._processor.exists():
-            self._stamps[self._processor] = stamp(self._processor)
-            self._config[PROCESSOR] = read_json(self._processor)
+        self._processors = [folder / name for name in (PROCESSOR, _ALL_PROCESSORS)]
+        for path in (path for path in self._processors if path.exists()):
+            self._stamps[path] = stamp(path)
+            settings = read_json(path)
+            if path.name == PROCESSOR:
+                self._config[PROCESSOR] = settings
+            elif isinstance(images := settings.get("image_processor"), dict):
+                self._config[PROCESSOR] = (
+                    images  # as newer folders have it; transformers prefers it
+                )
         if (folder / INDEX).exists():
             self._add_indexed()
         elif (folder / SINGLE).exists():
@@ -268,7 +275,7 @@ class SafetensorsSource(_Safetensors):
         index = self.folder / INDEX
         shards = sorted({tensor.file for tensor in self._tensors.values()})
         modules = (dense / CONFIG for dense in self._dense)
-        others = (self._pooling, self._score, self._processor, *modules, index)
+        others = (self._pooling, self._score, *self._processors, *modules, index)
         return (self.folder / CONFIG, *(path for path in others if path.exists()), *shards)
 
     @override

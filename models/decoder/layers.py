@@ -193,6 +193,11 @@ class Scale(nn.Module):
         return h * f.trailing(self.weight, h.shape)
 
 
+def normalized(x: Tensor, eps: float) -> Tensor:
+    """x (..., D) over the root of its mean square."""
+    return f.rms_norm(x, ops.full(shape=x.shape[-1:], value=1.0, dtype=DType.F32), eps=eps)
+
+
 class Block(nn.Module):
     """One layer: attention and MLP, each normalized before."""
 

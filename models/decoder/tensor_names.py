@@ -70,6 +70,7 @@ _MTP_GGUF_NAMES = {
 }
 _HEADS = (HEAD, f"language_model.{HEAD}")  # the second is that of a model with towers
 _NUMBER = "*"
+_CHANNELS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,8 @@ class TensorNames:
     prefixes     what may precede the names in Hugging Face folders; the first is the usual one
     norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
                  1 + w, and GGUF files store 1 + w
+    channels_last  parts beside the layers whose rows are pixels of three channels; in Hugging Face
+                 folders the channels of a pixel are side by side
     logarithms   parts of a layer whose values -exp(x) Hugging Face folders have as x
     others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
                  vision tower
@@ -145,6 +148,7 @@ class TensorNames:
     layers: str = "layers"
     prefixes: tuple[str, ...] = ("model.", "")
     norm_offset: float = 0.0
+    channels_last: tuple[str, ...] = ()
     logarithms: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -198,8 +202,10 @@ class TensorNames:
         if not present and (tensor := self._in_transposed(parameter, names)):
             return tensor
         name = present[0] if present else self.prefixes[0] + path_in_folder
-        is_logarithm = parameter.rpartition(".")[0].endswith(self.logarithms)
-        return StoredTensor(name, offset, width, logarithm=is_logarithm)
+        module, _, suffix = parameter.rpartition(".")
+        channels = _CHANNELS if suffix == "weight" and module in self.channels_last else 0
+        is_logarithm = module.endswith(self.logarithms)
+        return StoredTensor(name, offset, width, logarithm=is_logarithm, channels=channels)
 
     def _find_of_mtp(
         self, config: ModelConfig, inner: str, names: tuple[str, ...], *, gguf: bool

@@ -19,11 +19,10 @@ from hearthd.models.decoder.gemma4_config import (
     fields_from_gguf,
     from_hugging_face,
 )
-from hearthd.models.decoder.layers import HeadLinear, NormedAttention, Scale
+from hearthd.models.decoder.layers import HeadLinear, NormedAttention, Scale, normalized
 from hearthd.models.decoder.shared_cache import SharedAttention
 from hearthd.models.dsl import functions as f
-from hearthd.models.dsl import nn, ops
-from hearthd.models.dsl.types import DType
+from hearthd.models.dsl import nn
 from hearthd.models.families import gemma3
 from hearthd.models.families.gemma3 import GemmaBlock, GemmaModel
 
@@ -63,11 +62,6 @@ class OneProjectionAttention(NormedAttention):
         """(N, E) -> queries (N, H, D), keys and values (N, G, D), before rotation."""
         key = self.k_proj(x)
         return self.q_norm(self.q_proj(x)), self.k_norm(key), normalized(key, self.k_norm.eps)
-
-
-def normalized(heads: Tensor, eps: float) -> Tensor:
-    """Heads (N, G, D) over the root of their mean square."""
-    return f.rms_norm(heads, ops.full(shape=heads.shape[2:], value=1.0, dtype=DType.F32), eps=eps)
 
 
 def attention(config: Gemma4Config, index: int) -> Layer:

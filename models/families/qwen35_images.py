@@ -14,12 +14,14 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.bundle import GridInput
-from hearthd.models.config import ConfigError, ImageGrid
+from hearthd.models.config import ConfigError
 from hearthd.models.dsl import ops
 from hearthd.models.families import qwen35
 from hearthd.models.towers import qwen3vl, siglip
+from hearthd.models.towers.tower_config import GridConfig
 
 if TYPE_CHECKING:
+    from hearthd.models.config import ImageGrid
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
@@ -31,7 +33,7 @@ _AXES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(qwen35.Config, qwen3vl.TowerConfig):
+class Config(qwen35.Config, GridConfig):
     """The shape of a model.
 
     rope_sections  pairs of columns of a head that turn by each axis: by time, row and column
@@ -42,7 +44,7 @@ class Config(qwen35.Config, qwen3vl.TowerConfig):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_tower()
+        self.require_layers(parts=4)
         sections = self.rope_sections
         if len(sections) != _AXES or sum(sections) != self.rotary_width // 2:
             raise ConfigError(
@@ -54,7 +56,7 @@ class Config(qwen35.Config, qwen3vl.TowerConfig):
     @override
     def image(self) -> ImageGrid:
         """Images of any size."""
-        return ImageGrid(self.patch_size, self.merged_patches)
+        return self.grid
 
     @property
     @override
@@ -138,6 +140,7 @@ def image_input(config: Config, data: ConfigJson) -> GridInput:
         min_pixels=smallest,
         max_pixels=largest,
         **siglip.pixel_fields(data, "bicubic"),
+        marker="<|vision_start|><|image_pad|><|vision_end|>",
         start="<|vision_start|>",
         placeholder="<|image_pad|>",
         end="<|vision_end|>",

@@ -102,6 +102,7 @@ def from_gguf(data: GgufMetadata) -> Config:
 
 def image_input(config: Config, data: ConfigJson) -> ImageInput:
     """Read the settings of the processor: an image is cut into squares."""
+    data.fixed(do_image_splitting=True)
     side = config.image.side
     edge = data.section("size").size("longest_edge") if data.has("size") else 4 * side
     if data.has("max_image_size"):

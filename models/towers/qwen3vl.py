@@ -10,52 +10,26 @@ not, and configurations that ask for it are refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models.config import MAX_LAYERS, ConfigError
+from hearthd.models.config import ConfigError
 from hearthd.models.decoder.layers import HeadLinear
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
+from hearthd.models.towers.siglip import CHANNELS, attended
+from hearthd.models.towers.tower_config import axis_of, patch_count, square_side
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
     from hearthd.models.dsl.graph import Tensor
+    from hearthd.models.towers.tower_config import GridConfig
 
-CHANNELS, FRAMES = 3, 2
+FRAMES = 2
 _EPS = 1e-6
 _ROPE_BASE = 10_000.0
-_LANES = 16  # the kernel of attention reads heads in vectors of 16 values
-
-
-@dataclass(frozen=True, kw_only=True)
-class TowerConfig:
-    """The shape of a tower, as fields of the configuration of a model that has one.
-
-    patch_size      pixels of a side of a patch
-    merged_patches  patches of a side of the square that gives one row of embeddings
-    table_side      learned positions in a row and in a column; others are between them
-    """
-
-    patch_size: int
-    merged_patches: int
-    table_side: int
-    tower_layers: int
-    tower_hidden: int
-    tower_ffn: int
-    tower_heads: int
-
-    def require_tower(self) -> None:
-        """Raise ConfigError unless heads share the tower's width, in quarters."""
-        if self.tower_layers > MAX_LAYERS:
-            raise ConfigError(f"{self.tower_layers} layers, expected at most {MAX_LAYERS}")
-        if self.tower_hidden % (4 * self.tower_heads):
-            raise ConfigError(
-                f"{self.tower_heads} heads cannot share a tower's width of {self.tower_hidden}"
-            )
 
 
 class Rotation:
@@ -66,7 +40,7 @@ class Rotation:
 
     def __init__(self, places: Tensor, width: int) -> None:
         """Of places i32 (2, N), for heads of a width D."""
-        tables = [f.rope_table(_axis(places, i), width // 2, base=_ROPE_BASE) for i in (0, 1)]
+        tables = [f.rope_table(axis_of(places, i), width // 2, base=_ROPE_BASE) for i in (0, 1)]
         cosines, sines = zip(*tables, strict=True)
         self.cosine, self.sine = ops.concatenate(*cosines, axis=1), ops.concatenate(*sines, axis=1)
 
@@ -78,7 +52,7 @@ class Rotation:
 class Attention(nn.Module):
     """Attention of every patch to every patch of the image."""
 
-    def __init__(self, config: TowerConfig) -> None:
+    def __init__(self, config: GridConfig) -> None:
         self.heads = config.tower_heads
         hidden = config.tower_hidden
         self.qkv = HeadLinear(hidden, 3 * self.heads, hidden // self.heads, bias=True)
@@ -87,19 +61,13 @@ class Attention(nn.Module):
     def __call__(self, x: Tensor, rotation: Rotation, count: Tensor) -> Tensor:
         """(N, E) -> (N, E), of which the first `count` i32 (1,) are of the image."""
         query, key, value = f.chunk(self.qkv(x), 3, axis=1)
-        rows, heads, width = query.shape
-        query, key = rotation(query), rotation(key)
-        padding = ((0, 0, 0), (0, 0, 0), (0, -width % _LANES, 0))
-        query, key, value = (ops.pad(x, padding=padding, value=0.0) for x in (query, key, value))
-        keys, values = (ops.reshape(x, shape=(rows, heads * x.shape[2])) for x in (key, value))
-        mixed = f.full_attention(query, keys, values, count, scale=width**-0.5)
-        return self.proj(ops.reshape(f.narrow(mixed, 2, 0, width), shape=(rows, heads * width)))
+        return self.proj(attended(rotation(query), rotation(key), value, count))
 
 
 class Block(nn.Module):
     """One layer: attention and MLP, each normalized before."""
 
-    def __init__(self, config: TowerConfig) -> None:
+    def __init__(self, config: GridConfig) -> None:
         hidden = config.tower_hidden
         self.norm1 = nn.LayerNorm(hidden, _EPS)
         self.attn = Attention(config)
@@ -116,7 +84,7 @@ class Block(nn.Module):
 class Merger(nn.Module):
     """Joins the hidden states of squares of patches, and projects them to the text model."""
 
-    def __init__(self, config: TowerConfig, hidden: int) -> None:
+    def __init__(self, config: GridConfig, hidden: int) -> None:
         joined = config.tower_hidden * config.merged_patches**2
         self.fc1 = nn.Linear(joined, joined, bias=True)
         self.fc2 = nn.Linear(joined, hidden, bias=True)
@@ -131,7 +99,7 @@ class Merger(nn.Module):
 class Tower(nn.Module):
     """The whole tower."""
 
-    def __init__(self, config: TowerConfig) -> None:
+    def __init__(self, config: GridConfig) -> None:
         self.table_side = config.table_side
         self.head_width = config.tower_hidden // config.tower_heads
         pixels = CHANNELS * FRAMES * config.patch_size**2
@@ -148,7 +116,7 @@ class Tower(nn.Module):
         """
         h = self.embed(patches, places, grid)
         rotation = Rotation(places, self.head_width)
-        count = f.narrow(grid, 0, 0, 1) * f.narrow(grid, 0, 1, 2)
+        count = patch_count(grid)
         for block in self.layers:
             h = block(h, rotation, count)
         return self.post_layernorm(h)
@@ -160,7 +128,7 @@ class Tower(nn.Module):
     def _positions(self, places: Tensor, grid: Tensor) -> Tensor:
         """Embeddings (N, E) between those of the table, whose corners are those of the image."""
         (top, bottom, down), (left, right, across) = (
-            _neighbors(_axis(places, i), f.narrow(grid, 0, i, i + 1), self.table_side)
+            _neighbors(axis_of(places, i), f.narrow(grid, 0, i, i + 1), self.table_side)
             for i in (0, 1)
         )
         sides = ((top, 1.0 - down), (bottom, down)), ((left, 1.0 - across), (right, across))
@@ -171,11 +139,6 @@ class Tower(nn.Module):
                 found = ops.gather(self.position_embedding.weight, index, axis=0)
                 terms.append(found * f.along_axes(row_weight * column_weight, found, (1,)))
         return terms[0] + terms[1] + terms[2] + terms[3]
-
-
-def _axis(places: Tensor, axis: int) -> Tensor:
-    """The rows or the columns of places i32 (2, N): i32 (N,)."""
-    return f.flatten(f.narrow(places, 0, axis, axis + 1))
 
 
 def _neighbors(place: Tensor, count: Tensor, side: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -202,21 +165,19 @@ def _in_each_frame(patches: Tensor) -> Tensor:
 
 
 def tower_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
-    """The fields of `TowerConfig`, from the object of config.json; raises ConfigError."""
+    """The fields of `GridConfig`, from the object of config.json; raises ConfigError."""
     data.fixed(
         hidden_act="gelu_pytorch_tanh", in_channels=CHANNELS, temporal_patch_size=FRAMES,
         deepstack_visual_indexes=[], out_hidden_size=hidden,
     )  # fmt: skip
     if data.has("rope_parameters"):
         data.section("rope_parameters").fixed(rope_type="axial", rope_theta=_ROPE_BASE)
-    positions = data.size("num_position_embeddings", default=2304)
-    side = round(positions**0.5)
-    if side**2 != positions:
-        raise ConfigError(f"num_position_embeddings: got {positions}, expected a square number")
     return {
         "patch_size": data.size("patch_size", default=16),
         "merged_patches": data.size("spatial_merge_size", default=2),
-        "table_side": side,
+        "table_side": square_side(
+            data.size("num_position_embeddings", default=2304), "num_position_embeddings"
+        ),
         "tower_layers": data.size("depth", default=27),
         "tower_hidden": data.size("hidden_size", default=1152),
         "tower_ffn": data.size("intermediate_size", default=4304),
@@ -225,7 +186,7 @@ def tower_fields(data: ConfigJson, hidden: int) -> dict[str, Any]:
 
 
 def gguf_tower_fields(data: ProjectorMetadata) -> dict[str, Any]:
-    """The fields of `TowerConfig`, from the keys of a projector's GGUF file; raises ConfigError."""
+    """The fields of `GridConfig`, from the keys of a projector's GGUF file; raises ConfigError."""
     if True in data.flags("vision.is_deepstack_layers"):
         raise ConfigError("clip.vision.is_deepstack_layers: got true, supported is false")
     patch = data.size("vision.patch_size")

@@ -12,11 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hearthd.models.config import MAX_LAYERS, ConfigError
+from hearthd.models.config import ConfigError
 from hearthd.models.decoder.layers import HeadLinear
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
+from hearthd.models.towers.tower_config import LayersConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +31,8 @@ CHANNELS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class TowerConfig:
-    """The shape of a tower, as fields of the configuration of a model that has one.
+class TowerConfig(LayersConfig):
+    """The shape of a tower for images of one size.
 
     image_size  pixels of a side of an image
     patch_size  pixels of a side of a patch
@@ -39,10 +40,6 @@ class TowerConfig:
 
     image_size: int
     patch_size: int
-    tower_layers: int
-    tower_hidden: int
-    tower_ffn: int
-    tower_heads: int
     tower_norm_eps: float
 
     @property
@@ -52,12 +49,7 @@ class TowerConfig:
 
     def require_tower(self, group: int) -> None:
         """Raise ConfigError unless squares of `group` x `group` patches fill an image."""
-        if self.tower_layers > MAX_LAYERS:
-            raise ConfigError(f"{self.tower_layers} layers, expected at most {MAX_LAYERS}")
-        if self.tower_hidden % self.tower_heads:
-            raise ConfigError(
-                f"{self.tower_heads} heads cannot share a tower's width of {self.tower_hidden}"
-            )
+        self.require_layers()
         side = self.patch_size * group
         if self.image_size % side:
             raise ConfigError(f"image_size: got {self.image_size}, expected a multiple of {side}")
@@ -70,46 +62,55 @@ _LANES = 16
 class Attention(nn.Module):
     """Attention of every patch to every patch."""
 
-    def __init__(self, config: TowerConfig) -> None:
+    def __init__(self, config: LayersConfig) -> None:
         hidden, heads = config.tower_hidden, config.tower_heads
         self.q_proj = HeadLinear(hidden, heads, hidden // heads, bias=True)
         self.k_proj = HeadLinear(hidden, heads, hidden // heads, bias=True)
         self.v_proj = HeadLinear(hidden, heads, hidden // heads, bias=True)
         self.out_proj = nn.Linear(hidden, hidden, bias=True)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """(N, E) -> (N, E)."""
-        return self.out_proj(_attended(self.q_proj(x), self.k_proj(x), self.v_proj(x)))
+    def __call__(self, x: Tensor, count: Tensor | None = None) -> Tensor:
+        """(N, E) -> (N, E), of which the first `count` i32 (1,) are of the image; None: all."""
+        heads = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        return self.out_proj(attended(*heads, count))
 
 
-def _attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Attention of each row to all rows: query, key and value (N, H, D) -> (N, H * D).
+def attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    count: Tensor | None = None,
+    *,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention of each row to the first `count` i32 (1,) rows, or to all of them.
 
-    Heads are padded with zeros to widths that the kernel reads.
+    Query, key and value (N, H, D) -> (N, H * D). Heads are padded with zeros to widths that the
+    kernel reads. `scale` is D^-0.5 unless given.
     """
     rows, heads, width = query.shape
     if more := -width % _LANES:
         padding = ((0, 0, 0), (0, 0, 0), (0, more, 0))
         query, key, value = (ops.pad(x, padding=padding, value=0.0) for x in (query, key, value))
     keys, values = (ops.reshape(x, shape=(rows, heads * x.shape[2])) for x in (key, value))
-    mixed = f.full_attention(query, keys, values, scale=width**-0.5)
+    mixed = f.full_attention(query, keys, values, count, scale=scale or width**-0.5)
     return ops.reshape(f.narrow(mixed, 2, 0, width), shape=(rows, heads * width))
 
 
 class Block(nn.Module):
     """One layer: attention and MLP, each normalized before."""
 
-    def __init__(self, config: TowerConfig) -> None:
-        hidden, eps = config.tower_hidden, config.tower_norm_eps
+    def __init__(self, config: LayersConfig, eps: float) -> None:
+        hidden = config.tower_hidden
         self.layer_norm1 = nn.LayerNorm(hidden, eps)
         self.self_attn = Attention(config)
         self.layer_norm2 = nn.LayerNorm(hidden, eps)
         self.fc1 = nn.Linear(hidden, config.tower_ffn, bias=True)
         self.fc2 = nn.Linear(config.tower_ffn, hidden, bias=True)
 
-    def __call__(self, h: Tensor) -> Tensor:
-        """(N, E) -> (N, E)."""
-        h = h + self.self_attn(self.layer_norm1(h))
+    def __call__(self, h: Tensor, count: Tensor | None = None) -> Tensor:
+        """(N, E) -> (N, E): see `Attention`."""
+        h = h + self.self_attn(self.layer_norm1(h), count)
         x = self.layer_norm2(h)
         return h + self.fc2(f.gelu_tanh(self.fc1(x)))
 
@@ -122,8 +123,9 @@ class Tower(nn.Module):
         hidden = config.tower_hidden
         self.patch_embedding = nn.Linear(CHANNELS * self.patch_size**2, hidden, bias=True)
         self.position_embedding = nn.Embedding(count, hidden)
-        self.layers = [Block(config) for _ in range(config.tower_layers)]
-        self.post_layernorm = nn.LayerNorm(hidden, config.tower_norm_eps)
+        eps = config.tower_norm_eps
+        self.layers = [Block(config, eps) for _ in range(config.tower_layers)]
+        self.post_layernorm = nn.LayerNorm(hidden, eps)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Pixels f32 (3, S, S), normalized -> (N, E), a row of patches after the other."""
@@ -185,24 +187,31 @@ def gguf_tower_fields(data: ProjectorMetadata) -> dict[str, Any]:
 # Pillow's numbers of its filters.
 _FILTERS: Mapping[int, Resampling] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 _NUMBERS = {name: number for number, name in _FILTERS.items()}
-_STEPS = (
-    "do_convert_rgb", "do_image_splitting", "do_normalize", "do_pad", "do_rescale", "do_resize",
-)  # fmt: skip
+_STEPS = ("do_convert_rgb", "do_pad", "do_rescale", "do_resize")
 
 
-def pixel_fields(data: ConfigJson, resampling: Resampling) -> dict[str, Any]:
-    """The filter and the normalization of a processor, as fields of `ImageInput`.
+def resampling(data: ConfigJson, usual: Resampling) -> Resampling:
+    """The filter of a processor, `usual` for one that names none, of which all other steps are on.
 
-    `resampling` is the filter of a processor that names none. Raises ConfigError.
+    Raises ConfigError.
     """
     data.fixed(rescale_factor=1 / 255, **dict.fromkeys(_STEPS, True))
     data.ignore("image_processor_type", "processor_class", "return_row_col_info")
-    filter_ = data.count("resample", default=_NUMBERS[resampling])
+    filter_ = data.count("resample", default=_NUMBERS[usual])
     if filter_ not in _FILTERS:
         raise ConfigError(f"resample: got {filter_}, supported: {', '.join(map(str, _FILTERS))}")
+    return _FILTERS[filter_]
+
+
+def pixel_fields(data: ConfigJson, usual: Resampling) -> dict[str, Any]:
+    """The filter and the normalization of a processor, as fields of `ImageInput`.
+
+    `usual` is the filter of a processor that names none. Raises ConfigError.
+    """
+    data.fixed(do_normalize=True)
     half = (0.5,) * CHANNELS
     return {
-        "resampling": _FILTERS[filter_],
+        "resampling": resampling(data, usual),
         "mean": tuple(data.numbers("image_mean")) if data.has("image_mean") else half,
         "std": tuple(data.numbers("image_std")) if data.has("image_std") else half,
     }

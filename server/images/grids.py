@@ -1,6 +1,8 @@
-"""From an image to the size in which a tower reads it, as transformers' processor of Qwen2-VL does.
+"""From an image to the sizes in which a tower for any size reads it, as transformers resizes it.
 
-Source: `smart_resize` in transformers, models/qwen2_vl/image_processing_qwen2_vl.py.
+Source: transformers, `smart_resize` in models/qwen2_vl/image_processing_qwen2_vl.py and
+models/lfm2_vl/image_processing_lfm2_vl.py, and there `_get_grid_layout`;
+`get_aspect_ratio_preserving_size` in models/gemma4/image_processing_gemma4.py.
 """
 
 from __future__ import annotations
@@ -8,12 +10,26 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from hearthd.server.images.squares import Squares, array_of, cut, resized
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from hearthd.bundle import GridInput
+    from PIL import Image
+
+    from hearthd.bundle import GridInput, ImageTiles
 
 _MAX_ASPECT = 200
+_MIN_SHARE = 0.5  # of the pixels of a layout of tiles: a smaller image takes the one with fewer
+
+
+def grids(image: Image.Image, settings: GridInput, field: str) -> Squares:
+    """What the tower reads of an RGB image; raises InvalidRequest as `grid_size`."""
+    thumbnail = resized(image, grid_size(*image.size, settings, field), settings.resampling)
+    if settings.tiles is None or _nearest_area(*image.size, settings) <= settings.tiles.min_pixels:
+        return Squares((array_of(thumbnail),))
+    columns, rows = _layout(*image.size, settings.tiles)
+    side = settings.tiles.side
+    return cut(resized(image, (columns * side, rows * side), settings.resampling), side, thumbnail)
 
 
 def grid_size(width: int, height: int, settings: GridInput, field: str) -> tuple[int, int]:
@@ -29,8 +45,21 @@ def grid_size(width: int, height: int, settings: GridInput, field: str) -> tuple
             got=f"{width} x {height} pixels",
             expected=f"an image whose sides differ by a factor of at most {_MAX_ASPECT}",
         )
+    steps = _most_steps if settings.fills else _nearest_steps
+    columns, rows = steps(width, height, settings)
+    # The limits may be so close together that rounding leaves none of the sizes between them.
+    most = settings.max_pixels // settings.step**2
+    if columns > rows:
+        columns = min(columns, most // rows)
+    else:
+        rows = min(rows, most // columns)
+    return columns * settings.step, rows * settings.step
+
+
+def _nearest_steps(width: int, height: int, settings: GridInput) -> tuple[int, int]:
+    """The columns and rows of rows of embeddings nearest to an image's size, within limits."""
     step, smallest, largest = settings.step, settings.min_pixels, settings.max_pixels
-    columns, rows = round(width / step), round(height / step)
+    columns, rows = (round(x / step) for x in (width, height))
     area = rows * columns * step**2
     if area > largest:
         shrink = math.sqrt(height * width / largest)
@@ -38,10 +67,30 @@ def grid_size(width: int, height: int, settings: GridInput, field: str) -> tuple
     elif area < smallest:
         grow = math.sqrt(smallest / (height * width))
         columns, rows = (math.ceil(x * grow / step) for x in (width, height))
-    # The limits may be so close together that rounding leaves none of the sizes between them.
-    most = largest // step**2
-    if columns > rows:
-        columns = min(columns, most // rows)
-    else:
-        rows = min(rows, most // columns)
-    return columns * step, rows * step
+    return columns, rows
+
+
+def _most_steps(width: int, height: int, settings: GridInput) -> tuple[int, int]:
+    """The columns and rows of the largest size with an image's aspect ratio, rounded down."""
+    factor = math.sqrt(settings.max_pixels / (height * width))
+    columns, rows = (math.floor(factor * x / settings.step) for x in (width, height))
+    if not rows:
+        return width // height, 1
+    return (columns, rows) if columns else (1, height // width)
+
+
+def _nearest_area(width: int, height: int, settings: GridInput) -> int:
+    """The area of an image whose sides are rounded to `settings.step`, or to a patch at least."""
+    step = settings.step
+    return math.prod(max(settings.patch, round(x / step) * step) for x in (width, height))
+
+
+def _layout(width: int, height: int, tiles: ImageTiles) -> tuple[int, int]:
+    """The columns and rows of tiles for an image."""
+    aspect, best, least = width / height, (1, 1), math.inf
+    for columns, rows in tiles.layouts:
+        difference = abs(aspect - columns / rows)
+        is_large = width * height > _MIN_SHARE * columns * rows * tiles.side**2
+        if difference < least or (difference == least and is_large):
+            best, least = (columns, rows), difference
+    return best

@@ -7,22 +7,20 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hearthd.bundle import PIXEL_MEMORY, GridInput
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.images.decoding import decoded
-from hearthd.server.images.grids import grid_size
+from hearthd.server.images.grids import grids
 from hearthd.server.images.image_data import from_url
 from hearthd.server.images.image_memory import ImageMemory
-from hearthd.server.images.squares import FILTERS, squares
+from hearthd.server.images.squares import squares
 from hearthd.text.text_request import ImageSquare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
-    from PIL import Image
 
     from hearthd.bundle import ImageInput
     from hearthd.text.conversation import Media
@@ -55,24 +53,20 @@ class ImageReader:
         pixels = decoded(data, image.field)
         settings = self._settings
         if isinstance(settings, GridInput):
-            return ReadImage((self._grid(pixels, settings, image.field),), settings.marker)
-        cut = squares(pixels, settings)
-        return ReadImage(
-            tuple(
+            parts = grids(pixels, settings, image.field)
+            read = tuple(self._grid(part, settings) for part in parts.pixels)
+        else:
+            parts = squares(pixels, settings)
+            read = tuple(
                 self._square(square, rows=settings.rows, both_ways=settings.both_ways)
-                for square in cut.pixels
-            ),
-            settings.text(cut.rows, cut.columns),
-        )
+                for square in parts.pixels
+            )
+        return ReadImage(read, settings.text(parts.rows, parts.columns))
 
-    def _grid(self, image: Image.Image, settings: GridInput, field: str) -> ImageSquare:
+    def _grid(self, pixels: NDArray[np.uint8], settings: GridInput) -> ImageSquare:
         """An image as a tower for images of any size reads it."""
-        size = grid_size(*image.size, settings, field)
-        if image.size != size:
-            image = image.resize(size, FILTERS[settings.resampling])
-        width, height = size
-        grid = height // settings.step, width // settings.step
-        square = self._square(np.asarray(image, np.uint8), rows=grid[0] * grid[1])
+        grid = pixels.shape[0] // settings.step, pixels.shape[1] // settings.step
+        square = self._square(pixels, rows=grid[0] * grid[1])
         return square if settings.axes == 1 else dataclasses.replace(square, grid=grid)
 
     def _square(

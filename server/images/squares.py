@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import ImageInput, Resampling
 
-FILTERS: Mapping[Resampling, Image.Resampling] = {
+_FILTERS: Mapping[Resampling, Image.Resampling] = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
@@ -25,9 +25,9 @@ FILTERS: Mapping[Resampling, Image.Resampling] = {
 
 @dataclass(frozen=True)
 class Squares:
-    """The squares of an image, u8 (S, S, 3) each; the last one is the whole image.
+    """What a tower reads of an image, u8 (H, W, 3) each; the last one is the whole image.
 
-    The others are those of `rows` and `columns` that it was cut into; 0 and 0 if it was not.
+    The others are the squares of `rows` and `columns` that it was cut into; 0 and 0 if it was not.
     """
 
     pixels: tuple[NDArray[np.uint8], ...]
@@ -37,26 +37,36 @@ class Squares:
 
 def squares(image: Image.Image, settings: ImageInput) -> Squares:
     """The squares of an RGB image."""
-    side, resample = settings.side, FILTERS[settings.resampling]
-
-    def resized(source: Image.Image, size: tuple[int, int]) -> Image.Image:
-        return source if source.size == size else source.resize(size, resample)
-
+    side, filter_ = settings.side, settings.resampling
     if settings.longest_edge is None:
-        return Squares((_pixels(resized(image, (side, side))),))
-    image = resized(image, _with_longest_edge(*image.size, settings.longest_edge))
-    width, height = _multiples(*image.size, side)
-    image = resized(image, (width, height))
-    columns, rows = width // side, height // side
-    if rows == columns == 1:
-        return Squares((_pixels(image),))
+        return Squares((array_of(resized(image, (side, side), filter_)),))
+    image = resized(image, _with_longest_edge(*image.size, settings.longest_edge), filter_)
+    image = resized(image, _multiples(*image.size, side), filter_)
+    if image.size == (side, side):
+        return Squares((array_of(image),))
+    return cut(image, side, resized(image, (side, side), filter_))
+
+
+def cut(image: Image.Image, side: int, thumbnail: Image.Image) -> Squares:
+    """The squares of an image whose sides are multiples of `side`, and the image as a whole."""
+    columns, rows = image.width // side, image.height // side
     boxes = [
         (column * side, row * side, (column + 1) * side, (row + 1) * side)
         for row in range(rows)
         for column in range(columns)
     ]
-    tiles = tuple(_pixels(image.crop(box)) for box in boxes)
-    return Squares((*tiles, _pixels(resized(image, (side, side)))), rows, columns)
+    tiles = (array_of(image.crop(box)) for box in boxes)
+    return Squares((*tiles, array_of(thumbnail)), rows, columns)
+
+
+def resized(image: Image.Image, size: tuple[int, int], resampling: Resampling) -> Image.Image:
+    """The image in another size."""
+    return image if image.size == size else image.resize(size, _FILTERS[resampling])
+
+
+def array_of(image: Image.Image) -> NDArray[np.uint8]:
+    """The pixels of an RGB image, u8 (H, W, 3)."""
+    return np.asarray(image, np.uint8)
 
 
 def _with_longest_edge(width: int, height: int, edge: int) -> tuple[int, int]:
@@ -77,7 +87,3 @@ def _multiples(width: int, height: int, side: int) -> tuple[int, int]:
         return width, max(1, math.ceil(int(width / aspect) / side)) * side
     height = math.ceil(height / side) * side
     return max(1, math.ceil(int(height * aspect) / side)) * side, height
-
-
-def _pixels(image: Image.Image) -> NDArray[np.uint8]:
-    return np.asarray(image, np.uint8)

@@ -21,6 +21,7 @@ from hearthd.bundle import (
     GridInput,
     Hearth,
     ImageInput,
+    ImageTiles,
     InputSpec,
     KernelBuild,
     LanguageManifest,
@@ -66,8 +67,12 @@ EXAMPLE = LanguageManifest(
     ),
     image_grid=GridInput(
         patch=16, merged=2, min_pixels=65536, max_pixels=2**20, resampling="bicubic",
-        mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), start="<start>", placeholder="<image>",
-        end="<end>", axes=3,
+        mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), marker="<i>", start="<start>",
+        placeholder="<image>", end="<end>", axes=3,
+        tiles=ImageTiles(
+            side=64, min_count=2, max_count=4, min_pixels=2**20, start="<{row}_{column}>",
+            thumbnail="<whole>",
+        ),
     ),
     target=Target(name="host", triple="x86_64-linux-gnu", cpu="host", features=("avx2",)),
     statistics={"nodes": 3},

@@ -38,6 +38,7 @@ from hearthd.bundle import (
     GridInput,
     Hearth,
     ImageInput,
+    ImageTiles,
     InputSpec,
     KernelBuild,
     LanguageManifest,
@@ -173,7 +174,7 @@ FLAGS = ("modified", "adapters", "folder_interleaved")
 # Without them, the text differs from what is written.
 DEFAULTS = (
     "adapters", "serving", "gguf", "gguf_architecture", "interleaved", "folder_interleaved",
-    "images", "image_grid", "tile", "line_end",
+    "images", "image_grid", "tile", "line_end", "tiles",
 )  # fmt: skip
 
 
@@ -203,12 +204,12 @@ def test_the_examples_have_every_field() -> None:
         LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
         GoldenStep, Footprint, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
         Provenance, SourceRecord, Hearth, KernelBuild, TriedPrecision, AdapterPlaces, AdapterArray,
-        AdapterMatrix, Serving, ImageInput, GridInput,
+        AdapterMatrix, Serving, ImageInput, GridInput, ImageTiles,
     )  # fmt: skip
     omitted = {
         "other_programs", "golden_rows", "golden_states", "golden_image", "template_bos",
         "auto_context", "state", "behind", "drafts", "draft_tokens", "both_ways",
-        "slices", "kept",
+        "slices", "kept", "fills",
     }  # fmt: skip
     names = {name for _, _, name in FIELDS} | {"format"} | omitted
     assert names == {field.name for record in records for field in dataclasses.fields(record)}

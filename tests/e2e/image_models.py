@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.baker import small_gemma3, small_qwen35, small_smolvlm
+from tests.baker import small_gemma3, small_lfm2vl, small_qwen35, small_smolvlm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,6 +69,19 @@ MODELS: Mapping[str, ImageModel] = {
             "Why?", (40, 24),
         ),
         precision="int8-g32",
+        restored=256,
+        nightly=True,
+    ),
+    # An image in tiles first, then smaller ones; the last one is of several tiles, too.
+    "lfm2-vl": ImageModel(
+        write=small_lfm2vl.small_lfm2vl,
+        side=32,
+        hidden=small_lfm2vl.CONFIG.hidden,
+        question=(
+            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
+            "Why?", (56, 130),
+        ),
+        precision="f32",
         restored=256,
         nightly=True,
     ),

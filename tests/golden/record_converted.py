@@ -121,8 +121,10 @@ def prepare_projector(folder: Path) -> None:
     (folder / "preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
     path, start = folder / "model.safetensors", "vision_tower."
     tensors = load_file(path)
+    is_siglip = any(name.endswith("post_layernorm.weight") for name in tensors)
     published = {
-        name.replace(start, f"{start}vision_model."): tensors[name].copy() for name in tensors
+        name.replace(start, f"{start}vision_model.") if is_siglip else name: tensors[name].copy()
+        for name in tensors
     }
     save_file(published, path, metadata={"format": "pt"})
 

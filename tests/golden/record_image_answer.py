@@ -1,12 +1,14 @@
 """Record what transformers answers about the images of tests/e2e/test_images.py.
 
-pip install -e ".[families]"
+pip install -e ".[families]" torchvision
 python -m tests.golden.record_image_answer
+python -m tests.golden.record_image_answer lfm2-vl
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,9 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from tests.baker import small_gemma3, small_qwen35, small_smolvlm
+from tests.baker import small_gemma3, small_lfm2vl, small_qwen35, small_smolvlm
 from tests.baker.small_smolvlm import pixels
-from tests.e2e.image_models import FILE, LENGTH, MODELS
+from tests.e2e.image_models import FILE, LENGTH, MODELS, answers
 
 _GEMMA_TOKENS = {
     "boi_token": "<start_of_image>",
@@ -29,10 +31,12 @@ _GEMMA_TOKENS = {
 }
 
 
-def main() -> None:
-    """Write the length of each model's prompt and the tokens of its answer."""
+def main(*names: str) -> None:
+    """Write the length of the prompt and the answer of each model, or of those named."""
     with tempfile.TemporaryDirectory() as parent:
-        recorded = {name: answer(name, Path(parent, name)) for name in MODELS}
+        new = {name: answer(name, Path(parent, name)) for name in names or MODELS}
+    every = {**answers(), **new}
+    recorded = {name: every[name] for name in MODELS}
     FILE.write_text(json.dumps(recorded) + "\n")
 
 
@@ -48,6 +52,12 @@ def processor(name: str, folder: Path) -> Any:
         )
     if name == "qwen3.5-images":
         return _QwenProcessor(folder)
+    if name == "lfm2-vl":
+        return transformers.Lfm2VlProcessor(
+            transformers.Lfm2VlImageProcessor.from_pretrained(folder),
+            transformers.PreTrainedTokenizerFast(tokenizer_file=file),
+            chat_template=small_lfm2vl.TEMPLATE,
+        )
     return transformers.Gemma3Processor(
         Gemma3ImageProcessorPil.from_pretrained(folder),
         transformers.PreTrainedTokenizerFast(
@@ -110,4 +120,4 @@ def answer(name: str, folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,32 +1,65 @@
-"""Record the patches that transformers' processor makes of images of many sizes.
+"""Record the patches that transformers' processors make of images of many sizes.
 
-pip install -e ".[families]"
+pip install -e ".[families]" torchvision
 python -m tests.golden.record_image_grids
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from PIL import Image
+from transformers import Lfm2VlImageProcessor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from tests.baker import small_lfm2vl
 from tests.baker.small_qwen35 import MAX_PIXELS, MERGED, MIN_PIXELS, PATCH
 from tests.baker.small_smolvlm import pixels
-from tests.server.images.test_grids import FILE, SIZES, name
+from tests.server.images.test_grids import CUT_SIZES, FILE, SIZES, name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+_RAW = {"do_normalize": False, "do_rescale": False}
+
+
+def qwen() -> Iterator[tuple[str, NDArray[Any]]]:
+    """Qwen3.5's patches, and the rows and columns of each image."""
+    processor = Qwen2VLImageProcessorPil(
+        size={"shortest_edge": MIN_PIXELS, "longest_edge": MAX_PIXELS}, patch_size=PATCH,
+        merge_size=MERGED, temporal_patch_size=1, **_RAW,
+    )  # fmt: skip
+    for size in SIZES:
+        result = processor(Image.fromarray(pixels(*size)), return_tensors="np")
+        yield name(size), result["pixel_values"].astype(np.uint8)
+        yield f"{name(size)}.grid", result["image_grid_thw"][0, 1:]
+
+
+def lfm2() -> Iterator[tuple[str, NDArray[Any]]]:
+    """LFM2-VL's images and tiles, as the patches of all of them, and the shape of each."""
+    settings = {key: small_lfm2vl.PROCESSOR[key] for key in small_lfm2vl.SIZES} | _RAW
+    processor = Lfm2VlImageProcessor(**settings)
+    for size in CUT_SIZES:
+        image = Image.fromarray(pixels(*size))
+        result = processor(image, return_row_col_info=True, return_tensors="np")
+        shapes = result["spatial_shapes"]
+        patches = [
+            values[: rows * columns]
+            for values, (rows, columns) in zip(result["pixel_values"], shapes, strict=True)
+        ]
+        yield f"lfm2.{name(size)}", np.concatenate(patches).astype(np.uint8)
+        yield f"lfm2.{name(size)}.grid", shapes
+        cut = [result["image_rows"][0], result["image_cols"][0]]
+        yield f"lfm2.{name(size)}.cut", np.array(cut)
 
 
 def main() -> None:
     """Write the file."""
-    processor = Qwen2VLImageProcessorPil(
-        size={"shortest_edge": MIN_PIXELS, "longest_edge": MAX_PIXELS}, patch_size=PATCH,
-        merge_size=MERGED, temporal_patch_size=1, do_normalize=False, do_rescale=False,
-    )  # fmt: skip
-    recorded = {}
-    for size in SIZES:
-        result = processor(Image.fromarray(pixels(*size)), return_tensors="np")
-        recorded[name(size)] = result["pixel_values"].astype(np.uint8)
-        recorded[f"{name(size)}.grid"] = result["image_grid_thw"][0, 1:]
-    np.savez_compressed(FILE, **recorded)
+    arrays: dict[str, Any] = {**dict(qwen()), **dict(lfm2())}
+    np.savez_compressed(FILE, **arrays)
 
 
 if __name__ == "__main__":

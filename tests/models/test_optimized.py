@@ -120,6 +120,14 @@ COUNTS = {
         beside=(2, 1),
         gate=("gated_gelu_tanh", 2),
     ),
+    "gemma4-images": Counts(
+        norms=("residual_norm", 1),
+        rotations="norm_rope",
+        products=7,
+        whole_head=True,
+        beside=(2, 1),
+        gate=("gated_gelu_tanh", 2),
+    ),
     "gemma4-moe": Counts(
         norms=("residual_norm", 2), rotations="norm_rope", whole_head=True, gate=GELU
     ),
@@ -129,6 +137,7 @@ COUNTS = {
     "granitehybrid-moe": Counts(rotations=""),
     "lfm2": Counts(rotations="norm_rope"),
     "lfm2moe": Counts(rotations="norm_rope"),
+    "lfm2-vl": Counts(rotations="norm_rope"),
     "minicpm3": Counts(products=7, stacked=False, by_head=2),
     "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "nemotron_h_moe": Counts(
@@ -159,7 +168,9 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     A prefill needs of its last layer with keys and values those alone.
     """
     sequences, tokens = {"decode_2": (2, 1), "verify_4": (1, 4)}.get(point, (1, 1))
-    shared = 1 if architecture in ("gemma3n", "gemma4") else 0  # their last layer here
+    shared = (
+        1 if architecture in ("gemma3n", "gemma4", "gemma4-images") else 0
+    )  # their last layer here
     partial = 1 if point.startswith("prefill") else 0
     whole = layers - shared - 1 if partial else layers
     per_layer = COUNTS.get(architecture, Counts())
@@ -170,7 +181,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
     # Layers without attention here.
     convolutions = {
-        "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "nemotron_h": 2, "nemotron_h_moe": 2,
+        "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "nemotron_h": 2, "nemotron_h_moe": 2,
     }.get(architecture, recurrent)  # fmt: skip
     config = tiny(architecture)
     routed = sum(config.routed[:whole]) if isinstance(config, ExpertsConfig) else 0
@@ -236,10 +247,25 @@ def test_int8_caches_have_kernels(architecture: str) -> None:
 
 
 # The entry points for images, by architecture.
-IMAGES = {"smolvlm": "image", "qwen35-images": "image_16"}
+IMAGES = {
+    "smolvlm": "image",
+    "qwen35-images": "image_16",
+    "lfm2-vl": "image_16",
+    "gemma4-images": "image_16",
+}
 TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "smolvlm": {"stacked_heads": 2, "matrix": 10, "full_attention": 2},
     "qwen35-images": {"matrix": 11, "rope": 4, "full_attention": 2},
+    "lfm2-vl": {"stacked_heads": 2, "matrix": 11, "full_attention": 2},
+    "gemma4-images": {
+        "matrix": 16,
+        "full_attention": 2,
+        "rope": 8,
+        "gated_gelu_tanh": 2,
+        "residual_norm": 3,
+        "add_norm": 1,
+        "embedding": 2,
+    },
 }
 
 

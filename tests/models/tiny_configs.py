@@ -35,10 +35,15 @@ _DELTA_NET = {
 _DELTA_NET_EXPERTS = {
     **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
 }  # fmt: skip
+_MROPE_TOWER = {**SMALL_GRID_TOWER, "rope_sections": (11, 11, 10)}
 _CONVOLUTIONS = {"taps": 3, "attends": (False, True, True)}
 _LATENT = {
     "kv_heads": 1, "query_rank": 32, "latent": 32, "rotary_width": 32, "key_width": 32,
     "value_width": 32, "attention_scale": 0.125, "turns_neighbors": True,
+}  # fmt: skip
+_GEMMA4 = {
+    "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
+    "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
 }  # fmt: skip
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
@@ -55,9 +60,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
         "streams": 4, "laurel_rank": 32, "layer_vocab": 60, "deviations": (1.6, 1.6, None),
     },
-    "gemma4": {
-        "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
-        "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
+    "gemma4": _GEMMA4,
+    "gemma4-images": {
+        **_GEMMA4, **SMALL_GRID_TOWER, "tower_head_dim": 64, "tower_norm_eps": 1e-6,
+        "tower_clips": True, "tower_standardizes": True,
     },
     "ernie4_5-moe": {**_EXPERTS, "choice_bias": True, "min_sum": 1e-12, "shared_ffn": 64},
     "gemma4-moe": {
@@ -80,6 +86,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "lfm2moe": {
         **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,
     },
+    "lfm2-vl": {
+        **_CONVOLUTIONS, **SMALL_GRID_TOWER, "tower_norm_eps": 1e-6, "projector_hidden": 64,
+        "projector_norm": True, "projector_bias": True,
+    },
     "minicpm": {**_MULTIPLIERS, "original_context": 64},
     "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},
     "mistral3": {"query_growth": 0.1, "original_context": 8},
@@ -100,9 +110,9 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
     },
     "qwen35": _DELTA_NET,
-    "qwen35-images": {**_DELTA_NET, **SMALL_GRID_TOWER},
+    "qwen35-images": {**_DELTA_NET, **_MROPE_TOWER},
     "qwen35moe": _DELTA_NET_EXPERTS,
-    "qwen35moe-images": {**_DELTA_NET_EXPERTS, **SMALL_GRID_TOWER},
+    "qwen35moe-images": {**_DELTA_NET_EXPERTS, **_MROPE_TOWER},
     "smollm3": {"rotated": (True, True, False)},
     "smolvlm": {**SMALL_TOWER, "joined_patches": 4},
 }  # fmt: skip

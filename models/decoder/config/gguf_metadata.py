@@ -87,11 +87,14 @@ class GgufMetadata(TypedKeys):
         """V, from the embedding table."""
         return self.rows("token_embd.weight")
 
-    def rows(self, name: str) -> int:
-        """The rows of a tensor that the file must have."""
+    def rows(self, name: str, *, axis: int = 0) -> int:
+        """The rows, or another extent, of a tensor that the file must have."""
         if name not in self._tensors:
             raise ConfigError(f"the file has no tensor {name}")
-        return self._tensors[name][0]
+        shape = self._tensors[name]
+        if axis >= len(shape):
+            raise ConfigError(f"{name}: got shape {shape}, expected more than {axis} axes")
+        return shape[axis]
 
     def windows_by_layer(self, layers: int, period: int | None = None) -> tuple[int | None, ...]:
         """For each layer, the keys that a token sees, itself included; None: all of them.

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "clip."
+# Of a tower for sound in the same file, which is not read.
+_AUDIO = ("audio.", "has_audio_encoder")
 # Facts that do not matter, that the tensors say too, or that are settings of the processor.
 _IGNORED = (
     "has_llava_projector", "has_text_encoder", "vision.image_mean", "vision.image_std",
@@ -41,7 +43,7 @@ class ProjectorMetadata(TypedKeys):
                 f"the GGUF file has no tower for images: specify its projector, a file of type "
                 f"{type_}, with --mmproj"
             )
-        self.ignore(*_IGNORED)
+        self.ignore(*_IGNORED, *(key for key in data if key.startswith(_AUDIO)))
         name = self.text("vision.projector_type", default=self.text("projector_type", default=""))
         if name != type_:
             raise ConfigError(
@@ -49,8 +51,7 @@ class ProjectorMetadata(TypedKeys):
                 "of this model with --mmproj"
             )
         for key, expected in (
-            ("has_vision_encoder", True), ("has_audio_encoder", False), ("use_gelu", True),
-            ("use_silu", False),
+            ("has_vision_encoder", True), ("use_gelu", True), ("use_silu", False),
         ):  # fmt: skip
             if self.flag(key, default=expected) != expected:
                 raise ConfigError(f"clip.{key} is {not expected}, supported is {expected}")

@@ -110,6 +110,21 @@ def test_the_pooling_of_sentence_transformers_is_part_of_the_config(
     assert folder / "1_Pooling" / "config.json" in source.files()
 
 
+@pytest.mark.parametrize(
+    ("all_processors", "expected"),
+    [(None, 3), ({}, 3), ({"image_processor": {"resample": 2}, "processor_class": "A"}, 2)],
+)
+def test_the_settings_for_images_are_those_that_transformers_prefers(
+    folder: Path, all_processors: dict[str, Any] | None, expected: int
+) -> None:
+    (folder / "preprocessor_config.json").write_text('{"resample": 3}')
+    if all_processors is not None:
+        (folder / "processor_config.json").write_text(json.dumps(all_processors))
+    source = SafetensorsSource(folder)
+    assert source.metadata()["preprocessor_config.json"] == {"resample": expected}
+    assert (folder / "preprocessor_config.json") in source.files()
+
+
 def test_a_large_tensor_is_streamed(tmp_path: Path) -> None:
     rows, columns = 262153, 640
     size = rows * columns * 2

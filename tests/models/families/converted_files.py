@@ -23,7 +23,8 @@ FILE = Path(__file__).parents[2] / "golden" / "converted.npz"
 NOT_CONVERTED = {
     "bert-rank", "gemma2-uncapped", "gemma4-equal", "nemotron_h_moe-mixed", "qwen3-reranker-label",
     "qwen3moe-mixed", "minicpm3-plain", "qwen35-images-mrope", "qwen35moe-images-mrope",
-    "smolvlm-idefics3", "smolvlm-tied",
+    "smolvlm-idefics3", "smolvlm-tied", "lfm2-vl-tied", "lfm2-vl-plain",
+    "gemma4-images-clips", "gemma4-images-standardized",
 }  # fmt: skip
 
 # What follows the name of a case whose projector of images is recorded.

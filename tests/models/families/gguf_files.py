@@ -48,7 +48,9 @@ _ROTATES_NEIGHBORS = (
     "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
 # Parts of the names of tensors of towers, and what precedes those of the text model beside one.
-_TOWER = ("vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.")
+_TOWER = (
+    "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
+)  # fmt: skip
 _TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.language_model|model\.text_model)\.")
 # Those of which the converter adds 1 to the weights of norms.
 _STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")

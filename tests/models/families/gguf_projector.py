@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import gguf
@@ -9,7 +10,6 @@ import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.decoder.config.config_json import PROCESSOR
-from hearthd.models.towers import qwen3vl
 from tests.models.families.gguf_files import is_of_tower, written
 
 if TYPE_CHECKING:
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 TYPES = {
     "gemma3-images": "gemma3", "smolvlm": "idefics3", "qwen35-images": "qwen3vl_merger",
-    "qwen35moe-images": "qwen3vl_merger",
+    "qwen35moe-images": "qwen3vl_merger", "lfm2-vl": "lfm2",
+    "gemma4-images": "gemma4v",
 }  # fmt: skip
 # What the converter calls parts of Qwen's tower otherwise than the gguf package does.
 _MERGER = {"linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln"}
-_USUAL = {"gemma3-images": 4, "smolvlm": None}
+_USUAL = 4  # pooled patches of a side in Gemma 3
 
 
 def write_projector(folder: Path, path: Path, architecture: str, config: Any) -> Path:
@@ -32,40 +33,79 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
     writer = gguf.GGUFWriter(path, "clip")
     writer.add_type(gguf.GGUFType.MMPROJ)
     writer.add_clip_has_vision_encoder(True)
-    writer.add_clip_projector_type(TYPES[architecture])
+    if (type_ := TYPES[architecture]) == "gemma4v":  # beside a type of sound
+        writer.add_clip_vision_projector_type(type_)
+    else:
+        writer.add_clip_projector_type(type_)
+        writer.add_vision_use_gelu(True)
     writer.add_vision_projection_dim(config.hidden)
-    is_grid = isinstance(config, qwen3vl.TowerConfig)
-    size = config.table_side * config.patch_size if is_grid else config.image_size
-    writer.add_vision_image_size(size)
+    source = SafetensorsSource(folder)
+    add, tensors = _WRITERS.get(type_, (_add_square, _tensors))
     writer.add_vision_patch_size(config.patch_size)
     writer.add_vision_embedding_length(config.tower_hidden)
     writer.add_vision_feed_forward_length(config.tower_ffn)
     writer.add_vision_block_count(config.tower_layers)
     writer.add_vision_head_count(config.tower_heads)
-    writer.add_vision_attention_layernorm_eps(1e-6 if is_grid else config.tower_norm_eps)
-    writer.add_vision_use_gelu(True)
     writer.add_vision_image_mean([0.5, 0.5, 0.5])
     writer.add_vision_image_std([0.5, 0.5, 0.5])
-    source = SafetensorsSource(folder)
-    if is_grid:
-        writer.add_vision_spatial_merge_size(config.merged_patches)
-        writer.add_vision_is_deepstack_layers([False] * config.tower_layers)
-        for name, values in _grid_tensors(source, config.tower_layers):
-            writer.add_tensor(name, values)
-        return written(writer, path)
-    joined: int = getattr(config, "joined_patches", None) or config.pooled_patches
-    if joined != _USUAL[architecture]:
-        writer.add_vision_projector_scale_factor(joined)
+    add(writer, config)
     if architecture == "smolvlm":
         settings: Any = source.metadata().get(PROCESSOR, {})
         edge = settings.get("size", {}).get("longest_edge", config.image_size)
         writer.add_vision_preproc_image_size(edge)
-    for name, values in _tensors(source, config.tower_layers):
+    for name, values in tensors(source, config.tower_layers):
         writer.add_tensor(name, values)
     return written(writer, path)
 
 
-def _grid_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
+def _add_square(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_vision_image_size(config.image_size)
+    writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
+    pooled: int | None = getattr(config, "pooled_patches", None)
+    if pooled is None:
+        writer.add_vision_projector_scale_factor(config.joined_patches)
+    elif pooled != _USUAL:
+        writer.add_vision_projector_scale_factor(pooled)
+
+
+def _add_qwen(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_vision_image_size(config.table_side * config.patch_size)
+    writer.add_vision_attention_layernorm_eps(1e-6)
+    writer.add_vision_spatial_merge_size(config.merged_patches)
+    writer.add_vision_is_deepstack_layers([False] * config.tower_layers)
+
+
+def _add_lfm2(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_vision_image_size(256)  # always
+    writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
+    writer.add_vision_projector_scale_factor(config.merged_patches)
+
+
+def _add_gemma4(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_vision_image_size(224)  # always
+    writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
+
+
+def _gemma4_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
+    ends = (
+        ".weight",
+        *(f".{side}_{end}" for side in ("input", "output") for end in ("min", "max")),
+    )
+    for name in filter(is_of_tower, source.names()):
+        values = np.atleast_1d(source.read(name))
+        usual = name.replace("model.vision_tower.encoder.", "vision_model.model.")
+        usual = usual.replace(".linear.weight", ".weight")
+        if usual.endswith("input_proj.weight"):
+            values = channels_first(values)
+        if usual.endswith("position_embedding_table"):
+            usual += ".weight"
+        stored = names.get_name(usual, ends)
+        assert stored is not None, name
+        yield stored, values
+
+
+def _qwen_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
     for name in filter(is_of_tower, source.names()):
         values, inner = source.read(name), name.removeprefix("model.")
@@ -92,4 +132,20 @@ def _tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDAr
             usual = f"vision_tower.vision_model.{name.partition('vision_tower.')[2]}"
         stored = names.get_name(usual.replace("_weight", ".weight"), (".weight", ".bias"))
         assert stored is not None, name
+        if stored == "v.patch_embd.weight" and values.ndim == 2:
+            values = channels_first(values)
         yield stored, values.astype(np.float16) if "input_projection" in stored else values
+
+
+def channels_first(values: NDArray[Any]) -> NDArray[Any]:
+    """Rows of pixels whose channels are side by side, as the weights of a convolution."""
+    side = math.isqrt(values.shape[1] // 3)
+    convolution = values.reshape(len(values), side, side, 3).transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(convolution)
+
+
+_WRITERS = {
+    "qwen3vl_merger": (_add_qwen, _qwen_tensors),
+    "lfm2": (_add_lfm2, _tensors),
+    "gemma4v": (_add_gemma4, _gemma4_tensors),
+}

@@ -1,13 +1,16 @@
 """Prompts with images of several sizes, and what transformers computes for cases that read them.
 
     python -m tests.models.families.grid_images
+    python -m tests.models.families.grid_images lfm2-vl-tied
 
-records all of them.
+records all of them, or those named.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +28,9 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).parents[2] / "golden" / "grid_images.npz"
 GRID_NAMES = tuple(name for name, case in CASES.items() if is_grid(case))
-IMAGE, PATCH, MERGED = QWEN_TOWER["image_token_id"], QWEN_TOWER["vision_config"]["patch_size"], 2
-START, END = QWEN_TOWER["vision_start_token_id"], QWEN_TOWER["vision_end_token_id"]
+IMAGE, START, END = (
+    QWEN_TOWER[f"{token}_id"] for token in ("image_token", "vision_start_token", "vision_end_token")
+)
 # Rows and columns of the rows of embeddings of each image.
 GRIDS = ((2, 3), (1, 1), (3, 5), (1, 4))
 _TEXTS = ((), (5, 17, 80), (), (7, 41, 2, 9), (33,))
@@ -44,9 +48,17 @@ def _prompt() -> tuple[int, ...]:
 PROMPT = _prompt()
 
 
-def pixels() -> list[NDArray[np.uint8]]:
-    """The images, u8 (H, W, 3)."""
-    rng, side = np.random.default_rng(11), PATCH * MERGED
+def sizes_of(name: str) -> tuple[int, int]:
+    """Pixels of a side of a patch of a case, and patches of a side of a square."""
+    tower = CASES[name].tower
+    vision = tower["vision_config"]
+    merged = tower.get("downsample_factor", vision.get("pooling_kernel_size", 2))
+    return vision["patch_size"], merged
+
+
+def pixels(name: str) -> list[NDArray[np.uint8]]:
+    """The images for a case, u8 (H, W, 3)."""
+    rng, side = np.random.default_rng(11), math.prod(sizes_of(name))
     return [
         rng.integers(0, 256, (rows * side, columns * side, 3), np.uint8) for rows, columns in GRIDS
     ]
@@ -63,28 +75,40 @@ def recorded(name: str) -> Recorded:
     return Recorded(*(_file()[f"{name}.{field}"] for field in Recorded._fields))
 
 
-def computed(folder: Path) -> Recorded:
-    """What transformers computes with the model in a folder, and the pixels of its processor."""
-    import torch
+def processor_of(name: str) -> Any:
+    """transformers' processor for a case, which resizes no image."""
+    from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
         Qwen2VLImageProcessorPil,
     )
+    from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2ImageProcessorPil
+
+    patch, merged = sizes_of(name)
+    half = [0.5] * 3
+    options = {"patch_size": patch, "image_mean": half, "image_std": half, "do_resize": False}
+    if CASES[name].config.startswith("Qwen"):
+        return Qwen2VLImageProcessorPil(merge_size=merged, **options)
+    if CASES[name].config.startswith("Gemma4"):
+        return Gemma4ImageProcessorPil(
+            patch_size=patch, pooling_kernel_size=merged, max_soft_tokens=70, do_resize=False
+        )
+    most = max(map(math.prod, GRIDS)) * merged**2
+    return Siglip2ImageProcessorPil(max_num_patches=most, **options)
+
+
+def computed(name: str, folder: Path) -> Recorded:
+    """What transformers computes with the model in a folder, and the pixels of its processor."""
+    import torch
 
     from tests.models.families import oracle
 
     model = oracle.load(folder)
-    half = [0.5] * 3
-    processor = Qwen2VLImageProcessorPil(
-        patch_size=PATCH, merge_size=MERGED, image_mean=half, image_std=half, do_resize=False
-    )
-    read = processor(pixels(), return_tensors="pt")
+    read = processor_of(name)(pixels(name), return_tensors="pt")
+    read.pop("num_soft_tokens_per_image", None)
     ids = torch.tensor([PROMPT])
-    inputs = {
-        "input_ids": ids,
-        "attention_mask": torch.ones_like(ids),
-        "mm_token_type_ids": (ids == IMAGE).int(),
-        **read,
-    }
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **read}
+    if CASES[name].config.startswith("Qwen"):
+        inputs["mm_token_type_ids"] = (ids == IMAGE).int()
     with torch.no_grad():
         rows = torch.cat([*model.get_image_features(**read).pooler_output])
         logits = model(**inputs).logits[0, -1]
@@ -93,18 +117,22 @@ def computed(folder: Path) -> Recorded:
     return Recorded(rows.numpy(), logits.numpy(), answer.numpy().astype(np.int32))
 
 
-def main() -> None:
-    """Record every case."""
+def main(*names: str) -> None:
+    """Record every case, or those named beside those that are recorded."""
     from tests.models.families import oracle
 
-    arrays: dict[str, Any] = {}
-    for name in GRID_NAMES:
+    recordings = {name: recorded(name) for name in GRID_NAMES if names and name not in names}
+    for name in names or GRID_NAMES:
         with tempfile.TemporaryDirectory() as folder:
             oracle.save_pretrained(CASES[name], Path(folder))
-            values = computed(Path(folder))._asdict()
-            arrays |= {f"{name}.{field}": array for field, array in values.items()}
+            recordings[name] = computed(name, Path(folder))
+    arrays: dict[str, Any] = {
+        f"{name}.{field}": array
+        for name in GRID_NAMES
+        for field, array in recordings[name]._asdict().items()
+    }
     np.savez_compressed(FILE, **arrays)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.models.families.case_arguments import DEFAULT
+from tests.models.families.case_arguments import DEFAULT, GEMMA4
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +31,33 @@ QWEN_TOWER: Mapping[str, Any] = {
         "depth": 2, "hidden_size": 24, "intermediate_size": 40, "num_heads": 3, "patch_size": 5,
         "out_hidden_size": 48, "num_position_embeddings": 49,
     },
+}  # fmt: skip
+# Patches of 16 x 16 pixels and three layers, for llama.cpp's converter; 5 x 5 positions.
+LFM2_TOWER: Mapping[str, Any] = {
+    "image_token_id": 96, "downsample_factor": 2, "projector_hidden_size": 40,
+    "vision_config": {
+        "model_type": "siglip2_vision_model", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 3, "num_attention_heads": 3, "patch_size": 16, "num_patches": 25,
+        "vision_use_head": False,
+    },
+}  # fmt: skip
+LFM2_IMAGES = {
+    "model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv"],
+    "block_multiple_of": 8, "norm_eps": 1e-5,
+}  # fmt: skip
+# Nine patches give a row of embeddings; two tables of 840 positions, for images of 280 rows.
+GEMMA4_TOWER: Mapping[str, Any] = {
+    "image_token_id": 96,
+    "vision_config": {
+        "model_type": "gemma4_vision", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 8,
+        "patch_size": 5, "pooling_kernel_size": 3, "position_embedding_size": 840,
+        "use_clipped_linears": True,
+    },
+}  # fmt: skip
+GEMMA4_IMAGES = {
+    **GEMMA4, "num_hidden_layers": 4, "num_kv_shared_layers": 2, "head_dim": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 9,
 }  # fmt: skip
 QWEN_IMAGES = {
     "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
@@ -74,5 +101,24 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
     (
         "qwen35moe-images", "Qwen3_5MoeConfig", QWEN_TOWER,
         {"mrope": QWEN_IMAGES | QWEN_EXPERTS},
+    ),
+    ("gemma4-images", "Gemma4Config", GEMMA4_TOWER, {"clips": GEMMA4_IMAGES}),
+    (
+        "gemma4-images", "Gemma4Config",
+        {
+            **GEMMA4_TOWER,
+            "vision_config": {
+                **GEMMA4_TOWER["vision_config"], "use_clipped_linears": False, "standardize": True,
+            }
+        },
+        {"standardized": GEMMA4_IMAGES | {"num_kv_shared_layers": 0}},
+    ),
+    ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
+    (
+        "lfm2-vl", "Lfm2VlConfig",
+        {
+            **LFM2_TOWER, "projector_use_layernorm": False, "projector_bias": False,
+        },
+        {"plain": LFM2_IMAGES},
     ),
 )  # fmt: skip

@@ -41,10 +41,10 @@ SMALL_TOWER: Mapping[str, Any] = {
     "image_size": 128, "patch_size": 16, "tower_layers": 2, "tower_hidden": 64, "tower_ffn": 96,
     "tower_heads": 1, "tower_norm_eps": 1e-6,
 }  # fmt: skip
-# The same for images of any size, with rotary positions of 32 pairs of columns.
+# The same for images of any size.
 SMALL_GRID_TOWER: Mapping[str, Any] = {
     "patch_size": 16, "merged_patches": 2, "table_side": 8, "tower_layers": 2, "tower_hidden": 64,
-    "tower_ffn": 96, "tower_heads": 1, "rope_sections": (11, 11, 10),
+    "tower_ffn": 96, "tower_heads": 1,
 }  # fmt: skip
 # A precision of each way to store and multiply matrices.
 COMPILED_PRECISIONS = ("f32", "bf16", "native")

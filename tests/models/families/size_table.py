@@ -45,6 +45,10 @@ _QWEN35_MOE: Mapping[str, Any] = {
     "expert_ffn": 512, "routed": (True, True), "normalized": True, "shared_ffn": 512,
     "shared_gate": True,
 }  # fmt: skip
+_GEMMA4: Mapping[str, Any] = {
+    "layers": 3, "windows": (512, None, 512), "local_head_dim": 256, "local_rope_base": 1e4,
+    "layer_embedding": 256, "caching_layers": 2, "ffns": (6144, 6144, 12288), "logit_cap": 30.0,
+}  # fmt: skip
 # Two layers of the tower of Qwen3.5-0.8B.
 _GRID_TOWER: Mapping[str, Any] = {
     "patch_size": 16, "merged_patches": 2, "table_side": 48, "tower_layers": 2,
@@ -103,10 +107,12 @@ SIZES: Mapping[str, Size] = {
         laurel_rank=64, layer_vocab=262144, deviations=(1.6448536, 1.6448536, None),
     ),
     # google/gemma-4-E2B; the third layer shares the keys and values of the first one
-    "gemma4": _decoder(
+    "gemma4": _decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4),
+    "gemma4-images": _decoder(
         1536, 6144, 8, 1, 512, 262144,
-        layers=3, windows=(512, None, 512), local_head_dim=256, local_rope_base=1e4,
-        layer_embedding=256, caching_layers=2, ffns=(6144, 6144, 12288), logit_cap=30.0,
+        **_GEMMA4, patch_size=16, merged_patches=3, table_side=10240, tower_layers=2,
+        tower_hidden=768, tower_ffn=3072, tower_heads=12, tower_head_dim=64, tower_norm_eps=1e-6,
+        tower_clips=True, tower_standardizes=False,
     ),
     # google/gemma-4-26B-A4B
     "gemma4-moe": _decoder(
@@ -179,6 +185,13 @@ SIZES: Mapping[str, Size] = {
     # LiquidAI/LFM2-350M
     "lfm2": _decoder(
         1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)
+    ),
+    # LiquidAI/LFM2-VL-450M
+    "lfm2-vl": _decoder(
+        1024, 4608, 16, 8, 64, 65536,
+        taps=3, attends=(False, True), windows=(3, None), patch_size=16, merged_patches=2,
+        table_side=16, tower_layers=2, tower_hidden=768, tower_ffn=3072, tower_heads=12,
+        tower_norm_eps=1e-6, projector_hidden=2560, projector_norm=True, projector_bias=True,
     ),
     # LiquidAI/LFM2-8B-A1B
     "lfm2-moe": _decoder(

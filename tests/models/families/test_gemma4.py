@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from hearthd.baker.pipeline.weights_config import identify
+from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.gemma4_config import Gemma4Config, _heads_by_kind
 from hearthd.models.decoder.next_token_loss import loss_graph
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.program import ProgramOptions
-from tests.models.families.family_recording import recorded
+from tests.models.families.family_recording import recorded, write_folder
 from tests.models.numpy_device import Device
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ARCHITECTURE = ARCHITECTURES["gemma4"]
 CONFIG = Gemma4Config(
@@ -195,3 +201,19 @@ def test_keys_and_values_of_sharing_layers_may_be_in_files() -> None:
         assert names.is_other_part(name)
     assert names.is_other_part("model.audio_tower.layers.0.norm_out.weight")
     assert not names.is_other_part("model.language_model.layers.30.self_attn.q_proj.weight")
+
+
+def test_a_larger_model_with_a_tower_is_read_as_a_text_model(tmp_path: Path) -> None:
+    recording = recorded("gemma4-images-clips")
+    text = {**recording.config["text_config"], "hidden_size_per_layer_input": 0}
+    write_folder(replace(recording, config={**recording.config, "text_config": text}), tmp_path)
+    assert identify(open_weights(tmp_path), None).architecture == "gemma4"
+
+
+def test_a_tower_that_cannot_be_read_is_not_left_out(tmp_path: Path) -> None:
+    recording = recorded("gemma4-images-clips")
+    vision = {**recording.config["vision_config"], "attention_bias": True}
+    config = {**recording.config, "vision_config": vision}
+    write_folder(replace(recording, config=config), tmp_path)
+    with pytest.raises(ConfigError, match=r"vision_config: attention_bias = True, supported is F"):
+        identify(open_weights(tmp_path), None)

@@ -68,14 +68,14 @@ def test_images_of_any_size_are_read_as_transformers_reads_them(name: str, tmp_p
         from tests.models.families import grid_images, oracle
 
         oracle.save_pretrained(CASES[name], tmp_path)
-        for ours_, theirs in zip(recorded(name), grid_images.computed(tmp_path), strict=True):
+        for ours_, theirs in zip(recorded(name), grid_images.computed(name, tmp_path), strict=True):
             close(ours_, theirs, 1e-5)
     else:
         write_folder(recorded_case(name), tmp_path)
     expected, (program, parameters, settings) = recorded(name), opened(name, tmp_path)
     graphs = {point.name: graph for point, graph in program.entry_points}
     rows = []
-    for image, (height, width) in zip(pixels(), GRIDS, strict=True):
+    for image, (height, width) in zip(pixels(name), GRIDS, strict=True):
         patches = patches_of(image, settings).padded(SIZE * settings.merged**2)
         read = evaluate(graphs[f"image_{SIZE}"], [*patches], parameters)[0]
         rows.append(read[: height * width])
@@ -84,11 +84,12 @@ def test_images_of_any_size_are_read_as_transformers_reads_them(name: str, tmp_p
     ids = tuple(NO_TOKEN if id_ == IMAGE else id_ for id_ in PROMPT[:-1])
     images = [
         ImageRows(
-            pixels=image, digest=bytes([i]), count=len(rows[i]), grid=grid
+            pixels=image, digest=bytes([i]), count=len(rows[i]),
+            grid=grid if settings.axes > 1 else None,
         )
-        for i, (image, grid) in enumerate(zip(pixels(), GRIDS, strict=True))
+        for i, (image, grid) in enumerate(zip(pixels(name), GRIDS, strict=True))
     ]  # fmt: skip
-    prompt, rotary = Prompt.of_ids(ids, images), RotaryPositions(has_axes=True)
+    prompt, rotary = Prompt.of_ids(ids, images), RotaryPositions(has_axes=settings.axes > 1)
     rotary.set(0, prompt.rotary_positions)
     caches = [
         np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hearthd.bundle import GridInput
+from hearthd.bundle import GridInput, ImageTiles
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.runtime.pixels import patches_of
 from hearthd.server.images.grids import grid_size
@@ -21,6 +22,7 @@ from hearthd.server.images.image_reader import ImageReader
 from hearthd.text.conversation import Media
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.tokenizer import Tokenizer
+from tests.baker import small_lfm2vl
 from tests.baker.small_qwen35 import MAX_PIXELS, MERGED, MIN_PIXELS, PATCH, SPECIAL, token
 from tests.baker.small_smolvlm import pixels, tokenizer
 
@@ -32,12 +34,18 @@ SIZES = (
     (100, 60), (60, 100), (40, 24), (8, 8), (9, 9), (3, 90), (200, 7), (20, 50), (64, 60),
     (61, 62), (500, 3), (13, 180), (1, 1), (24, 16), (333, 222),
 )  # fmt: skip
+# Without those for which transformers' processor of LFM2-VL exceeds its largest size.
+CUT_SIZES = (
+    *(size for size in SIZES if size not in ((200, 7), (500, 3))), (120, 30), (70, 200), (46, 47),
+)  # fmt: skip
 # Without normalization.
 SETTINGS = GridInput(
     patch=PATCH, merged=MERGED, min_pixels=MIN_PIXELS, max_pixels=MAX_PIXELS, resampling="bicubic",
-    mean=(0.0,) * 3, std=(1 / 255,) * 3, start="<|vision_start|>", placeholder="<|image_pad|>",
-    end="<|vision_end|>", axes=3,
+    mean=(0.0,) * 3, std=(1 / 255,) * 3, marker="<|vision_start|><|image_pad|><|vision_end|>",
+    start="<|vision_start|>", placeholder="<|image_pad|>", end="<|vision_end|>", axes=3,
 )  # fmt: skip
+
+STEP = PATCH * MERGED  # also LFM2-VL's here
 
 
 def name(size: tuple[int, int]) -> str:
@@ -68,6 +76,63 @@ def test_patches_are_those_of_transformers(size: tuple[int, int], reader: ImageR
     assert square.rows * MERGED**2 == len(patches.values) == len(expected)
     assert np.abs(patches.values - expected).max() <= 1 + 1e-4
     assert image.text == "<|vision_start|><|image_pad|><|vision_end|>"
+
+
+TILES = ImageTiles(
+    side=small_lfm2vl.TILE, min_count=2, max_count=small_lfm2vl.MAX_TILES,
+    min_pixels=2 * small_lfm2vl.MAX_ROWS * STEP**2, start="<|img_row_{row}_col_{column}|>",
+    thumbnail="<|img_thumbnail|>",
+)  # fmt: skip
+CUT = replace(
+    SETTINGS, min_pixels=small_lfm2vl.MIN_ROWS * STEP**2,
+    max_pixels=small_lfm2vl.MAX_ROWS * STEP**2, resampling="bilinear", marker="<image>",
+    start="<|image_start|>", placeholder="<image>", end="<|image_end|>", axes=1, tiles=TILES,
+)  # fmt: skip
+
+
+def in_file_order(values: NDArray[np.float32], places: NDArray[np.int32]) -> NDArray[np.float32]:
+    """Patches row after row, with the channels of a pixel side by side."""
+    values = values[np.lexsort((places[1], places[0]))]
+    return values.reshape(len(values), 3, -1).swapaxes(1, 2).reshape(len(values), -1)
+
+
+@pytest.mark.parametrize("size", CUT_SIZES, ids=name)
+def test_large_images_are_cut_as_transformers_cuts_them(size: tuple[int, int]) -> None:
+    with np.load(FILE) as recorded:
+        expected: NDArray[np.uint8] = recorded[f"lfm2.{name(size)}"]
+        shapes = recorded[f"lfm2.{name(size)}.grid"].tolist()
+        rows, columns = recorded[f"lfm2.{name(size)}.cut"].tolist()
+    (image,) = tile_reader().read([media(Image.fromarray(pixels(*size)))])
+    patches = [patches_of(square.pixels, CUT) for square in image.squares]
+    assert [part.grid.tolist() for part in patches] == shapes
+    actual = np.concatenate([in_file_order(part.values, part.places) for part in patches])
+    assert np.abs(actual - expected).max() <= 1 + 1e-4
+    tiles = [
+        f"<|img_row_{row + 1}_col_{column + 1}|><image>"
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    before = "".join(tiles) + "<|img_thumbnail|>" if len(tiles) > 1 else ""
+    assert image.text == f"<|image_start|>{before}<image><|image_end|>"
+    assert all(square.grid is None for square in image.squares)
+
+
+@functools.cache
+def tile_reader() -> ImageReader:
+    return ImageReader(CUT, Tokenizer(tokenizer(small_lfm2vl.SPECIAL), bos=None))
+
+
+def test_the_tokenizer_must_have_the_tokens_of_all_tiles() -> None:
+    assert set(CUT.special_tokens) < set(small_lfm2vl.SPECIAL)
+    assert "<|img_row_4_col_1|>" in CUT.special_tokens
+    assert "<|img_row_2_col_3|>" not in CUT.special_tokens  # of five tiles at least
+
+
+def test_images_are_not_cut_into_tiles_with_too_many_rows() -> None:
+    rows = (TILES.side // STEP) ** 2
+    assert CUT.limited(rows).tiles == TILES
+    limited = CUT.limited(rows - 1)
+    assert (limited.tiles, limited.max_rows) == (None, rows - 1)
 
 
 def test_places_are_in_the_order_of_patches() -> None:

@@ -87,6 +87,7 @@ def test_images_are_picked_dropped_and_pasted(
     assert sent_parts(doorman)[:2] == [uri, uri]
 
 
+@pytest.mark.nightly
 def test_large_images_are_made_smaller_and_other_formats_become_jpeg(
     sighted: Page, doorman: Doorman
 ) -> None:

@@ -143,6 +143,7 @@ def test_a_preset_sets_the_numbers(chat: Page, doorman: Doorman) -> None:
     assert "min_p" not in body
 
 
+@pytest.mark.nightly
 def test_a_seed_repeats_an_answer(chat: Page) -> None:
     chat.click("#open-settings")
     chat.type("5", into="[name=seed]")
@@ -211,6 +212,7 @@ def test_a_setting_out_of_range_is_shown_and_not_sent(chat: Page, doorman: Doorm
     assert "top_p" not in doorman.bodies[-1]
 
 
+@pytest.mark.nightly
 def test_probabilities_are_shown_if_requested(chat: Page, doorman: Doorman) -> None:
     chat.ask("the dog")
     assert chat.all("[aria-label='Token probabilities']") == []

@@ -206,6 +206,7 @@ def test_an_answer_survives_a_reload_and_is_continued(page: Page) -> None:
         assert page.find("[aria-label='Continue']")
 
 
+@pytest.mark.nightly
 def test_two_tabs_show_the_same_conversation(chat: Page) -> None:
     chat.ask("the dog")
     first = chat.driver.current_window_handle
@@ -227,6 +228,7 @@ def test_two_tabs_show_the_same_conversation(chat: Page) -> None:
         chat.driver.switch_to.window(first)
 
 
+@pytest.mark.nightly
 def test_full_storage_is_reported_and_the_conversation_goes_on(page: Page) -> None:
     def quota(origin: str, **size: int) -> None:
         page.driver.execute_cdp_cmd("Storage.overrideQuotaForOrigin", {"origin": origin, **size})

@@ -81,6 +81,7 @@ def test_operations_are_shown_and_sent(page: Page, kind: str, prefix: str) -> No
         assert f"{prefix}/health" in {address.path for address in sent}
 
 
+@pytest.mark.nightly
 def test_a_server_with_keys_describes_itself_and_takes_a_key(page: Page) -> None:
     with fakes.running(fakes.fake_service(LIBRARY), guards=Guards(api_keys=("secret",))) as client:
         page.driver.get(f"{client.base_url}/docs")

@@ -108,6 +108,7 @@ def test_code_is_colored_and_math_is_typeset(chat: Page) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_no_file_is_requested_twice(chat: Page, doorman: Doorman) -> None:
     doorman.paths.clear()
     chat.driver.refresh()

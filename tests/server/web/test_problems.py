@@ -46,6 +46,7 @@ def test_a_busy_server_shows_when_to_retry(chat: Page, doorman: Doorman) -> None
     assert chat.all("#notice") == []
 
 
+@pytest.mark.nightly
 def test_the_page_waits_for_a_server_that_starts(page: Page, doorman: Doorman) -> None:
     ready = threading.Event()
     starting = Refusal(503, "the self-test is running", until=ready)
@@ -60,6 +61,7 @@ def test_the_page_waits_for_a_server_that_starts(page: Page, doorman: Doorman) -
         assert page.all("#notice") == []
 
 
+@pytest.mark.nightly
 def test_waiting_for_a_server_can_be_stopped(chat: Page, doorman: Doorman) -> None:
     starting = Refusal(503, "the self-test is running")
     doorman.refused |= {CHAT: starting, "/health/ready": starting, "/health": starting}
@@ -75,6 +77,7 @@ def test_waiting_for_a_server_can_be_stopped(chat: Page, doorman: Doorman) -> No
     assert chat.questions() == ["the dog"]
 
 
+@pytest.mark.nightly
 def test_a_message_without_an_answer_can_be_sent_again_after_a_reload(
     chat: Page, doorman: Doorman
 ) -> None:
@@ -140,6 +143,7 @@ def test_a_notice_appears_when_little_of_the_context_is_left(
     chat.until(lambda: notice.text == "", "no notice")
 
 
+@pytest.mark.nightly
 def test_a_key_can_be_entered_after_it_was_refused(page: Page) -> None:
     with fakes.running(noise(), guards=Guards(api_keys=("secret",))) as client:
         page.open(str(client.base_url))
@@ -155,6 +159,7 @@ def test_a_key_can_be_entered_after_it_was_refused(page: Page) -> None:
         assert page.questions() == ["the dog"]
 
 
+@pytest.mark.nightly
 def test_a_model_that_is_gone_is_named(chat: Page, doorman: Doorman) -> None:
     models = [{"id": name, "meta": {"n_ctx": 96}} for name in ("first", "second")]
     doorman.answered["/v1/models"] = {"data": models}
@@ -243,6 +248,7 @@ def test_a_template_that_is_gone_after_a_load_is_noticed(page: Page, doorman: Do
         assert doorman.bodies[-1]["prompt"] == "the dog"
 
 
+@pytest.mark.nightly
 def test_a_model_without_a_template_continues_the_text(page: Page, doorman: Doorman) -> None:
     with fakes.running(noise(template=None), before=doorman.before) as client:
         page.open(str(client.base_url))

@@ -91,6 +91,7 @@ def test_the_user_decides_about_each_call(
     caller.until(lambda: caller.run(stored) == [None, 0], "the end of all data")
 
 
+@pytest.mark.nightly
 def test_the_page_requests_only_servers_that_the_user_added(
     caller: Page, tools: ToolServer
 ) -> None:

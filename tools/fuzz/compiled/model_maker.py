@@ -30,7 +30,7 @@ from hearthd.models.families.nemotron_h import ATTENTION, MAMBA, MLP
 from hearthd.models.families.nemotron_h_moe import EXPERTS
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ArraysProgram, ProgramOptions
-from hearthd.models.towers.qwen3vl import TowerConfig
+from hearthd.models.towers.tower_config import GridConfig
 from tests.models.numpy_device import random_arrays, random_weights
 
 if TYPE_CHECKING:
@@ -156,11 +156,12 @@ def _special_sizes(
             "streams": random.randint(2, 3),
             "deviations": tuple(random.choice((None, 1.0)) for _ in range(sizes["layers"])),
         }
-    if issubclass(config_type, TowerConfig):
+    if issubclass(config_type, GridConfig):
         heads, pairs = random.randint(1, 3), random.randint(1, sizes["head_dim"] // 2)
         return {
             "tower_heads": heads,
             "tower_hidden": 4 * heads * random.randint(1, 3),
+            "tower_head_dim": 4 * random.randint(1, 3),
             "rotary_width": 2 * pairs,
             "rope_sections": (pairs - pairs // 3 * 2, pairs // 3, pairs // 3),
         }
