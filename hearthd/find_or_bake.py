@@ -153,10 +153,7 @@ def _instead_of_bundle(model: str, option: str) -> Weights:
 
 
 def _weights(model: str, folder: Path, home: Path | None, *, images: bool) -> Weights:
-    """The weights that a text names; raises NotABundle. `folder` is not a bundle.
-
-    With `images`, the projector of images beside a GGUF file of the hub is downloaded with it.
-    """
+    """The weights that a text names; raises NotABundle. `folder` is no bundle; see `pulled`."""
     if not folder.exists():
         from hearthd.baker.hub.reference import is_reference  # not on every device
         from hearthd.baker.weights.ollama_store import is_stored

@@ -16,6 +16,9 @@ from hearthd.hub_weights import pulled
 # Exceptions that end the command, and its exit code: see hearthd/cli.py.
 ERRORS: dict[type[Exception], int] = {BadReference: 2, HubError: 1, BundleError: 1}
 
+_NoMmproj = Annotated[
+    bool, typer.Option("--no-mmproj", help="Leave out the projector of images beside a GGUF file.")
+]
 _Bake = Annotated[
     bool, typer.Option("--bake", help="Also bake the model into --home, as `hearth run` does.")
 ]
@@ -50,10 +53,7 @@ def _pull(
         bool,
         typer.Option("--force", help="Download a model that is not supported or does not fit."),
     ] = False,
-    no_mmproj: Annotated[
-        bool,
-        typer.Option("--no-mmproj", help="Leave out the projector of images beside a GGUF file."),
-    ] = False,
+    no_mmproj: _NoMmproj = False,
     bake: _Bake = False,
     name: _Name = None,
     home: _Home = bundle_home.DEFAULT,

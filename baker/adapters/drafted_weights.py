@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hearthd.baker.pipeline.opened_model import OpenedModel
     from hearthd.baker.weights.source import IntegerBlock
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
@@ -49,16 +50,14 @@ def with_mtp(
     return chosen if used == architecture.tensors.of_mtp(names, gguf=gguf) else config
 
 
-def mtp_left_out(
-    source: WeightSource, architecture: Architecture[Any], config: ModelConfig
-) -> str | None:
+def mtp_left_out(model: OpenedModel) -> str | None:
     """Why `with_mtp` left out the layer that predicts further tokens, if these weights have one."""
-    names = source.names()
+    config, tensors, source = model.config, model.architecture.tensors, model.source
     is_used = isinstance(config, MtpConfig) and config.mtp
-    if is_used or not architecture.tensors.of_mtp(names, gguf=source.format == "gguf"):
+    if is_used or not tensors.of_mtp(source.names(), gguf=source.format == "gguf"):
         return None
     if not isinstance(config, MtpConfig):
-        return f"Hearth has none for {architecture.name}"
+        return f"Hearth has none for {model.architecture.name}"
     if config.rotary_axes > 1:
         return "its positions have no rows and columns of images"
     return "the weights have only some of its tensors, or others than it uses"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from hearthd.baker.hub.file_choice import (
     RepositoryFile,
     choose,
-    is_gguf,
     projector_of,
     weights_in,
 )
@@ -19,6 +18,7 @@ from hearthd.bundle.projector_files import is_projector_name
 from hearthd.runtime.operating_system import physical_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from hearthd.baker.hub.reference import Reference
@@ -53,19 +53,11 @@ def download(
     files = choose(repository.files, named)
     is_model = not is_projector_name(files[0].name)  # a projector is not served alone
     if is_model and not all(repository.cached(file) for file in files):
-        from hearthd.baker.hub.fit_check import FitCheck  # imports every model
-
-        projector = (
-            projector_of(repository.files, files[0]) if images and is_gguf(files[0]) else None
-        )
-        if projector is not None:
-            files = (*files, projector)
-        name = files[0].path if len(files) == 1 else f"{len(files)} files"
-        progress.note(f"{named}: {name}, {megabytes(sum(file.bytes for file in files))} MB")
-        limit = physical_memory() if max_memory is None else max_memory
-        check = FitCheck(repository=repository, reference=named, limit=limit, progress=progress)
+        projector = projector_of(repository.files, files[0]) if images else None
+        files = files if projector is None else (*files, projector)
         try:
-            if not check.require(files) and projector is not None:
+            has_tower = _check(repository, named, files, progress, max_memory)
+            if projector is not None and not has_tower:
                 progress.note(f"{projector.path} is not downloaded: no tower of this model")
                 files = files[:-1]
         except DoesNotFit as error:
@@ -77,6 +69,23 @@ def download(
         repository.fetch(file, progress)
     repository.record_revision()
     return weights_in(repository.snapshot, files)
+
+
+def _check(
+    repository: Repository,
+    reference: Reference,
+    files: Sequence[RepositoryFile],
+    progress: Progress,
+    max_memory: int | None,
+) -> bool:
+    """Say what the files are and take; arguments and errors as those of FitCheck.require."""
+    from hearthd.baker.hub.fit_check import FitCheck  # imports every model
+
+    name = files[0].path if len(files) == 1 else f"{len(files)} files"
+    progress.note(f"{reference}: {name}, {megabytes(sum(file.bytes for file in files))} MB")
+    limit = physical_memory() if max_memory is None else max_memory
+    check = FitCheck(repository=repository, reference=reference, limit=limit, progress=progress)
+    return check.require(files)
 
 
 def _cached(reference: Reference, error: Unreachable, progress: Progress) -> Path:

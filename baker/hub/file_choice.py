@@ -81,13 +81,17 @@ def choose(files: Sequence[RepositoryFile], reference: Reference) -> tuple[Repos
 def projector_of(files: Sequence[RepositoryFile], model: RepositoryFile) -> RepositoryFile | None:
     """The projector of images beside a GGUF model that `llama-server -hf` reads with it, if any.
 
+    None for another model.
+
     Of several it is the one whose bits are closest to the model's.
     """
     folder = PurePosixPath(model.path).parent
     beside = [
         file
         for file in files
-        if is_projector_name(file.name) and PurePosixPath(file.path).parent == folder
+        if is_gguf(model)
+        and is_projector_name(file.name)
+        and PurePosixPath(file.path).parent == folder
     ]
     return min(beside, key=lambda file: abs(_bits(file) - _bits(model)), default=None)
 

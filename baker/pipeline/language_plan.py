@@ -131,11 +131,8 @@ def language_plan(
     )
     slots = options.slots or defaults.slots
     program = _program(options, model, precision, context, slots, defaults, drafter)
-    record = options.record(
-        "language model",
-        **_resolved(options, program, precision),
-        slots=slots,
-    )
+    resolved = _resolved(options, program, precision)
+    record = options.record("language model", **resolved, slots=slots)
     return LanguagePlan(
         record=BakeRecord(
             model=family.name,
@@ -152,9 +149,7 @@ def language_plan(
         max_memory=options.max_memory,
         calibration=None if options.calibration is None else calibration_text(options.calibration),
         drafter=drafter,
-        without_mtp=(
-            None if options.drafter else mtp_left_out(source, architecture, family.config)
-        ),
+        without_mtp=None if options.drafter else mtp_left_out(model),
         verify_later=options.verify_later,
     )
 

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import override
 
@@ -64,6 +64,9 @@ if TYPE_CHECKING:
     from hearthd.text.templates.chat_template import ChatTemplate
     from hearthd.text.templates.prompt import Prompt
     from hearthd.text.text_request import TextRequest
+
+    # The images that a request has read.
+    ReadImages: TypeAlias = dict[Media, ReadImage]
 
 
 class LanguageBackend(Backend, Worker, Protocol):
@@ -213,7 +216,8 @@ class LanguageService(Service):
     async def render(
         self,
         conversation: Conversation,
-        read: dict[Media, ReadImage] | None = None,
+        read: ReadImages | None = None,
+        /,
         **options: Any,
     ) -> Prompt:
         """The prompt for a conversation, as ConversationRenderer.render makes it."""

@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from hearthd.baker.adapters.drafted_weights import mtp_left_out, with_mtp
 from hearthd.baker.parameters.parameter_writer import locate, tensors_of, write_parameters
+from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
@@ -185,7 +186,7 @@ def test_an_incomplete_layer_is_left_out(tmp_path: Path) -> None:
         source = open_weights(folder)
         config = ours.config_of(source, "qwen35")
         assert with_mtp(source, ARCHITECTURES["qwen35"], config) == config
-        reason = mtp_left_out(source, ARCHITECTURES["qwen35"], config)
+        reason = mtp_left_out(OpenedModel(source, ARCHITECTURES["qwen35"], config))
         assert (reason is None) == (changed is without)
         parameters = ARCHITECTURES["qwen35"].model(config).parameters()
         shapes = {name: tensor.shape for name, tensor in parameters.items()}
@@ -196,10 +197,10 @@ def test_a_model_with_rotary_positions_of_rows_and_columns_has_no_layer(tmp_path
     """A draft would rotate by the position in the caches."""
     source, config = open_weights(write_mtp_model(tmp_path / "model")), tiny("qwen35-images")
     assert with_mtp(source, ARCHITECTURES["qwen35-images"], config) == config
-    reason = mtp_left_out(source, ARCHITECTURES["qwen35-images"], config)
+    reason = mtp_left_out(OpenedModel(source, ARCHITECTURES["qwen35-images"], config))
     assert reason == "its positions have no rows and columns of images"
     used = with_mtp(source, ARCHITECTURES["qwen35"], tiny("qwen35"))
     assert used != tiny("qwen35")
-    assert mtp_left_out(source, ARCHITECTURES["qwen35"], used) is None
-    llama = mtp_left_out(source, ARCHITECTURES["llama"], tiny("llama"))
+    assert mtp_left_out(OpenedModel(source, ARCHITECTURES["qwen35"], used)) is None
+    llama = mtp_left_out(OpenedModel(source, ARCHITECTURES["llama"], tiny("llama")))
     assert llama == "Hearth has none for llama"
