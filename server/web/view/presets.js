@@ -13,10 +13,8 @@ const PRESETS = {
 /** Bind the choice. `choose(change)` gets a function from the sampling of a conversation to the new one. */
 export function startPresets(choose) {
   const select = byId("preset");
-  select.oninput = (event) => {
-    event.stopPropagation(); // the form would read the numbers of before
-    choose((sampling) => ({ ...without(sampling), ...PRESETS[select.value] }));
-  };
+  // Before the form, which hears of it too, reads its numbers.
+  select.oninput = () => choose((sampling) => ({ ...without(sampling), ...PRESETS[select.value] }));
 }
 
 /** Show which preset a sampling is, or "custom". */
