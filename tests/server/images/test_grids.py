@@ -38,6 +38,8 @@ SIZES = (
 CUT_SIZES = (
     *(size for size in SIZES if size not in ((200, 7), (500, 3))), (120, 30), (70, 200), (46, 47),
 )  # fmt: skip
+# Gemma 4's: at most so many rows, of which its processor allows a few numbers.
+FILLED_ROWS, FILLED_SIZES = 70, ((100, 60), (3, 90), (61, 62), (200, 7))
 # Without normalization.
 SETTINGS = GridInput(
     patch=PATCH, merged=MERGED, min_pixels=MIN_PIXELS, max_pixels=MAX_PIXELS, resampling="bicubic",
@@ -115,6 +117,22 @@ def test_large_images_are_cut_as_transformers_cuts_them(size: tuple[int, int]) -
     before = "".join(tiles) + "<|img_thumbnail|>" if len(tiles) > 1 else ""
     assert image.text == f"<|image_start|>{before}<image><|image_end|>"
     assert all(square.grid is None for square in image.squares)
+
+
+FILLED = replace(SETTINGS, min_pixels=STEP**2, max_pixels=FILLED_ROWS * STEP**2, fills=True, axes=1)
+
+
+@pytest.mark.parametrize("size", FILLED_SIZES, ids=name)
+def test_images_fill_the_largest_area_as_transformers_fills_it(size: tuple[int, int]) -> None:
+    with np.load(FILE) as recorded:
+        expected: NDArray[np.uint8] = recorded[f"gemma4.{name(size)}"]
+        grid = recorded[f"gemma4.{name(size)}.grid"].tolist()
+    reader = ImageReader(FILLED, Tokenizer(tokenizer(SPECIAL), bos=None))
+    (image,) = reader.read([media(Image.fromarray(pixels(*size)))])
+    patches = patches_of(image.squares[0].pixels, FILLED)
+    assert patches.grid.tolist() == grid
+    actual = in_file_order(patches.values, patches.places)
+    assert np.abs(actual - expected).max() <= 1 + 1e-4
 
 
 @functools.cache
