@@ -17,7 +17,7 @@ from PIL import Image
 from hearthd.bundle import GridInput, ImageTiles
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.runtime.pixels import patches_of
-from hearthd.server.images.grids import grid_size
+from hearthd.server.images.grids import grid_size, grids
 from hearthd.server.images.image_reader import ImageReader
 from hearthd.text.conversation import Media
 from hearthd.text.errors import InvalidRequest
@@ -138,6 +138,19 @@ def test_images_fill_the_largest_area_as_transformers_fills_it(size: tuple[int, 
 @functools.cache
 def tile_reader() -> ImageReader:
     return ImageReader(CUT, Tokenizer(tokenizer(small_lfm2vl.SPECIAL), bos=None))
+
+
+@pytest.mark.parametrize(
+    ("size", "layout"),
+    [((66, 66), (2, 2)), ((70, 70), (3, 3)), ((72, 36), (2, 1)), ((130, 65), (4, 2))],
+)
+def test_of_equal_aspect_ratios_small_images_take_fewer_tiles(
+    size: tuple[int, int], layout: tuple[int, int]
+) -> None:
+    """What `_get_grid_layout` of transformers' processor returns for tiles of 32 pixels."""
+    settings = replace(CUT, tiles=replace(TILES, max_count=10))
+    cut = grids(Image.fromarray(pixels(*size)), settings, "image")
+    assert (cut.columns, cut.rows) == layout
 
 
 def test_the_tokenizer_must_have_the_tokens_of_all_tiles() -> None:
