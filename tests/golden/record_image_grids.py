@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 from transformers import Lfm2VlImageProcessor
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from tests.baker import small_lfm2vl
 from tests.baker.small_qwen35 import MAX_PIXELS, MERGED, MIN_PIXELS, PATCH
 from tests.baker.small_smolvlm import pixels
-from tests.server.images.test_grids import CUT_SIZES, FILE, SIZES, name
+from tests.server.images.test_grids import CUT_SIZES, FILE, FILLED_ROWS, FILLED_SIZES, SIZES, name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,9 +57,22 @@ def lfm2() -> Iterator[tuple[str, NDArray[Any]]]:
         yield f"lfm2.{name(size)}.cut", np.array(cut)
 
 
+def gemma4() -> Iterator[tuple[str, NDArray[Any]]]:
+    """Gemma 4's patches, and the rows and columns of each image."""
+    processor = Gemma4ImageProcessorPil(
+        patch_size=PATCH, pooling_kernel_size=MERGED, max_soft_tokens=FILLED_ROWS, do_rescale=False
+    )
+    for size in FILLED_SIZES:
+        result = processor(Image.fromarray(pixels(*size)), return_tensors="np")
+        places = result["image_position_ids"][0]
+        count = int((places >= 0).all(axis=1).sum())
+        yield f"gemma4.{name(size)}", result["pixel_values"][0][:count].astype(np.uint8)
+        yield f"gemma4.{name(size)}.grid", places[:count].max(axis=0)[::-1] + 1
+
+
 def main() -> None:
     """Write the file."""
-    arrays: dict[str, Any] = {**dict(qwen()), **dict(lfm2())}
+    arrays: dict[str, Any] = {**dict(qwen()), **dict(lfm2()), **dict(gemma4())}
     np.savez_compressed(FILE, **arrays)
 
 

@@ -28,8 +28,10 @@ _MERGER = {"linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln"}
 _USUAL = 4  # pooled patches of a side in Gemma 3
 
 
-def write_projector(folder: Path, path: Path, architecture: str, config: Any) -> Path:
-    """Write the file; returns its path."""
+def write_projector(
+    folder: Path, path: Path, architecture: str, config: Any, *, has_sound: bool = False
+) -> Path:
+    """Write the file, perhaps with some of a tower for sound; returns its path."""
     writer = gguf.GGUFWriter(path, "clip")
     writer.add_type(gguf.GGUFType.MMPROJ)
     writer.add_clip_has_vision_encoder(True)
@@ -55,6 +57,11 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
         writer.add_vision_preproc_image_size(edge)
     for name, values in tensors(source, config.tower_layers):
         writer.add_tensor(name, values)
+    if has_sound:
+        writer.add_clip_has_audio_encoder(True)
+        writer.add_clip_audio_projector_type("gemma4a")
+        for name in ("a.blk.0.ln1.weight", "mm.a.input_projection.weight"):
+            writer.add_tensor(name, np.zeros((4, 8), np.float32))
     return written(writer, path)
 
 

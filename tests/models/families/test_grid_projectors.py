@@ -95,6 +95,19 @@ def test_what_llamacpps_converter_writes_of_a_tower_is_read(name: str, tmp_path:
             family.from_gguf(metadata, shapes, pair.read)
 
 
+def test_a_tower_for_sound_in_the_same_file_is_left_out(tmp_path: Path) -> None:
+    """As in the projectors of Gemma 4 E2B and E4B."""
+    name = "gemma4-images-clips"
+    write_folder(recorded_case(name), tmp_path)
+    pair, architecture = pair_of(name, tmp_path), CASES[name].architecture
+    config: Any = ours.config_of(pair, architecture)
+    path = tmp_path / "mmproj-sound.gguf"
+    write_projector(tmp_path, path, architecture, config, has_sound=True)
+    with_sound = ProjectedGguf(open_weights(pair.files()[0]), path)
+    assert with_sound.names() == pair.names()
+    assert ours.config_of(with_sound, architecture) == config
+
+
 def test_the_frames_of_a_convolution_are_joined(tmp_path: Path) -> None:
     write_folder(recorded_case(GRID_NAMES[0]), tmp_path)
     folder, pair = open_weights(tmp_path), pair_of(GRID_NAMES[0], tmp_path)

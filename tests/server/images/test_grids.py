@@ -17,7 +17,7 @@ from PIL import Image
 from hearthd.bundle import GridInput, ImageTiles
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.runtime.pixels import patches_of
-from hearthd.server.images.grids import grid_size
+from hearthd.server.images.grids import grid_size, grids
 from hearthd.server.images.image_reader import ImageReader
 from hearthd.text.conversation import Media
 from hearthd.text.errors import InvalidRequest
@@ -38,6 +38,8 @@ SIZES = (
 CUT_SIZES = (
     *(size for size in SIZES if size not in ((200, 7), (500, 3))), (120, 30), (70, 200), (46, 47),
 )  # fmt: skip
+# Gemma 4's: at most so many rows, of which its processor allows a few numbers.
+FILLED_ROWS, FILLED_SIZES = 70, ((100, 60), (3, 90), (61, 62), (200, 7))
 # Without normalization.
 SETTINGS = GridInput(
     patch=PATCH, merged=MERGED, min_pixels=MIN_PIXELS, max_pixels=MAX_PIXELS, resampling="bicubic",
@@ -117,9 +119,38 @@ def test_large_images_are_cut_as_transformers_cuts_them(size: tuple[int, int]) -
     assert all(square.grid is None for square in image.squares)
 
 
+FILLED = replace(SETTINGS, min_pixels=STEP**2, max_pixels=FILLED_ROWS * STEP**2, fills=True, axes=1)
+
+
+@pytest.mark.parametrize("size", FILLED_SIZES, ids=name)
+def test_images_fill_the_largest_area_as_transformers_fills_it(size: tuple[int, int]) -> None:
+    with np.load(FILE) as recorded:
+        expected: NDArray[np.uint8] = recorded[f"gemma4.{name(size)}"]
+        grid = recorded[f"gemma4.{name(size)}.grid"].tolist()
+    reader = ImageReader(FILLED, Tokenizer(tokenizer(SPECIAL), bos=None))
+    (image,) = reader.read([media(Image.fromarray(pixels(*size)))])
+    patches = patches_of(image.squares[0].pixels, FILLED)
+    assert patches.grid.tolist() == grid
+    actual = in_file_order(patches.values, patches.places)
+    assert np.abs(actual - expected).max() <= 1 + 1e-4
+
+
 @functools.cache
 def tile_reader() -> ImageReader:
     return ImageReader(CUT, Tokenizer(tokenizer(small_lfm2vl.SPECIAL), bos=None))
+
+
+@pytest.mark.parametrize(
+    ("size", "layout"),
+    [((66, 66), (2, 2)), ((70, 70), (3, 3)), ((72, 36), (2, 1)), ((130, 65), (4, 2))],
+)
+def test_of_equal_aspect_ratios_small_images_take_fewer_tiles(
+    size: tuple[int, int], layout: tuple[int, int]
+) -> None:
+    """What `_get_grid_layout` of transformers' processor returns for tiles of 32 pixels."""
+    settings = replace(CUT, tiles=replace(TILES, max_count=10))
+    cut = grids(Image.fromarray(pixels(*size)), settings, "image")
+    assert (cut.columns, cut.rows) == layout
 
 
 def test_the_tokenizer_must_have_the_tokens_of_all_tiles() -> None:
