@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.baker import small_gemma3, small_lfm2vl, small_qwen35, small_smolvlm
+from tests.baker import small_gemma3, small_gemma4, small_lfm2vl, small_qwen35, small_smolvlm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,6 +69,15 @@ MODELS: Mapping[str, ImageModel] = {
             "Why?", (40, 24),
         ),
         precision="int8-g32",
+        restored=256,
+        nightly=True,
+    ),
+    "gemma4-images": ImageModel(
+        write=small_gemma4.small_gemma4,
+        side=48,
+        hidden=small_gemma4.CONFIG.hidden,
+        question=((100, 60), "What is this?", (20, 50), (9, 9), "Why?", (40, 90)),
+        precision="f32",
         restored=256,
         nightly=True,
     ),

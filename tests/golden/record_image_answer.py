@@ -17,10 +17,11 @@ import torch
 import transformers
 from PIL import Image
 from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from tests.baker import small_gemma3, small_lfm2vl, small_qwen35, small_smolvlm
+from tests.baker import small_gemma3, small_gemma4, small_lfm2vl, small_qwen35, small_smolvlm
 from tests.baker.small_smolvlm import pixels
 from tests.e2e.image_models import FILE, LENGTH, MODELS, answers
 
@@ -52,6 +53,8 @@ def processor(name: str, folder: Path) -> Any:
         )
     if name == "qwen3.5-images":
         return _QwenProcessor(folder)
+    if name == "gemma4-images":
+        return _Gemma4Processor(folder)
     if name == "lfm2-vl":
         return transformers.Lfm2VlProcessor(
             transformers.Lfm2VlImageProcessor.from_pretrained(folder),
@@ -95,6 +98,28 @@ class _QwenProcessor:
             "mm_token_type_ids": is_image,
             **read,
         }
+
+
+class _Gemma4Processor:
+    """Gemma4Processor for images alone: that of sound needs its own settings."""
+
+    def __init__(self, folder: Path) -> None:
+        self._images = Gemma4ImageProcessorPil.from_pretrained(folder)
+        self._tokenizer = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(folder / "tokenizer.json"), chat_template=small_gemma4.TEMPLATE
+        )
+
+    def apply_chat_template(self, messages: Any, **options: Any) -> str:
+        text: str = self._tokenizer.apply_chat_template(messages, tokenize=False, **options)
+        return text
+
+    def __call__(self, *, text: str, images: Any, return_tensors: str) -> Any:
+        read = self._images(images, return_tensors=return_tensors)
+        start, *others = text.split("<|image|>")
+        for count, other in zip(read.pop("num_soft_tokens_per_image"), others, strict=True):
+            start += f"<|image>{'<|image|>' * int(count)}<image|>{other}"
+        ids = self._tokenizer(start, return_tensors=return_tensors)["input_ids"]
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **read}
 
 
 def answer(name: str, folder: Path) -> dict[str, Any]:
