@@ -5,25 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import numpy as np
+
 from hearthd.bundle.provenance import OMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["PADDING", "CacheDType", "CacheSpec", "padding_of"]
+    from numpy.typing import NDArray
 
-CacheDType: TypeAlias = Literal["i8", "f16", "f32"]
+__all__ = ["CACHE_BITS", "PADDING", "CacheDType", "CacheSpec", "padding_of", "unpacked_rows"]
+
+CacheDType: TypeAlias = Literal["i4", "i6", "i8", "f16", "f32"]
+StoredDType: TypeAlias = Literal["i8", "f16", "f32"]
 
 # The token of a position that is padding, of an entry point whose caches have states.
 PADDING = -2
-_CACHE_BYTES: Mapping[CacheDType, int] = {"i8": 1, "f16": 2, "f32": 4}
+CACHE_BITS: Mapping[CacheDType, int] = {"i4": 4, "i6": 6, "i8": 8, "f16": 16, "f32": 32}
+_STORED: Mapping[CacheDType, StoredDType] = {
+    "i4": "i8",
+    "i6": "i8",
+    "i8": "i8",
+    "f16": "f16",
+    "f32": "f32",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSpec:
     """One KV cache buffer of one slot: `rows` positions of `width` values of `dtype`.
 
-    Buffers of i8 have scales, which are buffers of f32.
+    Buffers of i8 have scales, which are buffers of f32. Those of i4 and i6 have scales that are
+    f16: eight values take four or six bytes.
 
     state  whether the row of a position has all that its layer keeps of the tokens up to it: a
            prefill writes that of its last token alone
@@ -47,7 +60,30 @@ class CacheSpec:
     @property
     def row_bytes(self) -> int:
         """The size of a row in bytes."""
-        return self.width * _CACHE_BYTES[self.dtype]
+        return self.width * CACHE_BITS[self.dtype] // 8
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the buffer, an array of `stored_dtype`."""
+        return self.rows, self.width * CACHE_BITS[self.dtype] // CACHE_BITS[self.stored_dtype]
+
+    @property
+    def stored_dtype(self) -> StoredDType:
+        """The dtype of the buffer."""
+        return _STORED[self.dtype]
+
+
+def unpacked_rows(packed: NDArray[np.int8], groups: int) -> NDArray[np.int8]:
+    """The integers of rows of i4 or i6, i8 (groups, 32); see models/dsl/functions/int4_cache.py."""
+    rows = packed.reshape(groups, -1)
+    halves = rows[:, :16]
+    integers = np.concatenate([halves & 15, (halves >> 4) + np.int8(8)], axis=1)
+    half = 8
+    for at in range(16, rows.shape[1], 4):
+        plane = np.unpackbits(rows[:, at : at + 4].view(np.uint8), axis=1, bitorder="little")
+        half *= 2
+        integers += plane.astype(np.int8) * np.int8(half)
+    return integers - np.int8(half)
 
 
 def padding_of(caches: Iterable[CacheSpec]) -> int:

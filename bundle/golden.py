@@ -39,15 +39,15 @@ class GoldenRow:
     integers  those of the keys' G heads of width D, then those of the values' heads: 2 * G * D.
               For caches of f16, values divided by their scale and rounded
     scales    those of the heads: 2 * G. For caches of f16, one for all keys and one for all values:
-              their largest magnitude divided by 32767
-    dtype     the dtype of the caches
+              their largest magnitude divided by 32767. For caches of i4, one for each 32 columns
+    dtype     the dtype of the caches; i4 if keys are of i6 and values of i4
     """
 
     prompt: int
     offset: int
     integers: tuple[int, ...]
     scales: tuple[float, ...]
-    dtype: Literal["i8", "f16"] = field(default="i8", metadata=OMITTED)
+    dtype: Literal["i4", "i8", "f16"] = field(default="i8", metadata=OMITTED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from hearthd.bundle import AdapterDType, CacheDType
     from hearthd.models.dsl.storage import Storage
 
-# How keys and values are stored: int8 has a scale for each head of each position.
-KvCache: TypeAlias = Literal["f16", "f32", "int8"]
+# How keys and values are stored: int8 has a scale for each head of each position, int4 for each 32
+# columns.
+KvCache: TypeAlias = Literal["f16", "f32", "int8", "int4"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ class Precision:
 
 ACTIVATION_BITS: Mapping[Activations, int] = {"int16": 16, "int8": 8}
 # What the rounding of keys and values adds to a precision's `tolerance`.
-KV_TOLERANCE: Mapping[KvCache, float] = {"f16": 2e-2, "f32": 0.0, "int8": 1.0}
+KV_TOLERANCE: Mapping[KvCache, float] = {"f16": 2e-2, "f32": 0.0, "int8": 1.0, "int4": 3.0}
 # What the rounding of activations adds to it, but beside weights of 4 bits.
 ACTIVATION_TOLERANCE: Mapping[Activations, float] = {"int16": 0.0, "int8": 1.0}
 
@@ -96,6 +97,8 @@ def activation_tolerance(activations: Activations, storages: Collection[Storage]
 
 def kv_cache_of(dtypes: Collection[CacheDType]) -> KvCache:
     """How keys and values are stored in buffers of these dtypes."""
+    if "i4" in dtypes:
+        return "int4"
     if "i8" in dtypes:
         return "int8"
     return "f16" if "f16" in dtypes else "f32"

@@ -368,7 +368,7 @@ class IreeRuntime(Runtime):
     def _slot_caches(self, slot: int) -> tuple[rt.HalBufferView, ...]:
         if slot not in self._caches:
             self._caches[slot] = tuple(
-                self._device.reserve((spec.rows, spec.width), spec.dtype)
+                self._device.reserve(spec.shape, spec.stored_dtype)
                 for spec in self._manifest.caches
             )
         return self._caches[slot]

@@ -167,7 +167,8 @@ class BakeOptions(BaseModel):
     )
     kv_cache: KvCache | None = _option(
         "Precision",
-        "How keys and values are stored. int8 takes half the memory of f16. Default: f16 with "
+        "How keys and values are stored. int8 takes half the memory of f16. int4 takes a third: "
+        "keys have 6 bits and values 4, and answers are less exact. Default: f16 with "
         "weights of integers, otherwise f32; int8 if --context auto finds that --max-memory leaves "
         "f16 less than 24,576 tokens.",
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Agents send prompts of 6,000 to 20,000 tokens, and need room for the answer.
 _AGENT_CONTEXT = 24_576
-_ATTENTION = {"cached_attention", "int8_cache_attention"}
+_ATTENTION = {"cached_attention", "int4_cache_attention", "int8_cache_attention"}
 
 
 @dataclass(frozen=True)

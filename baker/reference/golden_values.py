@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.bundle import Golden, GoldenRow, GoldenState, GoldenStep
+from hearthd.bundle import Golden, GoldenRow, GoldenState, GoldenStep, unpacked_rows
 from hearthd.runtime.interface import prefill_all_but_last
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def golden_rows(
     rows = [
         runtime.row(slot, len(prompt.prompt_ids) - 1)[at:] for slot, prompt in enumerate(golden)
     ]
-    make = _int8_row if caches[at].dtype == "i8" else _float_row
+    make = {"i6": _int4_row, "i8": _int8_row}.get(caches[at].dtype, _float_row)
     return tuple(make(prompt, offset, row) for prompt, row in enumerate(rows))
 
 
@@ -113,6 +113,19 @@ def _int8_row(prompt: int, offset: int, row: Sequence[NDArray[Any]]) -> GoldenRo
         offset=offset,
         integers=tuple(integers.tolist()),
         scales=tuple(scales.tolist()),
+    )
+
+
+def _int4_row(prompt: int, offset: int, row: Sequence[NDArray[Any]]) -> GoldenRow:
+    key, value, key_scales, value_scales = row[:4]
+    integers = [unpacked_rows(part, len(key_scales)).reshape(-1) for part in (key, value)]
+    scales = np.concatenate([key_scales, value_scales])
+    return GoldenRow(
+        prompt=prompt,
+        offset=offset,
+        integers=tuple(np.concatenate(integers).tolist()),
+        scales=tuple(scales.tolist()),
+        dtype="i4",
     )
 
 

@@ -167,7 +167,7 @@ class NumpyRuntime:
     def _slot_caches(self, slot: int) -> list[NDArray[Any]]:
         if slot not in self._caches:
             self._caches[slot] = [
-                np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy)
+                np.zeros(spec.shape, DType.named(spec.stored_dtype).numpy)
                 for spec in self._program.caches
             ]
         return self._caches[slot]

@@ -252,7 +252,7 @@ def _trace(
     first = len(inputs)
     results = 0 if point.kind.startswith("prefill") else 1 + with_states
     inputs |= {
-        f"slot{slot}.{spec.name}": TensorType((spec.rows, spec.width), DType.named(spec.dtype))
+        f"slot{slot}.{spec.name}": TensorType(spec.shape, DType.named(spec.stored_dtype))
         for slot in range(point.batch)
         for spec in caches
     }

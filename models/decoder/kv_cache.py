@@ -92,7 +92,9 @@ class LayerCache:
 
     buffers  keys and values of each sequence, each f16 or f32 (R, G * D): position p lies in row
              p mod R. Or i8 (R, G * D), then the scales of keys and of values, each f32 (R, G). Or
-             the states of a recurrence, each f32 (R, E): that after position p is row p mod R
+             i8 of 6 and of 4 bits, see `f.int4_cache_attention`, then the scales, each f16
+             (R, G * D / 32). Or the states of a recurrence, each f32 (R, E): that after position p
+             is row p mod R
     starts   the position of each span's first token, i32 (1,): a sequence has one span of new
              tokens, or all sequences have the same number of them
     keys     all positions are below it
@@ -127,6 +129,7 @@ class LayerCache:
         tokens, spans = self._shape(query.shape[0])
         places = _ring_rows(self.starts, tokens, self.buffers[0][0].shape[0])
         mixed: list[Tensor] = []
+        query = self._rotated(query)
         for i, buffers in enumerate(self.buffers):
             first, end = i * spans * tokens, (i + 1) * spans * tokens
             rows, *new = (f.narrow(x, 0, first, end) for x in (places, key, value))
@@ -137,9 +140,15 @@ class LayerCache:
     def attend_shared(self, query: Tensor, *, scale: float) -> Tensor:
         """As `attend`, over the keys and values that another layer wrote in this call."""
         mixed: list[Tensor] = []
+        query = self._rotated(query)
         for i in range(len(self.buffers)):
             mixed += self._mixed(i, query, None, scale=scale, cap=None)
         return ops.concatenate(*mixed, axis=0)
+
+    def _rotated(self, query: Tensor) -> Tensor:
+        """The query as attention over these buffers takes it: rotated if they are of 4 bits."""
+        is_packed = self.buffers[0][-1].dtype is DType.F16 and len(self.buffers[0]) > 2
+        return f.rotate_heads(query) if is_packed else query
 
     def _mixed(
         self,
@@ -244,9 +253,8 @@ def _attention(
     if not scales:
         return f.cached_attention(query, key, value, start, sinks, **attributes)
     key_scale, value_scale = scales
-    return f.int8_cache_attention(
-        query, key, value, key_scale, value_scale, start, sinks, **attributes
-    )
+    attend = f.int4_cache_attention if key_scale.dtype is DType.F16 else f.int8_cache_attention
+    return attend(query, key, value, key_scale, value_scale, start, sinks, **attributes)
 
 
 def _written(
@@ -258,6 +266,13 @@ def _written(
             written_rows(buffer, places, x) for buffer, x in zip(buffers, heads, strict=True)
         )
     integers, scales = buffers[: len(heads)], buffers[len(heads) :]
+    if scales[0].dtype is DType.F16:
+        packed = [*zip(heads, (f.KEY_BITS, f.VALUE_BITS), strict=True)]
+        rows, factors = f.write_packed_rows, f.write_packed_scales
+        return (
+            *(rows(old, places, x, bits=n) for old, (x, n) in zip(integers, packed, strict=True)),
+            *(factors(old, places, x, bits=n) for old, (x, n) in zip(scales, packed, strict=True)),
+        )
     return (
         *(f.write_int8_rows(old, places, x) for old, x in zip(integers, heads, strict=True)),
         *(f.write_row_scales(old, places, x) for old, x in zip(scales, heads, strict=True)),

@@ -148,8 +148,7 @@ class MtpDrafter(DraftModel):
             "position": TensorType((1,), DType.I32),
         }
         inputs |= {
-            spec.name: TensorType((spec.rows, spec.width), DType.named(spec.dtype))
-            for spec in self._rows
+            spec.name: TensorType(spec.shape, DType.named(spec.stored_dtype)) for spec in self._rows
         }
         in_place = {2 + i: 3 + i for i in range(len(self._rows))}
         parameters = model.parameters()

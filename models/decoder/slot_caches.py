@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.bundle import CacheSpec
 from hearthd.models.decoder.kv_cache import cache_rows
+from hearthd.models.dsl import functions as f
 from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def layer_caches(
     model: Decoder, layer: int, options: ProgramOptions, block: int = 0
 ) -> tuple[CacheSpec, ...]:
-    """The buffers of a layer: keys and values, then for int8 their scales; or its states; or none.
+    """The buffers of a layer: keys and values, then any scales of them; or its states; or none.
 
     They have room for the largest prefill, or for a `block` of rows that see each other.
     """
@@ -56,7 +57,9 @@ def state_caches(
 def row_caches(
     name: str, rows: int, width: int, heads: int, options: ProgramOptions, *, drafts: bool = False
 ) -> tuple[CacheSpec, ...]:
-    """The buffers of keys and values, each of a number of rows, and for int8 of their scales.
+    """The buffers of keys and values, each of a number of rows, and of any scales of them.
+
+    Heads that `int4_cache_attention` has no kernel for have caches of int8 in place of int4.
 
     width   values in a row of keys; 0: there are no buffers
     heads   heads in it; 0 if it holds no heads
@@ -66,13 +69,18 @@ def row_caches(
         return ()
     kv_cache = options.kv_cache or PRECISIONS[options.precision].kv_cache
     dtype: CacheDType = "f16"
-    if kv_cache != "int8":
+    if kv_cache in ("f16", "f32"):
         dtype = kv_cache
     elif heads:
-        dtype = "i8"
-    parts: list[tuple[str, int, CacheDType]] = [("key", width, dtype), ("value", width, dtype)]
+        packs = kv_cache == "int4" and f.packs_heads(width // heads)
+        dtype = "i4" if packs else "i8"
+    keys: CacheDType = "i6" if dtype == "i4" else dtype
+    parts: list[tuple[str, int, CacheDType]] = [("key", width, keys), ("value", width, dtype)]
     if dtype == "i8":
         parts += [("key_scale", heads, "f32"), ("value_scale", heads, "f32")]
+    elif dtype == "i4":
+        groups = width // f.CACHE_GROUP
+        parts += [("key_scale", groups, "f16"), ("value_scale", groups, "f16")]
     return tuple(
         CacheSpec(name=f"{name}.{part}", rows=rows, width=width, dtype=dtype, drafts=drafts)
         for part, width, dtype in parts

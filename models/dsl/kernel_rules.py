@@ -120,6 +120,10 @@ KERNEL_RULES = (
         f.int8_cache_attention.op, fused.int8_cache_attention,
         query, key, value, key_scale, value_scale, start,
     ),
+    *attention_rules(
+        f.int4_cache_attention.op, fused.int4_cache_attention,
+        query, key, value, key_scale, value_scale, start,
+    ),
     Rule(
         name="full_attention",  # of an encoder, and of a decoder to its states
         pattern=(node(f.full_attention.op, query, key, value, scale="scale"),),
@@ -171,5 +175,24 @@ KERNEL_RULES = (
         name="write_row_scales",
         pattern=(node(f.write_row_scales.op, cache, places, h),),
         replacement=lambda cache, places, h: (fused.write_row_scales(cache, places, h),),
+    ),
+    Rule(
+        name="write_packed_rows",
+        pattern=(node(f.write_packed_rows.op, cache, places, h, bits="bits"),),
+        replacement=lambda cache, places, h, bits: (
+            fused.write_packed_rows(cache, places, h, bits=bits),
+        ),
+    ),
+    Rule(
+        name="write_packed_scales",
+        pattern=(node(f.write_packed_scales.op, cache, places, h, bits="bits"),),
+        replacement=lambda cache, places, h, bits: (
+            fused.write_packed_scales(cache, places, h, bits=bits),
+        ),
+    ),
+    Rule(
+        name="rotate_heads",  # of queries, for a cache of 4 bits
+        pattern=(node(f.rotate_heads.op, h),),
+        replacement=lambda h: (fused.rotate_heads(h),),
     ),
 )  # fmt: skip

@@ -35,8 +35,18 @@ _VALUES: Mapping[str, _Macros] = {
     "_f16": {"Value": "_Float16", "load_value": "widen"},
     "_i8": {"Value": "int8_t", "load_value": "widen_i8"},
 }
+# The variants of attention, by how a cache stores keys and values.
+_CACHES: Mapping[str, _Macros] = {
+    **_VALUES,
+    "_i8": _VALUES["_i8"] | {"SCALED": "1"},
+    "_i4": {"Value": "int8_t", "PACKED": "1"},
+}
 # The C types of scales: uint8_t has exponents of two.
 _SCALES = {DType.F16: "_Float16", DType.F32: "float", DType.I8: "uint8_t"}
+_CACHE_KERNELS = (
+    "rotate_heads", "write_f16_rows", "write_int8_rows", "write_packed_rows", "write_packed_scales",
+    "write_row_scales",
+)  # fmt: skip
 # The variants of a product, by the suffix of its name: with experts, or with terms of adapters.
 _PRODUCTS: Mapping[str, _Macros] = {
     "linear_{}": {"ROUTED": "0", "ADAPTED": "0"},
@@ -119,17 +129,22 @@ def _products(matrix_format: MatrixFormat) -> Iterator[tuple[str, str, _Macros]]
         yield f"linear_refined_{lower.symbol}", "product/refined.c", _format_macros(lower)
 
 
+def _attention() -> Iterator[tuple[str, str, _Macros]]:
+    """The kernels of attention, with sinks and without."""
+    for suffix, macros in _CACHES.items():
+        for name in ("attention_scores", "attention_mix", "attention_many"):
+            yield f"{name}{suffix}", f"attention/{name}.c", macros
+            yield f"{name}{suffix}_sinks", f"attention/{name}.c", macros | {"SINKS": "1"}
+
+
 def _sources() -> Iterator[tuple[str, str, _Macros]]:
     """The name, the file and the macros of each kernel."""
     for matrix_format in STORED:
         yield from _products(matrix_format)
     for dtype, macros in _FLOATS.items():
         yield f"routed_linear_{dtype}", "product/routed_floats.c", macros
+    yield from _attention()
     for suffix, macros in _VALUES.items():
-        cache = macros | ({"SCALED": "1"} if suffix == "_i8" else {})
-        for name in ("attention_scores", "attention_mix", "attention_many"):
-            yield f"{name}{suffix}", f"attention/{name}.c", cache
-            yield f"{name}{suffix}_sinks", f"attention/{name}.c", cache | {"SINKS": "1"}
         yield f"lora_down{suffix}", "lora/lora_down.c", macros
         if suffix != "_i8":
             yield f"lora_up{suffix}", "lora/lora_up.c", macros
@@ -139,7 +154,7 @@ def _sources() -> Iterator[tuple[str, str, _Macros]]:
     yield "clamped_swiglu", "clamped_swiglu.c", {}
     for name in ("add_norm", "norm_rope", "residual_norm", "rope"):
         yield name, f"norms/{name}.c", {}
-    for name in ("write_f16_rows", "write_int8_rows", "write_row_scales"):
+    for name in _CACHE_KERNELS:
         yield name, f"cache/{name}.c", {}
     for name in ("gated_delta_rule", "ssm_scan"):
         yield name, f"recurrent/{name}.c", {}

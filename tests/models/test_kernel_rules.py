@@ -15,7 +15,7 @@ from hearthd.models.dsl.kernel_rules import KERNEL_RULES
 from hearthd.models.dsl.rewrite import Node, Part, Rule, Variable, rewritten
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
-from tests.models.test_optimized import INT8_RULES, op_names
+from tests.models.test_optimized import INT4_RULES, INT8_RULES, op_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,6 +39,10 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
     }  # fmt: skip
     if rule.name in INT8_RULES:
         shapes["h"] = (rows, heads, width // heads)
+    elif rule.name in INT4_RULES:  # keys of 6 bits, values of 4, a scale for each 32
+        shapes |= {"h": (rows, 2, width), "key": (16, 96), "value": (16, 64)}
+        shapes |= dict.fromkeys(("key_scale", "value_scale"), (16, 4))
+        shapes["cache"] = (16, 4 if rule.name == "write_packed_scales" else 96)
     elif rule.name == "write_f16_rows":
         shapes["cache"] = (16, 2 * width)
     elif rule.name == "full_attention":  # of some rows: a kernel of many tokens
@@ -50,16 +54,24 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def dtypes_of(rule: Rule) -> dict[str, DType]:
+    """The dtypes of what the rule's pattern names, where they are not f32."""
+    dtypes = dict.fromkeys(("start", "count", "places", "positions"), DType.I32)
+    if rule.name in (*INT8_RULES, *INT4_RULES):
+        dtypes |= dict.fromkeys(("key", "value"), DType.I8)
+    if rule.name in INT4_RULES:
+        dtypes |= dict.fromkeys(("key_scale", "value_scale"), DType.F16)
+    if rule.name in ("write_int8_rows", "write_packed_rows"):
+        dtypes["cache"] = DType.I8
+    if rule.name in ("write_f16_rows", "write_packed_scales"):
+        dtypes["cache"] = DType.F16
+    return dtypes
+
+
 def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
     """The rule's pattern as a graph of its own, and that graph rewritten by the rule."""
     shapes = shapes_of(rule)
-    dtypes = dict.fromkeys(("start", "count", "places", "positions"), DType.I32)
-    if rule.name in INT8_RULES:
-        dtypes |= dict.fromkeys(("key", "value"), DType.I8)
-    if rule.name == "write_int8_rows":
-        dtypes["cache"] = DType.I8
-    if rule.name == "write_f16_rows":
-        dtypes["cache"] = DType.F16
+    dtypes = dtypes_of(rule)
     attrs = {
         "eps": 1e-3,
         "keys": 12,
@@ -71,6 +83,7 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
         "every": True,
         "limit": 0.7,
         "slope": 1.7,
+        "bits": 6,
     }
     inputs: dict[str, Tensor] = {}
     made: dict[int, Tensor] = {}

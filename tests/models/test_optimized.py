@@ -40,7 +40,8 @@ OPTIONS = ProgramOptions(
 # Those that cover every rule, for tests of what all architectures have in common.
 TWO = ("gemma3", "llama")
 INT8_RULES = ("int8_cache_attention", "write_int8_rows", "write_row_scales")
-CACHE_RULES = ("write_f16_rows", *INT8_RULES)
+INT4_RULES = ("int4_cache_attention", "write_packed_rows", "write_packed_scales", "rotate_heads")
+CACHE_RULES = ("write_f16_rows", *INT8_RULES, *INT4_RULES)
 
 
 @functools.cache
@@ -231,19 +232,23 @@ def test_every_fusion_matches_in_every_architecture(architecture: str) -> None:
         assert dict(counts) == expected(architecture, point, LAYERS), point
 
 
-def expected_int8(architecture: str, point: str) -> dict[str, int]:
-    """The rules that apply in an entry point with caches of int8."""
+def expected_of(kv_cache: KvCache | None, architecture: str, point: str) -> dict[str, int]:
+    """The rules that apply in an entry point with caches of these values."""
     counts = expected(architecture, point, LAYERS)
+    rules = {"int8": INT8_RULES, "int4": INT4_RULES[:3]}.get(kv_cache or "")
+    if rules is None:
+        return counts
     attention, rows = counts.pop("cached_attention"), counts.pop("write_f16_rows")
-    new = {"int8_cache_attention": attention, "write_int8_rows": rows, "write_row_scales": rows}
-    return {**counts, **new}
+    counts |= dict(zip(rules, (attention, rows, rows), strict=True))
+    return counts | ({"rotate_heads": LAYERS} if kv_cache == "int4" else {})
 
 
 @pytest.mark.parametrize("architecture", TWO)
-def test_int8_caches_have_kernels(architecture: str) -> None:
-    program = program_of(architecture, replace(OPTIONS, kv_cache="int8"))
+@pytest.mark.parametrize("kv_cache", ["int8", "int4"])
+def test_caches_of_integers_have_kernels(kv_cache: KvCache, architecture: str) -> None:
+    program = program_of(architecture, replace(OPTIONS, kv_cache=kv_cache))
     for point in ("decode_1", "decode_2", "verify_4"):
-        assert dict(program.fusions[point]) == expected_int8(architecture, point)
+        assert dict(program.fusions[point]) == expected_of(kv_cache, architecture, point)
 
 
 # The entry points for images, by architecture.
@@ -278,6 +283,7 @@ def test_a_rule_that_stops_matching_is_seen(rule: str, monkeypatch: pytest.Monke
     others = tuple(one for one in KERNEL_RULES if one.name != rule)
     monkeypatch.setattr(optimization, "KERNEL_RULES", others)
     kv_cache: KvCache | None = "int8" if rule in INT8_RULES else None
+    kv_cache = "int4" if rule in INT4_RULES else kv_cache
     options = replace(OPTIONS, decode_batches=(1,), verify_tokens=(), kv_cache=kv_cache)
 
     def is_missing(architecture: str) -> bool:
@@ -285,9 +291,8 @@ def test_a_rule_that_stops_matching_is_seen(rule: str, monkeypatch: pytest.Monke
         return rule in expected_ and tower(architecture, options).get(rule) != expected_[rule]
 
     def differs(architecture: str) -> bool:
-        whole = expected_int8 if kv_cache else functools.partial(expected, layers=LAYERS)
         counts = program_of(architecture, options).fusions["decode_1"]
-        return dict(counts) != whole(architecture, "decode_1")
+        return dict(counts) != expected_of(kv_cache, architecture, "decode_1")
 
     assert any(map(differs, (*TWO, *RECURRENCES, "gpt-oss"))) or any(map(is_missing, IMAGES))
 

@@ -10,6 +10,7 @@ from hearthd.models.dsl.functions.conv import *
 from hearthd.models.dsl.functions.delta_rule import *
 from hearthd.models.dsl.functions.dropout import *
 from hearthd.models.dsl.functions.f16_cache import *
+from hearthd.models.dsl.functions.int4_cache import *
 from hearthd.models.dsl.functions.int8_cache import *
 from hearthd.models.dsl.functions.losses import *
 from hearthd.models.dsl.functions.norms import *

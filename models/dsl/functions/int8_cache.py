@@ -24,7 +24,7 @@ __all__ = ["int8_cache_attention", "write_int8_rows", "write_row_scales"]
 _TINY, _HUGE = 2.0**-100, 2.0**100
 
 
-def _bounded(x: Tensor) -> Tensor:
+def bounded_values(x: Tensor) -> Tensor:
     """x with 0 for NaN, and with +-_HUGE for what is larger, so that scales are numbers."""
     is_number = ops.compare(x, x, direction="EQ")
     number = ops.select(is_number, x, ops.full_like(x, 0.0))
@@ -43,7 +43,7 @@ def write_int8_rows(cache: Tensor, places: Tensor, x: Tensor) -> Tensor:
 
     The largest magnitude of a head becomes 127. NaN becomes 0.
     """
-    bounded = _bounded(x)
+    bounded = bounded_values(x)
     rounded = ops.round_(bounded * along_axes(127.0 / _largest(bounded), x, (2,)))
     rows = ops.reshape(ops.convert(rounded, dtype=DType.I8), shape=(x.shape[0], cache.shape[1]))
     return ops.scatter(cache, places, rows, combine="replace")
@@ -52,7 +52,7 @@ def write_int8_rows(cache: Tensor, places: Tensor, x: Tensor) -> Tensor:
 @composite()
 def write_row_scales(cache: Tensor, places: Tensor, x: Tensor) -> Tensor:
     """Scales f32 (R, G) with those of the heads x (N, G, D) at rows `places`, i32 (N,)."""
-    return ops.scatter(cache, places, _largest(_bounded(x)) * (1 / 127), combine="replace")
+    return ops.scatter(cache, places, _largest(bounded_values(x)) * (1 / 127), combine="replace")
 
 
 @composite(no_gradient="its keys and values are integers")

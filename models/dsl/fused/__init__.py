@@ -10,6 +10,7 @@ from hearthd.models.dsl.fused.adapter_products import *
 from hearthd.models.dsl.fused.cache_attention import *
 from hearthd.models.dsl.fused.delta_rule import *
 from hearthd.models.dsl.fused.gated_layers import *
+from hearthd.models.dsl.fused.int4_cache import *
 from hearthd.models.dsl.fused.norm_kernels import *
 from hearthd.models.dsl.fused.quantized_products import *
 from hearthd.models.dsl.fused.routed_products import *

@@ -53,20 +53,21 @@ def _limits(types: Types, attrs: Attrs) -> None:
         key == value and key.dtype in (query.dtype, DType.F16),
         "keys and values of one type: the query's dtype or f16",
     )
-    _limit_shapes(query, key, sinks, attrs)
+    limit_shapes(query, key, sinks, attrs)
 
 
 def _limits_i8(types: Types, attrs: Attrs) -> None:
     query, key, value, key_scale, value_scale, _, *sinks = types
     require(key == value and key.dtype is DType.I8, "keys and values i8")
-    _limit_shapes(query, key, sinks, attrs)
+    limit_shapes(query, key, sinks, attrs)
     scales = TensorType((key.shape[0], key.shape[1] // query.shape[2]), query.dtype)
     require(key_scale == value_scale == scales, f"scales {scales}")
 
 
-def _limit_shapes(
+def limit_shapes(
     query: TensorType, key: TensorType, sinks: Sequence[TensorType], attrs: Attrs
 ) -> None:
+    """Raises TypeRuleError for a query and a cache (R, G * D) that the kernels cannot take."""
     require(query.dtype in (DType.F32, DType.F64), "floats")
     require(query.rank == 3 and key.rank == 2, "a query (T, H, D) and a cache (R, G * D)")
     (tokens, heads, width), columns = query.shape, key.shape[1]
@@ -89,14 +90,19 @@ def _limit_shapes(
 
 
 def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
-    (tokens, heads, width), (rows, columns) = types[0].shape, types[1].shape
+    query, key = types[:2]
+    suffix = "" if key.dtype is query.dtype else f"_{key.dtype.label}"
+    has_sinks = len(types) > (6 if key.dtype is DType.I8 else 4)
+    return attention_kernel(query, key, attrs, suffix + "_sinks" * has_sinks)
+
+
+def attention_kernel(query: TensorType, key: TensorType, attrs: Attrs, suffix: str) -> Kernel:
+    """The kernel of attention, of a variant, for a query (T, H, D) and a cache (R, G * D)."""
+    (tokens, heads, width), (rows, columns) = query.shape, key.shape
     groups = columns // width
     # All positions are below `keys`: a window of as many keys sees all of them.
     window = attrs["keys"] if attrs.get("window") is None else attrs["window"]
     sizes = (tokens, heads, groups, width, rows, window)
-    suffix = "" if types[1].dtype is types[0].dtype else f"_{types[1].dtype.label}"
-    has_sinks = len(types) > (6 if types[1].dtype is DType.I8 else 4)
-    suffix += "_sinks" if has_sinks else ""
     together = _heads_together(heads // groups)
     parts = heads // together
     queries = _prefill_queries(tokens, heads, groups, attrs)
@@ -154,7 +160,7 @@ def _prefill_queries(tokens: int, heads: int, groups: int, attrs: Attrs) -> int 
     return None
 
 
-def _sample(
+def attention_sample(
     rng: np.random.Generator,
     tokens: int,
     start: int,
@@ -176,10 +182,10 @@ cached_attention: Fused = Fused(
     limits=_limits,
     kernel=_kernel,
     samples=lambda rng: [
-        _sample(rng, 1, 4, None),
-        _sample(rng, 2, 20, 3),
-        _sample(rng, 7, 0, None),
-        _sample(rng, 2, 20, 3, sinks=True),
+        attention_sample(rng, 1, 4, None),
+        attention_sample(rng, 2, 20, 3),
+        attention_sample(rng, 7, 0, None),
+        attention_sample(rng, 2, 20, 3, sinks=True),
     ],
 )
 
@@ -192,10 +198,10 @@ def _sample_i8(
     *,
     sinks: bool = False,
 ) -> Sample:
-    query, _, _, position, *more = _sample(rng, tokens, start, window, sinks=sinks).inputs
+    query, _, _, position, *more = attention_sample(rng, tokens, start, window, sinks=sinks).inputs
     key, value = rng.integers(-127, 128, (2, 7, 64), dtype=np.int8)
     scales = (rng.uniform(0.005, 0.02, (7, 1)).astype(np.float32) for _ in range(2))
-    attrs = _sample(rng, tokens, start, window).attrs
+    attrs = attention_sample(rng, tokens, start, window).attrs
     return Sample((query, key, value, *scales, position, *more), attrs)
 
 
@@ -266,7 +272,8 @@ full_attention: Fused = Fused(
 # --- new rows of a cache of int8
 
 
-def _row_limits(types: Types, dtype: DType, width: int) -> None:
+def row_limits(types: Types, dtype: DType, width: int) -> None:
+    """Raises TypeRuleError unless a cache has `width` values of each head that is written."""
     cache, places, x = types
     require(x.rank == 3 and x.dtype in (DType.F32, DType.F64), "heads f32 (N, G, D)")
     require(
@@ -277,12 +284,14 @@ def _row_limits(types: Types, dtype: DType, width: int) -> None:
     require(x.shape[2] % _LANES == 0, f"heads of a multiple of {_LANES}")
 
 
-def _row_kernel(function: str, x: TensorType) -> Kernel:
+def row_kernel(function: str, x: TensorType) -> Kernel:
+    """The kernel that writes rows of heads x (N, G, D) into a cache."""
     rows, heads, width = x.shape
     return Kernel(function=function, sizes=(heads, width), workgroups=rows, in_place=True)
 
 
-def _new_rows(rng: np.random.Generator, cache: Array, *shape: int) -> Sample:
+def new_rows(rng: np.random.Generator, cache: Array, *shape: int) -> Sample:
+    """A sample of heads of a shape that are written into a cache."""
     places = rng.permutation(len(cache))[: shape[0]].astype(np.int32)
     return Sample((cache, places, normal(rng, *shape)))
 
@@ -291,11 +300,11 @@ write_int8_rows: Fused = Fused(
     name="write_int8_rows",
     doc="`f.write_int8_rows`: a cache of int8 with new rows, rounded.",
     reference=f.write_int8_rows.op.reference,
-    limits=lambda types, _: _row_limits(types, DType.I8, types[2].shape[-1]),
-    kernel=lambda types, _, __: _row_kernel("write_int8_rows", types[2]),
+    limits=lambda types, _: row_limits(types, DType.I8, types[2].shape[-1]),
+    kernel=lambda types, _, __: row_kernel("write_int8_rows", types[2]),
     samples=lambda rng: [
-        _new_rows(rng, rng.integers(-127, 128, (7, 32), dtype=np.int8), 3, 2, 16),
-        _new_rows(rng, rng.integers(-127, 128, (5, 48), dtype=np.int8), 1, 1, 48),
+        new_rows(rng, rng.integers(-127, 128, (7, 32), dtype=np.int8), 3, 2, 16),
+        new_rows(rng, rng.integers(-127, 128, (5, 48), dtype=np.int8), 1, 1, 48),
     ],
 )
 
@@ -303,11 +312,11 @@ write_row_scales: Fused = Fused(
     name="write_row_scales",
     doc="`f.write_row_scales`: the scales of a cache of int8 with those of new rows.",
     reference=f.write_row_scales.op.reference,
-    limits=lambda types, _: _row_limits(types, types[2].dtype, 1),
-    kernel=lambda types, _, __: _row_kernel("write_row_scales", types[2]),
+    limits=lambda types, _: row_limits(types, types[2].dtype, 1),
+    kernel=lambda types, _, __: row_kernel("write_row_scales", types[2]),
     samples=lambda rng: [
-        _new_rows(rng, normal(rng, 7, 2), 3, 2, 16),
-        _new_rows(rng, normal(rng, 5, 1), 1, 1, 48),
+        new_rows(rng, normal(rng, 7, 2), 3, 2, 16),
+        new_rows(rng, normal(rng, 5, 1), 1, 1, 48),
     ],
 )
 

@@ -50,7 +50,7 @@ def test_a_manifest_says_what_products_round_to(tmp_path: Path) -> None:
     assert manifest.tolerance > ACTIVATION_TOLERANCE["int8"]
 
 
-@pytest.mark.nightly  # test_int8_cache.py has a small model
+@pytest.mark.nightly  # test_integer_caches.py has a small model
 @pytest.mark.slow
 def test_int8_activations_and_int8_caches_of_a_real_model_pass_the_self_test(
     tmp_path: Path,

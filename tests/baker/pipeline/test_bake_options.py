@@ -101,7 +101,7 @@ def test_resolved_values_replace_those_that_are_not_given() -> None:
         ({"precision": "fp4"}, "--precision: got 'fp4', expected .*int8-g32.*, auto$"),
         ({"precision": "int8"}, "--precision: got 'int8', .*; int8 was renamed to int8-g32$"),
         ({"precision": "mixed"}, "--precision: got 'mixed', expected f32, .*, auto$"),
-        ({"kv_cache": "q8"}, "--kv-cache: got 'q8', expected 'f16', 'f32' or 'int8'$"),
+        ({"kv_cache": "q8"}, "--kv-cache: got 'q8', expected 'f16', 'f32', 'int8' or 'int4'$"),
         ({"activations": "q8"}, "--activations: got 'q8', expected 'int16' or 'int8'$"),
         ({"as_": "llamas"}, "^--as: got 'llamas', expected .*, llama, "),
         ({"slots": 0}, "--slots: got 0, expected greater than or equal to 1"),
@@ -179,6 +179,6 @@ def test_help_has_every_option_with_its_values() -> None:
     text = command.get_help(command.make_context("bake", ["x"]))
     for name in BakeOptions.model_fields.keys() - {"model"}:
         assert re.search(rf"^  {flag(name)} ", text, re.MULTILINE), name
-    assert "--kv-cache f16|f32|int8 " in text
+    assert "--kv-cache f16|f32|int8|int4 " in text
     flat = " ".join(text.split())
     assert all(f"{name}: " in flat for name in NAMED_PRECISIONS)

@@ -71,7 +71,7 @@ def golden_row(
     layer: int, kv_cache: KvCache, activations: Activations = "int16"
 ) -> tuple[GoldenRow, list[NDArray[Any]]]:
     """The golden row of one token, which is in `layer`, and the caches of its position there."""
-    config = replace(CONFIG, layers=2, windows=(4, None))
+    config = replace(CONFIG, layers=2, windows=(4, None), head_dim=64)
     options = replace(OPTIONS, decode_batches=(1,), kv_cache=kv_cache)
     program = entry_points.program(Gemma3(config), options)
     runtime = NumpyRuntime(program, random_weights(program), context=options.context, slots=1)
@@ -89,6 +89,16 @@ def test_golden_rows_of_int8_caches_are_those_of_the_second_layer() -> None:
     row, (key, value, key_scale, value_scale) = golden_row(1, "int8")
     assert row.integers == (*key, *value)
     assert row.scales == (*key_scale, *value_scale)
+
+
+def test_golden_rows_of_int4_caches_are_those_of_the_second_layer() -> None:
+    row, (key, value, key_scale, value_scale) = golden_row(1, "int4")
+    assert (row.dtype, row.scales) == ("i4", (*key_scale, *value_scale))
+    integers = np.array(row.integers).reshape(2, -1)
+    assert (np.abs(integers).max(axis=1) == [32, 8]).all()
+    # The lower four bits of the first column of a group, and of the one that shares its byte.
+    assert (integers[0, ::32] & 15 == key[::24] & 15).all()
+    assert (integers[1, 16::32] == value[::16] >> 4).all()
 
 
 def test_golden_rows_of_f16_caches_are_those_of_the_second_layer() -> None:

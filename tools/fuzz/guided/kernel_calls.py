@@ -11,16 +11,18 @@ from __future__ import annotations
 import ctypes
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.functions import CACHE_GROUP, KEY_BITS, VALUE_BITS
 from hearthd.models.dsl.fused.adapter_products import LANES, MAX_SMALL_RANK, TERMS, adapter_blocks
 from hearthd.models.dsl.matrix_format import GROUP, ROWS, STORED
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
+from tools.fuzz.guided.chosen_numbers import Numbers
 from tools.fuzz.guided.guarded_memory import GuardedMemory
 
 if TYPE_CHECKING:
@@ -30,36 +32,11 @@ if TYPE_CHECKING:
 
     from hearthd.models.dsl.matrix_format import MatrixFormat
     from hearthd.models.dsl.ops.record import Kernel
+    from tools.fuzz.guided.loaded_library import Library
 
     Array = NDArray[Any]
 
 _MARGIN = 256  # bytes before a result that must stay as they are
-
-
-class Library(Protocol):
-    """The kernels of an instruction set, as shared library."""
-
-    def function(self, name: str) -> Any:
-        """The C function of a kernel."""
-
-
-class Numbers:
-    """Numbers from bytes; the smallest ones when no byte is left."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def between(self, low: int, high: int) -> int:
-        """A number from `low` to `high`."""
-        count = max(1, (high - low).bit_length() + 7 >> 3)
-        part = self._data[self._at : self._at + count]
-        self._at += count
-        return low + int.from_bytes(part, "little") % (high - low + 1)
-
-    def one_of(self, *choices: Any) -> Any:
-        """One of the choices."""
-        return choices[self.between(0, len(choices) - 1)]
 
 
 @dataclass
@@ -217,6 +194,29 @@ def _int8_cache(n: Numbers, v: _Values) -> Call:
     return Call("write_row_scales", [v.floats(rows, heads), places, x], {})
 
 
+def _int4_cache(n: Numbers, v: _Values) -> Call:
+    if n.between(0, 1):
+        call = _attention_over(n, v, np.int8)
+        query, key, *_, start = call.inputs[:6]
+        rows, columns = key.shape
+        packed = [v.bits(np.int8, rows, columns * n // 8) for n in (KEY_BITS, VALUE_BITS)]
+        scales = [v.bits(np.float16, rows, columns // CACHE_GROUP) for _ in range(2)]
+        inputs = [query, *packed, *scales, start, *call.inputs[6:]]
+        return Call("int4_cache_attention", inputs, call.attrs)
+    tokens, heads, width = n.between(1, 20), n.between(1, 4), CACHE_GROUP * n.between(1, 9)
+    rows, columns = tokens + n.between(0, 20), heads * width
+    places = np.arange(rows - tokens, rows, dtype=np.int32)
+    x = v.floats(tokens, heads, width)
+    op = n.one_of("rotate_heads", "write_packed_rows", "write_packed_scales")
+    if op == "rotate_heads":
+        return Call(op, [x], {})
+    bits = n.one_of(KEY_BITS, VALUE_BITS)
+    cache = v.bits(np.int8, rows, columns * bits // 8)
+    if op == "write_packed_scales":
+        cache = v.bits(np.float16, rows, columns // CACHE_GROUP)
+    return Call(op, [cache, places, x], {"bits": bits})
+
+
 def _layer(n: Numbers, v: _Values) -> Call:
     """What stands between the products of a layer: new rows of a cache, and a gate."""
     if n.between(0, 1):
@@ -318,7 +318,7 @@ def _recurrence(n: Numbers, v: _Values) -> Call:
 
 MAKERS = (
     _quantized, _two_parts, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
-    _layer, _experts, _adapted, _recurrence,
+    _int4_cache, _layer, _experts, _adapted, _recurrence,
 )  # fmt: skip
 
 

@@ -11,7 +11,8 @@
 
 #include "attention/attention_softmax.h"
 
-enum { LINE_VALUES = 64 / sizeof(Value) };
+// Columns that are fetched at a time, of a line of the CPU's caches or less.
+enum { LINE_COLUMNS = 64 / sizeof(Value) };
 
 // New tokens, of which the first one is at position `start`.
 typedef struct {

@@ -1,6 +1,6 @@
 // Attention of many queries: the bits that attention_scores.c and attention_mix.c give for few. A
-// variant for a dtype of caches defines NAME, Value, load_value, SCALED if each head of a row has a
-// scale, and SINKS if heads have sinks.
+// variant for a dtype of caches defines NAME, what attention_softmax.h says, and SINKS if heads
+// have sinks.
 //
 // Keys are transposed, so that lanes are keys and no sum of lanes is needed: the products of lane i
 // of attention_scores.c are added up in a vector for 16 keys, and these vectors in the order in
@@ -68,7 +68,7 @@ INLINE void transpose_keys(float *to, const Cache *cache, const Block *block, si
         for (size_t k = 0; k < TRANSPOSED; k += LANES) {
             f32x16 keys[LANES];
             for (int i = 0; i < LANES; i++)
-                keys[i] = load_value(cache->key + block->row[first + k + i] + j * LANES);
+                keys[i] = COLUMNS(cache, key, block->row[first + k + i], j * LANES);
             transpose16(keys);
             for (int i = 0; i < LANES; i++) store(to + (i * steps + j) * TRANSPOSED + k, keys[i]);
         }
@@ -169,7 +169,7 @@ INLINE void mix_sets(float *out, const Queries *sets, size_t from, size_t to,
         size_t columns = least(cache->width - d, STRIP);
         for (size_t k = 0; k < block->keys; k++)
             for (size_t i = 0; i < columns; i += LANES)
-                store(buffer + k * STRIP + i, load_value(cache->value + block->row[k] + d + i));
+                store(buffer + k * STRIP + i, COLUMNS(cache, value, block->row[k], d + i));
         for (size_t s = from; s < to; s++) {
             size_t keys = least(sets[s].last[QUERIES - 1] - begin + 1, KEYS);
             float (*own)[KEYS] = &weights[s * QUERIES];
@@ -226,6 +226,9 @@ INLINE void attend_many(const float *query, const Queries *sets, size_t count, c
             if (j && sets[s].at[j] == sets[s].at[j - 1]) break;  // the last query, repeated
             for (size_t d = 0; d < cache->width; d += LANES)
                 store(row + d, load(row + d) / softmax[s].total[j]);
+#ifdef PACKED
+            rotate(row, row, cache->width);
+#endif
         }
 }
 

@@ -20,13 +20,13 @@ INLINE void mix(float mixed[QUERIES][SLICE], int count, const float kept[QUERIES
             for (int i = 0; i < WIDE; i++) sums[j][i] = load(mixed[j] + d + i * LANES) * kept[j];
         size_t row = begin % cache->rows, soon = (begin + KEYS) % cache->rows;
         for (size_t k = 0; k < keys; k++) {
-            const Value *from = cache->value + row * cache->stride + d;
-            const Value *fetched = cache->value + (k < later ? soon : row) * cache->stride + d;
+            const Value *fetched =
+                cache->value + (k < later ? soon : row) * cache->value_stride + AT(value, d);
             f32x16 value[WIDE];
-            for (int i = 0; i < WIDE; i++) value[i] = load_value(from + i * LANES);
+            for (int i = 0; i < WIDE; i++) value[i] = COLUMNS(cache, value, row, d + i * LANES);
             for (int i = 0; i < WIDE; i++)
-                if ((d + i * LANES) % LINE_VALUES == 0)
-                    __builtin_prefetch(fetched + i * LANES, 0, NEAREST);
+                if ((d + i * LANES) % LINE_COLUMNS == 0)
+                    __builtin_prefetch(fetched + AT(value, i * LANES), 0, NEAREST);
 #pragma clang loop unroll(full)
             for (int j = 0; j < count; j++)
                 for (int i = 0; i < WIDE; i++)
@@ -42,15 +42,15 @@ INLINE void mix(float mixed[QUERIES][SLICE], int count, const float kept[QUERIES
 INLINE void fetch_values(const Cache *cache, size_t begin, size_t newest) {
     size_t row = begin % cache->rows, keys = least(newest - begin + 1, KEYS);
     for (size_t k = 0; k < keys; k++, row = next_row(row, cache->rows))
-        for (size_t d = 0; d < SLICE; d += LINE_VALUES)
-            __builtin_prefetch(cache->value + row * cache->stride + d, 0, NEAREST);
+        for (size_t d = 0; d < SLICE; d += LINE_COLUMNS)
+            __builtin_prefetch(cache->value + row * cache->value_stride + AT(value, d), 0, NEAREST);
 }
 
 #ifdef SCALED
 INLINE void find_scales(float scales[KEYS], const Cache *cache, size_t begin) {
     size_t row = begin % cache->rows;
     for (int k = 0; k < KEYS; k++, row = next_row(row, cache->rows))
-        scales[k] = cache->value_scale[row * cache->groups];
+        scales[k] = cache->value_scale[row * cache->scales];
 }
 #endif
 
@@ -83,9 +83,13 @@ INLINE void attend(const float *scores, size_t first, size_t stride, const Queri
 #endif
         mix(mixed, count, softmax.kept, cache, begin, newest, weights);
     }
-    for (int j = 0; j < count; j++)
+    for (int j = 0; j < count; j++) {
         for (size_t d = 0; d < SLICE; d += LANES)
             store(out + queries->at[j] + d, load(mixed[j] + d) / softmax.total[j]);
+#ifdef PACKED
+        rotate(out + queries->at[j], out + queries->at[j], SLICE);
+#endif
+    }
 }
 
 // scores as attention_scores.h writes them, out f32 (tokens, heads, width). Each of `workgroups`
@@ -103,7 +107,10 @@ int NAME(INPUTS, const float *scores, size_t scores_at, float *out, size_t out_a
         size_t first = step / slices % sets * QUERIES, count = least(all - first, QUERIES);
         Queries queries = find_queries(&call, group, first, count);
         Cache cache = CACHE(group);
-        cache.value += slice * SLICE;
+        cache.value += AT(value, slice * SLICE);
+#ifdef PACKED
+        cache.value_scale += slice * SLICE / SCALE_GROUP;
+#endif
         const float *from = scores + scores_at + (group * all + first) * keys;
         float *to = out + out_at + slice * SLICE;
         const float *sink = SINKS_OF_HEADS;

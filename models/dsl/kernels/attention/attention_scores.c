@@ -33,26 +33,29 @@ INLINE void score(const float *query, const Queries *queries, int count, const C
             f32x16 products[SHARING][TOGETHER];
             for (int j = 0; j < SHARING; j++)
                 for (int i = 0; i < TOGETHER; i++) products[j][i] = (f32x16){};
-            for (size_t d = 0; d < cache->width; d += LANES) {
-                f32x16 key[TOGETHER];
-                for (int i = 0; i < TOGETHER; i++)
-                    key[i] = load_value(cache->key + rows->at[k + i] * cache->stride + d);
-                for (int i = 0; i < TOGETHER && first == 0 && d % LINE_VALUES == 0; i++)
-                    __builtin_prefetch(cache->key + soon->at[k + i] * cache->stride + d, 0,
-                                       NEAREST);
-#pragma clang loop unroll(full)
-                for (int j = 0; j < SHARING && first + j < count; j++) {
-                    f32x16 own = load(query + queries->at[first + j] + d);
+            for (size_t step = 0; step < cache->width; step += STEP)
+                UNROLL for (int part = 0; part < STEP / LANES; part++) {
+                    size_t d = step + (size_t)part * LANES;
+                    f32x16 key[TOGETHER];
                     for (int i = 0; i < TOGETHER; i++)
-                        products[j][i] = fma16(own, key[i], products[j][i]);
+                        key[i] = COLUMNS(cache, key, rows->at[k + i], d);
+                    for (int i = 0; i < TOGETHER && first == 0 && d % LINE_COLUMNS == 0; i++)
+                        __builtin_prefetch(
+                            cache->key + soon->at[k + i] * cache->key_stride + AT(key, d), 0,
+                            NEAREST);
+#pragma clang loop unroll(full)
+                    for (int j = 0; j < SHARING && first + j < count; j++) {
+                        f32x16 own = load(query + queries->at[first + j] + d);
+                        for (int i = 0; i < TOGETHER; i++)
+                            products[j][i] = fma16(own, key[i], products[j][i]);
+                    }
                 }
-            }
 #pragma clang loop unroll(full)
             for (int j = 0; j < SHARING && first + j < count; j++) {
                 f32x4 four = sums4(products[j]) * cache->scale;
 #ifdef SCALED
                 for (int i = 0; i < TOGETHER; i++)
-                    four[i] *= cache->key_scale[rows->at[k + i] * cache->groups];
+                    four[i] *= cache->key_scale[rows->at[k + i] * cache->scales];
 #endif
                 __builtin_memcpy(scores + (first + j) * stride + k, &four, sizeof four);
             }
@@ -87,8 +90,8 @@ int NAME(INPUTS, float *scores, size_t scores_at, size_t workgroup, SIZES, size_
     size_t step = steps * workgroup / shares, end = steps * (workgroup + 1) / shares;
     Rows next = find_rows(begin + step * LANES, rows);
     for (int i = 0; i < LANES; i++)
-        for (size_t d = 0; d < groups * width; d += LINE_VALUES)
-            __builtin_prefetch(key + key_at + next.at[i] * groups * width + d, 0, NEAREST);
+        for (size_t d = 0; d < groups * width; d += LINE_COLUMNS)
+            __builtin_prefetch(key + key_at + AT(key, next.at[i] * groups * width + d), 0, NEAREST);
     for (; step < end; step++) {
         Rows now = next;
         if (step + 1 < end) next = find_rows(begin + (step + 1) * LANES, rows);

@@ -7,18 +7,48 @@
 
 enum { QUERIES = 4, KEYS = 64, MAX_WIDTH = 256 };
 
+// How a variant stores keys and values. It defines Value and load_value, which loads LANES columns,
+// and SCALED if each head of a row has a scale. Or it defines PACKED: keys have 6
+// bits and values 4, and each SCALE_GROUP columns have a scale (cache/packed_rows.h).
+#ifdef PACKED
+#include "cache/packed_rows.h"
+enum { key_BITS = 6, value_BITS = 4, STEP = SCALE_GROUP };
+typedef _Float16 Scale;
+#else
+enum { STEP = LANES };
+typedef float Scale;
+#endif
+#if defined(SCALED) || defined(PACKED)
+#define HAS_SCALES
+#endif
+
 typedef struct {
     const Value *key, *value;
-    size_t rows, stride, width;  // of the cache; a row has `stride` values, a head `width`
-    float scale;                 // of scores
-#ifdef SCALED
-    const float *key_scale, *value_scale;  // of this head in the first row
-    size_t groups;                         // scales of a row
+    size_t rows, key_stride, value_stride, width;  // Values of a row; columns of a head
+    float scale;                                   // of scores
+#ifdef HAS_SCALES
+    const Scale *key_scale, *value_scale;  // of this head in the first row
+    size_t scales;                         // of a row
 #endif
 } Cache;
 
+// Where a head's column `d` is in a row of keys or of values, in Values, and the LANES columns of a
+// row from there on.
+#ifdef PACKED
+#define AT(array, d) packed_bytes(d, array##_BITS)
+#define COLUMNS(cache, array, row, d)                        \
+    unpack((cache)->array + (row) * (cache)->array##_stride, \
+           (cache)->array##_scale + (row) * (cache)->scales, d, array##_BITS)
+#else
+#define AT(array, d) (d)
+#define COLUMNS(cache, array, row, d) \
+    load_value((cache)->array + (row) * (cache)->array##_stride + (d))
+#endif
+
 // Arguments of all kernels of attention: query f32 (tokens, heads, width), key and value
-// (rows, groups, width), their scales f32 (rows, groups), start i32 (1,), sinks f32 (heads,).
+// (rows, groups, width), their scales f32 (rows, groups), start i32 (1,), sinks f32 (heads,). If
+// PACKED, key i8 (rows, groups, width * 6 / 8), value i8 (rows, groups, width / 2), and their
+// scales f16 (rows, groups, width / 32).
 #ifdef SINKS
 #define SINK_INPUTS , const float *sinks, size_t sinks_at
 #define SINKS_OF_HEADS (sinks + sinks_at)
@@ -26,13 +56,19 @@ typedef struct {
 #define SINK_INPUTS
 #define SINKS_OF_HEADS 0
 #endif
-#ifdef SCALED
+#ifdef HAS_SCALES
 #define INPUTS                                                                                  \
     const float *query, size_t query_at, const Value *key, size_t key_at, const Value *value,   \
-        size_t value_at, const float *key_scale, size_t key_scale_at, const float *value_scale, \
+        size_t value_at, const Scale *key_scale, size_t key_scale_at, const Scale *value_scale, \
         size_t value_scale_at, const int32_t *start, size_t start_at SINK_INPUTS
-#define SCALES(group) \
-    , key_scale + key_scale_at + (group), value_scale + value_scale_at + (group), groups
+#ifdef PACKED
+#define HEAD_SCALES (width / SCALE_GROUP)
+#else
+#define HEAD_SCALES 1
+#endif
+#define SCALES(group)                                   \
+    , key_scale + key_scale_at + (group) * HEAD_SCALES, \
+        value_scale + value_scale_at + (group) * HEAD_SCALES, groups *HEAD_SCALES
 #else
 #define INPUTS                                                                                \
     const float *query, size_t query_at, const Value *key, size_t key_at, const Value *value, \
@@ -42,12 +78,13 @@ typedef struct {
 #define SIZES size_t tokens, size_t heads, size_t groups, size_t width, size_t rows, size_t window
 
 // The part of a cache that a group of heads reads.
-#define CACHE(group)                     \
-    {key + key_at + (group) * width,     \
-     value + value_at + (group) * width, \
-     rows,                               \
-     groups * width,                     \
-     width,                              \
+#define CACHE(group)                                \
+    {key + key_at + AT(key, (group) * width),       \
+     value + value_at + AT(value, (group) * width), \
+     rows,                                          \
+     AT(key, groups * width),                       \
+     AT(value, groups * width),                     \
+     width,                                         \
      scale SCALES(group)}
 
 // Heads of tokens that share their keys: where each lies, in floats, its position, and the last
@@ -56,7 +93,7 @@ typedef struct {
     size_t at[QUERIES], position[QUERIES], last[QUERIES];
 } Queries;
 
-// The positions of a block: where each has its row, in values. As many as a token sees, or more.
+// The positions of a block: the row of each. As many as a token sees, or more.
 typedef struct {
     size_t row[KEYS], keys;
 #ifdef SCALED
@@ -81,10 +118,10 @@ INLINE void find_block(Block *block, size_t begin, size_t newest, const Cache *c
     block->keys = least(newest - begin + 1, KEYS);
     size_t row = begin % cache->rows;
     for (int k = 0; k < KEYS; k++) {
-        block->row[k] = row * cache->stride;
+        block->row[k] = row;
 #ifdef SCALED
-        block->key_scale[k] = cache->key_scale[row * cache->groups];
-        block->value_scale[k] = cache->value_scale[row * cache->groups];
+        block->key_scale[k] = cache->key_scale[row * cache->scales];
+        block->value_scale[k] = cache->value_scale[row * cache->scales];
 #endif
         row = row + 1 == cache->rows ? 0 : row + 1;
     }

@@ -1,6 +1,6 @@
-"""A compiled model with KV caches of int8: the same bits whatever runs beside a sequence.
+"""A compiled model with KV caches of integers: the same bits whatever runs beside a sequence.
 
-Its products round activations to 16 bits, or to 8.
+Beside caches of int8 its products round activations to 16 bits, and to 8 beside caches of int4.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from hearthd.baker.checks.inspection import show
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.reference.numpy_runtime import program_options
 from hearthd.bundle import LanguageManifest, read_manifest_of
-from hearthd.models.precision import ACTIVATION_BITS, ACTIVATION_TOLERANCE
+from hearthd.models.precision import ACTIVATION_TOLERANCE, KV_TOLERANCE
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
-from tests.by_day import first_by_day
 from tests.conftest import Silent, few_entry_points, options_for
 
 if TYPE_CHECKING:
@@ -32,12 +31,22 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+# The dtype of keys and of values, bits, columns that share a scale (0: those of a head), its dtype.
+STORED = {
+    ("int8", "key"): ("i8", 8, 0, "f32"),
+    ("int8", "value"): ("i8", 8, 0, "f32"),
+    ("int4", "key"): ("i6", 6, 32, "f16"),
+    ("int4", "value"): ("i4", 4, 32, "f16"),
+}
 TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 60, 290)]
 
 
-@pytest.fixture(scope="module", params=first_by_day(ACTIVATION_BITS))
+@pytest.fixture(
+    scope="module", params=[("int16", "int8"), ("int8", "int4")], ids="{0[0]}-{0[1]}".format
+)
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("int8")
+    folder = tmp_path_factory.mktemp("caches")
+    activations, kv_cache = request.param
     small = options_for(
         folder / "small",
         weights=small_gemma(
@@ -46,8 +55,8 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         precision="int8-g32",
         context=512,
         slots=2,
-        kv_cache="int8",
-        activations=request.param,
+        kv_cache=kv_cache,
+        activations=activations,
     )
     with few_entry_points():
         return bake(small, Silent())
@@ -66,16 +75,19 @@ def read(runtime: IreeRuntime, slot: int, stop: int) -> None:
 
 def test_the_manifest_states_the_caches(bundle: Path) -> None:
     manifest = read_manifest_of(bundle, LanguageManifest)
-    assert manifest.provenance.options["kv_cache"] == "int8"
-    assert program_options(manifest).kv_cache == "int8"
+    kv_cache = manifest.provenance.options["kv_cache"]
+    assert program_options(manifest).kv_cache == kv_cache
+    assert manifest.tolerance > KV_TOLERANCE[kv_cache] > 0
     by_name = {spec.name: spec for spec in manifest.caches}
     for name in ("key", "value"):
         integers, scales = by_name[f"layers.0.{name}"], by_name[f"layers.0.{name}_scale"]
         heads = manifest.config["kv_heads"]
-        assert (integers.dtype, integers.width) == ("i8", heads * manifest.config["head_dim"])
-        assert (scales.dtype, scales.width, scales.rows) == ("f32", heads, integers.rows)
-    halves = replace(manifest.caches[0], dtype="f16")
-    assert halves.bytes == 2 * manifest.caches[0].bytes
+        width = heads * manifest.config["head_dim"]
+        dtype, bits, scaled, scale = STORED[kv_cache, name]
+        assert (integers.dtype, integers.width) == (dtype, width)
+        assert integers.row_bytes == width * bits // 8
+        assert (scales.dtype, scales.rows) == (scale, integers.rows)
+        assert scales.width == width // (scaled or manifest.config["head_dim"])
     assert manifest.memory.slot == sum(spec.bytes for spec in manifest.caches)
 
 
