@@ -10,7 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import override
 
@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from hearthd.text.templates.chat_template import ChatTemplate
     from hearthd.text.templates.prompt import Prompt
     from hearthd.text.text_request import TextRequest
+
+    ReadImages: TypeAlias = dict[Media, ReadImage]  # of a request, so far
 
 
 class LanguageBackend(Backend, Worker, Protocol):
@@ -211,10 +213,7 @@ class LanguageService(Service):
         return self._template
 
     async def render(
-        self,
-        conversation: Conversation,
-        read: dict[Media, ReadImage] | None = None,
-        **options: Any,
+        self, conversation: Conversation, read: ReadImages | None = None, /, **options: Any
     ) -> Prompt:
         """The prompt for a conversation, as ConversationRenderer.render makes it."""
         return await self._renderer.render(self.template, conversation, read, **options)

@@ -8,11 +8,11 @@ from fastapi import Request
 from hearthd.server.api.conversations.turn import rendered
 from hearthd.server.api.conversations.turn_fields import TurnFields
 from hearthd.server.services.language_service import LanguageService
-from hearthd.text.conversation import Conversation, Media, Message, ToolResult
+from hearthd.text.conversation import Conversation, Message, ToolResult
 from hearthd.text.errors import TextTooLong
 
 if TYPE_CHECKING:
-    from hearthd.server.images.image_reader import ReadImage
+    from hearthd.server.services.language_service import ReadImages
     from hearthd.text.templates.prompt import Prompt
 
 
@@ -31,7 +31,7 @@ async def truncated(
     Raises InvalidRequest, TextTooLong and ClientDisconnected.
     """
     starts = _starts(conversation)
-    read: dict[Media, ReadImage] = {}
+    read: ReadImages = {}
     low, high = 0, len(starts) - 1
     middle = 0  # first try the whole conversation
     best: Prompt | None = None  # of `high`

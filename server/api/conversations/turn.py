@@ -11,11 +11,11 @@ from hearthd.server.api.conversations.turn_fields import TurnFields
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.completions.choices import Choices
 from hearthd.server.services.language_service import LanguageService
-from hearthd.text.conversation import Conversation, Media
+from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from hearthd.server.images.image_reader import ReadImage
+    from hearthd.server.services.language_service import ReadImages
     from hearthd.text.templates.prompt import Prompt
 
 
@@ -24,7 +24,7 @@ async def rendered(
     service: LanguageService,
     body: TurnFields,
     conversation: Conversation,
-    read: "dict[Media, ReadImage] | None" = None,
+    read: "ReadImages | None" = None,
 ) -> "Prompt":
     """The prompt for a turn, and the reasoning that may follow it.
 
