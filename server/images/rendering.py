@@ -45,6 +45,7 @@ class ConversationRenderer:
         template: ChatTemplate,
         conversation: Conversation,
         read: dict[Media, ReadImage] | None = None,
+        /,
         **options: Any,
     ) -> Prompt:
         """The prompt for a conversation; raises InvalidRequest, NotSupported or ImagesFull.

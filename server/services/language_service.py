@@ -65,8 +65,7 @@ if TYPE_CHECKING:
     from hearthd.text.templates.prompt import Prompt
     from hearthd.text.text_request import TextRequest
 
-    # The images that a request has read.
-    ReadImages: TypeAlias = dict[Media, ReadImage]
+    ReadImages: TypeAlias = dict[Media, ReadImage]  # of a request, so far
 
 
 class LanguageBackend(Backend, Worker, Protocol):
@@ -214,11 +213,7 @@ class LanguageService(Service):
         return self._template
 
     async def render(
-        self,
-        conversation: Conversation,
-        read: ReadImages | None = None,
-        /,
-        **options: Any,
+        self, conversation: Conversation, read: ReadImages | None = None, /, **options: Any
     ) -> Prompt:
         """The prompt for a conversation, as ConversationRenderer.render makes it."""
         return await self._renderer.render(self.template, conversation, read, **options)

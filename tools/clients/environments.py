@@ -73,6 +73,8 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
         "ai_sdk.mjs",
     ),
     "Codex": NpmClient(("@openai/codex",), "codex"),
+    # It needs a context of 32,768 tokens, and a model that ends its answers.
+    "Claude Code": NpmClient(("@anthropic-ai/claude-code",), "claude_code"),
     "langchain-openai": PipClient(("langchain-openai",), "langchain"),
     "langchain-ollama": PipClient(("langchain-ollama",), "langchain"),
     "litellm": PipClient(("litellm",), "litellm_package"),
@@ -93,7 +95,9 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     # It has 1.7 GB of packages, without PyTorch for CUDA.
     "Open WebUI": PipClient(("open-webui",), "open_webui", options=("--torch-backend", "cpu")),
     "Home Assistant": PipClient(
-        ("homeassistant", "ollama", "voluptuous-openapi"), "home_assistant", python="3.13"
+        ("homeassistant", "ollama", "voluptuous-openapi", "hassil", "home-assistant-intents"),
+        "home_assistant",
+        python="3.13",
     ),
 }
 

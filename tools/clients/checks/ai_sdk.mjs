@@ -41,6 +41,12 @@ const providers = [
   [" (Ollama)", ollama(model), ollama.textEmbeddingModel(model), false],
 ];
 const limits = { maxOutputTokens: 200, maxRetries: 0 };
+// A small model may repeat a call until its answer is too long.
+const providerOptions = {
+  openai: { parallelToolCalls: false },
+  hearth: { parallel_tool_calls: false },
+  anthropic: { disableParallelToolUse: true },
+};
 const city = z.object({ city: z.string().max(20) });
 const tools = {
   weather: tool({
@@ -63,7 +69,7 @@ async function twoTurns(model, streamed, mustCall) {
     messages.push({ role: "user", content });
     const stopWhen = stepCountIs(2);
     const result = await ask(
-      { model, tools, messages, stopWhen, ...(mustCall ? { prepareStep } : {}) }, streamed,
+      { model, tools, messages, stopWhen, providerOptions, ...(mustCall ? { prepareStep } : {}) }, streamed,
     );
     const text = await result.text;
     const steps = await result.steps;

@@ -31,13 +31,14 @@ class Agent:
     """The conversation agent. The functions are in `entity` since Home Assistant 2025.7."""
 
     def __init__(self, base: str, model: str) -> None:
-        self.client: Any = importlib.import_module("ollama").AsyncClient(host=base)
         try:
             self._code: Any = importlib.import_module(f"{_PACKAGE}.ollama.entity")
         except ImportError:
             self._code = importlib.import_module(f"{_PACKAGE}.ollama.conversation")
         self._content: Any = importlib.import_module(f"{_PACKAGE}.conversation")
         self._llm: Any = importlib.import_module("homeassistant.helpers.llm")
+        # After Home Assistant, which puts another module in the place of httpx.
+        self.client: Any = importlib.import_module("ollama").AsyncClient(host=base)
         self._model = model
 
     async def answer(self, contents: list[Any], tools: list[Any] | None = None) -> Any:
@@ -48,7 +49,7 @@ class Agent:
             tools=tools,
             stream=True,
             keep_alive="-1s",
-            options={"num_ctx": 8192},
+            options={"num_ctx": 1024},
         )
         parts = [part async for part in self._code._transform_stream(stream)]
         calls = [call for part in parts for call in part.get("tool_calls") or ()]
