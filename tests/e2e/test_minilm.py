@@ -87,7 +87,7 @@ def write_model(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [50, pytest.param(500, marks=pytest.mark.nightly)])
 def test_vectors_of_int8_are_those_of_transformers(count: int, tmp_path: Path) -> None:
     recording = Recording.read().some(count)
     options = bake_options({"weights": write_model(tmp_path), "out": tmp_path / "bundle"})

@@ -29,7 +29,7 @@ __all__ = ["int4_cache_attention", "rotate_heads", "write_packed_rows", "write_p
 
 def _require_groups(heads: TensorType) -> None:
     """Raises TypeRuleError for heads (N, H, D) that the kernels cannot take."""
-    require(heads.rank == 3 and heads.dtype is DType.F32, "heads f32 (N, H, D)")
+    require(heads.rank == 3 and heads.dtype in (DType.F32, DType.F64), "heads f32 (N, H, D)")
     require(heads.shape[2] % CACHE_GROUP == 0, f"heads of a multiple of {CACHE_GROUP}")
 
 
