@@ -2,7 +2,9 @@
 
     python -m benchmarks.report.results_page docs/results/zen-3
 
-writes docs/results/zen-3.md from the files of that folder, in the order of their names.
+writes docs/results/zen-3.md from the files of that folder, in the order of their names. The page
+begins with about.md there, which has its title and says how the machine was used; without that
+file, with the name of the CPU.
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ if TYPE_CHECKING:
 def page_of(folder: Path) -> str:
     """The page as Markdown."""
     records = [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
-    return "\n\n".join(_blocks(records)) + "\n"
+    about = folder / "about.md"
+    title = about.read_text("utf-8").strip() if about.exists() else None
+    return "\n\n".join(_blocks(records, title)) + "\n"
 
 
-def _blocks(records: list[Any]) -> Iterator[str]:
+def _blocks(records: list[Any], title: str | None) -> Iterator[str]:
     cpus = {record["machine"]["cpu"] for record in records}
     if len(cpus) != 1:
         raise ValueError(f"expected the results of one machine, got {sorted(cpus)}")
-    yield f"# {cpus.pop()}"
+    yield title or f"# {cpus.pop()}"
     yield "Generated from the JSON of the benchmarks. [The method](method.md) explains the terms."
     for record in records:
         command = shlex.join(["python", "-m", *record["command"]])
