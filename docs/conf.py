@@ -22,7 +22,7 @@ version = release = _project["version"]
 language = "en"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["README.md", "results/*/about.md"]
+exclude_patterns = ["README.md"]
 html_theme = "furo"
 html_title = f"Hearth {version}"
 html_favicon = "../server/web/icon.svg"

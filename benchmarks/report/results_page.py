@@ -3,7 +3,7 @@
     python -m benchmarks.report.results_page docs/results/zen-3
 
 writes docs/results/zen-3.md from the files of that folder, in the order of their names. The page
-begins with about.md there, which has its title and says how the machine was used; without that
+begins with about.txt there, which has its title and says how the machine was used; without that
 file, with the name of the CPU.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def page_of(folder: Path) -> str:
     """The page as Markdown."""
     records = [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
-    about = folder / "about.md"
+    about = folder / "about.txt"
     title = about.read_text("utf-8").strip() if about.exists() else None
     return "\n\n".join(_blocks(records, title)) + "\n"
 

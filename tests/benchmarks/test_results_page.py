@@ -40,7 +40,7 @@ def test_a_page_has_the_command_the_machine_and_the_tables(
     path = tmp_path / "decode.json"
     write_json(path, MACHINE, {"hearth": "1", "iree": "3"}, [TABLE], rounds={"ours": []})
     assert page_of(tmp_path) == PAGE
-    (tmp_path / "about.md").write_text("# Zen 3\n\nQuiet.\n", encoding="utf-8")
+    (tmp_path / "about.txt").write_text("# Zen 3\n\nQuiet.\n", encoding="utf-8")
     assert page_of(tmp_path) == PAGE.replace("# AMD EPYC\n", "# Zen 3\n\nQuiet.\n", 1)
     record = json.loads(path.read_bytes())
     assert record["rounds"] == {"ours": []}
