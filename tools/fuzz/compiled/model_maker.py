@@ -212,8 +212,9 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         annotation = str(field.type)
         if field.name in sizes:
             fields[field.name] = sizes[field.name]
-        elif "tuple[bool" in annotation:  # for each layer
-            fields[field.name] = tuple(random.random() < 0.5 for _ in range(layers))
+        elif "tuple[bool" in annotation:  # for each layer; every model attends in one
+            chosen = [random.random() < 0.5 for _ in range(layers)]
+            fields[field.name] = (*chosen[:-1], chosen[-1] or field.name == "attends")
         elif "tuple" in annotation:
             fields[field.name] = () if field.default is dataclasses.MISSING else field.default
         elif "bool" in annotation:
