@@ -58,11 +58,12 @@ def download(
         try:
             has_tower = _check(repository, named, files, progress, max_memory)
             if projector is not None and not has_tower:
-                progress.note(f"{projector.path} is not downloaded: no tower of this model")
+                progress.note(f"{projector.path} is not downloaded: Hearth reads no images with it")
                 files = files[:-1]
         except DoesNotFit as error:
             if not force:
-                raise
+                less = "" if projector is None else "; without images (--no-mmproj) it needs less"
+                raise DoesNotFit(f"{error}{less}") from error
             progress.note(str(error))
     # The projector first: a later call sees that the model is there, and asks for nothing else.
     for file in sorted(files, key=lambda file: not is_projector_name(file.name)):

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from hearthd.baker.hub.reference import Reference
 
 _DEFAULTS = ("Q4_K_M", "Q8_0")
-# GGUF files that are not language models: projectors of images, importance matrices, drafters.
-_OTHER_GGUF = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
+# GGUF files that are not language models: projectors of images, importance matrices; and drafters,
+# in lower case as llama-server tells them from models whose name has MTP.
+_OTHER_GGUF = ("mmproj", "imatrix")
+_DRAFTERS = ("mtp-", "eagle3-", "dflash-", "dspark-")
 _QUANT = re.compile(r"(?<![A-Za-z0-9])((?:UD-)?I?Q\d\w*|BF16|F16|F32)(?=[.-])", re.IGNORECASE)
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 # What the baker reads beside tensors: configurations, tokenizers, chat templates, the license.
@@ -55,6 +57,7 @@ def gguf_models(files: Sequence[RepositoryFile]) -> tuple[RepositoryFile, ...]:
         for file in files
         if is_gguf(file)
         and not any(word in file.name.lower() for word in _OTHER_GGUF)
+        and not any(word in file.name for word in _DRAFTERS)
         and ((shard := shard_name(file.path)) is None or shard.number == 1)
     )
 
@@ -81,9 +84,8 @@ def choose(files: Sequence[RepositoryFile], reference: Reference) -> tuple[Repos
 def projector_of(files: Sequence[RepositoryFile], model: RepositoryFile) -> RepositoryFile | None:
     """The projector of images beside a GGUF model that `llama-server -hf` reads with it, if any.
 
-    None for another model.
-
-    Of several it is the one whose bits are closest to the model's.
+    Of several it is the one whose bits are closest to the model's. Another model than a GGUF file
+    has none.
     """
     folder = PurePosixPath(model.path).parent
     beside = [

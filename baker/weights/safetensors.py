@@ -248,9 +248,8 @@ class SafetensorsSource(_Safetensors):
             if path.name == PROCESSOR:
                 self._config[PROCESSOR] = settings
             elif isinstance(images := settings.get("image_processor"), dict):
-                self._config[PROCESSOR] = (
-                    images  # as newer folders have it; transformers prefers it
-                )
+                # As newer folders have it; transformers prefers it.
+                self._config[PROCESSOR] = images
         if (folder / INDEX).exists():
             self._add_indexed()
         elif (folder / SINGLE).exists():

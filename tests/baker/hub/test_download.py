@@ -78,6 +78,9 @@ def test_a_model_that_reads_images_comes_with_its_projector(hub: LocalHub, tmp_p
     hub.requests.clear()
     assert download("hf:a/images", notes) == path
     assert not any("mmproj" in request for request in hub.requests)
+    hub.repositories["a/large"] = models
+    with pytest.raises(DoesNotFit, match=r"; without images \(--no-mmproj\) it needs less$"):
+        download("hf:a/large", notes, max_memory=TOO_LITTLE)
     hub.repositories["a/text"] = models
     assert not projectors_beside(download("hf:a/text", notes, images=False))
 
@@ -86,7 +89,7 @@ def test_a_projector_of_another_model_is_not_downloaded(hub: LocalHub, small: Fi
     hub.repositories["a/gguf"] = {"m-Q4_K_M.gguf": small.gguf, "mmproj-m-f16.gguf": b"GGUF"}
     notes = Notes()
     assert not projectors_beside(download("hf:a/gguf", notes))
-    assert "mmproj-m-f16.gguf is not downloaded: no tower of this model" in notes.lines
+    assert "mmproj-m-f16.gguf is not downloaded: Hearth reads no images with it" in notes.lines
 
 
 def test_other_tools_find_the_file_in_the_cache() -> None:

@@ -74,6 +74,7 @@ def chosen(paths: list[str], text: str = "hf:org/repo") -> list[str]:
         (["m-Q2_K.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf"], "m-Q4_K_M.gguf"),
         (["m-Q2_K.gguf", "m.q8_0.gguf"], "m.q8_0.gguf"),
         (["README.md", "imatrix.gguf", "mmproj-Q8_0.gguf", "m-Q5_0.gguf", "m.gguf"], "m-Q5_0.gguf"),
+        (["mtp-m-Q4_K_M.gguf", "m-MTP-Q4_K_M.gguf", "m.gguf"], "m-MTP-Q4_K_M.gguf"),
         (["Q4_K_M/model.gguf", "Q4_K_M-x/model.gguf"], "Q4_K_M-x/model.gguf"),
         (["config.json", "model.safetensors", "m.gguf"], "m.gguf"),
     ],
