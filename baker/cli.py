@@ -92,6 +92,9 @@ def _bake(
         raise BadOption(
             f"--weights: got {given['weights']!r}, but MODEL names the weights, {model}; omit one"
         )
+    drafter = given.get("drafter")
+    if isinstance(drafter, str) and is_reference(drafter):
+        given["drafter"] = _downloaded(drafter, "--drafter", images=False)
     chosen = bake_options(named | given)
     console = open_console(stderr=True)
     start = time.perf_counter()
@@ -105,7 +108,7 @@ def _model(argument: str, *, images: bool) -> dict[str, Any]:
     if argument in bakeable():
         return {"model": argument}
     if is_reference(argument):
-        return {"weights": _downloaded(argument, images=images)}
+        return {"weights": _downloaded(argument, "MODEL", images=images)}
     if is_stored(argument):
         return {"weights": find_stored(argument).path}
     if Path(argument).exists():
@@ -120,8 +123,8 @@ def _model(argument: str, *, images: bool) -> dict[str, Any]:
     )
 
 
-def _downloaded(reference: str, *, images: bool) -> Path:
-    """Weights of the hub, whether this machine can serve them or not.
+def _downloaded(reference: str, name: str, *, images: bool) -> Path:
+    """Weights of the hub that an option names, whether this machine can serve them or not.
 
     Raises BadOption, BakeError or OSError.
     """
@@ -132,7 +135,7 @@ def _downloaded(reference: str, *, images: bool) -> Path:
         progress = TerminalProgress(open_console(stderr=True))
         return download(reference, progress, force=True, images=images)
     except BadReference as error:
-        raise BadOption(f"MODEL: {error}") from error
+        raise BadOption(f"{name}: {error}") from error
     except HubError as error:
         raise BakeError(str(error)) from error
 

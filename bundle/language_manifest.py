@@ -20,6 +20,8 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
     draft         (token i32[1], state f32[1, E]) -> (logits f32[1, D], state f32[1, E])
                   or (token i32[1], state f32[1, E], position i32[1], CACHES of the drafter)
                   -> (logits f32[1, V], state f32[1, E], CACHES of the drafter)
+                  or (tokens i32[T], start i32[1], count i32[1], CACHES of the drafter)
+                  -> (logits f32[1, D], CACHES of the drafter)
 
 A prefill reads T tokens at positions start, start + 1, ... The last tokens may be padding: the rows
 that padding leaves in the caches are never used. In a bundle with states among its caches, padding
@@ -70,6 +72,12 @@ drafter.safetensors (runtime/drafter_file.py) of a tuned drafter names the D tok
 drafted. A drafter that came with the weights has caches, which are marked `drafts`; all entry
 points write them, and only a draft reads them. Its `position` is that of the token.
 
+The drafter of a bundle with a `draft_model` is a small language model, and no states are returned.
+Its caches are also marked `lazy`: only prefills and drafts take them. There is a `draft_T` for one
+token and one for several. It reads `count` tokens, the others are padding, and returns the logits
+after the last one for the first D ids. Before it drafts, it reads the tokens that were accepted
+since the latest prefill or draft.
+
 An entry point with `adapters` has more arguments, after the caches: the place of each sequence's
 adapter, i32[B], from 1 on or 0 for none; the scale of its terms, f32[B]; and the arrays of
 `LanguageManifest.adapters`. For sequences without an adapter it computes the bits that the entry
@@ -80,7 +88,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
@@ -106,6 +114,7 @@ __all__ = [
     "CHAT_TEMPLATE",
     "DRAFTER",
     "TOKENIZER",
+    "DraftModelRecord",
     "LanguageManifest",
     "Serving",
     "SpecialTokens",
@@ -156,13 +165,22 @@ class Serving:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DraftModelRecord:
+    """A small language model that drafts tokens: an architecture and its configuration."""
+
+    architecture: str
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LanguageManifest(Manifest):
     """The manifest of a language model.
 
     `config["hidden"]` is the width of a hidden state, for every architecture; `context` is the
     number of positions of a slot, in tokens. `storages` has the parameters that are stored in
     another way than the precision's, with the names of those ways. `adapters` are the places for
-    LoRA adapters, `draft_tokens` the number of tokens that a drafter can draft, or 0, and `images`
+    LoRA adapters, `draft_tokens` the number of tokens that a drafter can draft, or 0, `draft_model`
+    what a draft model is, and `images`
     says how a model with a tower reads images of one size, or `image_grid` those of any size, and
     `golden_image` what it computes of one.
     `golden_rows` are of caches of i8 or f16: of the second layer, or of the first one with
@@ -181,6 +199,7 @@ class LanguageManifest(Manifest):
     entry_points: tuple[EntryPoint, ...]
     adapters: AdapterPlaces = NO_PLACES
     draft_tokens: int = field(default=0, metadata=OMITTED)
+    draft_model: DraftModelRecord | None = field(default=None, metadata=OMITTED)
     images: ImageInput | None = field(default=None, metadata=OMITTED)
     image_grid: GridInput | None = field(default=None, metadata=OMITTED)
     footprint: Footprint

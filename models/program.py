@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.bundle import Activations, AdapterPlaces, CacheSpec
+    from hearthd.models.decoder.architecture import DraftShape
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.dsl.storage import Storage
     from hearthd.models.dsl.stored_weights import Weight
@@ -76,6 +77,8 @@ class ProgramOptions(StorageOptions):
     draft_tokens    tokens that a drafter can draft; 0: no drafter. It is the layer of a checkpoint
                     that predicts further tokens (models/decoder/mtp.py) if the configuration of the
                     model has it, otherwise a tuned one (models/decoder/drafter.py)
+    draft_model     a small language model that drafts these tokens in their place
+                    (models/decoder/draft_model.py)
     adapters        places for LoRA adapters; 0 for none
     adapter_rank    the largest rank of an adapter
     """
@@ -89,6 +92,7 @@ class ProgramOptions(StorageOptions):
     kv_cache: KvCache | None = None
     activations: Activations = "int16"
     draft_tokens: int = 0
+    draft_model: DraftShape | None = None
     adapters: int = 0
     adapter_rank: int = 16
 
@@ -122,6 +126,14 @@ class ProgramOptions(StorageOptions):
         """The largest prefill, in tokens."""
         return self.prefill_tokens[-1]
 
+    @property
+    def draft_sizes(self) -> tuple[int, ...]:
+        """Sizes of the draft entry points, in tokens: a draft model reads several at once."""
+        if not self.draft_tokens:
+            return ()
+        several = () if self.draft_model is None else (self.prefill_tokens[0],)
+        return tuple(sorted({1, *several}))
+
     def entry_points(self, block: int = 0) -> tuple[EntryPoint, ...]:
         """The entry points to compile; `block` is the size of a prefill_block, 0 for none.
 
@@ -142,7 +154,7 @@ class ProgramOptions(StorageOptions):
             points += tuple(_with_rows(point) for point in prefills)
         if block:
             points += (self._entry_point("prefill_block", tokens=block),)
-        drafts = (self._entry_point("draft"),) if self.draft_tokens else ()
+        drafts = tuple(self._entry_point("draft", tokens=tokens) for tokens in self.draft_sizes)
         if not self.adapters:
             return (*points, *drafts)
         # Programs without adapters stay: their terms would cost time when no request has one.

@@ -1,12 +1,13 @@
-"""The drafter of a bundle, and the hidden states that it begins with."""
+"""The drafter of a bundle: a layer, and the hidden states that it begins with; or a draft model."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import iree.runtime as rt
 import numpy as np
+from typing_extensions import override
 
 from hearthd.bundle import DRAFTER
 from hearthd.runtime.device import CannotLoad, result
@@ -22,10 +23,40 @@ if TYPE_CHECKING:
     from hearthd.runtime.device import Device
 
 # Kinds of entry points that also return the hidden states of their tokens.
-WITH_STATES = ("decode", "verify")
+_WITH_STATES = ("decode", "verify")
 
 
-class DeviceDrafter:
+class BundleDrafter(Protocol):
+    """What drafts the tokens of a runtime.
+
+    exists  whether the bundle has a drafter
+    """
+
+    exists: bool
+
+    def results(self, entry_kind: str) -> int:
+        """Results for the drafter that entry points of a kind return after the first one."""
+
+    def forget(self, slot: int) -> None:
+        """A call other than a decode or a verify reads tokens of a slot, or replaces its rows."""
+
+    def keep(
+        self,
+        results: rt.VmVariantList,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        rows: int,
+    ) -> None:
+        """A decode or a verify of `rows` tokens, the first ones of them these, has returned."""
+
+    def draft(
+        self, slot: int, token: int, position: int, caches: Sequence[rt.HalBufferView]
+    ) -> Iterator[tuple[int, float]]:
+        """See DraftingReader.draft. `caches` are those of the slot that the drafter takes."""
+
+
+class DeviceDrafter(BundleDrafter):
     """Drafts tokens from the hidden states that decodes and verifies return.
 
     function  None: the bundle has no drafter, and its programs return no states
@@ -41,6 +72,7 @@ class DeviceDrafter:
         hidden: int,
     ) -> None:
         self._device, self._function = device, function
+        self.exists = function is not None
         self._tokens, self._hidden = tokens, hidden
         # By slot, the state of each token that the latest call read, by position, f32 (E,).
         self._states: dict[int, dict[int, NDArray[np.float32]]] = {}
@@ -60,17 +92,22 @@ class DeviceDrafter:
             raise CannotLoad(str(error)) from error
         return cls(device, function, file.head_tokens, hidden)
 
-    @property
-    def exists(self) -> bool:
-        """Whether the bundle has a drafter."""
-        return self._function is not None
+    @override
+    def results(self, entry_kind: str) -> int:
+        return int(self.exists and entry_kind in _WITH_STATES)
 
+    @override
     def forget(self, slot: int) -> None:
-        """Drop the states of a slot, whose latest call returned none."""
         self._states.pop(slot, None)
 
+    @override
     def keep(
-        self, results: rt.VmVariantList, slots: Sequence[int], positions: Sequence[int], rows: int
+        self,
+        results: rt.VmVariantList,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        rows: int,
     ) -> None:
         """Keep the states that a call returned, f32 (rows, E), the first ones of these tokens."""
         if not self.exists:
@@ -81,10 +118,11 @@ class DeviceDrafter:
         for slot, position, state in zip(slots, positions, states, strict=False):
             self._states[slot][position] = state
 
+    @override
     def draft(
         self, slot: int, token: int, position: int, caches: Sequence[rt.HalBufferView]
     ) -> Iterator[tuple[int, float]]:
-        """See DraftingReader.draft. `caches` are those of the slot that the drafter reads.
+        """See DraftingReader.draft.
 
         A draft writes the rows of its tokens into them. The calls that read these positions later
         write them again, and no call reads them before.
@@ -100,7 +138,13 @@ class DeviceDrafter:
                 arguments += [place, *caches]
             results = self._device.call(self._function, arguments, results=2 + len(caches))
             (logits,) = result(results, 0, (1, len(self._tokens)))
-            best = int(logits.argmax())
-            token = int(self._tokens[best])
-            yield token, float(1 / np.exp(logits - logits[best]).sum())
+            index, probability = most_likely(logits)
+            token = int(self._tokens[index])
+            yield token, probability
             state = results.get_as_object(1, rt.HalBufferView)
+
+
+def most_likely(logits: NDArray[np.float32]) -> tuple[int, float]:
+    """The index of the largest logit of a row, and its probability."""
+    best = int(logits.argmax())
+    return best, float(1 / np.exp(logits - logits[best]).sum())

@@ -17,7 +17,7 @@ from typing_extensions import override
 from hearthd.bundle import padding_of
 from hearthd.runtime.device import CannotLoad, Device, result, result_rows
 from hearthd.runtime.device_adapters import DeviceAdapters
-from hearthd.runtime.device_drafter import WITH_STATES, DeviceDrafter
+from hearthd.runtime.device_draft_model import opened_drafter
 from hearthd.runtime.device_images import DeviceImages
 from hearthd.runtime.interface import NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import iree.runtime as rt
     from numpy.typing import NDArray
 
-    from hearthd.bundle import AdapterPlaces, EntryPoint, LanguageManifest, ProgramFile
+    from hearthd.bundle import AdapterPlaces, CacheSpec, EntryPoint, LanguageManifest, ProgramFile
     from hearthd.runtime.interface import Rows
 
 
@@ -68,7 +68,7 @@ class IreeRuntime(Runtime):
             mapped=mapped,
         )
         self._manifest = manifest
-        self._caches: dict[int, tuple[rt.HalBufferView, ...]] = {}
+        self._caches: dict[int, list[tuple[CacheSpec, rt.HalBufferView]]] = {}
         # By slot, the position after the latest one; rows from there on are never read.
         self._ends = [0] * manifest.slots
         self._adapters = DeviceAdapters(self._device, manifest.adapters)
@@ -89,7 +89,7 @@ class IreeRuntime(Runtime):
                 "batch 1; bake it again"
             )
         self._embed = embeds[0]
-        self._drafting = DeviceDrafter.opened(bundle, manifest, self._device)
+        self._drafting = opened_drafter(bundle, manifest, self._device)
 
     def _calls(self) -> list[_Call]:
         points = self._manifest.entry_points
@@ -232,7 +232,7 @@ class IreeRuntime(Runtime):
             *self._rotary.shifts(slots, positions, unused=len(fill)),
         ]
         results = self._invoke(call, numbers, slots, fill)
-        self._drafting.keep(results, slots, positions, call.entry.batch)
+        self._drafting.keep(results, slots, tokens, positions, call.entry.batch)
         return result(results, 0, (call.entry.batch, self.vocab_size))[: len(slots)]
 
     @override
@@ -248,7 +248,7 @@ class IreeRuntime(Runtime):
         results = self._invoke(call, numbers, (slot,))
         ahead = range(start, start + len(tokens))
         self._ends[slot] = ahead.stop
-        self._drafting.keep(results, [slot] * len(ahead), ahead, call.entry.tokens)
+        self._drafting.keep(results, [slot] * len(ahead), tokens, ahead, call.entry.tokens)
         shape = (call.entry.tokens, self.vocab_size)
         return itertools.islice(result_rows(results, 0, shape), len(tokens))
 
@@ -259,8 +259,7 @@ class IreeRuntime(Runtime):
 
     @override
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
-        pairs = zip(self._manifest.caches, self._slot_caches(slot), strict=True)
-        caches = [cache for spec, cache in pairs if spec.drafts]
+        caches = [cache for spec, cache in self._slot_caches(slot) if spec.is_argument("draft")]
         return self._drafting.draft(slot, token, position, caches)
 
     @property
@@ -353,7 +352,8 @@ class IreeRuntime(Runtime):
 
         `fill` are slots whose results are not used. `prefill_rows` also has the argument `rows`.
         """
-        caches = [cache for slot in (*slots, *fill) for cache in self._slot_caches(slot)]
+        pairs = [pair for slot in (*slots, *fill) for pair in self._slot_caches(slot)]
+        caches = [cache for spec, cache in pairs if spec.is_argument(call.entry.kind)]
         arguments = [self._device.upload(np.asarray(values, np.int32), "i32") for values in inputs]
         if rows is not None:
             arguments.append(self._device.upload(rows, "f32"))
@@ -362,15 +362,15 @@ class IreeRuntime(Runtime):
         if call.adapted is not None and (self._always_adapted or self._adapters.used_by(slots)):
             function = call.adapted
             arguments += self._adapters.arguments(slots, unused=len(fill))
-        results = 1 + len(caches) + (self.has_drafter and call.entry.kind in WITH_STATES)
+        results = 1 + len(caches) + self._drafting.results(call.entry.kind)
         return self._device.call(function, arguments, results=results)
 
-    def _slot_caches(self, slot: int) -> tuple[rt.HalBufferView, ...]:
+    def _slot_caches(self, slot: int) -> list[tuple[CacheSpec, rt.HalBufferView]]:
         if slot not in self._caches:
-            self._caches[slot] = tuple(
-                self._device.reserve(spec.shape, spec.stored_dtype)
+            self._caches[slot] = [
+                (spec, self._device.reserve(spec.shape, spec.stored_dtype))
                 for spec in self._manifest.caches
-            )
+            ]
         return self._caches[slot]
 
     def _mapped(self, slot: int, *, states: bool) -> list[NDArray[np.uint8]]:
@@ -378,12 +378,11 @@ class IreeRuntime(Runtime):
 
         Each u8 (rows, bytes per row).
         """
-        pairs = zip(self._manifest.caches, self._slot_caches(slot), strict=True)
         return [
             view.map().asarray((spec.rows, spec.row_bytes), np.dtype(np.uint8))[
                 : spec.rows - spec.behind
             ]
-            for spec, view in pairs
+            for spec, view in self._slot_caches(slot)
             if spec.state == states
         ]
 

@@ -114,6 +114,10 @@ def _reproduce(
         Path | None,
         typer.Option(metavar="PATH", help="Adapter that was merged into the weights, if any."),
     ] = None,
+    drafter: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Draft model that the bundle was baked with, if any."),
+    ] = None,
 ) -> None:
     """Bake a bundle again and compare every byte.
 
@@ -123,7 +127,7 @@ def _reproduce(
     for change in changes(read_manifest(bundle)):
         print(f"changed: {change}")  # noqa: T201
     progress = TerminalProgress(open_console(stderr=True))
-    differences = reproduce(bundle, weights, progress, adapter=adapter)
+    differences = reproduce(bundle, weights, progress, adapter=adapter, drafter=drafter)
     for difference in differences:
         print(difference.message)  # noqa: T201
     if differences:

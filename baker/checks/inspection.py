@@ -210,6 +210,12 @@ def _adapter_places(manifest: LanguageManifest) -> str:
 
 
 def _drafter(manifest: LanguageManifest) -> str:
+    if manifest.draft_model is not None:
+        config = manifest.draft_model.config
+        return (
+            f"a small model, {manifest.draft_model.architecture}, {config.get('layers')} layers of "
+            f"width {config.get('hidden')}"
+        )
     if any(cache.drafts for cache in manifest.caches):
         return "the layer of the weights that predicts further tokens (MTP)"
     tokens = manifest.draft_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.compiler.compilation import compiler_for
@@ -14,11 +14,12 @@ from hearthd.baker.pipeline.bake import bake, bakeable
 from hearthd.baker.pipeline.bake_gru import GRU
 from hearthd.baker.pipeline.bake_options import BadOption, bake_options, recorded_options
 from hearthd.baker.pipeline.bill_of_materials import read_license, write_manifest_and_bill
+from hearthd.baker.pipeline.draft_model import draft_model_path
 from hearthd.baker.pipeline.origin import hearth, source_records, tools
 from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.bundle import MANIFEST, SIGNATURE, LanguageManifest, read_manifest
+from hearthd.bundle import DRAFTER, MANIFEST, SIGNATURE, LanguageManifest, read_manifest
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 
@@ -48,19 +49,25 @@ class Difference:
 
 
 def reproduce(
-    bundle: Path, weights: Path | None, progress: Progress, *, adapter: Path | None = None
+    bundle: Path,
+    weights: Path | None,
+    progress: Progress,
+    *,
+    adapter: Path | None = None,
+    drafter: Path | None = None,
 ) -> list[Difference]:
     """Bake a bundle again in a temporary folder; returns the differences, the manifest last.
 
     `weights` None: those of the package in the provenance. `adapter` is the one that was merged
-    into the weights, if any. Raises BakeError if the weights are not
+    into the weights, if any, and `drafter` the draft model. Raises BakeError if the weights are not
     those of the provenance, BundleError, and what the functions that bake raise.
     """
     first = read_manifest(bundle)
     origin = first.provenance
     with temporary_folder("hearth-") as folder:
         out = folder / "bundle"
-        options = _options(first, bundle, weights, adapter, out)
+        given = {"weights": weights, "adapter": adapter, "drafter": drafter, "out": out}
+        options = _options(first, bundle, given)
         check_sources(origin, _files(options))
         bake(options, progress)
         manifest = read_manifest(out)
@@ -138,25 +145,29 @@ def _file(record: FileRecord | None) -> str:
     return "no file" if record is None else f"{record.name} (sha256 {record.sha256[:16]})"
 
 
-def _options(
-    first: Manifest, bundle: Path, weights: Path | None, adapter: Path | None, out: Path
-) -> BakeOptions:
-    """The options of the first bake; raises BakeError if one of them is not valid or missing."""
-    origin = first.provenance
+def _options(first: Manifest, bundle: Path, paths: Mapping[str, Path | None]) -> BakeOptions:
+    """The options of the first bake, with these paths, by the names of options.
+
+    Raises BakeError if one of them is not valid or missing.
+    """
+    origin, weights = first.provenance, paths["weights"]
+    paths = {name: path for name, path in paths.items() if path is not None}
     # Of several families with one architecture, the file decides again.
     model = origin.model if origin.model in bakeable() else None
     if model is None and origin.model not in ARCHITECTURES:
         raise BakeError(f"this version of Hearth cannot bake {origin.model!r:.80}")
-    if adapter is None and "adapter" in origin.options:
+    if "adapter" in origin.options and "adapter" not in paths:
         raise BakeError("the bundle was baked with an adapter; specify --adapter PATH")
+    recorded_drafter = origin.options.get("drafter", DRAFTER)
+    if recorded_drafter not in (DRAFTER, "none") and "drafter" not in paths:
+        raise BakeError(
+            f"the bundle was baked with a draft model, {recorded_drafter}; specify --drafter PATH"
+        )
     if weights is None and not origin.sources[0].package:
         names = ", ".join(f"{source.name} ({source.bytes:,} bytes)" for source in origin.sources)
         raise BakeError(f"the bundle was baked from {names}; specify --weights PATH")
-    given = {
+    given: dict[str, Any] = {
         "model": model,
-        "weights": weights,
-        "adapter": adapter,
-        "out": out,
         "recompile": True,
         "verify_later": isinstance(first, LanguageManifest) and not first.golden,
     }
@@ -164,7 +175,7 @@ def _options(
         projector = origin.options.get("mmproj")  # beside the weights; or else none that is there
         given["mmproj"] = weights.parent / str(projector) if weights and projector else "none"
     try:
-        return bake_options(recorded_options(origin.options, bundle) | given, strict=True)
+        return bake_options(recorded_options(origin.options, bundle) | given | paths, strict=True)
     except BadOption as error:
         raise BakeError(f"{MANIFEST}: provenance.options: {error}") from error
 
@@ -174,8 +185,10 @@ def _files(options: BakeOptions) -> tuple[Path, ...]:
     if options.model == GRU and options.weights is not None:
         return (options.weights,)
     weights = open_weights(options.weights or packaged_weights(str(options.model)))
+    draft = draft_model_path(options.drafter)
     return (
         *weights.files(),
         *((options.mmproj,) if isinstance(options.mmproj, Path) else ()),
         *(adapter_files(options.adapter) if options.adapter else ()),
+        *(() if draft is None else open_weights(draft).files()),
     )

@@ -272,7 +272,7 @@ def _encoded_blocks(
     """
     try:
         if keeps_integers(source, tensor, storage):
-            for integers in _integer_blocks(source, tensor):
+            for integers in parameter_integers(source, tensor):
                 yield encoded_integers(storage, integers)
             return
         for block in parameter_blocks(source, tensor, columns):
@@ -304,7 +304,8 @@ def parameter_blocks(
         yield rows + np.float32(tensor.offset) if tensor.offset else rows
 
 
-def _integer_blocks(source: WeightSource, tensor: StoredTensor) -> Iterator[IntegerBlock]:
+def parameter_integers(source: WeightSource, tensor: StoredTensor) -> Iterator[IntegerBlock]:
+    """The blocks of a parameter's stored integers; raises a WeightsError."""
     blocks = source.integer_blocks(tensor.name)
     if not _is_reordered(source, tensor):
         yield from (_of_matrices(source, tensor, block) for block in blocks)

@@ -25,8 +25,8 @@ from hearthd.baker.pipeline.shared_stages import (
     write_weights,
 )
 from hearthd.baker.temporary_folder import temporary_folder
-from hearthd.bundle import LanguageManifest, Serving, megabytes
-from hearthd.models.decoder.tensor_names import MTP_MODULE
+from hearthd.bundle import DraftModelRecord, LanguageManifest, Serving, megabytes
+from hearthd.models.decoder.tensor_names import DRAFTER_MODULE, MTP_MODULE
 from hearthd.models.dsl.types import TypeRuleError
 from hearthd.models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hearthd.baker.pipeline.language_plan import LanguagePlan
     from hearthd.baker.pipeline.shared_stages import CompiledProgram, Workspace
     from hearthd.baker.progress import Progress
+    from hearthd.models.decoder.architecture import DraftShape
     from hearthd.models.program import Program
 
 # Bytes of the program, the tokenizer and the manifest: 16 MB with a vocabulary of 262144.
@@ -109,7 +110,7 @@ def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Prog
                 "--precision bf16 supports every size"
             ) from error
     program = choice.program
-    for text in (*choice.notes, *_mtp_texts(plan, program), *unfused_texts(program.unfused)):
+    for text in (*choice.notes, *_drafter_texts(plan, program), *unfused_texts(program.unfused)):
         progress.note(text)
     if plan.max_memory is not None:
         with progress.stage("check the memory limit"):
@@ -123,23 +124,39 @@ def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Prog
     return replace(plan, program=choice.options), program
 
 
-def _mtp_texts(plan: LanguagePlan, program: Program) -> Iterator[str]:
-    """A sentence about the layer of the weights that predicts further tokens, if there is one."""
+def _drafter_texts(plan: LanguagePlan, program: Program) -> Iterator[str]:
+    """Sentences about the draft model, or the layer that predicts further tokens, if there is."""
     if plan.without_mtp is not None:
         yield (
             "leaves out the layer of the weights that predicts further tokens (MTP): "
             f"{plan.without_mtp}"
         )
-    size = weights_bytes(
-        weight
-        for weight in program.weights
-        if any(name.startswith(f"{MTP_MODULE}.") for name in weight.sources)
-    )
-    if size:
+    if plan.model.draft is not None:
+        yield (
+            f"drafts tokens with a small model, {plan.model.draft.architecture.name}, "
+            f"{megabytes(_module_bytes(program, DRAFTER_MODULE))} MB"
+        )
+    if size := _module_bytes(program, MTP_MODULE):
         yield (
             "drafts tokens with the layer of the weights that predicts them (MTP), "
             f"{megabytes(size)} MB; --drafter none leaves it out"
         )
+
+
+def _module_bytes(program: Program, module: str) -> int:
+    """The size of the weights of a module."""
+    return weights_bytes(
+        weight
+        for weight in program.weights
+        if any(name.startswith(f"{module}.") for name in weight.sources)
+    )
+
+
+def _draft_record(draft: DraftShape | None) -> DraftModelRecord | None:
+    if draft is None:
+        return None
+    config = draft.architecture.to_manifest(draft.config)
+    return DraftModelRecord(architecture=draft.architecture.name, config=config)
 
 
 def _choice(plan: LanguagePlan) -> ContextChoice:
@@ -217,6 +234,7 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
         entry_points=tuple(point for point, _ in program.entry_points),
         adapters=program.adapters,
         draft_tokens=options.draft_tokens,
+        draft_model=_draft_record(options.draft_model),
         images=model.square_images(),
         image_grid=model.image_grid(options),
         target=inputs.workspace.targets[0],

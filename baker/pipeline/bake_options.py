@@ -198,9 +198,10 @@ class BakeOptions(BaseModel):
     )
     drafter: Path | Literal["none"] | None = _option(
         "Serving",
-        "Drafter that `hearth tune --drafter` made for these weights: a folder, or its file. The "
-        "server drafts tokens with it where that is faster. none: no drafter. Default: the layer "
-        "of the weights that predicts further tokens (MTP), if they have one.",
+        "What drafts tokens, where that is faster: a drafter that `hearth tune --drafter` made for "
+        "these weights, a folder or its file; or a small language model with the same vocabulary: "
+        "a GGUF file, a Hugging Face folder, or hf:ORG/REPO[:QUANT] on the hub. none: no drafter. "
+        "Default: the layer of the weights that predicts further tokens (MTP), if they have one.",
         metavar="PATH|none",
         copy=DRAFTER,
     )

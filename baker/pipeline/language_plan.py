@@ -24,6 +24,7 @@ from hearthd.baker.parameters.native import default_precision
 from hearthd.baker.pipeline import recipe
 from hearthd.baker.pipeline.bake_options import DEFAULT_RANK
 from hearthd.baker.pipeline.context_choice import first_context
+from hearthd.baker.pipeline.draft_model import draft_model_path, with_draft_model
 from hearthd.baker.pipeline.image_sizes import image_rows
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import (
@@ -37,6 +38,7 @@ from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.architecture import DraftShape
 from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS
 from hearthd.models.program import ProgramOptions
@@ -115,10 +117,10 @@ def language_plan(
     options.require_kind("language model", family.name)
     architecture = ARCHITECTURES[family.architecture]
     source = _merged(options, source, architecture, family.config)
-    source, family, drafter = _drafted(options, source, architecture, family)
     defaults = recipe.defaults_of(family.recipe, family.config)
     _require_size(options, family)
     context = _context(options, family.config)
+    source, family, drafter = _drafted(options, source, architecture, family)
     precision = options.precision or default_precision(
         defaults.precision, source, architecture, family.config
     )
@@ -129,6 +131,8 @@ def language_plan(
         family.config.for_context(context),
         None if options.recompile else TokenizerCache.at_home(),
     )
+    if (draft := draft_model_path(options.drafter)) is not None:
+        model = with_draft_model(model, draft, context)
     slots = options.slots or defaults.slots
     program = _program(options, model, precision, context, slots, defaults, drafter)
     resolved = _resolved(options, program, precision)
@@ -138,7 +142,7 @@ def language_plan(
             model=family.name,
             options=record,
             package=package,
-            adapter=() if options.adapter is None else adapter_files(options.adapter),
+            others=_other_files(options, model),
         ),
         destination=destination(options, _name(family, precision)),
         model=model,
@@ -165,19 +169,32 @@ def _merged(
 
 
 def _drafted(
-    options: BakeOptions, source: WeightSource, architecture: Architecture[Any], family: Family
+    options: BakeOptions,
+    source: WeightSource,
+    architecture: Architecture[Any],
+    family: Family,
 ) -> tuple[WeightSource, Family, DrafterFile | None]:
     """The weights with those of a tuned drafter if given, what they are, and the drafter's file.
 
     By default, the layer of the weights that predicts further tokens is used. Raises BadFile.
     """
     config = family.config
+    if draft_model_path(options.drafter) is not None:
+        return source, family, None
     if isinstance(options.drafter, Path):
         drafter = model_drafter(options.drafter, architecture, config)
         return DraftedWeights(source, drafter, architecture, config), family, drafter
     if options.drafter is None:
         family = replace(family, config=with_mtp(source, architecture, config))
     return source, family, None
+
+
+def _other_files(options: BakeOptions, model: OpenedModel) -> tuple[Path, ...]:
+    """The files of an adapter that is merged into the weights, then those of a draft model."""
+    return (
+        *(() if options.adapter is None else adapter_files(options.adapter)),
+        *(() if model.draft is None else model.draft.source.files()),
+    )
 
 
 def _require_size(options: BakeOptions, family: Family) -> None:
@@ -235,6 +252,10 @@ def _program(
     drafter: DrafterFile | None,
 ) -> ProgramOptions:
     tokens = 0 if drafter is None else len(drafter.head_tokens)
+    draft_model = None
+    if model.draft is not None:
+        tokens = min(opened.config.vocab_size for opened in (model, model.draft))
+        draft_model = DraftShape(architecture=model.draft.architecture, config=model.draft.config)
     if isinstance(model.config, MtpConfig) and model.config.mtp:
         tokens = model.config.vocab_size
     # `--precision auto` measures the divergence with each kind of activations, and chooses later.
@@ -252,6 +273,7 @@ def _program(
         kv_cache=options.kv_cache,
         activations=options.activations or rounding,
         draft_tokens=tokens,
+        draft_model=draft_model,
         adapters=options.adapters or 0,
         adapter_rank=options.rank or DEFAULT_RANK,
     )
@@ -273,6 +295,8 @@ def _resolved(options: BakeOptions, program: ProgramOptions, precision: str) -> 
         values["max_kl"] = _auto_limits(options).max_kl
     if program.image_rows:
         values["image_max_tokens"] = program.image_rows[-1]
+    if (draft := draft_model_path(options.drafter)) is not None:
+        values["drafter"] = draft.name  # not in the bundle
     if program.adapters:
         values["rank"] = program.adapter_rank
     return values

@@ -11,6 +11,7 @@ from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.tokenizer.tokenizer_files import SourceTokenizer, read_tokenizer
 from hearthd.baker.weights.source import TokenizerError
 from hearthd.bundle import GridInput, ImageInput
+from hearthd.models.decoder.tensor_names import DRAFTER_MODULE
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
 class OpenedModel:
     """The weights, the architecture and its configuration for the context of the bundle.
 
-    `tokenizers` are those that were read before, and where new ones are kept; None: neither.
+    tokenizers  those that were read before, and where new ones are kept; None: neither
+    draft       the draft model, whose tensors `source` has too, if there is one
     """
 
     source: WeightSource
     architecture: Architecture[Any]
     config: ModelConfig
     tokenizers: TokenizerCache | None = None
+    draft: OpenedModel | None = None
 
     @cached_property
     def tokenizer(self) -> SourceTokenizer:
@@ -69,7 +72,11 @@ class OpenedModel:
 
     def storages(self, precision: str) -> dict[str, str]:
         """The parameters that are stored in another way than the precision's, as in the file."""
-        return native.storages(precision, self.source, self.architecture, self.config)
+        storages = native.storages(precision, self.source, self.architecture, self.config)
+        if self.draft is None:
+            return storages
+        drafted = self.draft.storages(precision).items()
+        return storages | {f"{DRAFTER_MODULE}.{name}": storage for name, storage in drafted}
 
     def stored_in(self, options: ProgramOptions, precision: str) -> ProgramOptions:
         """The options with another precision; raises a WeightsError for a missing tensor."""

@@ -96,14 +96,14 @@ class BakeRecord:
     """What the provenance records of a bake: see bundle/provenance.py.
 
     `package` is the import name of the package that holds the weights, None if they are files;
-    `adapter` are the files of an adapter that is merged into them.
+    `others` are the files of an adapter that is merged into them, then those of a draft model.
     """
 
     model: str
     options: Mapping[str, Any]
     tried: tuple[TriedPrecision, ...] = ()
     package: str | None
-    adapter: tuple[Path, ...] = ()
+    others: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +244,7 @@ def provenance(record: BakeRecord, source: WeightSource, compiled: CompiledProgr
     kernels = compiled.compilation.kernels
     sources = (
         *source_records(source.files(), record.package),
-        *source_records(record.adapter, None),
+        *source_records(record.others, None),
     )
     source.require_unchanged()  # the digests are of the content that was read
     return Provenance(

@@ -16,6 +16,7 @@ from typing_extensions import override
 from hearthd.baker.parameters.irpa import BadArchive, open_archive
 from hearthd.bundle import MANIFEST, PARAMETERS, NotABundle, padding_of
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.architecture import DraftShape
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
 from hearthd.models.precision import kv_cache_of
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.bundle import EntryPoint, LanguageManifest
+    from hearthd.bundle import DraftModelRecord, EntryPoint, LanguageManifest
     from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.dsl.graph import Graph
     from hearthd.models.dsl.types import TensorType
     from hearthd.models.program import Program
@@ -86,13 +88,13 @@ class NumpyRuntime:
             ),
             key=lambda pair: (pair[0].tokens, pair[0].keys),
         )
-        self._run(graph, (self._padded(tokens, point), [start]), slot)
+        self._run(point, graph, (self._padded(tokens, point), [start]), slot)
 
     def embed(self, slot: int, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         """Read tokens as `prefill` does; the sum of their hidden states, f32 (hidden,)."""
         ((point, graph),) = self._points("embed")
         numbers = (self._padded(tokens, point), [start], [len(tokens)])
-        total: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
+        total: NDArray[np.float32] = self._run(point, graph, numbers, slot)[0]
         return total
 
     @property
@@ -108,7 +110,7 @@ class NumpyRuntime:
             pair for pair in self._points("verify") if pair[0].tokens >= len(tokens)
         )
         numbers = (self._padded(tokens, point), [start], [exact])
-        logits: NDArray[np.float32] = self._run(graph, numbers, slot)[0]
+        logits: NDArray[np.float32] = self._run(point, graph, numbers, slot)[0]
         return logits[: len(tokens)]
 
     def decode(
@@ -119,13 +121,13 @@ class NumpyRuntime:
         exact: Sequence[bool] = (),
     ) -> NDArray[np.float32]:
         """Read one token in each slot; the logits after each, f32 (len(slots), vocab_size)."""
-        graphs = {point.batch: graph for point, graph in self._points("decode")}
+        graphs = {point.batch: (point, graph) for point, graph in self._points("decode")}
         batch = len(slots) if len(slots) in graphs else 1
         exact_flags = exact or [False] * len(slots)
         parts = [slice(i, i + batch) for i in range(0, len(slots), batch)]
         rows = [
             self._run(
-                graphs[batch], (tokens[part], positions[part], exact_flags[part]), *slots[part]
+                *graphs[batch], (tokens[part], positions[part], exact_flags[part]), *slots[part]
             )[0]
             for part in parts
         ]
@@ -139,20 +141,23 @@ class NumpyRuntime:
         ]
 
     def _run(
-        self, graph: Graph, numbers: Sequence[Sequence[int]], *slots: int
+        self, point: EntryPoint, graph: Graph, numbers: Sequence[Sequence[int]], *slots: int
     ) -> list[NDArray[Any]]:
         """Run an entry point on some slots and keep their caches; what it returns before them.
 
         Integers that are missing, after the given ones, are 0: rotary positions of texts.
         """
         arguments = [np.array(values, np.int32) for values in numbers]
-        caches = [cache for slot in slots for cache in self._slot_caches(slot)]
+        specs = self._program.caches
+        taken = [i for i, spec in enumerate(specs) if spec.is_argument(point.kind)]
+        places = [(slot, i) for slot in slots for i in taken]
+        caches = [self._slot_caches(slot)[i] for slot, i in places]
         missing = graph.inputs[len(arguments) : len(graph.inputs) - len(caches)]
         arguments += [np.zeros(tensor.shape, np.int32) for tensor in missing]
         results = evaluate(graph, [*arguments, *caches], self._parameters)
-        first, per_slot = len(results) - len(caches), len(caches) // len(slots)
-        for i, slot in enumerate(slots):
-            self._caches[slot] = results[first + i * per_slot : first + (i + 1) * per_slot]
+        first = len(results) - len(caches)
+        for (slot, i), cache in zip(places, results[first:], strict=True):
+            self._caches[slot][i] = cache
         return results[:first]
 
     def row(self, slot: int, position: int) -> list[NDArray[Any]]:
@@ -258,9 +263,7 @@ def traced(manifest: LanguageManifest, **changes: Any) -> Program:
 
     Raises NotABundle, ConfigError or DslError.
     """
-    if manifest.architecture not in ARCHITECTURES:
-        raise NotABundle(f"{MANIFEST} has the architecture {manifest.architecture!r:.80}, unknown")
-    architecture = ARCHITECTURES[manifest.architecture]
+    architecture = _architecture(manifest.architecture)
     config: ModelConfig = architecture.from_manifest(manifest.config)
     return architecture.program(config, replace(program_options(manifest), **changes))
 
@@ -282,6 +285,20 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         kv_cache=kv_cache_of([cache.dtype for cache in manifest.caches]),
         activations=manifest.activations,
         draft_tokens=manifest.draft_tokens,
+        draft_model=_draft_model(manifest.draft_model),
         adapters=manifest.adapters.count,
         adapter_rank=max(1, manifest.adapters.rank),
     )
+
+
+def _architecture(name: str) -> Architecture[Any]:
+    if name not in ARCHITECTURES:
+        raise NotABundle(f"{MANIFEST} has the architecture {name!r:.80}, unknown")
+    return ARCHITECTURES[name]
+
+
+def _draft_model(record: DraftModelRecord | None) -> DraftShape | None:
+    if record is None:
+        return None
+    architecture = _architecture(record.architecture)
+    return DraftShape(architecture=architecture, config=architecture.from_manifest(record.config))

@@ -163,3 +163,15 @@ class Architecture(ArchitectureFiles[C]):
         """The name of a module with a matrix in Hugging Face's models, and so in PEFT's files."""
         name = self.tensors.find(config, module + _WEIGHT, (), gguf=False).name
         return name.removesuffix(_WEIGHT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftShape:
+    """What a draft model is, without its weights."""
+
+    architecture: Architecture[Any]
+    config: ModelConfig
+
+    def decoder(self) -> Decoder:
+        """The model, which is traced."""
+        return self.architecture.model(self.config)

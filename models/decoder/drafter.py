@@ -66,7 +66,7 @@ def head_matrix(model: Decoder) -> tuple[str, Tensor]:
     return name, parameters[name]
 
 
-class DraftModel(Protocol):
+class ProgramDrafter(Protocol):
     """What a program drafts tokens with."""
 
     def named_parameters(self) -> dict[str, Tensor]:
@@ -77,9 +77,14 @@ class DraftModel(Protocol):
         """What it keeps of a sequence, as buffers of layers that follow those of the model."""
 
     def follow(
-        self, x: Tensor, embedded: Tensor, positions: Tensor, caches: Sequence[LayerCache]
+        self,
+        tokens: Tensor,
+        x: Tensor,
+        embedded: Tensor,
+        positions: Tensor,
+        caches: Sequence[LayerCache],
     ) -> None:
-        """Write into the caches what is kept of tokens that the model reads.
+        """Write into the caches what is kept of tokens that the model reads, i32 (N,).
 
         x         their normalized hidden states (N, E)
         embedded  what the first layer read (N, E)
@@ -105,7 +110,7 @@ class Drafter(nn.Module):
         return {name: x for name, x in self.named_parameters().items() if x is not self.head.weight}
 
 
-class TunedDrafter(DraftModel):
+class TunedDrafter(ProgramDrafter):
     """A drafter as it is served. It keeps nothing of a sequence."""
 
     def __init__(self, model: Decoder, tokens: int) -> None:
@@ -122,7 +127,12 @@ class TunedDrafter(DraftModel):
 
     @override
     def follow(
-        self, x: Tensor, embedded: Tensor, positions: Tensor, caches: Sequence[LayerCache]
+        self,
+        tokens: Tensor,
+        x: Tensor,
+        embedded: Tensor,
+        positions: Tensor,
+        caches: Sequence[LayerCache],
     ) -> None:
         """Do nothing."""
 

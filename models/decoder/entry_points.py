@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hearthd.bundle import PADDING
 from hearthd.models.config import ImageShape
+from hearthd.models.decoder.draft_model import DraftModel
 from hearthd.models.decoder.drafter import TunedDrafter
 from hearthd.models.decoder.image_entry_points import (
     functions_of,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import CacheSpec, EntryPoint
     from hearthd.models.config import ModelConfig
-    from hearthd.models.decoder.drafter import DraftModel
+    from hearthd.models.decoder.drafter import ProgramDrafter
     from hearthd.models.decoder.kv_cache import StateRows
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.program import ProgramOptions
@@ -109,7 +110,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     precision = PRECISIONS[options.precision]
     image = config.image if options.reads_rows else None
     block = image.rows if isinstance(image, ImageShape) and image.both_ways else 0
-    drafter = _drafter(model, options)
+    drafter = _drafter(model, options, block)
     layers = [
         *(layer_caches(model, layer, options, block) for layer in range(config.cached_layers)),
         *(() if drafter is None else drafter.caches),
@@ -148,10 +149,12 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     )
 
 
-def _drafter(model: Decoder, options: ProgramOptions) -> DraftModel | None:
-    """What drafts tokens: the layer of the checkpoint that predicts them, or else a tuned one."""
+def _drafter(model: Decoder, options: ProgramOptions, block: int) -> ProgramDrafter | None:
+    """What drafts tokens: a draft model, the layer that predicts them, or else a tuned one."""
     if not options.draft_tokens:
         return None
+    if options.draft_model is not None:
+        return DraftModel(options.draft_model.decoder(), options, block)
     if isinstance(model, MtpModel) and model.mtp is not None:
         return MtpDrafter(model, model.mtp, options)
     return TunedDrafter(model, options.draft_tokens)
@@ -167,7 +170,7 @@ def read(
     *,
     rotary: Tensor | None = None,
     causal: bool = True,
-    drafter: DraftModel | None = None,
+    drafter: ProgramDrafter | None = None,
 ) -> tuple[Tensor, list[LayerCache]]:
     """Have a model read new tokens: i32 (N,), the same number of each span, span after span.
 
@@ -205,7 +208,7 @@ def read(
     x = model(tokens, positions, caches[:layers], h)
     if drafter is not None:
         embedded = model.embed(tokens) if h is None else h
-        drafter.follow(x, embedded, positions, caches[layers:])
+        drafter.follow(tokens, x, embedded, positions, caches[layers:])
     return x, caches
 
 
@@ -229,7 +232,7 @@ def _trace(
     model: Decoder,
     point: EntryPoint,
     layers: Sequence[tuple[CacheSpec, ...]],
-    drafter: DraftModel | None,
+    drafter: ProgramDrafter | None,
     axes: int,
 ) -> Graph:
     """An entry point of a model whose rotary positions have a number of axes."""
@@ -238,7 +241,12 @@ def _trace(
     if point.kind == "draft":
         assert drafter is not None, "an entry point of a drafter, without one"
         return drafter.graph(point)
+    if any(not spec.is_argument(point.kind) for layer in layers for spec in layer):
+        layers, drafter = layers[: model.config.cached_layers], None
     caches = [spec for layer in layers for spec in layer]
+    parameters = model.parameters()
+    if drafter is not None:
+        parameters |= drafter.named_parameters()
     with_states = drafter is not None and point.kind in _WITH_STATES
     step = _step(model, point, [len(layer) for layer in layers], drafter)
     inputs = {"tokens": TensorType((point.batch * point.tokens,), DType.I32)}
@@ -257,11 +265,11 @@ def _trace(
         for spec in caches
     }
     in_place = {results + i: first + i for i in range(point.batch * len(caches))}
-    return trace(point.name, step, inputs, parameters=model.parameters(), in_place=in_place)
+    return trace(point.name, step, inputs, parameters=parameters, in_place=in_place)
 
 
 def _step(
-    model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: DraftModel | None
+    model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: ProgramDrafter | None
 ) -> Callable[..., tuple[Tensor, ...]]:
     """An entry point's function, for layers with `counts` buffers: those of the drafter follow.
 
@@ -298,7 +306,7 @@ def _step(
 
 
 def _reader(
-    model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: DraftModel | None
+    model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: ProgramDrafter | None
 ) -> Callable[[Tensor, list[Tensor], tuple[Tensor, ...]], tuple[Tensor, list[Tensor]]]:
     """Tokens, the starts of their spans, and what follows the integers of every model.
 

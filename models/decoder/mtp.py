@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from typing_extensions import override
 
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
-from hearthd.models.decoder.drafter import DraftModel
+from hearthd.models.decoder.drafter import ProgramDrafter
 from hearthd.models.decoder.kv_cache import LayerCache, StateRows, cache_rows
 from hearthd.models.decoder.slot_caches import row_caches, state_caches
 from hearthd.models.decoder.tensor_names import MTP_MODULE
@@ -97,7 +97,7 @@ class MtpModel(Protocol):
         """As that of Decoder."""
 
 
-class MtpDrafter(DraftModel):
+class MtpDrafter(ProgramDrafter):
     """Drafts with the layer of a model."""
 
     def __init__(self, model: MtpModel, layer: MtpLayer, options: ProgramOptions) -> None:
@@ -118,7 +118,12 @@ class MtpDrafter(DraftModel):
 
     @override
     def follow(
-        self, x: Tensor, embedded: Tensor, positions: Tensor, caches: Sequence[LayerCache]
+        self,
+        tokens: Tensor,
+        x: Tensor,
+        embedded: Tensor,
+        positions: Tensor,
+        caches: Sequence[LayerCache],
     ) -> None:
         states, rows = caches
         before = states.recur([x], (), _states_before)

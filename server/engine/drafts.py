@@ -28,6 +28,9 @@ _RECENT_CALLS = 9
 # Upper bound of a call's cost, as a fraction of one call per token. A single slow measurement above
 # it would prevent all later ones.
 _MAX_COST = 0.8
+# The same for drafting a token, in calls for one token. A draft model first reads the tokens that
+# it lacks, which takes longer after it was not asked for some time.
+_MAX_DRAFT_COST = 4.0
 # Tokens that a source which takes time is assumed to save per draft, which counts as much as
 # _PRIOR_WEIGHT drafts. What was observed fades by _FADE with each step that does not ask it, so it
 # is tried again: a source that never helps takes about 0.2 * (1 - _FADE) = 0.4 % of the time.
@@ -104,8 +107,12 @@ class Costs:
     @property
     def of_draft(self) -> float:
         """The cost of drafting a token, in calls for one token."""
-        single, drafting = self._seconds[1], self._drafting
-        return statistics.median(drafting) / statistics.median(single) if single and drafting else 0
+        return self.in_calls(statistics.median(self._drafting)) if self._drafting else 0
+
+    def in_calls(self, seconds: float) -> float:
+        """A time in calls for one token; 0 if none was measured."""
+        single = self._seconds[1]
+        return seconds / statistics.median(single) if single else 0
 
     def to_verify(self, drafted: int) -> float:
         """The cost of verifying this many drafted tokens, in calls for one token."""
@@ -228,8 +235,9 @@ class Drafts:
             if token is None:
                 break
             if not source.is_free:
-                costs.add_draft(time.perf_counter() - began)
-                cost += costs.of_draft
+                seconds = time.perf_counter() - began
+                costs.add_draft(seconds)
+                cost += min(costs.in_calls(seconds), _MAX_DRAFT_COST)
             drafted.append(token)
             promise = promise.with_token(probability)
             if promise.gain(costs) > gain:

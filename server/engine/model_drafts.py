@@ -38,7 +38,7 @@ class ModelDrafts(DraftSource):
 
     @override
     def draft(self, max_tokens: int) -> Iterator[tuple[int, float]]:
-        """One call of the drafter for each token; nothing before the first answer token."""
+        """One call of the drafter for each token; nothing where the runtime's drafter has none."""
         self._catch_up()
         sequence = self._sequence
         self._start = len(sequence.tokens)

@@ -208,7 +208,8 @@ def test_the_examples_have_every_field() -> None:
     )  # fmt: skip
     omitted = {
         "other_programs", "golden_rows", "golden_states", "golden_image", "template_bos",
-        "auto_context", "state", "behind", "drafts", "draft_tokens", "both_ways",
+        "auto_context", "state", "behind", "drafts", "lazy", "draft_tokens", "draft_model",
+        "both_ways",
         "slices", "kept", "fills",
     }  # fmt: skip
     names = {name for _, _, name in FIELDS} | {"format"} | omitted

@@ -24,6 +24,7 @@ from hearthd.bundle import DRAFTER, PARAMETERS, LanguageManifest, read_manifest_
 from hearthd.models.decoder.drafter import DraftLayer
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.families.gemma3 import ARCHITECTURE
+from hearthd.runtime.device_drafter import DeviceDrafter
 from hearthd.runtime.drafter_file import HEAD_TOKENS
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.sampling.options import SamplingOptions
@@ -86,6 +87,7 @@ def test_drafts_are_those_of_numpy(bundle: Path, runtime: IreeRuntime) -> None:
     (draft,) = (graph for point, graph in program.entry_points if point.kind == "draft")
     runtime.prefill(0, TEXT[:20], 0)
     runtime.decode([0], TEXT[20:21], [20])
+    assert isinstance(runtime._drafting, DeviceDrafter)
     state: NDArray[np.float32] = runtime._drafting._states[0][20][np.newaxis]
     token = TEXT[21]
     for drafted_token, probability in drafted(runtime, token, 21):

@@ -171,7 +171,7 @@ def test_caches_are_updated_in_place(bundle: Path, manifest: LanguageManifest) -
     runtime.prefill(2, [1, 2], 0)
     shape, dtype = (tiny.ROWS, tiny.WIDTH), np.dtype(np.float32)
     # The same device memory is looked at before and after, through the mapping made before.
-    before = [cache.map().asarray(shape, dtype) for cache in runtime._slot_caches(2)]
+    before = [cache.map().asarray(shape, dtype) for _, cache in runtime._slot_caches(2)]
     runtime.decode([2], [5], [2])
     rows = tiny.WEIGHTS[[1, 2, 5]]
     np.testing.assert_array_equal(before[0][:3], rows)

@@ -65,8 +65,8 @@ class Drafting(NumpyRuntime):
 
     def states(self, token: int, position: int) -> Array:
         """Decode a token; its hidden state (1, E)."""
-        ((_, graph),) = self._points("decode")
-        state: Array = self._run(graph, ([token], [position], [0]), 0)[1]
+        ((point, graph),) = self._points("decode")
+        state: Array = self._run(point, graph, ([token], [position], [0]), 0)[1]
         return state
 
     def drafts(self, state: Array, token: int, position: int) -> list[Array]:

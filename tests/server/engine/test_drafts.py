@@ -32,6 +32,10 @@ class Fixed(Costs):
     def of_draft(self) -> float:
         return self._of_draft
 
+    @override
+    def in_calls(self, seconds: float) -> float:
+        return self._of_draft
+
 
 class Fake(DraftSource):
     """Drafts a token again and again, with a probability; counts how often it is asked."""
@@ -123,6 +127,20 @@ def test_a_source_that_begins_to_be_right_is_used_again() -> None:
     before = source.asked
     answered(drafts, tokens, 200)
     assert source.asked - before > 100
+
+
+class Behind(Fixed):
+    """The first token of a draft takes three calls for one token, as that of a draft model may."""
+
+    @override
+    def in_calls(self, seconds: float) -> float:
+        return 3.0
+
+
+def test_the_time_that_a_draft_takes_counts() -> None:
+    source, tokens = Fake(ANSWER, 0.9), list[int]()
+    answered(Drafts(tokens, [source], Behind(0.05)), tokens, 600)
+    assert 1 < source.asked < 20
 
 
 class Empty(Fake):

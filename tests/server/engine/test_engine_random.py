@@ -98,6 +98,10 @@ class Free(Costs):
     def of_draft(self) -> float:
         return 0.01
 
+    @override
+    def in_calls(self, seconds: float) -> float:
+        return 0.01
+
 
 def alone(request: Request, chunk: int, habit: float = 0.0) -> list[int]:
     """The tokens of a request that is served alone, without cache, drafts and failures."""
