@@ -94,7 +94,7 @@ def _bake(
         )
     drafter = given.get("drafter")
     if isinstance(drafter, str) and is_reference(drafter):
-        given["drafter"] = _downloaded(drafter, "--drafter", images=False)
+        given["drafter"] = _downloaded(drafter, images=False, drafts=True)
     chosen = bake_options(named | given)
     console = open_console(stderr=True)
     start = time.perf_counter()
@@ -108,7 +108,7 @@ def _model(argument: str, *, images: bool) -> dict[str, Any]:
     if argument in bakeable():
         return {"model": argument}
     if is_reference(argument):
-        return {"weights": _downloaded(argument, "MODEL", images=images)}
+        return {"weights": _downloaded(argument, images=images)}
     if is_stored(argument):
         return {"weights": find_stored(argument).path}
     if Path(argument).exists():
@@ -123,8 +123,8 @@ def _model(argument: str, *, images: bool) -> dict[str, Any]:
     )
 
 
-def _downloaded(reference: str, name: str, *, images: bool) -> Path:
-    """Weights of the hub that an option names, whether this machine can serve them or not.
+def _downloaded(reference: str, *, images: bool, drafts: bool = False) -> Path:
+    """Weights of the hub, of a drafter with `drafts`, whether this machine can serve them or not.
 
     Raises BadOption, BakeError or OSError.
     """
@@ -133,9 +133,9 @@ def _downloaded(reference: str, name: str, *, images: bool) -> Path:
 
     try:
         progress = TerminalProgress(open_console(stderr=True))
-        return download(reference, progress, force=True, images=images)
+        return download(reference, progress, force=True, images=images, drafts=drafts)
     except BadReference as error:
-        raise BadOption(f"{name}: {error}") from error
+        raise BadOption(f"{'--drafter' if drafts else 'MODEL'}: {error}") from error
     except HubError as error:
         raise BakeError(str(error)) from error
 

@@ -42,6 +42,7 @@ class CacheSpec:
            prefill writes that of its last token alone
     behind rows at the end that are no positions', for outputs of a call
     drafts whether only the drafter reads it: no logit of the model depends on it
+    lent   whether drafts read it too
     lazy   whether only prefills and drafts write it: a draft reads the tokens of other calls later
     """
 
@@ -52,12 +53,13 @@ class CacheSpec:
     state: bool = field(default=False, metadata=OMITTED)
     behind: int = field(default=0, metadata=OMITTED)
     drafts: bool = field(default=False, metadata=OMITTED)
+    lent: bool = field(default=False, metadata=OMITTED)
     lazy: bool = field(default=False, metadata=OMITTED)
 
     def is_argument(self, entry_kind: str) -> bool:
         """Whether entry points of a kind that reads tokens take and return the buffer."""
         if entry_kind == "draft":
-            return self.drafts
+            return self.drafts or self.lent
         return not self.lazy or entry_kind.startswith("prefill")
 
     @property

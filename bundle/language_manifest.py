@@ -20,6 +20,8 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
     draft         (token i32[1], state f32[1, E]) -> (logits f32[1, D], state f32[1, E])
                   or (token i32[1], state f32[1, E], position i32[1], CACHES of the drafter)
                   -> (logits f32[1, V], state f32[1, E], CACHES of the drafter)
+                  or (token i32[1], state f32[1, E], position i32[1], CACHES that are lent)
+                  -> (logits f32[1, V], state f32[1, E])
                   or (tokens i32[T], start i32[1], count i32[1], CACHES of the drafter)
                   -> (logits f32[1, D], CACHES of the drafter)
 
@@ -72,11 +74,15 @@ drafter.safetensors (runtime/drafter_file.py) of a tuned drafter names the D tok
 drafted. A drafter that came with the weights has caches, which are marked `drafts`; all entry
 points write them, and only a draft reads them. Its `position` is that of the token.
 
-The drafter of a bundle with a `draft_model` is a small language model, and no states are returned.
-Its caches are also marked `lazy`: only prefills and drafts take them. There is a `draft_T` for one
-token and one for several. It reads `count` tokens, the others are padding, and returns the logits
-after the last one for the first D ids. Before it drafts, it reads the tokens that were accepted
-since the latest prefill or draft.
+An assistant, which can be a bundle's `draft_model`, has no caches: a draft reads those of some
+layers of the model, which are marked `lent`. All drafts that follow each other have the `position`
+of the first token.
+
+The drafter of a bundle with another `draft_model` is a small language model, and no states are
+returned. Its caches are also marked `lazy`: only prefills and drafts take them. There is a
+`draft_T` for one token and one for several. It reads `count` tokens, the others are padding, and
+returns the logits after the last one for the first D ids. Before it drafts, it reads the tokens
+that were accepted since the latest prefill or draft.
 
 An entry point with `adapters` has more arguments, after the caches: the place of each sequence's
 adapter, i32[B], from 1 on or 0 for none; the scale of its terms, f32[B]; and the arrays of

@@ -19,6 +19,7 @@ from hearthd.models.families import (
     gemma3_images,
     gemma3n,
     gemma4,
+    gemma4_assistant,
     gemma4_images,
     gemma4moe,
     glm4,
@@ -119,6 +120,11 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
         smollm3,
         smolvlm,
     )
+}
+
+# They draft tokens for another model.
+ASSISTANTS: Mapping[str, Architecture[Any]] = {
+    family.ARCHITECTURE.name: family.ARCHITECTURE for family in (gemma4_assistant,)
 }
 
 ENCODERS: Mapping[str, EncoderArchitecture[Any]] = {

@@ -131,7 +131,8 @@ class ProgramOptions(StorageOptions):
         """Sizes of the draft entry points, in tokens: a draft model reads several at once."""
         if not self.draft_tokens:
             return ()
-        several = () if self.draft_model is None else (self.prefill_tokens[0],)
+        reads = self.draft_model is not None and self.draft_model.reads_tokens
+        several = (self.prefill_tokens[0],) if reads else ()
         return tuple(sorted({1, *several}))
 
     def entry_points(self, block: int = 0) -> tuple[EntryPoint, ...]:

@@ -124,6 +124,6 @@ class DeviceDraftModel(BundleDrafter):
 
 def opened_drafter(bundle: Path, manifest: LanguageManifest, device: Device) -> BundleDrafter:
     """What drafts tokens in a bundle; raises CannotLoad."""
-    if manifest.draft_model is None:
+    if not any(spec.lazy for spec in manifest.caches):
         return DeviceDrafter.opened(bundle, manifest, device)
     return DeviceDraftModel(device, manifest)

@@ -62,6 +62,8 @@ class DeviceDrafter(BundleDrafter):
     function  None: the bundle has no drafter, and its programs return no states
     tokens    that can be drafted, i32 (D,)
     hidden    E, the width of a state
+    writes    whether a draft writes its caches: it then reads the position of each of its tokens,
+              otherwise that of the first one
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class DeviceDrafter(BundleDrafter):
         function: rt.VmFunction | None,
         tokens: NDArray[np.int32],
         hidden: int,
+        *,
+        writes: bool = False,
     ) -> None:
-        self._device, self._function = device, function
+        self._device, self._function, self._writes = device, function, writes
         self.exists = function is not None
         self._tokens, self._hidden = tokens, hidden
         # By slot, the state of each token that the latest call read, by position, f32 (E,).
@@ -84,8 +88,10 @@ class DeviceDrafter(BundleDrafter):
         if not names:
             return cls(device, None, np.empty(0, np.int32), 0)
         function, hidden = device.function(names[0]), manifest.hidden
-        if any(spec.drafts for spec in manifest.caches):
-            return cls(device, function, np.arange(manifest.vocab_size, dtype=np.int32), hidden)
+        if any(spec.is_argument("draft") for spec in manifest.caches):
+            tokens = np.arange(manifest.draft_tokens, dtype=np.int32)
+            writes = any(spec.drafts for spec in manifest.caches)
+            return cls(device, function, tokens, hidden, writes=writes)
         try:
             file = read_drafter(bundle / DRAFTER, vocab_size=manifest.vocab_size)
         except (ValueError, OSError) as error:
@@ -124,8 +130,8 @@ class DeviceDrafter(BundleDrafter):
     ) -> Iterator[tuple[int, float]]:
         """See DraftingReader.draft.
 
-        A draft writes the rows of its tokens into them. The calls that read these positions later
-        write them again, and no call reads them before.
+        A draft of an MTP layer writes the rows of its tokens into them. The calls that read these
+        positions later write them again, and no call reads them before.
         """
         first = self._states.get(slot, {}).get(position - 1)
         if first is None or self._function is None:
@@ -134,9 +140,12 @@ class DeviceDrafter(BundleDrafter):
         for at in itertools.count(position):
             arguments = [self._device.upload(np.array([token], np.int32), "i32"), state]
             if caches:
-                place = self._device.upload(np.array([at], np.int32), "i32")
+                token_position = at if self._writes else position
+                place = self._device.upload(np.array([token_position], np.int32), "i32")
                 arguments += [place, *caches]
-            results = self._device.call(self._function, arguments, results=2 + len(caches))
+            results = self._device.call(
+                self._function, arguments, results=2 + len(caches) * self._writes
+            )
             (logits,) = result(results, 0, (1, len(self._tokens)))
             index, probability = most_likely(logits)
             token = int(self._tokens[index])

@@ -213,7 +213,7 @@ def _drafter(manifest: LanguageManifest) -> str:
     if manifest.draft_model is not None:
         config = manifest.draft_model.config
         return (
-            f"a small model, {manifest.draft_model.architecture}, {config.get('layers')} layers of "
+            f"a draft model, {manifest.draft_model.architecture}, {config.get('layers')} layers of "
             f"width {config.get('hidden')}"
         )
     if any(cache.drafts for cache in manifest.caches):

@@ -32,6 +32,7 @@ def download(
     max_memory: int | None = None,
     force: bool = False,
     images: bool = True,
+    drafts: bool = False,
 ) -> Path:
     """The path of a model's weights in the hub's cache: a GGUF file, or a Hugging Face folder.
 
@@ -39,7 +40,8 @@ def download(
     that, notes say the family, the memory that serving takes and the expected speed. `max_memory`
     is the limit for that memory in bytes, by default the memory of this machine; `force` downloads
     what does not fit, too. Beside a GGUF file of a model that reads images, its projector is
-    downloaded, unless `images` is False.
+    downloaded, unless `images` is False. With `drafts` it is a drafter of another model, and alone
+    it is not served: the notes and the check are left out.
 
     Raises BadReference, HubError or OSError.
     """
@@ -51,7 +53,7 @@ def download(
     except Unreachable as error:
         return _cached(named, error, progress)
     files = choose(repository.files, named)
-    is_model = not is_projector_name(files[0].name)  # a projector is not served alone
+    is_model = not drafts and not is_projector_name(files[0].name)  # which is served alone
     if is_model and not all(repository.cached(file) for file in files):
         projector = projector_of(repository.files, files[0]) if images else None
         files = files if projector is None else (*files, projector)

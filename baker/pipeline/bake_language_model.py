@@ -133,7 +133,7 @@ def _drafter_texts(plan: LanguagePlan, program: Program) -> Iterator[str]:
         )
     if plan.model.draft is not None:
         yield (
-            f"drafts tokens with a small model, {plan.model.draft.architecture.name}, "
+            f"drafts tokens with a draft model, {plan.model.draft.architecture.name}, "
             f"{megabytes(_module_bytes(program, DRAFTER_MODULE))} MB"
         )
     if size := _module_bytes(program, MTP_MODULE):

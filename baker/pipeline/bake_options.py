@@ -200,8 +200,9 @@ class BakeOptions(BaseModel):
         "Serving",
         "What drafts tokens, where that is faster: a drafter that `hearth tune --drafter` made for "
         "these weights, a folder or its file; or a small language model with the same vocabulary: "
-        "a GGUF file, a Hugging Face folder, or hf:ORG/REPO[:QUANT] on the hub. none: no drafter. "
-        "Default: the layer of the weights that predicts further tokens (MTP), if they have one.",
+        "a GGUF file, a Hugging Face folder, or hf:ORG/REPO[:QUANT] on the hub; or the assistant "
+        "of a Gemma 4. none: no drafter. Default: the layer of the weights that predicts further "
+        "tokens (MTP), if they have one.",
         metavar="PATH|none",
         copy=DRAFTER,
     )

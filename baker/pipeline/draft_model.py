@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
@@ -17,14 +17,16 @@ from hearthd.baker.parameters.parameter_writer import (
     tensors_of,
 )
 from hearthd.baker.pipeline.opened_model import OpenedModel
-from hearthd.baker.pipeline.weights_config import identify
+from hearthd.baker.pipeline.weights_config import identify, model_config
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import CONFIG
 from hearthd.baker.weights.source import BadFile, WeightSource
 from hearthd.baker.weights.source_in_front import SourceInFront
-from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.catalog import ARCHITECTURES, ASSISTANTS
+from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE
 from hearthd.models.dsl.storage import STORAGES
+from hearthd.models.families.gemma4_assistant import Config as AssistantConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
     from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
     from hearthd.baker.weights.source import IntegerBlock
+    from hearthd.models.config import ModelConfig
+    from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.program import StoredTensor
 
 _PREFIX = f"{DRAFTER_MODULE}."
@@ -53,13 +57,18 @@ def with_draft_model(model: OpenedModel, path: Path, context: int) -> OpenedMode
     """
     draft = open_draft_model(path, context, model.tokenizers)
     drafting = replace(model, source=WeightsWithDraftModel(model.source, draft), draft=draft)
-    _require_same_vocabulary(draft, drafting, path)
+    if isinstance(draft.config, AssistantConfig):
+        _require_same_heads(draft.config, model.config, path)
+    else:
+        _require_same_vocabulary(draft, drafting, path)
     return drafting
 
 
 def open_draft_model(path: Path, context: int, tokenizers: TokenizerCache | None) -> OpenedModel:
     """A language model to draft with; raises a WeightsError, RecipeError or ConfigError."""
     source = open_weights(path)
+    if (assistant := _assistant(source)) is not None:
+        return OpenedModel(source, assistant, model_config(source, assistant), tokenizers)
     family = identify(source, None)
     if family.architecture not in ARCHITECTURES:
         raise BadFile(
@@ -68,6 +77,34 @@ def open_draft_model(path: Path, context: int, tokenizers: TokenizerCache | None
         )
     architecture, config = ARCHITECTURES[family.architecture], family.config
     return OpenedModel(source, architecture, config.for_context(context), tokenizers)
+
+
+def _assistant(source: WeightSource) -> Architecture[Any] | None:
+    """The architecture of weights that are an assistant's."""
+    gguf, metadata = source.format == "gguf", source.metadata()
+    written = metadata.get("general.architecture" if gguf else "model_type")
+    for architecture in ASSISTANTS.values():
+        names = (architecture.name_in_gguf,) if gguf else architecture.model_types
+        if written in names:
+            return architecture
+    return None
+
+
+def _require_same_heads(draft: AssistantConfig, model: ModelConfig, path: Path) -> None:
+    """Raise BadFile unless an assistant can read the keys and values of a model."""
+    expected = {"vocab_size": draft.vocab_size, "hidden": draft.backbone}
+    actual = {"vocab_size": model.vocab_size, "hidden": model.hidden}
+    if isinstance(model, Gemma4Config):
+        expected |= {"head_dim": draft.head_dim, "local.head_dim": draft.local.head_dim}
+        actual |= {"head_dim": model.head_dim, "local.head_dim": model.local.head_dim}
+        shapes = (model, model.local)
+        if expected == actual and not any(draft.heads % shape.kv_heads for shape in shapes):
+            return
+    raise BadFile(
+        f"--drafter: {path} is the assistant of another model: it needs a Gemma 4 with hidden "
+        f"states of width {draft.backbone}, {draft.vocab_size} tokens and heads of width "
+        f"{draft.local.head_dim} and {draft.head_dim}; use the assistant of this model"
+    )
 
 
 def _require_same_vocabulary(draft: OpenedModel, model: OpenedModel, path: Path) -> None:

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from hearthd.baker.parameters.irpa import BadArchive, open_archive
 from hearthd.bundle import MANIFEST, PARAMETERS, NotABundle, padding_of
-from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.catalog import ARCHITECTURES, ASSISTANTS
 from hearthd.models.decoder.architecture import DraftShape
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
@@ -300,5 +300,6 @@ def _architecture(name: str) -> Architecture[Any]:
 def _draft_model(record: DraftModelRecord | None) -> DraftShape | None:
     if record is None:
         return None
-    architecture = _architecture(record.architecture)
+    assistant = ASSISTANTS.get(record.architecture)
+    architecture = assistant or _architecture(record.architecture)
     return DraftShape(architecture=architecture, config=architecture.from_manifest(record.config))

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from hearthd.bundle import ModelMatrix
 from hearthd.models.config import ConfigError, ModelConfig
+from hearthd.models.decoder.assistant import Assistant
 from hearthd.models.decoder.config.config_json import PROCESSOR, ConfigJson
 from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
 from hearthd.models.decoder.entry_points import program
@@ -175,3 +176,8 @@ class DraftShape:
     def decoder(self) -> Decoder:
         """The model, which is traced."""
         return self.architecture.model(self.config)
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether it reads the tokens of a sequence, and is not an assistant."""
+        return not isinstance(self.decoder(), Assistant)

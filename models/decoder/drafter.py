@@ -76,6 +76,11 @@ class ProgramDrafter(Protocol):
     def caches(self) -> tuple[tuple[CacheSpec, ...], ...]:
         """What it keeps of a sequence, as buffers of layers that follow those of the model."""
 
+    @property
+    def layers_read(self) -> tuple[int, ...]:
+        """The layers of the model whose caches a draft reads."""
+        return ()
+
     def follow(
         self,
         tokens: Tensor,

@@ -6,11 +6,13 @@ every architecture goes through the same rewrite (models/optimized.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 from hearthd.bundle import PADDING
 from hearthd.models.config import ImageShape
+from hearthd.models.decoder.assistant import Assistant, AssistantDrafter
 from hearthd.models.decoder.draft_model import DraftModel
 from hearthd.models.decoder.drafter import TunedDrafter
 from hearthd.models.decoder.image_entry_points import (
@@ -111,10 +113,11 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     image = config.image if options.reads_rows else None
     block = image.rows if isinstance(image, ImageShape) and image.both_ways else 0
     drafter = _drafter(model, options, block)
-    layers = [
-        *(layer_caches(model, layer, options, block) for layer in range(config.cached_layers)),
-        *(() if drafter is None else drafter.caches),
-    ]
+    layers = [layer_caches(model, i, options, block) for i in range(config.cached_layers)]
+    if drafter is not None:
+        for i in drafter.layers_read:
+            layers[i] = tuple(replace(spec, lent=True) for spec in layers[i])
+        layers += drafter.caches
     points = options.entry_points(block)
     if image is not None:
         points += image_points(image, options)
@@ -154,7 +157,10 @@ def _drafter(model: Decoder, options: ProgramOptions, block: int) -> ProgramDraf
     if not options.draft_tokens:
         return None
     if options.draft_model is not None:
-        return DraftModel(options.draft_model.decoder(), options, block)
+        decoder = options.draft_model.decoder()
+        if isinstance(decoder, Assistant):
+            return AssistantDrafter(model, decoder, options, block)
+        return DraftModel(decoder, options, block)
     if isinstance(model, MtpModel) and model.mtp is not None:
         return MtpDrafter(model, model.mtp, options)
     return TunedDrafter(model, options.draft_tokens)

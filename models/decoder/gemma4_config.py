@@ -113,7 +113,13 @@ def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
         head_dim = data.size_in_each("per_layer_config", "head_dim")
         kv_heads = data.size_in_each("per_layer_config", "num_key_value_heads", default=kv_heads)
     fields = from_config_json(data, lambda data, _, most: data.rope(head_dim, most, FULL))
-    data.fixed(vocab_size_per_layer_input=fields["vocab_size"])
+    layer_embedding = data.count(
+        "hidden_size_per_layer_input", default=0 if model_type in _UNIFIED else 256
+    )
+    if layer_embedding:
+        data.fixed(vocab_size_per_layer_input=fields["vocab_size"])
+    else:
+        data.ignore("vocab_size_per_layer_input")
     layers, ffn = fields["layers"], fields["ffn"]
     shared = data.count("num_kv_shared_layers", default=0)
     shared_ffn = ffn * 2 if data.flag("use_double_wide_mlp", default=False) else ffn
@@ -125,10 +131,7 @@ def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
         "local_head_dim": local_head_dim,
         "local_kv_heads": None if local_kv_heads == kv_heads else local_kv_heads,
         "local_rope_base": local_rope_base(data, local_head_dim, fields["max_context"]),
-        "layer_embedding": data.count(
-            "hidden_size_per_layer_input", default=0 if model_type in _UNIFIED else 256
-        )
-        or None,
+        "layer_embedding": layer_embedding or None,
         "keys_are_values": equal,
         "caching_layers": layers - shared,
         "ffns": (ffn,) * (layers - shared) + (shared_ffn,) * shared,

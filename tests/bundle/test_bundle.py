@@ -208,7 +208,7 @@ def test_the_examples_have_every_field() -> None:
     )  # fmt: skip
     omitted = {
         "other_programs", "golden_rows", "golden_states", "golden_image", "template_bos",
-        "auto_context", "state", "behind", "drafts", "lazy", "draft_tokens", "draft_model",
+        "auto_context", "state", "behind", "drafts", "lent", "lazy", "draft_tokens", "draft_model",
         "both_ways",
         "slices", "kept", "fills",
     }  # fmt: skip

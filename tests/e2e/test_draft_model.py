@@ -18,6 +18,8 @@ from hearthd.runtime.language_model import IreeRuntime
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, few_entry_points, options_for
 from tests.e2e.test_mtp import READ, TEXT, answers
+from tests.models.families.gemma4_pair import DRAFTED as ASSISTED
+from tests.models.families.gemma4_pair import write_assistant, write_gemma4
 from tests.models.families.llama_pair import (
     DRAFTED,
     FIRST,
@@ -162,9 +164,24 @@ def test_a_bundle_with_a_draft_model_is_described_and_baked_again(
     plain = baked(weights, tmp_path / "plain", None, "int8-g32")
     summary = io.StringIO()
     inspection.show_summary(tmp_path / "b", Console(file=summary, width=200))
-    assert "a small model, llama, 2 layers of width 64" in summary.getvalue()
+    assert "a draft model, llama, 2 layers of width 64" in summary.getvalue()
     assert manifest.memory.slot > plain._manifest.memory.slot
     with few_entry_points():
         assert not reproduce(tmp_path / "b", weights, Silent(), drafter=small)
     with pytest.raises(BakeError, match=r"with a draft model, model.gguf; specify --drafter PATH"):
         reproduce(tmp_path / "b", weights, Silent())
+
+
+def test_the_assistant_of_gemma_4_drafts_as_transformers_does(tmp_path: Path) -> None:
+    """After rejected drafts too, and answers have the bits of a bundle without it."""
+    model, assistant = write_gemma4(tmp_path / "model"), write_assistant(tmp_path / "assistant")
+    runtime = baked(model, tmp_path / "b", assistant)
+    runtime.prefill(0, TEXT[:FIRST], 0)
+    for at in range(FIRST, 100):
+        list(runtime.verify(0, [TEXT[at], 5, 6], at))  # the last two are rejected
+        if at + 1 in ASSISTED:
+            assert drafted(runtime, 0, at + 1) == ASSISTED[at + 1]
+    plain = baked(model, tmp_path / "plain", None)
+    expected, _ = answers(plain, None)
+    assert answers(runtime, Free(runtime.verify_tokens))[0] == expected
+    assert not answers(runtime, None)[1]

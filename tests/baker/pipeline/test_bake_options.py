@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from hearthd.baker import cli
+from hearthd.baker.hub import download
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.bake_options import (
     BadOption,
@@ -172,6 +173,20 @@ def test_a_path_in_place_of_a_name_is_that_of_the_weights(
         typed("./gemma3", "--weights", "x", monkeypatch=monkeypatch)
     with pytest.raises(BadOption, match=r"MODEL: got 'gema3', expected a GGUF file, .*gemma3"):
         typed("gema3", monkeypatch=monkeypatch)
+
+
+def test_a_drafter_of_the_hub_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Unchecked: it need not be a model that is served alone."""
+
+    def downloaded(reference: str, _: Progress, **options: bool) -> Path:
+        assert (reference, options["drafts"]) == ("hf:a/small", True)
+        return tmp_path
+
+    monkeypatch.setattr(download, "download", downloaded)
+    options = typed("gemma3", "--drafter", "hf:a/small", monkeypatch=monkeypatch)
+    assert options.drafter == tmp_path
 
 
 def test_help_has_every_option_with_its_values() -> None:
