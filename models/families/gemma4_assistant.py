@@ -97,7 +97,7 @@ ARCHITECTURE = Architecture(
         _NAMES,
         gguf={
             **_NAMES.gguf,
-            "pre_projection": "blk.0.nextn.pre_projection",
+            "pre_projection": "nextn.pre_projection",
             "post_projection": "nextn.post_projection",
         },
         others=("masked_embedding.",),

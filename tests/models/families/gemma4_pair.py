@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import gguf
 import numpy as np
 from safetensors.numpy import save_file
 
 from examples.train_tiny_gemma import tokenizer
+from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.catalog import ARCHITECTURES, ASSISTANTS
 from tests.models.families.cases import random_tensors
+from tests.models.families.gguf_files import (
+    add_byte_vocabulary,
+    add_config,
+    write_gguf,
+    written,
+)
+from tests.models.families.gguf_gemma import gemma4_keys
 from tests.models.families.mtp_models import shapes_in_folder
 
 if TYPE_CHECKING:
@@ -33,7 +42,7 @@ _SHAPE: Mapping[str, Any] = {
 _KINDS = ("sliding_attention", "sliding_attention", "full_attention")
 MODEL: Mapping[str, Any] = {
     **_SHAPE, "architectures": ["Gemma4ForCausalLM"], "hidden_size": 128, "intermediate_size": 192,
-    "num_hidden_layers": 6, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 32,
+    "num_hidden_layers": 6, "num_kv_shared_layers": 3, "hidden_size_per_layer_input": 32,
     "vocab_size_per_layer_input": 257, "layer_types": [*_KINDS, *_KINDS],
     "per_layer_config": {str(i): {"head_dim": 64} for i in (2, 5)},
     "final_logit_softcapping": 30.0,
@@ -53,9 +62,12 @@ ASSISTANT: Mapping[str, Any] = {
 # The longer ones with the keys of a window that the model's cache holds after a decode; after a
 # prompt, transformers has the assistant see one key more.
 DRAFTED: Mapping[int, list[int]] = {
-    20: [41, 58, 251], 27: [251, 129, 131], 40: [87, 71, 80], 90: [86, 154, 251],
-    150: [178, 27, 232],
+    20: [99, 83, 208], 40: [178, 168, 94], 100: [103, 18, 151],
 }  # fmt: skip
+# What llama-server (llama.cpp of llama-cpp-python 0.3.36, `--spec-type draft-mtp`, caches in f32)
+# answers to a prompt of the first 40 tokens, and drafts after each of the answer's tokens.
+ANSWERED = [73, 73, 170, 57]
+LLAMACPP = [[208, 115, 32], [94, 183, 213], [178, 60, 203], [249, 145, 188]]
 
 
 def write_gemma4(folder: Path) -> Path:
@@ -73,10 +85,50 @@ def write_assistant(folder: Path) -> Path:
 def _write(folder: Path, architecture: Any, data: Mapping[str, Any]) -> Path:
     folder.mkdir()
     config = architecture.from_hugging_face(data)
-    tensors = random_tensors(shapes_in_folder(architecture, config))
+    shapes = shapes_in_folder(architecture, config)
+    for name in [name for name in shapes if name.endswith("_projection.weight")]:
+        if ".layers." not in name and ".per_layer" not in name:
+            shapes[name.removeprefix("model.")] = shapes.pop(name)
+    tensors = random_tensors(shapes)
     for name in tensors:
         if name.endswith("layer_scalar"):
             tensors[name] = np.full(1, 0.9, np.float32)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(data))
     return folder
+
+
+def write_gemma4_gguf(folder: Path) -> Path:
+    """Write the model, also as a GGUF file; returns that file."""
+    config = ARCHITECTURES["gemma4"].from_hugging_face(MODEL)
+    return write_gguf(write_gemma4(folder), "gemma4", config, special=("<eos>",))
+
+
+def write_assistant_gguf(folder: Path) -> Path:
+    """Write its assistant, also as a GGUF file; returns that file."""
+    source = SafetensorsSource(write_assistant(folder))
+    config = ASSISTANTS["gemma4-assistant"].from_hugging_face(ASSISTANT)
+    writer = gguf.GGUFWriter(folder / "model.gguf", "gemma4-assistant")
+    add_config(writer, "gemma4-assistant", config)
+    add_byte_vocabulary(writer, ("<eos>",))
+    keys = {
+        **gemma4_keys(config),
+        "attention.shared_kv_layers": config.layers,
+        "embedding_length_out": config.backbone,
+        "nextn_predict_layers": config.layers,
+    }
+    for key, value in keys.items():
+        kind = gguf.GGUFValueType.get_type(value)
+        writer.add_key_value(f"gemma4-assistant.{key}", value, kind)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GEMMA4, config.layers)
+    projections = {
+        "pre_projection.weight": "nextn.pre_projection.weight",
+        "post_projection.weight": "nextn.post_projection.weight",
+    }
+    for name in source.names():
+        named = f"{name}.weight" if name.endswith("layer_scalar") else name
+        stored = projections.get(name) or names.get_name(named, try_suffixes=(".weight",))
+        assert stored is not None, name
+        writer.add_tensor(stored, source.read(name))
+    writer.add_tensor("rope_freqs.weight", np.array(config.rope_divisors, np.float32))
+    return written(writer, folder / "model.gguf")

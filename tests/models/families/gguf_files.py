@@ -68,11 +68,7 @@ def write_gguf(
     writer = gguf.GGUFWriter(path, architecture)
     add_config(writer, architecture, config)
     if special:
-        writer.add_tokenizer_model("llama")
-        writer.add_token_list([*(f"<0x{byte:02X}>" for byte in range(256)), *special])
-        writer.add_token_scores([0.0] * (256 + len(special)))
-        types = [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.CONTROL] * len(special)
-        writer.add_token_types(types)
+        add_byte_vocabulary(writer, special)
     architectures = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(architectures[architecture], _blocks(config))
     numbers: dict[str, list[float]] = {}
@@ -98,6 +94,15 @@ def write_gguf(
     for key, by_layer in numbers.items():
         writer.add_array(f"xielu.{key}", by_layer)
     return written(writer, path)
+
+
+def add_byte_vocabulary(writer: Any, special: Sequence[str]) -> None:
+    """Write a vocabulary: a token for each byte, and special tokens."""
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([*(f"<0x{byte:02X}>" for byte in range(256)), *special])
+    writer.add_token_scores([0.0] * (256 + len(special)))
+    types = [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.CONTROL] * len(special)
+    writer.add_token_types(types)
 
 
 def _blocks(config: DecoderConfig) -> int:

@@ -1,4 +1,4 @@
-"""The assistant of Gemma 4 drafts what transformers drafts, from the model's keys and values."""
+"""The assistant of Gemma 4 drafts what transformers and llama.cpp draft."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from hearthd.baker.weights.source import BadFile
 from hearthd.models.dsl.evaluate import evaluate
-from tests.models.families.gemma4_pair import DRAFTED, write_assistant, write_gemma4
+from tests.models.families.gemma4_pair import (
+    ANSWERED,
+    DRAFTED,
+    LLAMACPP,
+    write_assistant,
+    write_assistant_gguf,
+    write_gemma4,
+    write_gemma4_gguf,
+)  # fmt: skip
 from tests.models.families.llama_pair import write_llama
 
 if TYPE_CHECKING:
@@ -30,6 +38,37 @@ def planned(weights: Path, drafter: Path) -> LanguagePlan:
     return plan
 
 
+class Assisted(NumpyRuntime):
+    """A model with its assistant, in NumPy."""
+
+    def __init__(self, plan: LanguagePlan, folder: Path) -> None:
+        program, model = plan.model.program(plan.program), plan.model
+        write_parameters(model.source, model.locate(program), folder / "p.irpa", lambda _: None)
+        parameters = stored_parameters(program.parameters, folder / "p.irpa")
+        super().__init__(program, parameters, context=256, slots=1)
+        self._lent = [i for i, spec in enumerate(program.caches) if spec.lent]
+        self.lent_names = {program.caches[i].name for i in self._lent}
+
+    def read(self, tokens: list[int]) -> None:
+        """A prompt."""
+        for start in range(0, len(tokens), 128):
+            self.prefill(0, tokens[start : start + 128], start)
+
+    def drafts(self, before: int, token: int, position: int) -> tuple[int, list[int]]:
+        """What the model answers after the token before a position, and drafts after `token`."""
+        point, graph = self._points("decode")[0]
+        logits, state = self._run(point, graph, ([before], [position - 1], [0]), 0)
+        answer, drafted = int(logits[0].argmax()), list[int]()
+        ((_, graph),) = self._points("draft")
+        caches = [self._slot_caches(0)[i] for i in self._lent]
+        for _ in range(3):
+            latest, start = np.array([token], np.int32), np.array([position], np.int32)
+            logits, state = evaluate(graph, [latest, state, start, *caches], self._parameters)
+            token = int(logits[0].argmax())
+            drafted.append(token)
+        return answer, drafted
+
+
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> LanguagePlan:
     folder = tmp_path_factory.mktemp("assistant")
@@ -37,31 +76,22 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> LanguagePlan:
 
 
 def test_drafts_are_those_of_transformers(plan: LanguagePlan, tmp_path: Path) -> None:
-    program = plan.model.program(plan.program)
-    located = plan.model.locate(program)
-    write_parameters(plan.model.source, located, tmp_path / "p.irpa", lambda _: None)
-    parameters = stored_parameters(program.parameters, tmp_path / "p.irpa")
-    (draft,) = (graph for point, graph in program.entry_points if point.kind == "draft")
-    lent = [i for i, spec in enumerate(program.caches) if spec.lent]
-    assert {program.caches[i].name for i in lent} == {
-        f"layers.{layer}.{part}" for layer in (2, 3) for part in ("key", "value")
+    runtime = Assisted(plan, tmp_path)
+    assert runtime.lent_names == {
+        f"layers.{layer}.{part}" for layer in (1, 2) for part in ("key", "value")
     }
     for length, expected in DRAFTED.items():
-        runtime = NumpyRuntime(program, parameters, context=256, slots=1)
-        for start in range(0, length - 1, 128):
-            runtime.prefill(0, TOKENS[start : min(start + 128, length - 1)], start)
-        point, decode = next(pair for pair in program.entry_points if pair[0].kind == "decode")
-        numbers = ([TOKENS[length - 1]], [length - 1], [0])
-        _, state = runtime._run(point, decode, numbers, 0)
-        token, drafted = TOKENS[length], []
-        for _ in expected:
-            caches = runtime._slot_caches(0)
-            latest, position = np.array([token], np.int32), np.array([length], np.int32)
-            lent_caches = [caches[i] for i in lent]
-            logits, state = evaluate(draft, [latest, state, position, *lent_caches], parameters)
-            token = int(logits[0].argmax())
-            drafted.append(token)
-        assert drafted == expected
+        runtime.read(TOKENS[: length - 1])
+        assert runtime.drafts(TOKENS[length - 1], TOKENS[length], length)[1] == expected
+
+
+def test_drafts_of_gguf_files_are_those_of_llamacpp(tmp_path: Path) -> None:
+    model = write_gemma4_gguf(tmp_path / "model")
+    runtime = Assisted(planned(model, write_assistant_gguf(tmp_path / "assistant")), tmp_path)
+    runtime.read(TOKENS[:39])
+    tokens = [*TOKENS[39:40], *ANSWERED]
+    for at, expected in enumerate(LLAMACPP):
+        assert runtime.drafts(tokens[at], tokens[at + 1], 40 + at) == (tokens[at + 1], expected)
 
 
 def test_the_plan_has_the_assistant(plan: LanguagePlan) -> None:
