@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from typing_extensions import override
 
 from hearthd.baker.parameters.native import NATIVE, integer_storage
@@ -19,7 +20,7 @@ from hearthd.baker.parameters.parameter_writer import (
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.weights_config import identify, model_config
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.baker.weights.safetensors import CONFIG
+from hearthd.baker.weights.safetensors import CONFIG, SafetensorsSource
 from hearthd.baker.weights.source import BadFile, WeightSource
 from hearthd.baker.weights.source_in_front import SourceInFront
 from hearthd.models.catalog import ARCHITECTURES, ASSISTANTS
@@ -31,7 +32,6 @@ from hearthd.models.families.gemma4_assistant import Config as AssistantConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
@@ -159,7 +159,9 @@ class WeightsWithDraftModel(SourceInFront):
             return self._base.dtype(name)
         types = {self._draft.dtype(tensor.name) for tensor in self._tensors[name]}
         stored = types.pop()
-        is_changed = types or (stored in NATIVE and self.integer_storage(name) is None)
+        is_changed = (
+            types or stored == "I64" or (stored in NATIVE and self.integer_storage(name) is None)
+        )
         return "f32" if is_changed else stored
 
     @override
@@ -168,8 +170,15 @@ class WeightsWithDraftModel(SourceInFront):
             return self._base.blocks(name)
         columns = self.shape(name)[-1]
         return itertools.chain.from_iterable(
-            parameter_blocks(self._draft, tensor, columns) for tensor in self._tensors[name]
+            self._values(tensor, columns) for tensor in self._tensors[name]
         )
+
+    def _values(self, tensor: StoredTensor, columns: int) -> Iterator[NDArray[np.float32]]:
+        """The values of a parameter of the draft model; token ids are integers of 64 bits."""
+        source = self._draft
+        if isinstance(source, SafetensorsSource) and source.dtype(tensor.name) == "I64":
+            return iter((source.stored(tensor.name).astype(np.float32),))
+        return parameter_blocks(source, tensor, columns)
 
     @override
     def integer_storage(self, name: str) -> str | None:

@@ -1,8 +1,5 @@
 """The assistants of Gemma 4: a few of its layers, with the keys and values of another model.
 
-Every row of the head is computed, as llama.cpp does. transformers computes those of some clusters
-of tokens (`use_ordered_embeddings`), whose tables are left out.
-
 Source: the model `gemma4_assistant` of transformers (2026); `gemma4-assistant` of llama.cpp.
 """
 
@@ -13,13 +10,16 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.gemma4_config import (
     Gemma4Config,
     fields_from_gguf,
     fields_from_hugging_face,
 )
-from hearthd.models.dsl import nn
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl.types import DType
 from hearthd.models.families import gemma4
 from hearthd.models.families.gemma4 import Gemma4
 
@@ -32,11 +32,32 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
 
 
+_UNLIKELY = -1e30  # the logit of a token of another cluster
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config(Gemma4Config):
-    """The shape of an assistant; `backbone` is the hidden width of the model that it helps."""
+    """The shape of an assistant.
+
+    backbone  the hidden width of the model that it helps
+    clusters  of tokens; None: every row of the head is computed
+    chosen    clusters whose tokens have logits
+    """
 
     backbone: int
+    clusters: int | None = None
+    chosen: int | None = None
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clusters is None:
+            return
+        if self.vocab_size % self.clusters or not 1 <= (self.chosen or 0) <= self.clusters:
+            raise ConfigError(
+                f"num_centroids: got {self.clusters}, of which {self.chosen} are chosen, expected "
+                f"a divisor of {self.vocab_size} tokens, and at most as many chosen"
+            )
 
     @override
     def shares(self, layer: int) -> bool:
@@ -48,6 +69,33 @@ class Config(Gemma4Config):
         return 0 if self.windows and self.windows[layer] else 1
 
 
+class ClusteredHead(nn.Module):
+    """The head for the tokens of the clusters whose centroids are closest.
+
+    token_ordering  f32 (V,): the tokens of the first cluster, then those of the second, and so on
+    """
+
+    def __init__(self, hidden: int, tokens: int, clusters: int, chosen: int) -> None:
+        self.centroids = nn.Linear(hidden, clusters)
+        self.token_ordering = nn.parameter(tokens, dtype=DType.F32)
+        self._chosen = chosen
+
+    def logits(self, y: Tensor, table: nn.Embedding) -> Tensor:
+        """A state (1, E) and the rows of the head -> logits (1, V), very low for other tokens."""
+        (tokens,), clusters = self.token_ordering.shape, self.centroids.weight.shape[0]
+        # The compiler rejects the comparisons of `top_k` in the dispatch of a product.
+        _, closest = f.top_k(ops.barrier(self.centroids(y)), self._chosen)
+        order = ops.reshape(self.token_ordering, shape=(clusters, tokens // clusters))
+        ids = ops.gather(order, ops.reshape(closest, shape=(self._chosen,)), axis=0)
+        count = self._chosen * (tokens // clusters)
+        ids = ops.convert(ops.reshape(ids, shape=(count,)), dtype=DType.I32)
+        logits = f.matmul_transposed(y, table(ids), dtype=y.dtype)
+        column = ops.full_like(ops.reshape(self.token_ordering, shape=(tokens, 1)), _UNLIKELY)
+        logits = ops.reshape(logits, shape=(count, 1))
+        column = ops.scatter(column, ids, logits, combine="replace")
+        return ops.reshape(column, shape=(1, tokens))
+
+
 class Gemma4Assistant(Gemma4):
     """Layers with queries only."""
 
@@ -57,21 +105,31 @@ class Gemma4Assistant(Gemma4):
         super().__init__(config)
         self.pre_projection = nn.Linear(2 * config.backbone, config.hidden)
         self.post_projection = nn.Linear(config.hidden, config.backbone)
+        self.masked_embedding: ClusteredHead | None = None
+        if config.clusters and config.chosen:
+            self.masked_embedding = ClusteredHead(
+                config.hidden, config.vocab_size, config.clusters, config.chosen
+            )
 
     def assist(
         self, inputs: Tensor, position: Tensor, local: LayerCache, everywhere: LayerCache
     ) -> tuple[Tensor, Tensor]:
         """See `Assistant`."""
         y = self(position, position, [local, everywhere], self.pre_projection(inputs))
-        return self.logits(y), self.post_projection(y)
+        head = self.masked_embedding
+        logits = self.logits(y) if head is None else head.logits(y, self.embed_tokens)
+        return logits, self.post_projection(y)
 
 
 def _from_hugging_face(data: ConfigJson) -> Config:
-    data.ignore("use_ordered_embeddings", "num_centroids", "centroid_intermediate_top_k")
+    clusters = data.size("num_centroids", default=2048)
+    chosen = data.size("centroid_intermediate_top_k", default=32)
+    head = {"clusters": clusters, "chosen": chosen}
+    head = head if data.flag("use_ordered_embeddings", default=False) else {}
     backbone, section = data.size("backbone_hidden_size"), data.text_section()
     section.fixed(enable_moe_block=False, num_experts=None, top_k_experts=None)
     section.fixed(moe_intermediate_size=None, hidden_size_per_layer_input=0)
-    return _config(fields_from_hugging_face(section), backbone)
+    return _config(fields_from_hugging_face(section) | head, backbone)
 
 
 def _from_gguf(data: GgufMetadata) -> Config:

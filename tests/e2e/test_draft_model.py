@@ -19,7 +19,8 @@ from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, few_entry_points, options_for
 from tests.e2e.test_mtp import READ, TEXT, answers
 from tests.models.families.gemma4_pair import DRAFTED as ASSISTED
-from tests.models.families.gemma4_pair import write_assistant, write_gemma4
+from tests.models.families.gemma4_pair import DRAFTED_IN_CLUSTERS as IN_CLUSTERS
+from tests.models.families.gemma4_pair import write_assistant, write_clustered, write_gemma4
 from tests.models.families.llama_pair import (
     DRAFTED,
     FIRST,
@@ -172,16 +173,23 @@ def test_a_bundle_with_a_draft_model_is_described_and_baked_again(
         reproduce(tmp_path / "b", weights, Silent())
 
 
-def test_the_assistant_of_gemma_4_drafts_as_transformers_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_assistant_of_gemma_4_drafts_as_transformers_does(
+    *, clustered: bool, tmp_path: Path
+) -> None:
     """After rejected drafts too, and answers have the bits of a bundle without it."""
-    model, assistant = write_gemma4(tmp_path / "model"), write_assistant(tmp_path / "assistant")
+    if clustered:
+        (model, assistant), expected_drafts = write_clustered(tmp_path / "p"), IN_CLUSTERS
+    else:
+        model, expected_drafts = write_gemma4(tmp_path / "model"), ASSISTED
+        assistant = write_assistant(tmp_path / "assistant")
     runtime = baked(model, tmp_path / "b", assistant)
-    runtime.prefill(0, TEXT[:FIRST], 0)
-    for at in range(FIRST, 100):
+    runtime.prefill(0, TEXT[: FIRST - 1], 0)
+    for at in range(FIRST - 1, 100):
         list(runtime.verify(0, [TEXT[at], 5, 6], at))  # the last two are rejected
-        if at + 1 in ASSISTED:
-            assert drafted(runtime, 0, at + 1) == ASSISTED[at + 1]
-    plain = baked(model, tmp_path / "plain", None)
+        if at + 1 in expected_drafts:
+            assert drafted(runtime, 0, at + 1) == expected_drafts[at + 1]
+    plain = baked(model, tmp_path / "plain", None, "int8-g32")
     expected, _ = answers(plain, None)
+    runtime = baked(model, tmp_path / "int8", assistant, "int8-g32")
     assert answers(runtime, Free(runtime.verify_tokens))[0] == expected
-    assert not answers(runtime, None)[1]

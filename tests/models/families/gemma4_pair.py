@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
 _SHAPE: Mapping[str, Any] = {
     "model_type": "gemma4_text", "vocab_size": 257, "num_attention_heads": 4,
     "num_key_value_heads": 1, "head_dim": 32, "per_layer_config": {"2": {"head_dim": 64}},
@@ -64,15 +66,20 @@ ASSISTANT: Mapping[str, Any] = {
 DRAFTED: Mapping[int, list[int]] = {
     20: [99, 83, 208], 40: [178, 168, 94], 100: [103, 18, 151],
 }  # fmt: skip
+# The same of the pair with CLUSTERED tokens, in 33 clusters of which three are chosen.
+CLUSTERED = 264
+DRAFTED_IN_CLUSTERS: Mapping[int, list[int]] = {
+    20: [129, 139, 82], 60: [205, 100, 144], 80: [46, 104, 130],
+}  # fmt: skip
 # What llama-server (llama.cpp of llama-cpp-python 0.3.36, `--spec-type draft-mtp`, caches in f32)
 # answers to a prompt of the first 40 tokens, and drafts after each of the answer's tokens.
 ANSWERED = [73, 73, 170, 57]
 LLAMACPP = [[208, 115, 32], [94, 183, 213], [178, 60, 203], [249, 145, 188]]
 
 
-def write_gemma4(folder: Path) -> Path:
+def write_gemma4(folder: Path, **changes: Any) -> Path:
     """Write the model; returns the folder."""
-    _write(folder, ARCHITECTURES["gemma4"], MODEL)
+    _write(folder, ARCHITECTURES["gemma4"], {**MODEL, **changes})
     tokenizer().save(str(folder / "tokenizer.json"))
     return folder
 
@@ -80,6 +87,18 @@ def write_gemma4(folder: Path) -> Path:
 def write_assistant(folder: Path) -> Path:
     """Write its assistant; returns the folder."""
     return _write(folder, ASSISTANTS["gemma4-assistant"], ASSISTANT)
+
+
+def write_clustered(folder: Path) -> tuple[Path, Path]:
+    """Write a model with CLUSTERED tokens and its assistant with clusters; returns both folders."""
+    folder.mkdir()
+    model = write_gemma4(
+        folder / "model", vocab_size=CLUSTERED, vocab_size_per_layer_input=CLUSTERED
+    )
+    text = {**ASSISTANT["text_config"], "vocab_size": CLUSTERED}
+    clusters = {"num_centroids": 33, "centroid_intermediate_top_k": 3}
+    data = {**ASSISTANT, "text_config": text, "use_ordered_embeddings": True, **clusters}
+    return model, _write(folder / "assistant", ASSISTANTS["gemma4-assistant"], data)
 
 
 def _write(folder: Path, architecture: Any, data: Mapping[str, Any]) -> Path:
@@ -90,10 +109,13 @@ def _write(folder: Path, architecture: Any, data: Mapping[str, Any]) -> Path:
         if ".layers." not in name and ".per_layer" not in name:
             shapes[name.removeprefix("model.")] = shapes.pop(name)
     tensors = random_tensors(shapes)
-    for name in tensors:
+    order: dict[str, NDArray[Any]] = {}
+    for name in list(tensors):
         if name.endswith("layer_scalar"):
             tensors[name] = np.full(1, 0.9, np.float32)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        if name.endswith("token_ordering"):
+            order[name] = np.random.default_rng(2).permutation(len(tensors.pop(name)))
+    save_file({**tensors, **order}, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(data))
     return folder
 

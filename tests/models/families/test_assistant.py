@@ -13,16 +13,21 @@ from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from hearthd.baker.weights.source import BadFile
+from hearthd.models.catalog import ASSISTANTS
+from hearthd.models.config import ConfigError
 from hearthd.models.dsl.evaluate import evaluate
 from tests.models.families.gemma4_pair import (
     ANSWERED,
+    ASSISTANT,
     DRAFTED,
+    DRAFTED_IN_CLUSTERS,
     LLAMACPP,
     write_assistant,
     write_assistant_gguf,
+    write_clustered,
     write_gemma4,
     write_gemma4_gguf,
-)  # fmt: skip
+)
 from tests.models.families.llama_pair import write_llama
 
 if TYPE_CHECKING:
@@ -83,6 +88,19 @@ def test_drafts_are_those_of_transformers(plan: LanguagePlan, tmp_path: Path) ->
     for length, expected in DRAFTED.items():
         runtime.read(TOKENS[: length - 1])
         assert runtime.drafts(TOKENS[length - 1], TOKENS[length], length)[1] == expected
+
+
+def test_the_head_has_the_tokens_of_the_closest_clusters(tmp_path: Path) -> None:
+    runtime = Assisted(planned(*write_clustered(tmp_path / "pair")), tmp_path)
+    for length, expected in DRAFTED_IN_CLUSTERS.items():
+        runtime.read(TOKENS[: length - 1])
+        assert runtime.drafts(TOKENS[length - 1], TOKENS[length], length)[1] == expected
+
+
+def test_clusters_divide_the_vocabulary() -> None:
+    data = {**ASSISTANT, "use_ordered_embeddings": True}
+    with pytest.raises(ConfigError, match=r"num_centroids: got 2048, of which 32 are chosen"):
+        ASSISTANTS["gemma4-assistant"].from_hugging_face(data)
 
 
 def test_drafts_of_gguf_files_are_those_of_llamacpp(tmp_path: Path) -> None:
