@@ -119,7 +119,12 @@ def test_the_plan_has_the_assistant(plan: LanguagePlan) -> None:
 
 
 def test_the_assistant_of_another_model_is_rejected(tmp_path: Path) -> None:
-    llama, assistant = write_llama(tmp_path / "llama", 128), write_assistant(tmp_path / "a")
+    assistant = write_assistant(tmp_path / "a")
     message = r"--drafter: .* is the assistant of another model: it needs a Gemma 4 with hidden "
-    with pytest.raises(BadFile, match=message):
-        planned(llama, assistant)
+    for model in (
+        write_llama(tmp_path / "llama", 128),
+        write_gemma4(tmp_path / "wide", hidden_size=192),
+        write_gemma4(tmp_path / "heads", head_dim=64),
+    ):
+        with pytest.raises(BadFile, match=message):
+            planned(model, assistant)

@@ -151,8 +151,9 @@ def test_the_draft_model_has_read_the_accepted_tokens() -> None:
             if random.random() < 0.6:
                 drafted = model.draft(0, token, len(tokens), ())
                 drafts = [x for x, _ in itertools.islice(drafted, int(random.integers(0, 4)))]
-                read = [model.rows[at] for at in range(len(tokens))] if drafts else tokens
-                assert read == tokens
+                latest = [*tokens, token]
+                read = [model.rows[at] for at in range(len(latest))] if drafts else latest
+                assert read == latest
             model.keep(
                 None,
                 [0] * (1 + len(drafts)),
