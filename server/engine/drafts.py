@@ -236,7 +236,10 @@ class Drafts:
                 break
             if not source.is_free:
                 seconds = time.perf_counter() - began
-                costs.add_draft(seconds)
+                # Not of the first token: a draft model reads the tokens that it lacks before it,
+                # and maps its weights. Drafts that seem too slow are not measured again.
+                if drafted:
+                    costs.add_draft(seconds)
                 cost += min(costs.in_calls(seconds), _MAX_DRAFT_COST)
             drafted.append(token)
             promise = promise.with_token(probability)

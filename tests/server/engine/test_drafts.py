@@ -143,6 +143,23 @@ def test_the_time_that_a_draft_takes_counts() -> None:
     assert 1 < source.asked < 20
 
 
+class Measured(Fixed):
+    """Counts the drafted tokens whose time is measured."""
+
+    measured = 0
+
+    @override
+    def add_draft(self, seconds: float) -> None:
+        self.measured += 1
+
+
+def test_the_first_token_of_a_draft_is_not_a_measure_of_the_others() -> None:
+    """It may take long, and a source that seems slow would not be asked again."""
+    source, costs = Fake(ANSWER, 0.99), Measured(0.01)
+    Drafts([], [source], costs).best(99)
+    assert (source.drafted, costs.measured) == (7, 6)
+
+
 class Empty(Fake):
     """Has nothing to draft, like the drafter of a bundle after a prefill or a restore."""
 
