@@ -363,7 +363,7 @@ def language_memory(
         vocab_size=vocab_size,
         context=context,
         reads_images=any(point.kind == "image" for point in entry_points),
-        weights=footprint.laid_out + footprint.read,
+        weights=footprint.resident,
         slot=sum(cache.row_bytes * min(cache.rows, context + chunk) for cache in caches),
         adapters=adapters.bytes,
         block=block_bytes(caches, entry_points),

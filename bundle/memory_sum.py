@@ -15,10 +15,11 @@ machine; benchmarks/memory_contract.py measures what a process takes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hearthd.bundle.bundle_errors import BundleError, NotABundle
+from hearthd.bundle.provenance import OMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,19 +97,42 @@ class Footprint:
     read       weights that every step reads in place from params.irpa
     looked_up  weights of which a step looks up single rows in params.irpa
     calls      by entry point: intermediate values and results of one call
+    experts    of `read`, the experts of a model whose kernels read them ahead from params.irpa, so
+               that they may be larger than memory; 0 of other models
+    token_experts  of those, what one token is routed to
     """
 
     laid_out: int
     read: int
     looked_up: int
     calls: dict[str, int]
+    experts: int = field(default=0, metadata=OMITTED)
+    token_experts: int = field(default=0, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         """Raises NotABundle for a negative size."""
-        sizes = {"laid_out": self.laid_out, "read": self.read, "looked_up": self.looked_up}
+        sizes = {
+            name: getattr(self, name)
+            for name in ("laid_out", "read", "looked_up", "experts", "token_experts")
+        }
         for name, size in (*sizes.items(), *self.calls.items()):
             if size < 0:
                 raise NotABundle(f"footprint.{name}: got {size}, expected a size")
+
+    @property
+    def resident(self) -> int:
+        """Weights that must be in memory: of streamed experts, those of one token."""
+        return self.laid_out + self.read - self.experts + self.token_experts
+
+    def missed(self, memory: int) -> int:
+        """Bytes of experts that a token reads from the file, on average.
+
+        `memory` is what keeps experts, in bytes. Every expert is taken to be as likely: the hardest
+        case.
+        """
+        if not self.experts:
+            return 0
+        return self.token_experts * max(0, self.experts - memory) // self.experts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,18 +70,28 @@ class Device:
         program: str = VMFB,
         lays_out: bool = True,
         mapped: bool = True,
+        streamed: bool = False,
     ) -> None:
         """Load a program and params.irpa; `threads` as in start_threads. Raises CannotLoad.
 
         `program` is the name of its file. `lays_out` says whether it rearranges weights when it is
         loaded. Unless `mapped`, weights are copied into memory with huge pages, if Linux has them.
+        `streamed` says whether kernels read experts ahead from the file, which stays mapped.
         """
+        if streamed and not mapped:
+            raise CannotLoad(
+                f"{bundle}: --no-mmap copies the weights into memory, and this bundle was baked to "
+                "read experts from their file; serve it without --no-mmap"
+            )
         self._device = start_threads(threads)
         self._file = program
         self._settled = not lays_out
+        self._streamed = streamed
         self._reserved: list[mmap] = []  # IREE's buffers do not hold references to them
         try:
-            self._program, self._weights = _load(bundle, program, self._device, mapped=mapped)
+            self._program, self._weights = _load(
+                bundle, program, self._device, mapped=mapped, streamed=streamed
+            )
         except (RuntimeError, ValueError, OSError) as error:
             reason = str(error).partition("\n")[0]
             raise CannotLoad(f"{bundle}: IREE cannot load it: {reason}; bake it again") from error
@@ -103,7 +113,9 @@ class Device:
         outputs = rt.VmVariantList(results)
         with behind_workers():
             self._program.call(function, inputs, outputs)
-        if not self._settled and self._weights is not None:
+        # Linux drops pages of the file that are not mapped at a third of the cost, those used
+        # longest ago first.
+        if (self._streamed or not self._settled) and self._weights is not None:
             release_pages(self._weights)
         self._settled = True
         return outputs
@@ -168,7 +180,7 @@ class Device:
 
 
 def _load(
-    bundle: Path, program: str, device: rt.HalDevice, *, mapped: bool
+    bundle: Path, program: str, device: rt.HalDevice, *, mapped: bool, streamed: bool
 ) -> tuple[LoadedProgram, MappedFile | None]:
     """The program, and where its weights are mapped if it has any and they stay mapped."""
     instance = rt.VmInstance()
@@ -179,7 +191,8 @@ def _load(
     parameters.load(str(path), format="irpa", mmap=True)
     weights = _mapping(parameters, path)
     if weights is not None and mapped:
-        prefer_huge_pages(weights)
+        if not streamed:  # a missing page would be read with 4 MiB around it
+            prefer_huge_pages(weights)
     elif weights is not None:
         move_to_memory(weights)
     provider = parameters.create_provider(scope=PARAMETER_SCOPE)

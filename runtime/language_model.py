@@ -66,6 +66,7 @@ class IreeRuntime(Runtime):
             program=self.program.file,
             lays_out=manifest.footprint.laid_out > 0,
             mapped=mapped,
+            streamed=manifest.footprint.experts > 0,
         )
         self._manifest = manifest
         self._caches: dict[int, list[tuple[CacheSpec, rt.HalBufferView]]] = {}
@@ -374,10 +375,7 @@ class IreeRuntime(Runtime):
         return self._caches[slot]
 
     def _mapped(self, slot: int, *, states: bool) -> list[NDArray[np.uint8]]:
-        """The memory of a slot's states or of its other caches, mapped from the CPU device.
-
-        Each u8 (rows, bytes per row).
-        """
+        """The memory of a slot's states or other caches, mapped: each u8 (rows, bytes per row)."""
         return [
             view.map().asarray((spec.rows, spec.row_bytes), np.dtype(np.uint8))[
                 : spec.rows - spec.behind

@@ -109,6 +109,7 @@ ALLOWED = {
     ),
     "server.process": (
         "bundle",
+        "runtime.disk_speed",
         "runtime.free_memory",
         "runtime.operating_system",
         "server.errors",

@@ -77,11 +77,12 @@ class Compilation:
         *,
         kernels: Iterable[str] = (),
         chains: Mapping[str, str] = NO_CHAINS,
+        streamed: bool = False,
         until: str = "vmfb",
     ) -> None:
         """Start compiling MLIR text that calls `kernels` and `chains` of them.
 
-        models/dsl/mlir/stablehlo.py says which they are.
+        models/dsl/mlir/stablehlo.py says which they are. `streamed` as in `build`.
 
         `until` is `vmfb`, or a phase such as `stream`, whose output is text.
         """
@@ -95,7 +96,13 @@ class Compilation:
             pool = stack.enter_context(ThreadPoolExecutor(1, "compiler"))
             stack.callback(self._cancel)
             self._built = pool.submit(
-                build, tuple(kernels), target, objects, chains, self._cancelled
+                build,
+                tuple(kernels),
+                target,
+                objects,
+                chains,
+                self._cancelled,
+                streamed=streamed,
             )
             self._done = pool.submit(self._compile, objects)
             self._running = stack.pop_all()

@@ -47,6 +47,8 @@ FLAGS = (
     "-fno-stack-protector",
     "-fno-sanitize=all",
 )
+# Kernels read experts ahead: models/dsl/kernels/product/read_ahead.h.
+STREAMED_FLAG = "-DSTREAMED=1"
 
 NO_CHAINS: Mapping[str, str] = MappingProxyType({})
 
@@ -64,15 +66,19 @@ def build(
     folder: Path,
     chains: Mapping[str, str] = NO_CHAINS,
     cancelled: threading.Event | None = None,
+    *,
+    streamed: bool = False,
 ) -> KernelBuild:
     """Write NAME.o for each kernel and each chain into a folder; returns the record.
 
     `chains` are the texts of the C files of chains, by their names. Once `cancelled` is set, no
-    other object is begun. Raises KernelError, also if it was cancelled.
+    other object is begun. `streamed` says whether the matrices of experts are read ahead from their
+    file. Raises KernelError, also if it was cancelled.
     """
     names = tuple(names)
     with as_file(files("hearthd.models.dsl") / "kernels") as sources:
-        clang = _Clang(target, folder, sources, cancelled or threading.Event())
+        flags = (*FLAGS, STREAMED_FLAG) if streamed else FLAGS
+        clang = _Clang(target, folder, sources, cancelled or threading.Event(), flags)
         # The kernels take longer than the chains.
         with ThreadPoolExecutor(os.cpu_count(), "clang") as pool:
             objects = pool.map(clang.compile_kernel, names)
@@ -91,6 +97,7 @@ class _Clang:
     folder: Path
     sources: Path
     cancelled: threading.Event
+    flags: tuple[str, ...]
 
     def compile_kernel(self, name: str) -> Path:
         """The object of a kernel; raises KernelError."""
@@ -111,7 +118,15 @@ class _Clang:
         # `python -m ziglang` takes the time of a Python process.
         command = [_zig(), "cc", "-target", f"{machine}-linux-gnu", f"-mcpu={_cpu(self.target)}"]
         defines = [f"-D{macro}={value}" for macro, value in macros.items()]
-        arguments = [*FLAGS, f"-I{self.sources}", *defines, "-c", str(source), "-o", f"{name}.o"]
+        arguments = [
+            *self.flags,
+            f"-I{self.sources}",
+            *defines,
+            "-c",
+            str(source),
+            "-o",
+            f"{name}.o",
+        ]
         with child_process(
             [*command, *arguments], cwd=self.folder, stderr=subprocess.PIPE
         ) as process:

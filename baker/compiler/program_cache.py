@@ -41,12 +41,14 @@ class ProgramSource:
     kernels  names of the C kernels that it calls
     chains   texts of the C files of its chains, by their names
     target   the machine that it is for
+    streamed  whether kernels read experts ahead from their file
     """
 
     text: bytes
     kernels: tuple[str, ...]
     chains: Mapping[str, str]
     target: Target
+    streamed: bool = False
 
     def digest(self) -> str:
         """The sha256 of the source, of Hearth's C files, and of the compilers with their flags.
@@ -62,6 +64,7 @@ class ProgramSource:
                 "target": asdict(self.target),
                 "cpu": cpu_description() if self.target.cpu == HOST else "",
                 "compiler": asdict(compiler),
+                "streamed": self.streamed,
                 "clang": [version(kernel_objects.PACKAGE), *kernel_objects.FLAGS],
                 "files": _c_files() if self.kernels or self.chains else "",
             },
@@ -142,7 +145,12 @@ def compiling(
         yield _Copied(compiler_for(source.target), kernels)
         return
     with Compilation(
-        text, output, source.target, kernels=source.kernels, chains=source.chains
+        text,
+        output,
+        source.target,
+        kernels=source.kernels,
+        chains=source.chains,
+        streamed=source.streamed,
     ) as compilation:
         yield compilation
         compilation.wait()

@@ -14,7 +14,13 @@ from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_
 from hearthd.baker.pipeline.calibration_stage import Calibration, layers_to_round
 from hearthd.baker.pipeline.comparison_stage import compare_with_numpy
 from hearthd.baker.pipeline.context_choice import ContextChoice, choose_context
-from hearthd.baker.pipeline.memory_plan import check_fits, footprint, token_bytes
+from hearthd.baker.pipeline.memory_plan import (
+    check_fits,
+    language_footprint,
+    needs_streaming,
+    program_memory,
+    token_bytes,
+)
 from hearthd.baker.pipeline.shared_stages import (
     compile_in_background,
     provenance,
@@ -112,8 +118,14 @@ def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Prog
     program = choice.program
     for text in (*choice.notes, *_drafter_texts(plan, program), *unfused_texts(program.unfused)):
         progress.note(text)
+    streamed = False
     if plan.max_memory is not None:
         with progress.stage("check the memory limit"):
+            context = choice.options.context
+            streamed = needs_streaming(program, context, plan.slots, plan.max_memory)
+        if streamed:
+            progress.note(_streamed_text(program, context, plan.slots, plan.max_memory))
+        else:
             check_fits(
                 program,
                 choice.options,
@@ -121,7 +133,19 @@ def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Prog
                 plan.max_memory,
                 lambda other: model.program(model.stored_in(other, other.precision)),
             )
-    return replace(plan, program=choice.options), program
+    return replace(plan, program=choice.options, streamed=streamed), program
+
+
+def _streamed_text(program: Program, context: int, slots: int, limit: int) -> str:
+    """A sentence about experts that do not fit into the memory limit, and what a token reads."""
+    weights = language_footprint(program, streamed=True)
+    memory = program_memory(program, context, streamed=True)
+    spare = limit - memory.needed(slots) + weights.token_experts
+    return (
+        f"the experts ({megabytes(weights.experts)} MB) are read from the file while serving: "
+        f"--max-memory has {megabytes(spare)} MB for them, so a token reads up to "
+        f"{megabytes(weights.missed(spare))} MB; the storage decides the speed"
+    )
 
 
 def _drafter_texts(plan: LanguagePlan, program: Program) -> Iterator[str]:
@@ -175,7 +199,7 @@ def _make(inputs: _BakeInputs) -> None:
     workspace, program = inputs.workspace, inputs.program
     plan, model = inputs.plan, inputs.plan.model
     located = model.locate(program)
-    with compile_in_background(workspace, program.graphs) as compiled:
+    with compile_in_background(workspace, program.graphs, streamed=plan.streamed) as compiled:
         with workspace.progress.stage("read the tokenizer"):
             _write_tokenizer(inputs)
         if plan.calibration is not None:
@@ -242,7 +266,7 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
         statistics=statistics(program.graphs, program.weights, program.fusions)
         | {"cache_bytes_per_slot": cache_bytes, "token_bytes": token_bytes(program)},
         golden=(),
-        footprint=footprint(program.graphs, program.parameters),
+        footprint=language_footprint(program, streamed=plan.streamed),
         provenance=sources,
         files=files.result(),
     )

@@ -90,6 +90,8 @@ class LanguagePlan:
     without_mtp  why the layer of the weights that predicts further tokens is left out; None: it is
                  not, there is none, or the options ask for another drafter or for none
     verify_later  whether the comparison with NumPy is left to `hearth verify`
+    streamed     whether kernels read experts ahead from their file, because only so the model fits
+                 into `max_memory`: known when the program is traced
     """
 
     record: BakeRecord
@@ -104,6 +106,7 @@ class LanguagePlan:
     drafter: DrafterFile | None
     without_mtp: str | None
     verify_later: bool
+    streamed: bool = False
 
 
 def language_plan(

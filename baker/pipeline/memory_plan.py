@@ -65,6 +65,12 @@ def check_fits(
     )
 
 
+def needs_streaming(program: Program, context: int, slots: int, limit: int) -> bool:
+    """Whether a program fits into `limit` bytes only if its experts are read from their file."""
+    streamed = program_memory(program, context, streamed=True)
+    return program_memory(program, context).needed(slots) > limit >= streamed.needed(slots)
+
+
 def too_large(program: Program, context: int, slots: int, limit: int | None) -> str | None:
     """Why a program cannot be served with all its slots in `limit` bytes, if so."""
     memory = program_memory(program, context)
@@ -82,10 +88,13 @@ def _fits(
         return False
 
 
-def program_memory(program: Program, context: int) -> Memory:
-    """The memory that serving the program takes with a context of `context` positions."""
+def program_memory(program: Program, context: int, *, streamed: bool = False) -> Memory:
+    """The memory that serving the program takes with a context of `context` positions.
+
+    `streamed` as in `language_footprint`.
+    """
     return language_memory(
-        footprint(program.graphs, program.parameters),
+        language_footprint(program, streamed=streamed),
         program.vocab_size,
         context,
         program.caches,
@@ -127,6 +136,20 @@ def footprint(graphs: Sequence[Graph], parameters: Mapping[str, TensorType]) -> 
     )
 
 
+def language_footprint(program: Program, *, streamed: bool = False) -> Footprint:
+    """The footprint of a language model; `streamed`: its experts are read from their file."""
+    weights = footprint(program.graphs, program.parameters)
+    if not streamed:
+        return weights
+    shares = {name: share for name, share in _read_shares(program).items() if share < 1}
+    sizes = {name: program.parameters[name].nbytes for name in shares}
+    return replace(
+        weights,
+        experts=sum(sizes.values()),
+        token_experts=sum(int(sizes[name] * share) for name, share in shares.items()),
+    )
+
+
 def _uses(graph: Graph) -> Iterator[tuple[str, Reads]]:
     """The name of each parameter, with how an op reads it, for every op that does."""
     names = {id(tensor): name for name, tensor in graph.parameters.items()}
@@ -143,19 +166,28 @@ def token_bytes(program: Program) -> int:
     Arrays of which logits read only some blocks do not count. Of the experts, only those that a
     token is routed to count.
     """
+    refining = {name for weight in program.weights for name in weight.partial}
+    return sum(
+        int(program.parameters[name].nbytes * share)
+        for name, share in _read_shares(program).items()
+        if name not in refining
+    )
+
+
+def _read_shares(program: Program) -> dict[str, Fraction]:
+    """The share of each parameter that a decode of one sequence reads: 1 if it has no experts."""
     point = next(point for point, _ in program.entry_points if point.kind == "decode")
     graph = next(graph for graph in program.graphs if graph.name == point.name)
     names = {id(tensor): name for name, tensor in graph.parameters.items()}
-    read: dict[str, int] = {}
+    shares: dict[str, Fraction] = {}
     for node in graph.nodes:
         assert isinstance(node.origin, Apply)
         op, experts = node.origin.op, node.origin.attrs.get("experts", 1)
         share = Fraction(min(experts, node.shape[0]) if experts > 1 else 1, experts)
         for source in node.inputs:
             if id(source) in names and op.reads is not Reads.LOOKED_UP:
-                read[names[id(source)]] = int(source.type.nbytes * share)
-    refining = {name for weight in program.weights for name in weight.partial}
-    return sum(size for name, size in read.items() if name not in refining)
+                shares[names[id(source)]] = share
+    return shares
 
 
 def call_bytes(graph: Graph) -> int:

@@ -120,12 +120,12 @@ class CompiledProgram:
 
 @contextmanager
 def compile_in_background(
-    workspace: Workspace, graphs: Sequence[Graph]
+    workspace: Workspace, graphs: Sequence[Graph], *, streamed: bool = False
 ) -> Iterator[CompiledProgram]:
     """Compile graphs while the block runs; all programs are complete when it ends.
 
-    The programs for other targets than the first are compiled at the end of the block. Raises
-    CompileError or TargetError.
+    `streamed` as in `build`. The programs for other targets than the first are compiled at the end
+    of the block. Raises CompileError or TargetError.
     """
     vmfb, text = workspace.folder / VMFB, workspace.folder / "model.mlir"
     with workspace.progress.stage("lower to StableHLO"):
@@ -134,7 +134,11 @@ def compile_in_background(
         text.write_bytes(program)
     target, *others = workspace.targets
     source = ProgramSource(
-        text=program, kernels=lowered.kernels, chains=lowered.chains, target=target
+        text=program,
+        kernels=lowered.kernels,
+        chains=lowered.chains,
+        target=target,
+        streamed=streamed,
     )
     with compiling(source, text, vmfb, workspace.programs) as compilation:
         compiled = CompiledProgram(

@@ -43,6 +43,7 @@ _PROCESS_CGROUPS = Path("/proc/self/cgroup")
 _UNLIMITED = 2**62
 # Of the machine's memory, where no limit is set: the system and other programs need the rest.
 _MACHINE_SHARE = 0.75
+_STREAMED = "; baked with --max-memory, experts can be larger than memory"
 _RESOURCES = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 
@@ -88,7 +89,7 @@ def admit(
         source = limit.source if limit else ""
         raise NotEnoughMemory(
             f"{error} (the limit is {source}); raise it, or bake with a shorter --context "
-            "or a smaller --precision"
+            f"or a smaller --precision{_STREAMED if 'experts' in manifest.config else ''}"
         ) from None
     memory = manifest.memory_of(admitted.context)
     log.info(

@@ -39,6 +39,7 @@ from hearthd.server.logs import count_tokens
 from hearthd.server.lora.loaded_adapters import LoadedAdapters
 from hearthd.server.metrics import LanguageMetrics
 from hearthd.server.process.memory_limit import admit
+from hearthd.server.process.streamed_experts import log_expected_speed
 from hearthd.server.services.engine_options import DEFAULT_OPTIONS, EngineOptions
 from hearthd.server.services.prefix_caches import prefix_cache, prefix_store
 from hearthd.server.services.service import Description, Service, fingerprint
@@ -332,7 +333,7 @@ def open_language_service(
     manifest = read_manifest_of(bundle, LanguageManifest)
 
     def load(program: ProgramFile) -> tuple[Admitted, Tokenizer, IreeRuntime]:
-        admitted = _admit(manifest, options, reserved)
+        admitted = _admit(bundle, manifest, options, reserved)
         start_threads(threads)
         # Before the weights: reading a tokenizer takes three times the memory that it keeps.
         opened = manifest.opened(slots=admitted.slots, context=admitted.context)
@@ -360,18 +361,22 @@ def open_language_service(
     return service
 
 
-def _admit(manifest: LanguageManifest, options: EngineOptions, reserved: int) -> Admitted:
+def _admit(
+    bundle: Path, manifest: LanguageManifest, options: EngineOptions, reserved: int
+) -> Admitted:
     """What fits in the memory of this process beside the `reserved` bytes of other models."""
-    return admit(
+    reserved += SIGNATURE_MEMORY if options.keys else 0
+    reserved += FETCHED_MEMORY if options.fetch_images and manifest.image_settings else 0
+    admitted = admit(
         manifest,
         max_memory=options.max_memory,
         prefix_cache=options.cache_ram,
         context=options.context,
-        reserved=reserved
-        + (SIGNATURE_MEMORY if options.keys else 0)
-        + (FETCHED_MEMORY if options.fetch_images and manifest.image_settings else 0),
+        reserved=reserved,
         models=options.models,
     )
+    log_expected_speed(bundle, manifest, admitted, options.max_memory, reserved)
+    return admitted
 
 
 def open_tokenizer(bundle: Path, manifest: LanguageManifest) -> Tokenizer:

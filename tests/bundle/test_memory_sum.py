@@ -129,7 +129,16 @@ def test_megabytes_are_rounded_up() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["laid_out", "read", "looked_up", "decode_1"])
+def test_a_token_misses_the_share_of_its_experts_that_memory_does_not_keep() -> None:
+    weights = Footprint(laid_out=0, read=110, looked_up=0, calls={}, experts=100, token_experts=20)
+    assert weights.resident == 30
+    assert [weights.missed(memory) for memory in (0, 50, 100, 200)] == [20, 10, 0, 0]
+    assert Footprint(laid_out=1, read=2, looked_up=0, calls={}).missed(0) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["laid_out", "read", "looked_up", "decode_1", "experts", "token_experts"]
+)
 def test_a_negative_size_is_named(name: str) -> None:
     sizes = {"laid_out": 1, "read": 1, "looked_up": 1, "decode_1": 1} | {name: -1}
     decode = sizes.pop("decode_1")

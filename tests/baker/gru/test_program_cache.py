@@ -125,6 +125,7 @@ def test_the_one_used_longest_ago_makes_room(cache: ProgramCache, tmp_path: Path
         {"text": b"module { }"},
         {"kernels": ("residual_norm", "linear_int8_g32")},
         {"chains": {"chain": "void chain(void);"}},
+        {"streamed": True},
         {"target": find_target("x86_64-v4")},
         {"target": replace(find_target("x86_64-v3"), features=("avx2",))},
     ],

@@ -10,8 +10,16 @@ import pytest
 
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.pipeline.bake import bake
-from hearthd.baker.pipeline.memory_plan import call_bytes, check_fits, footprint, program_memory
+from hearthd.baker.pipeline.memory_plan import (
+    call_bytes,
+    check_fits,
+    footprint,
+    language_footprint,
+    needs_streaming,
+    program_memory,
+)
 from hearthd.baker.pipeline.recipe import decode_batches
+from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder import entry_points
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import fused, ops
@@ -22,6 +30,7 @@ from hearthd.models.program import ProgramOptions
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, options_for
 from tests.models.families.gemma3.gemma3_cases import TINY
+from tests.models.families.test_qwen3moe import CONFIG as EXPERTS
 from tests.models.presets import GEMMA3
 
 if TYPE_CHECKING:
@@ -124,6 +133,30 @@ def test_what_is_updated_in_place_takes_nothing() -> None:
 
     assert call_bytes(trace("update", update, inputs, in_place={0: 0})) == 0
     assert call_bytes(trace("update", update, inputs)) == 3200
+
+
+def test_experts_may_be_larger_than_memory() -> None:
+    options = small("int8-g32")
+    program = entry_points.program(ARCHITECTURES["qwen3moe"].model(EXPERTS), options)
+    weights = language_footprint(program, streamed=True)
+    assert weights.experts == sum(
+        tensor_type.nbytes
+        for name, tensor_type in program.parameters.items()
+        if ".mlp.experts." in name
+    )
+    chosen = weights.experts * EXPERTS.experts_per_token // EXPERTS.experts
+    assert weights.token_experts == chosen > 0
+    whole = program_memory(program, options.context).needed(1)
+    least = program_memory(program, options.context, streamed=True).needed(1)
+    assert least == whole - weights.experts + chosen
+    fits = {limit: needs_streaming(program, 64, 1, limit) for limit in (least - 1, least, whole)}
+    assert list(fits.values()) == [False, True, False]
+
+
+def test_a_model_without_experts_must_fit() -> None:
+    program = made(small("int8-g32"))
+    needed = program_memory(program, 64).needed(1)
+    assert not any(needs_streaming(program, 64, 1, needed - n) for n in (0, 1))
 
 
 @pytest.mark.nightly

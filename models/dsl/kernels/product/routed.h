@@ -4,6 +4,7 @@
 
 #include "product/experts.h"
 #include "product/product.h"
+#include "product/read_ahead.h"
 
 // The most rows that are multiplied together without tiles.
 enum { SHARED_ROWS = MAX_SHARING < TOGETHER ? MAX_SHARING : TOGETHER };
@@ -47,6 +48,23 @@ INLINE void fetch_start(const Matrix *matrix, size_t block) {
     fetch_block_factors(matrix, block);
 }
 
+// The arrays of a matrix whose experts have `blocks` blocks each.
+INLINE ExpertArrays arrays_of(const Matrix *matrix, size_t blocks) {
+    ExpertArrays all = {.blocks = blocks};
+    const Integers *integers = &matrix->integers;
+    size_t groups = matrix->groups, scales = scales_of_row(matrix);
+    for (int i = 0; i < 2; i++)
+        if (integers->planes[i].bits)
+            add_array(&all, integers->planes[i].bytes, groups * group_bytes(integers->planes[i]));
+    if (integers->grid.count)
+        add_array(&all, integers->index, groups * index_bytes(&integers->grid));
+    add_array(&all, integers->extra, groups * (size_t)(integers->grid.extra_bytes * ROWS));
+    add_array(&all, matrix->scale, scales * scale_bytes(matrix));
+    add_array(&all, matrix->minimum, scales * ROWS * sizeof(_Float16));
+    add_array(&all, matrix->multiplier, groups * multiplier_bytes(matrix));
+    return all;
+}
+
 // The experts and the blocks of their matrices that a workgroup multiplies.
 typedef struct {
     size_t expert, last_expert, begin, end;
@@ -70,8 +88,12 @@ INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matri
 #if TILES
     if (tiles) shape_tiles(matrix);
 #endif
-    size_t expert = next_expert(routing, share.expert), following;
-    for (; expert < share.last_expert; expert = following) {
+    size_t expert = next_expert(routing, share.expert), following, met = 0;
+    for (; expert < share.last_expert; expert = following, met++) {
+        if (STREAMED && met % EXPERTS_AHEAD == 0) {
+            const ExpertArrays arrays = arrays_of(matrix, outputs / ROWS);
+            read_experts_soon(&arrays, routing, expert, share.last_expert, begin, end);
+        }
         following = next_expert(routing, expert + 1);
         if (following < share.last_expert)
             fetch_start(matrix, following * (outputs / ROWS) + begin);

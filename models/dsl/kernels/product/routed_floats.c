@@ -1,7 +1,7 @@
 // Multiplies rows of f32 with the matrices of their experts, which are floats: op `routed_linear`.
 // A variant defines NAME, WEIGHT, the type of a stored weight, and `load_weights` and `f32_of`,
 // which convert sixteen weights, or one, to f32.
-#include "product/experts.h"
+#include "product/read_ahead.h"
 
 // The most rows that are multiplied together.
 enum { SHARED_ROWS = 8 };
@@ -44,8 +44,13 @@ int NAME(const float *x, size_t x_at, const int32_t *chosen, size_t chosen_at, c
     Routing routing = {chosen + chosen_at, rows, each, experts};
     size_t expert = workgroup / shares * experts_each, last = least(expert + experts_each, experts);
     x += x_at, weight += weight_at, out += out_at;
+    const BlockArray row = {(const char *)weight, columns * sizeof *weight};
+    const ExpertArrays arrays = {.arrays = {row}, .count = 1, .blocks = outputs};
+    size_t met = 0;
     for (expert = next_expert(routing, expert); expert < last;
-         expert = next_expert(routing, expert + 1)) {
+         expert = next_expert(routing, expert + 1), met++) {
+        if (STREAMED && met % EXPERTS_AHEAD == 0)
+            read_experts_soon(&arrays, routing, expert, last, begin, end);
         const WEIGHT *own = weight + expert * outputs * columns;
         for (size_t next = 0; next < rows;) {
             int count = next_rows(some, SHARED_ROWS, routing, expert, &next);
