@@ -110,7 +110,7 @@ class Footprint:
     token_experts: int = field(default=0, metadata=OMITTED)
 
     def __post_init__(self) -> None:
-        """Raises NotABundle for a negative size."""
+        """Raises NotABundle for sizes that cannot be."""
         sizes = {
             name: getattr(self, name)
             for name in ("laid_out", "read", "looked_up", "experts", "token_experts")
@@ -118,6 +118,11 @@ class Footprint:
         for name, size in (*sizes.items(), *self.calls.items()):
             if size < 0:
                 raise NotABundle(f"footprint.{name}: got {size}, expected a size")
+        if not self.token_experts <= self.experts <= self.read:
+            raise NotABundle(
+                f"footprint.experts: got {self.experts}, expected at least token_experts "
+                f"({self.token_experts}) and at most read ({self.read})"
+            )
 
     @property
     def resident(self) -> int:

@@ -26,7 +26,7 @@ from hearthd.runtime.mapped_pages import (
     prefer_huge_pages,
     release_pages,
 )
-from hearthd.runtime.operating_system import new_pages
+from hearthd.runtime.operating_system import IS_LINUX, new_pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,6 +78,11 @@ class Device:
         loaded. Unless `mapped`, weights are copied into memory with huge pages, if Linux has them.
         `streamed` says whether kernels read experts ahead from the file, which stays mapped.
         """
+        if streamed and not IS_LINUX:
+            raise CannotLoad(
+                f"{bundle}: its kernels have Linux read experts from their file, and this is "
+                "another system; bake it with a --max-memory that all experts fit into"
+            )
         if streamed and not mapped:
             raise CannotLoad(
                 f"{bundle}: --no-mmap copies the weights into memory, and this bundle was baked to "

@@ -226,6 +226,8 @@ def _memory_rows(manifest: LanguageManifest) -> Iterator[tuple[str, ...]]:
     memory, sizes = manifest.memory, manifest.footprint
     yield "laid out when loaded", _bytes(sizes.laid_out), "a private copy in this process"
     yield "read from the file", _bytes(sizes.read), "mapped pages, shared and read in every step"
+    if sizes.experts:
+        yield "experts", _bytes(sizes.experts), "of these, read ahead when a token needs them"
     yield (
         "looked up in the file",
         _bytes(sizes.looked_up),

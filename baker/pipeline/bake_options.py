@@ -193,7 +193,8 @@ class BakeOptions(BaseModel):
     max_memory: ByteSize | None = _option(
         "Serving",
         "Limit for the memory that serving takes, such as 400M or 1GiB. A bundle that needs more "
-        "is rejected before it is compiled; a server of the bundle keeps to the limit.",
+        "is rejected before it is compiled, unless the experts of a mixture can be read from the "
+        "file while serving; a server of the bundle keeps to the limit.",
         gt=0,
     )
     drafter: Path | Literal["none"] | None = _option(

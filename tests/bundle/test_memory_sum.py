@@ -136,6 +136,14 @@ def test_a_token_misses_the_share_of_its_experts_that_memory_does_not_keep() -> 
     assert Footprint(laid_out=1, read=2, looked_up=0, calls={}).missed(0) == 0
 
 
+@pytest.mark.parametrize(("experts", "token_experts"), [(11, 1), (1, 2)])
+def test_experts_are_a_part_of_the_weights(experts: int, token_experts: int) -> None:
+    with pytest.raises(NotABundle, match=r"footprint\.experts: got \d+, expected at least"):
+        Footprint(
+            laid_out=0, read=10, looked_up=0, calls={}, experts=experts, token_experts=token_experts
+        )
+
+
 @pytest.mark.parametrize(
     "name", ["laid_out", "read", "looked_up", "decode_1", "experts", "token_experts"]
 )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hearthd.bundle import PARAMETERS, LanguageManifest, read_manifest_of
-from hearthd.runtime.device import Device
+from hearthd.runtime.device import CannotLoad, Device
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.mapped_pages import MappedFile, move_to_memory, release_pages
@@ -42,6 +42,25 @@ def test_pages_of_rearranged_weights_are_returned_to_the_system(
         logits = read_prompt(runtime, tokens)
         np.testing.assert_allclose(logits, tiny.expected(tokens), rtol=1e-5, atol=1e-5)
     assert [mapped.path for mapped in released] == [(bundle / PARAMETERS).resolve()] * laid_out
+
+
+def test_pages_of_experts_are_unmapped_after_each_call(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[MappedFile] = []
+    monkeypatch.setattr("hearthd.runtime.device.release_pages", released.append)
+    manifest = read_manifest_of(bundle, LanguageManifest)
+    footprint = replace(manifest.footprint, laid_out=0, read=1, experts=1)
+    streamed = replace(manifest, footprint=footprint)
+    runtime = IreeRuntime(bundle, streamed, threads=1)
+    for count in (1, 2):
+        runtime.decode([0], [1], [0])
+        assert len(released) == count
+    with pytest.raises(CannotLoad, match="serve it without --no-mmap"):
+        IreeRuntime(bundle, streamed, threads=1, mapped=False)
+    monkeypatch.setattr("hearthd.runtime.device.IS_LINUX", False)
+    with pytest.raises(CannotLoad, match="have Linux read experts"):
+        IreeRuntime(bundle, streamed, threads=1)
 
 
 @pytest.mark.parametrize("name", ["weights", "a b\nc "])
