@@ -47,6 +47,5 @@ def log_expected_speed(
         megabytes(missed),
         ""
         if speed is None
-        else f", at {megabytes(int(speed))} MB/s: expect at least {0.8 * speed / missed:.2g} "
-        "tokens/s unless the processor is slower",
+        else f", at {megabytes(int(speed))} MB/s: expect at most {speed / missed:.2g} tokens/s",
     )

@@ -1,0 +1,41 @@
+"""What a server of experts that are larger than memory logs when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hearthd.bundle import Admitted
+from hearthd.server.process.streamed_experts import log_expected_speed
+from tests.bundle.example_manifests import EXAMPLE
+
+ADMITTED = Admitted(slots=1, context=EXAMPLE.context, prefix_cache=0)
+WEIGHTS = replace(EXAMPLE.footprint, read=10**9, experts=10**9, token_experts=10**8)
+
+
+@pytest.mark.parametrize(
+    ("speed", "spare", "text"),
+    [
+        (2e8, 5 * 10**8, "reads up to 50.0 MB from the file, at 200.0 MB/s: expect at most 4 tok"),
+        (None, 5 * 10**8, "reads up to 50.0 MB from the file"),
+        (2e8, 10**9, "a token reads nothing from the file"),
+    ],
+)
+def test_the_speed_is_said(
+    speed: float | None,
+    spare: int,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("hearthd.server.process.streamed_experts.disk_speed", lambda _: speed)
+    manifest = replace(EXAMPLE, footprint=WEIGHTS)
+    limit = manifest.memory_of(ADMITTED.context).needed(1) - WEIGHTS.token_experts + spare
+    log_expected_speed(Path("bundle"), manifest, ADMITTED, limit, 0)
+    assert text in caplog.text
+    caplog.clear()
+    log_expected_speed(Path("bundle"), EXAMPLE, ADMITTED, limit, 0)
+    assert not caplog.text
