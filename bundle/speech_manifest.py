@@ -5,13 +5,16 @@ Besides the files of array functions its bundle holds tokenizer.json. The compil
     encode   (spectrogram f32[mels, 2 S], heard...) -> heard...
     prefill  (tokens i32[T], start i32[1], caches..., heard...) -> caches...
     decode   (tokens i32[1], start i32[1], caches..., heard...) -> logits f32[1, V], caches...
+    align    (tokens i32[T], start i32[1], caches..., heard...) -> scores f32[A, T, S], caches...
 
 `heard` and `caches` are updated in place: keys and values of each layer of the decoder. `heard` has
 a row for each of the S states of the encoder, `caches` a row for each token. `start` is the
-position of the first token. The last tokens of a prefill can be padding.
+position of the first token. The last tokens of a prefill and of `align` can be padding. `scores`
+are those of the A alignment heads in their cross attention, before the softmax; a bundle without
+alignment heads has no `align`.
 
 The manifest has one function, `listen`, for the golden values in golden.bin: a sequence of these
-calls that returns the logits after each token of a text.
+calls that returns the logits after each token of a text, and the scores of the text.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.memory_sum import REQUEST_MEMORY, Footprint, Memory
 
 __all__ = [
+    "ALIGN",
     "DECODE",
     "ENCODE",
     "LISTEN",
@@ -37,15 +41,16 @@ __all__ = [
     "SpeechManifest",
     "SpeechTokens",
     "listen_function",
-    "speech_memory",
 ]
 
 # Memory per byte of an uploaded file: what has arrived, and a copy where files are in memory.
 UPLOAD_BYTES_PER_BYTE = 2
-ENCODE, PREFILL, DECODE = "encode", "prefill", "decode"
+ENCODE, PREFILL, DECODE, ALIGN = "encode", "prefill", "decode", "align"
 LISTEN = "listen"
 # Of a request: a window of samples, its spectrum in f64, and logits in f64.
 _WINDOW_MEMORY = 48 << 20
+# For each token and state while a text is aligned, besides its scores: filtered weights of a head.
+_ALIGNMENT_BYTES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +87,8 @@ class SpeechManifest(ArraysManifest):
     states   S
     context  positions of a text
     prefill  T
+    alignment_heads  layer and head of the cross attentions that follow the sound, in the order of
+             `scores`; bundles baked by versions without word times have none
     """
 
     kind: Literal["speech"] = "speech"
@@ -94,6 +101,7 @@ class SpeechManifest(ArraysManifest):
     caches: tuple[CacheSpec, ...]
     tokens: SpeechTokens
     footprint: Footprint
+    alignment_heads: tuple[tuple[int, int], ...] = ()
 
     @override
     def __post_init__(self) -> None:
@@ -110,7 +118,18 @@ class SpeechManifest(ArraysManifest):
     @property
     def memory(self) -> Memory:
         """The memory that serving takes."""
-        return speech_memory(self.footprint, self.vocab_size, self.context, self.buffer_bytes)
+        return Memory(
+            vocab_size=self.vocab_size,
+            context=self.context,
+            weights=self.footprint.laid_out + self.footprint.read,
+            slot=self.buffer_bytes,
+            block=0,
+            steps={
+                1: max(self.footprint.calls.values(), default=0)
+                + _WINDOW_MEMORY
+                + self.context * self.states * (4 * len(self.alignment_heads) + _ALIGNMENT_BYTES)
+            },
+        )
 
     @property
     def buffer_bytes(self) -> int:
@@ -124,25 +143,19 @@ class SpeechManifest(ArraysManifest):
         return self.memory.unshared(1)
 
 
-def listen_function(mels: int, states: int, tokens: int, vocab_size: int) -> FunctionSpec:
-    """The function that golden values are computed with."""
+def listen_function(
+    mels: int, states: int, tokens: int, vocab_size: int, aligned: int = 0
+) -> FunctionSpec:
+    """The function that golden values are computed with; `aligned` is A."""
+    scores = OutputSpec(name="scores", shape=(aligned, tokens, states), dtype="f32", takes=None)
     return FunctionSpec(
         name=LISTEN,
         inputs=(
             InputSpec(name="spectrogram", shape=(mels, 2 * states), dtype="f32", default="none"),
             InputSpec(name="tokens", shape=(tokens,), dtype="i32", default="none"),
         ),
-        outputs=(OutputSpec(name="logits", shape=(tokens, vocab_size), dtype="f32", takes=None),),
-    )
-
-
-def speech_memory(footprint: Footprint, vocab_size: int, context: int, buffer_bytes: int) -> Memory:
-    """The memory that serving takes; the footprint has all of the functions."""
-    return Memory(
-        vocab_size=vocab_size,
-        context=context,
-        weights=footprint.laid_out + footprint.read,
-        slot=buffer_bytes,
-        block=0,
-        steps={1: max(footprint.calls.values(), default=0) + _WINDOW_MEMORY},
+        outputs=(
+            OutputSpec(name="logits", shape=(tokens, vocab_size), dtype="f32", takes=None),
+            *((scores,) if aligned else ()),
+        ),
     )

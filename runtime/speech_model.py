@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from typing_extensions import override
 
-from hearthd.bundle import DECODE, ENCODE, LISTEN, PREFILL
+from hearthd.bundle import ALIGN, DECODE, ENCODE, LISTEN, PREFILL
 from hearthd.runtime.array_functions import Functions
 from hearthd.runtime.device import Device, result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -34,6 +34,12 @@ class Listener(Protocol):
         """Read tokens at positions start, start + 1, ... of the window's text.
 
         Returns the logits after the last one, f32 (V,), owned by the caller.
+        """
+
+    def align(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Read a complete text again, from position 0, on a model with alignment heads.
+
+        Returns the scores of these heads for each token and state, f32 (A, N, S).
         """
 
 
@@ -58,6 +64,7 @@ class SpeechRuntime(Functions, Listener):
         self._encode, self._prefill, self._decode = (
             self._device.function(name) for name in (ENCODE, PREFILL, DECODE)
         )
+        self._align = self._device.function(ALIGN) if manifest.alignment_heads else None
         self._heard, self._caches = (
             [self._device.reserve((spec.rows, spec.width), spec.dtype) for spec in buffers]
             for buffers in (manifest.heard, manifest.caches)
@@ -73,15 +80,32 @@ class SpeechRuntime(Functions, Listener):
     @override
     def read(self, tokens: Sequence[int], start: int) -> NDArray[np.float32]:
         assert 0 < len(tokens) <= self._manifest.context - start, f"{len(tokens)} tokens"
-        size, before = self._manifest.prefill, tokens[:-1]
-        for first in range(0, len(before), size):
-            part = list(before[first : first + size])
-            arguments = self._arguments([*part, *[0] * (size - len(part))], start + first)
+        before = tokens[:-1]
+        for arguments in self._chunks(before, start):
             self._device.call(self._prefill, arguments, results=len(self._caches))
         arguments = self._arguments(tokens[-1:], start + len(before))
         results = self._device.call(self._decode, arguments, results=1 + len(self._caches))
         logits: NDArray[np.float32] = result(results, 0, (1, self._manifest.vocab_size))[0]
         return logits
+
+    @override
+    def align(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        assert self._align is not None, "the bundle has no alignment heads"
+        assert 0 < len(tokens) <= self._manifest.context, f"{len(tokens)} tokens"
+        manifest = self._manifest
+        shape = (len(manifest.alignment_heads), manifest.prefill, manifest.states)
+        chunks = []
+        for arguments in self._chunks(tokens, 0):
+            results = self._device.call(self._align, arguments, results=1 + len(self._caches))
+            chunks.append(result(results, 0, shape))
+        return np.concatenate(chunks, axis=1)[:, : len(tokens)]
+
+    def _chunks(self, tokens: Sequence[int], start: int) -> Iterator[list[object]]:
+        """The arguments of calls that read tokens, the last ones padded."""
+        size = self._manifest.prefill
+        for first in range(0, len(tokens), size):
+            part = tokens[first : first + size]
+            yield self._arguments([*part, *[0] * (size - len(part))], start + first)
 
     def _arguments(self, tokens: Sequence[int], start: int) -> list[object]:
         numbers = (np.array(tokens, np.int32), np.array([start], np.int32))
@@ -97,4 +121,5 @@ class SpeechRuntime(Functions, Listener):
         rows = [self.read(tokens[position:][:1], position) for position in range(len(tokens))]
         # Again, as a prefill reads them.
         rows[-1] = self.read(tokens, 0)
-        return {"logits": np.stack(rows)}
+        outputs = {"logits": np.stack(rows)}
+        return outputs | ({"scores": self.align(tokens)} if self._align else {})

@@ -21,6 +21,7 @@ from hearthd.baker.tokenizer.tokenizer_files import GENERATION_CONFIG, text_toke
 from hearthd.baker.weights.safetensors import read_json
 from hearthd.baker.weights.source import TokenizerError
 from hearthd.bundle import (
+    ALIGN,
     DECODE,
     ENCODE,
     LISTEN,
@@ -64,7 +65,8 @@ _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 class SpeechPlan:
     """One bake of a model of speech; the fields are those of EncoderPlan.
 
-    tokens  the special tokens of the model
+    tokens           the special tokens of the model
+    alignment_heads  those of SpeechOptions
     """
 
     record: BakeRecord
@@ -75,6 +77,7 @@ class SpeechPlan:
     precision: str
     tokenizer: str
     tokens: SpeechTokens
+    alignment_heads: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +88,14 @@ class SpeechToBake(ArraysToBake):
     shape: Any
     precision: str
     tokens: SpeechTokens
-    prefill: int
+    options: SpeechOptions
 
     @override
     def functions(self) -> tuple[FunctionSpec, ...]:
         """The one function of the manifest."""
         count = min(_GOLDEN_TOKENS, self.shape.max_context)
-        return (listen_function(self.shape.mels, self.shape.states, count, self.shape.vocab_size),)
+        shape, aligned = self.shape, len(self.options.alignment_heads)
+        return (listen_function(shape.mels, shape.states, count, shape.vocab_size, aligned),)
 
     @override
     def examples(self, parameters: Mapping[str, Array]) -> list[GoldenExample]:
@@ -112,7 +116,14 @@ class SpeechToBake(ArraysToBake):
             numbers = (np.array([token], np.int32), np.array([position], np.int32))
             logits, *caches = evaluate(graphs[DECODE], [*numbers, *caches, *heard], parameters)
             rows.append(logits[0])
-        return [GoldenExample(function=LISTEN, inputs=inputs, outputs={"logits": np.stack(rows)})]
+        outputs = {"logits": np.stack(rows)}
+        if ALIGN in graphs:
+            ids = np.zeros(self.options.prefill, np.int32)
+            ids[: len(rows)] = inputs["tokens"]
+            numbers = (ids, np.zeros(1, np.int32))
+            scores, *_ = evaluate(graphs[ALIGN], [*numbers, *caches, *heard], parameters)
+            outputs["scores"] = scores[:, : len(rows)]
+        return [GoldenExample(function=LISTEN, inputs=inputs, outputs=outputs)]
 
     @override
     def require_stable(
@@ -140,11 +151,12 @@ class SpeechToBake(ArraysToBake):
             mels=self.shape.mels,
             states=self.shape.states,
             context=self.shape.max_context,
-            prefill=self.prefill,
+            prefill=self.options.prefill,
             heard=self.program.heard,
             caches=self.program.caches,
             tokens=self.tokens,
             footprint=footprint(self.program.graphs, self.program.parameters),
+            alignment_heads=self.options.alignment_heads,
         )
 
 
@@ -166,7 +178,7 @@ def speech_plan(options: BakeOptions, source: WeightSource, family: Family) -> S
         raise RecipeError(
             f"--precision: got {precision!r}, expected {', '.join(ENCODER_PRECISIONS)}"
         )
-    tokenizer = text_tokenizer_json(source)
+    tokenizer, settings = text_tokenizer_json(source), _generation(source)
     return SpeechPlan(
         record=BakeRecord(
             model=family.name,
@@ -179,9 +191,8 @@ def speech_plan(options: BakeOptions, source: WeightSource, family: Family) -> S
         config=family.config,
         precision=precision,
         tokenizer=tokenizer,
-        tokens=special_tokens(
-            tokenizer, _generation(source), family.config.vocab_size, family.config.states
-        ),
+        tokens=special_tokens(tokenizer, settings, family.config.vocab_size, family.config.states),
+        alignment_heads=alignment_heads(settings, family.config.layers, family.config.heads),
     )
 
 
@@ -196,7 +207,7 @@ def _generation(source: WeightSource) -> dict[str, Any]:
 def bake_speech(plan: SpeechPlan, progress: Progress) -> Path:
     """Bake a model of speech; returns the bundle's folder. Raises what bake_arrays raises."""
     with progress.stage("trace the model"):
-        options = SpeechOptions(precision=plan.precision)
+        options = SpeechOptions(precision=plan.precision, alignment_heads=plan.alignment_heads)
         program = plan.architecture.program(plan.config, options)
         model = SpeechToBake(
             record=plan.record,
@@ -209,7 +220,7 @@ def bake_speech(plan: SpeechPlan, progress: Progress) -> Path:
             shape=plan.config,
             precision=plan.precision,
             tokens=plan.tokens,
-            prefill=options.prefill,
+            options=options,
         )
     bake_arrays(model, plan.destination, progress)
     return plan.destination.out
@@ -218,7 +229,11 @@ def bake_speech(plan: SpeechPlan, progress: Progress) -> Path:
 def traced_speech(manifest: SpeechManifest) -> ArraysProgram:
     """The program of a bundle, traced again; raises ConfigError."""
     architecture = SPEECH[manifest.architecture]
-    options = SpeechOptions(precision=manifest.precision, prefill=manifest.prefill)
+    options = SpeechOptions(
+        precision=manifest.precision,
+        prefill=manifest.prefill,
+        alignment_heads=manifest.alignment_heads,
+    )
     return architecture.program(architecture.from_manifest(manifest.config), options)
 
 
@@ -273,6 +288,30 @@ def _suppressed(metadata: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]
     ):
         raise ConfigError(f"suppress_tokens: got {values!r:.80}, expected a list of token ids")
     return tuple(value for value in values if value >= 0)
+
+
+def alignment_heads(
+    metadata: Mapping[str, Any], layers: int, heads: int
+) -> tuple[tuple[int, int], ...]:
+    """Layer and head of the cross attentions that follow the sound, in order.
+
+    By default all of the upper half of the layers, as in OpenAI's Whisper. Raises ConfigError.
+    """
+    values = metadata.get("alignment_heads")
+    if values is None:
+        values = [[layer, head] for layer in range(layers // 2, layers) for head in range(heads)]
+    if not isinstance(values, list) or not all(
+        isinstance(pair, list)
+        and [type(value) for value in pair] == [int, int]
+        and 0 <= pair[0] < layers
+        and 0 <= pair[1] < heads
+        for pair in values
+    ):
+        raise ConfigError(
+            f"alignment_heads: got {values!r:.80}, expected pairs of a layer below {layers} and a "
+            f"head below {heads}"
+        )
+    return tuple(sorted({(layer, head) for layer, head in values}))
 
 
 def _zeros(buffers: Sequence[CacheSpec]) -> list[Array]:

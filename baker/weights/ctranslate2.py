@@ -230,9 +230,9 @@ def is_ctranslate2(folder: Path) -> bool:
 
 
 def _generation(config: Mapping[str, object]) -> dict[str, object]:
-    """The tokens that are never sampled, under Hugging Face's name."""
-    ids = config.get("suppress_ids")
-    return {} if ids is None else {"suppress_tokens": ids}
+    """The tokens that are never sampled and the alignment heads, under Hugging Face's names."""
+    names = {"suppress_ids": "suppress_tokens", "alignment_heads": "alignment_heads"}
+    return {name: config[key] for key, name in names.items() if config.get(key) is not None}
 
 
 def _named_tensors(variables: Mapping[str, _Variable]) -> Iterator[tuple[str, _Tensor]]:

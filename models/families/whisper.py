@@ -20,6 +20,8 @@ from hearthd.models.dsl import nn, ops
 from hearthd.models.speech.speech_architecture import SpeechArchitecture
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.kv_cache import LayerCache
@@ -157,7 +159,7 @@ class Decoder(nn.Module):
         self.layer_norm = nn.LayerNorm(hidden, eps)
 
     def __call__(
-        self, tokens: Tensor, positions: Tensor, caches: list[LayerCache], heard: list[Heard]
+        self, tokens: Tensor, positions: Tensor, caches: list[LayerCache], heard: Sequence[Heard]
     ) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> normalized hidden states (N, E)."""
         h = self.embed_tokens(tokens) + ops.gather(self.embed_positions.weight, positions, axis=0)
@@ -181,7 +183,7 @@ class Whisper(nn.Module):
         return [(each.k_proj(states), each.v_proj(states)) for each in attentions]
 
     def __call__(
-        self, tokens: Tensor, positions: Tensor, caches: list[LayerCache], heard: list[Heard]
+        self, tokens: Tensor, positions: Tensor, caches: list[LayerCache], heard: Sequence[Heard]
     ) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> normalized hidden states (N, E)."""
         return self.decoder(tokens, positions, caches, heard)

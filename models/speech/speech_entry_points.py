@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hearthd.bundle import DECODE, ENCODE, PREFILL, CacheSpec
+from hearthd.bundle import ALIGN, DECODE, ENCODE, PREFILL, CacheSpec
 from hearthd.models.decoder.kv_cache import LayerCache, written_rows
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -19,7 +19,7 @@ from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.optimized import optimized
 from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ArraysProgram, StorageOptions
-from hearthd.models.speech.heard import Heard
+from hearthd.models.speech.heard import AlignedHeard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.dsl.storage import Storage
     from hearthd.models.precision import Precision
+    from hearthd.models.speech.heard import Heard
 
-LOGITS = "logits"
+LOGITS, SCORES = "logits", "scores"
 
 
 class SpeechModel(Protocol):
@@ -46,7 +47,7 @@ class SpeechModel(Protocol):
         """f32 (mels, 2 S) -> keys and values of each layer of the decoder, each (S, H, D)."""
 
     def __call__(
-        self, tokens: Tensor, positions: Tensor, caches: list[LayerCache], heard: list[Heard]
+        self, tokens: Tensor, positions: Tensor, caches: list[LayerCache], heard: Sequence[Heard]
     ) -> Tensor:
         """Tokens i32 (N,) at positions i32 (N,) -> normalized hidden states (N, E)."""
 
@@ -56,9 +57,15 @@ class SpeechModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechOptions(StorageOptions):
-    """The options that are fixed while baking; `prefill` is the tokens of a prefill."""
+    """The options that are fixed while baking.
+
+    prefill          tokens of a prefill
+    alignment_heads  layer and head of the cross attentions that follow the sound, in order; none:
+                     the program cannot align
+    """
 
     prefill: int = 16
+    alignment_heads: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +93,15 @@ def program(model: SpeechModel, options: SpeechOptions) -> SpeechProgram:
     def storage(name: str) -> Storage:
         return _storage(options, name, parameters[name].shape[-1])
 
+    graphs = [
+        _encode(model, heard),
+        _read(model, PREFILL, options.prefill, caches, heard),
+        _read(model, DECODE, 1, caches, heard),
+    ]
+    if heads := options.alignment_heads:
+        graphs.append(_read(model, ALIGN, options.prefill, caches, heard, heads))
     result = optimized(
-        [
-            _encode(model, heard),
-            _read(model, PREFILL, options.prefill, caches, heard),
-            _read(model, DECODE, 1, caches, heard),
-        ],
+        graphs,
         parameters,
         storage=storage,
         kernels=precision.kernels,
@@ -103,6 +113,7 @@ def program(model: SpeechModel, options: SpeechOptions) -> SpeechProgram:
             ENCODE: tuple(spec.name for spec in heard),
             PREFILL: tuple(names),
             DECODE: (LOGITS, *names),
+            ALIGN: (SCORES, *names),
         },
         weights=result.weights,
         heard=heard,
@@ -153,8 +164,13 @@ def _read(
     tokens: int,
     caches: Sequence[CacheSpec],
     heard: Sequence[CacheSpec],
+    aligned: Sequence[tuple[int, int]] = (),
 ) -> Graph:
-    """A function that reads tokens; a decode returns the logits after its token."""
+    """A function that reads tokens.
+
+    A decode returns the logits after its token, and an alignment the scores of the `aligned` heads,
+    f32 (A, N, S).
+    """
     context, count = model.config.max_context, len(caches)
 
     def read(ids: Tensor, start: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
@@ -162,13 +178,23 @@ def _read(
             LayerCache(buffers=[pair], starts=[start], keys=context + tokens - 1, window=None)
             for pair in _pairs(buffers[:count])
         ]
-        sound = [Heard(key=key, value=value) for key, value in _pairs(buffers[count:])]
+        sound = [
+            AlignedHeard(
+                key=key, value=value, heads=tuple(head for at, head in aligned if at == layer)
+            )
+            for layer, (key, value) in enumerate(_pairs(buffers[count:]))
+        ]
         positions = f.consecutive(start, tokens)
         # Padding can be behind the last position.
         positions = ops.minimum(positions, ops.full_like(positions, context - 1))
         x = model(ids, positions, layers, sound)
         updated = tuple(buffer for layer in layers for buffer in layer.buffers[0])
-        return updated if name == PREFILL else (model.logits(x), *updated)
+        if name == PREFILL:
+            return updated
+        if name == DECODE:
+            return (model.logits(x), *updated)
+        scores = [f.unsqueeze(each, axis=0) for layer in sound for each in layer.scores]
+        return (ops.concatenate(*scores, axis=0), *updated)
 
     inputs = {
         "tokens": TensorType((tokens,), DType.I32),

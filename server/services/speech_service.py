@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from hearthd.server.speech.transcription import TranscribedWindow
 
 
+GRANULARITIES = "timestamp_granularities[]"
+
+
 class SpeechService(Service):
     """The model of speech of one bundle."""
 
@@ -60,12 +63,24 @@ class SpeechService(Service):
         return tuple(self.manifest.tokens.languages) or (ENGLISH,)
 
     async def options(
-        self, *, language: str | None, translate: bool, prompt: str, temperature: float
+        self,
+        *,
+        language: str | None,
+        translate: bool,
+        prompt: str,
+        temperature: float,
+        words: bool = False,
     ) -> SpeechOptions:
         """What a request asks for; raises InvalidRequest."""
         if translate and self.manifest.tokens.translate is None:
             raise InvalidRequest(
                 field="model", got=self.name, expected="a model of several languages"
+            )
+        if words and not self.manifest.alignment_heads:
+            raise InvalidRequest(
+                field=GRANULARITIES,
+                got="word",
+                expected="segment: the bundle has no function for times of words; bake it again",
             )
         code = language and language.lower().partition("-")[0]
         if code and code not in self.languages:
@@ -79,7 +94,11 @@ class SpeechService(Service):
             text = f" {prompt.strip()}"
             ids = await asyncio.to_thread(self._tokenizer.read, text, special=False)
         return SpeechOptions(
-            language=code or None, translate=translate, prompt=ids, temperature=temperature
+            language=code or None,
+            translate=translate,
+            prompt=ids,
+            temperature=temperature,
+            words=words,
         )
 
     async def open_sound(self, file: BinaryIO) -> Sound:

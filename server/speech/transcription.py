@@ -13,6 +13,7 @@ import numpy as np
 from hearthd.runtime.log_mel import HOP, MARGIN, SAMPLE_RATE, log_mel
 from hearthd.server.speech.token_rules import TIME_STEP, TokenRules
 from hearthd.server.speech.window_decoding import WindowDecoder
+from hearthd.server.speech.word_times import WordTimer
 
 if TYPE_CHECKING:
     import threading
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hearthd.runtime.speech_model import Listener
     from hearthd.server.speech.sound import Sound
     from hearthd.server.speech.window_decoding import WindowText
+    from hearthd.server.speech.word_times import Word
 
 ENGLISH = "en"
 _FRAMES_PER_STATE = 2
@@ -39,12 +41,14 @@ class SpeechOptions:
     translate    into English
     prompt       tokens of a text that comes before the sound
     temperature  of the first attempt
+    words        whether to compute the times of words, of a model with alignment heads
     """
 
     language: str | None
     translate: bool
     prompt: tuple[int, ...]
     temperature: float
+    words: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,7 @@ class Segment:
     seek        the begin of its window, in seconds
     tokens      with the times around it
     window      of its window
+    words       with their times, if the request asks for them
     """
 
     start: float
@@ -63,6 +68,7 @@ class Segment:
     tokens: tuple[int, ...]
     seek: float
     window: WindowText
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +98,7 @@ class Transcriber:
         manifest = self._manifest
         frames = _FRAMES_PER_STATE * manifest.states
         decoder = WindowDecoder(listener, manifest, self._rules, self.text_of, stopped)
+        timer = WordTimer(manifest.tokens, self.text_of) if options.words else None
         language = options.language
         previous = list(options.prompt)
         position = 0
@@ -112,6 +119,15 @@ class Transcriber:
                 window = decoder.decode(begin, previous, options.temperature)
                 if not window.is_silent:
                     segments, advance = self._segments(window, seek, length)
+                if timer is not None and segments:
+                    states = max(1, count // (_FRAMES_PER_STATE * HOP))
+                    segments = timer.timed(
+                        segments, listener, begin, states=states, language=language
+                    )
+                    words = [word for segment in segments for word in segment.words]
+                    end = words[-1].end if words else segments[-1].end
+                    if not self._ends_with_one_time(window.tokens) and end > seek:
+                        advance = end - seek
                 previous += [token for segment in segments for token in segment.tokens]
                 if window.temperature > _MAX_EXAMPLE_TEMPERATURE:
                     previous = []
@@ -132,6 +148,10 @@ class Transcriber:
         task = tokens.translate if translate else tokens.transcribe
         assert task is not None, "a model of several languages has tokens of both tasks"
         return [tokens.start, tokens.languages[language], task]
+
+    def _ends_with_one_time(self, tokens: Sequence[int]) -> bool:
+        """Whether no text follows the last one in the window."""
+        return [token >= self._rules.first_time for token in tokens[-2:]] == [False, True]
 
     def _segments(
         self, window: WindowText, seek: float, length: float
@@ -154,7 +174,7 @@ class Transcriber:
             )
 
         ends = [i for i in range(1, len(tokens)) if is_time[i - 1] and is_time[i]]
-        single_end = is_time[-2:] == [False, True]
+        single_end = self._ends_with_one_time(tokens)
         if not ends:
             times = [token for token in tokens if token >= first_time]
             end = seconds(times[-1]) if times and times[-1] != first_time else length

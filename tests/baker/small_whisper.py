@@ -29,6 +29,8 @@ RATE = 16_000
 # What record_whisper.py recorded.
 GOLDEN = Path(__file__).parents[1] / "golden" / "whisper.npz"
 GOLDEN_SECONDS = 4
+# What record_word_times.py recorded.
+WORD_TIMES = GOLDEN.with_name("word_times.npz")
 
 
 def small_whisper(folder: Path) -> Path:

@@ -1,5 +1,6 @@
 """The forms of a transcript: json, text, srt, vtt, verbose_json, and the events of a stream."""
 
+from collections.abc import Set
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -41,14 +42,27 @@ class TranscriptSegment(BaseModel):
     no_speech_prob: float = Field(description="Probability that nobody speaks in its window.")
 
 
+class TranscriptWord(BaseModel):
+    """A word with its times."""
+
+    word: str = Field(description="The word with its punctuation, without spaces.")
+    start: float = Field(description="Begin in seconds.")
+    end: float = Field(description="End in seconds.")
+
+
 class VerboseTranscript(BaseModel):
-    """The text with its language, its duration and its segments."""
+    """The text with its language, its duration, and its segments or words."""
 
     task: Literal["transcribe", "translate"] = Field(description="What the route does.")
     language: str = Field(description="Code of the language that is spoken, such as en.")
     duration: float = Field(description="Length of the sound in seconds.")
     text: str = Field(description="The whole text.")
-    segments: list[TranscriptSegment] = Field(description="The parts, in order.")
+    words: list[TranscriptWord] | None = Field(
+        None, description="The words, in order.", exclude_if=lambda words: words is None
+    )
+    segments: list[TranscriptSegment] | None = Field(
+        None, description="The parts, in order.", exclude_if=lambda segments: segments is None
+    )
     usage: DurationUsage
 
 
@@ -68,10 +82,13 @@ class TranscriptDone(NamedEvent):
 
 
 class TranscriptWriter:
-    """Joins what windows add to a transcript."""
+    """Joins what windows add to a transcript; `times` has what verbose_json has times of."""
 
-    def __init__(self, task: Literal["transcribe", "translate"]) -> None:
+    def __init__(
+        self, task: Literal["transcribe", "translate"], *, times: Set[str] = frozenset({"segment"})
+    ) -> None:
         self._task = task
+        self._times = times
         self._segments: list[Segment] = []
         self._language = ""
         self._seconds = 0.0
@@ -110,9 +127,21 @@ class TranscriptWriter:
             language=self._language,
             duration=self._seconds,
             text=self.text,
-            segments=[_segment(index, each) for index, each in enumerate(self._segments)],
+            words=self._words() if "word" in self._times else None,
+            segments=[_segment(index, each) for index, each in enumerate(self._segments)]
+            if "segment" in self._times
+            else None,
             usage=self._usage,
         )
+
+    def _words(self) -> list[TranscriptWord]:
+        return [
+            TranscriptWord(
+                word=word.text.strip(), start=round(word.start, 3), end=round(word.end, 3)
+            )
+            for segment in self._segments
+            for word in segment.words
+        ]
 
     def srt(self) -> str:
         """`srt`: SubRip."""

@@ -26,7 +26,7 @@ from hearthd.server.api.openai.transcript_forms import (
     VerboseTranscript,
 )
 from hearthd.server.api.surface import surface
-from hearthd.server.services.speech_service import Transcription
+from hearthd.server.services.speech_service import GRANULARITIES, Transcription
 from hearthd.text.errors import InvalidRequest
 
 Task: TypeAlias = Literal["transcribe", "translate"]
@@ -69,10 +69,10 @@ class TranscriptionForm(TranslationForm):
     language: Text = Field(
         "", description="Code of the language that is spoken, such as en; detected by default."
     )
-    timestamp_granularities: list[Literal["segment"]] = Field(
-        default_factory=lambda: list[Literal["segment"]](),
+    timestamp_granularities: list[Literal["segment", "word"]] = Field(
+        default_factory=lambda: list[Literal["segment", "word"]](),
         alias="timestamp_granularities[]",
-        description="Times in verbose_json: of segments.",
+        description="Times in verbose_json: of segments (the default), of words, or of both.",
     )
     stream: bool = Field(
         False,
@@ -105,7 +105,11 @@ async def transcriptions(
         raise InvalidRequest(
             field="stream", got=True, expected="false with srt, vtt and verbose_json"
         )
-    return await _answer(request, form, "transcribe", language=form.language, stream=form.stream)
+    if "word" in form.timestamp_granularities and form.response_format != "verbose_json":
+        raise InvalidRequest(
+            field=GRANULARITIES, got="word", expected="segment, or response_format verbose_json"
+        )
+    return await _answer(request, form, "transcribe")
 
 
 @router.post(
@@ -122,21 +126,24 @@ async def translations(
 
 
 async def _answer(
-    request: Request, form: TranslationForm, task: Task, *, language: str = "", stream: bool = False
+    request: Request, form: TranslationForm, task: Task
 ) -> Response | Transcript | VerboseTranscript:
     service = await speech_service(request, form)
+    transcribed = form if isinstance(form, TranscriptionForm) else None
+    times = set(transcribed.timestamp_granularities if transcribed else ()) or {"segment"}
     options = await service.options(
-        language=language or None,
+        language=(transcribed.language if transcribed else "") or None,
         translate=task == "translate",
         prompt=form.prompt,
         temperature=form.temperature,
+        words="word" in times,
     )
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(form_body.opened(form.file))
         sound = await service.open_sound(file)
         transcription = opened.enter_context(service.transcribe(sound, options))
-        writer = TranscriptWriter(task)
-        if stream:
+        writer = TranscriptWriter(task, times=times)
+        if transcribed and transcribed.stream:
             return _Stream(_encoded(transcription, writer), opened.pop_all())
         await unless_disconnected(request, _collect(transcription, writer))
         return _form(writer, form.response_format)

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from hearthd.runtime.log_mel import HOP, MARGIN, log_mel
-from tests.baker.small_whisper import CONTEXT, GOLDEN, GOLDEN_SECONDS, MELS, RATE, STATES, noise
+from hearthd.server.speech.alignment import first_states
+from tests.baker.small_whisper import (
+    CONTEXT,
+    GOLDEN,
+    GOLDEN_SECONDS,
+    MELS,
+    RATE,
+    STATES,
+    WORD_TIMES,
+    noise,
+)
 from tests.server.speech.listeners import NumpyListener
 
 if TYPE_CHECKING:
@@ -55,3 +65,20 @@ def test_logits_are_those_of_transformers(golden: Mapping[str, Any], tmp_path: P
         begin = max(0, (index - 1) * step + 1)
         logits = listener.read(tokens[begin : index * step + 1], begin)
         assert np.abs(logits - expected).max() < 1e-4
+
+
+def test_tokens_are_spoken_when_transformers_says(
+    golden: Mapping[str, Any], tmp_path: Path
+) -> None:
+    """Without alignment heads in its files: those of the upper half of the layers."""
+    with np.load(WORD_TIMES) as expected:
+        attention, starts = expected["attention"], expected["starts"]
+        tokens, skipped = expected["tokens"].tolist(), int(expected["skipped"])
+    listener = NumpyListener(tmp_path, prefill=16)
+    listener.hear(golden["spectrogram"])
+    listener.read(tokens, 0)
+    scores = listener.align(tokens)
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    weights /= weights.sum(axis=2, keepdims=True)
+    assert np.abs(weights - attention).max() < 1e-5
+    assert first_states(scores, skipped=skipped).tolist() == starts.tolist()

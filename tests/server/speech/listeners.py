@@ -9,10 +9,10 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.baker.parameters.parameter_writer import locate, write_parameters
-from hearthd.baker.pipeline.bake_speech import special_tokens
+from hearthd.baker.pipeline.bake_speech import alignment_heads, special_tokens
 from hearthd.baker.reference.numpy_runtime import stored_parameters
 from hearthd.baker.weights.safetensors import SafetensorsSource
-from hearthd.bundle import DECODE, ENCODE, PREFILL, SpeechTokens
+from hearthd.bundle import ALIGN, DECODE, ENCODE, PREFILL, SpeechTokens
 from hearthd.models.catalog import SPEECH
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
@@ -52,7 +52,9 @@ class NumpyListener(Listener):
         source = SafetensorsSource(small_whisper(folder / "weights"))
         architecture = SPEECH["whisper"]
         config = architecture.from_hugging_face(source.metadata())
-        program = architecture.program(config, SpeechOptions(precision="f32", prefill=prefill))
+        heads = alignment_heads(generation(), config.layers, config.heads)
+        options = SpeechOptions(precision="f32", prefill=prefill, alignment_heads=heads)
+        program = architecture.program(config, options)
         located = locate(source, architecture, config, program)
         write_parameters(source, located, folder / "weights.irpa", lambda _: None)
         self._parameters = stored_parameters(program.parameters, folder / "weights.irpa")
@@ -73,6 +75,15 @@ class NumpyListener(Listener):
             self._caches = self._call(PREFILL, part + [0] * (size - len(part)), start + first)
         logits, *self._caches = self._call(DECODE, tokens[-1:], start + len(ids))
         return np.array(logits[0])
+
+    @override
+    def align(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        chunks, size = [], self._prefill
+        for first in range(0, len(tokens), size):
+            part = list(tokens[first : first + size])
+            scores, *self._caches = self._call(ALIGN, part + [0] * (size - len(part)), first)
+            chunks.append(scores)
+        return np.concatenate(chunks, axis=1)[:, : len(tokens)]
 
     def _call(self, name: str, tokens: Sequence[int], start: int) -> list[Any]:
         numbers = (np.array(tokens, np.int32), np.array([start], np.int32))
@@ -121,6 +132,13 @@ class ScriptedListener(Listener):
         if tokens[-1] == IDS["<|startoftranscript|>"]:
             logits[IDS["<|nospeech|>"]] = 30.0 * self.no_speech
         return logits
+
+    @override
+    def align(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Each token is spoken in the two states after those of the token before."""
+        self.read_tokens.append(list(tokens))
+        token, state = np.ogrid[: len(tokens), :STATES]
+        return np.where(state // 2 == token, 9.0, 0.0).astype(np.float32)[np.newaxis]
 
 
 def time(seconds: float) -> int:

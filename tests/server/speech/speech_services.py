@@ -43,7 +43,9 @@ class _Right(Functions):
         return {"logits": np.zeros((1, VOCABULARY), np.float32)}
 
 
-def manifest(special: SpeechTokens) -> SpeechManifest:
+def manifest(
+    special: SpeechTokens, alignment_heads: tuple[tuple[int, int], ...] = ((1, 0),)
+) -> SpeechManifest:
     cache = (CacheSpec(name="cache", rows=CONTEXT, width=HIDDEN, dtype="f32"),)
     return SpeechManifest(
         format=FORMAT,
@@ -65,11 +67,16 @@ def manifest(special: SpeechTokens) -> SpeechManifest:
         caches=cache,
         tokens=special,
         footprint=Footprint(laid_out=0, read=0, looked_up=0, calls={}),
+        alignment_heads=alignment_heads,
     )
 
 
 def service(
-    listener: Listener, *, queue_limit: int = 8, special: SpeechTokens | None = None
+    listener: Listener,
+    *,
+    queue_limit: int = 8,
+    special: SpeechTokens | None = None,
+    alignment_heads: tuple[tuple[int, int], ...] = ((1, 0),),
 ) -> SpeechService:
     """A service that is called `ears`."""
     inputs: Arrays = {
@@ -82,7 +89,7 @@ def service(
     return SpeechService(
         SpeechJobs(listener, queue_limit=queue_limit),
         functools.partial(self_test_arrays, right, [example], 1e-4, level="quick"),
-        manifest(special or tokens()),
+        manifest(special or tokens(), alignment_heads),
         Tokenizer(library(), bos=None, context=CONTEXT),
         name="ears",
     )

@@ -112,6 +112,38 @@ def test_verbose_json_has_segments_and_the_detected_language(client: httpx.Clien
     assert {"compression_ratio", "no_speech_prob"} <= last.keys()
 
 
+def test_verbose_json_has_words_where_they_are_asked_for(client: httpx.Client) -> None:
+    """Of both windows; the segments end with their words, and the second window begins there."""
+    form: dict[str, Any] = {
+        "response_format": "verbose_json",
+        "timestamp_granularities[]": ["word", "segment"],
+    }
+    both = post(client, **form).json()
+    # A token for each byte: each mark is a word.
+    found = [word["word"] for word in both["words"]]
+    assert found == ["Hello,", "you", "-", "-", ">", "two", "bye."]
+    times = [(word["start"], word["end"]) for word in both["words"]]
+    assert times == sorted(times)
+    assert [each["start"] for each in both["segments"]] == [times[0][0], times[1][0], times[6][0]]
+    assert [each["end"] for each in both["segments"]] == [times[0][1], times[5][1], times[6][1]]
+    words = post(client, **{**form, "timestamp_granularities[]": "word"}).json()
+    assert words["words"] == both["words"]
+    assert "segments" not in words
+    assert "words" not in post(client, response_format="verbose_json").json()
+
+
+def test_without_alignment_heads_words_are_refused() -> None:
+    ears = service(ScriptedListener(WINDOWS), alignment_heads=())
+    form: dict[str, Any] = {
+        "response_format": "verbose_json",
+        "timestamp_granularities[]": "word",
+    }
+    with fakes.running(ears) as client:
+        answer = post(client, **form)
+        assert answer.status_code == 400
+        assert "bake it again" in answer.json()["error"]["message"]
+
+
 def events(answer: httpx.Response) -> list[dict[str, Any]]:
     assert answer.headers["content-type"].startswith("text/event-stream")
     data = [json.loads(line[6:]) for line in answer.text.split("\n") if line.startswith("data: ")]
@@ -152,9 +184,11 @@ def test_openai_s_client_reads_every_form(client: httpx.Client) -> None:
             language="en",
             response_format="verbose_json",
             temperature=0.2,
-            timestamp_granularities=["segment"],
+            timestamp_granularities=["segment", "word"],
         )
         assert verbose.segments is not None
+        assert verbose.words is not None
+        assert [word.word for word in verbose.words][:2] == ["Hello,", "you"]
         assert [each.text for each in verbose.segments] == [" Hello,", " you --> two", " bye."]
         assert verbose.language == "en"
         types = [
@@ -186,6 +220,7 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"stream": "perhaps"}, "stream"),
     ({"stream": "true", "response_format": "srt"}, "stream"),
     ({"timestamp_granularities[]": "letter"}, "timestamp_granularities"),
+    ({"timestamp_granularities[]": "word"}, "timestamp_granularities"),
 )
 
 
