@@ -49,8 +49,9 @@ ENCODE, PREFILL, DECODE, ALIGN = "encode", "prefill", "decode", "align"
 LISTEN = "listen"
 # Of a request: a window of samples, its spectrum in f64, and logits in f64.
 _WINDOW_MEMORY = 48 << 20
-# For each token and state while a text is aligned, besides its scores: filtered weights of a head.
-_ALIGNMENT_BYTES = 64
+# While a text is aligned, for each of its tokens and states: scores of a head, and of their copies;
+# filtered weights of one head. A text has at most half the context, and the tokens around it.
+_SCORE_BYTES, _FILTER_BYTES, _AROUND_TEXT = 8, 64, 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +119,9 @@ class SpeechManifest(ArraysManifest):
     @property
     def memory(self) -> Memory:
         """The memory that serving takes."""
+        cells = (self.context // 2 + _AROUND_TEXT) * self.states
+        heads = len(self.alignment_heads)
+        alignment = cells * (_SCORE_BYTES * heads + _FILTER_BYTES) if heads else 0
         return Memory(
             vocab_size=self.vocab_size,
             context=self.context,
@@ -125,9 +129,7 @@ class SpeechManifest(ArraysManifest):
             slot=self.buffer_bytes,
             block=0,
             steps={
-                1: max(self.footprint.calls.values(), default=0)
-                + _WINDOW_MEMORY
-                + self.context * self.states * (4 * len(self.alignment_heads) + _ALIGNMENT_BYTES)
+                1: max(self.footprint.calls.values(), default=0) + max(_WINDOW_MEMORY, alignment)
             },
         )
 
