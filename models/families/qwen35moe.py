@@ -65,9 +65,12 @@ def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
 
 
 _OF_QWEN35 = qwen35.ARCHITECTURE.tensors
-_SHARED = {
-    f"mlp.shared_experts.{part}_proj": f"mlp.shared_expert.{part}_proj"
-    for part in ("gate", "up", "down")
+SHARED_NAMES = {
+    "mlp.shared_gate": "mlp.shared_expert_gate",
+    **{
+        f"mlp.shared_experts.{part}_proj": f"mlp.shared_expert.{part}_proj"
+        for part in ("gate", "up", "down")
+    },
 }
 ARCHITECTURE = Architecture(
     name="qwen35moe",
@@ -82,8 +85,7 @@ ARCHITECTURE = Architecture(
         folder={
             **_OF_QWEN35.folder,
             **EXPERT_FOLDER_NAMES,
-            **_SHARED,
-            "mlp.shared_gate": "mlp.shared_expert_gate",
+            **SHARED_NAMES,
             "mlp.experts.gate_up_proj.weight": "mlp.experts.gate_up_proj",
             "mlp.experts.all_down_proj.weight": "mlp.experts.down_proj",
         },

@@ -98,6 +98,7 @@ RECURRENCES = {
 }
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
+    "arcee": Counts(products=4, gate=("gated_silu", 0)),
     "deepseek2": Counts(products=7, stacked=False, by_head=2),
     "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "falcon-h1": Counts(products=7, needed=2),
@@ -136,9 +137,6 @@ COUNTS = {
     "gpt-oss": Counts(gate=("clamped_swiglu", 1)),
     "granitehybrid": Counts(rotations=""),
     "granitehybrid-moe": Counts(rotations=""),
-    "lfm2": Counts(rotations="norm_rope"),
-    "lfm2moe": Counts(rotations="norm_rope"),
-    "lfm2-vl": Counts(rotations="norm_rope"),
     "minicpm3": Counts(products=7, stacked=False, by_head=2),
     "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "nemotron_h_moe": Counts(
@@ -152,14 +150,16 @@ COUNTS = {
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
-    "qwen3": Counts(rotations="norm_rope"),
-    "qwen3vl": Counts(rotations="norm_rope"),
-    "qwen3next": Counts(rotations="norm_rope", products=6),
-    "qwen35": Counts(rotations="norm_rope", products=6),
-    "qwen35-images": Counts(rotations="norm_rope", products=6),
-    "qwen35moe": Counts(rotations="norm_rope", products=6),
-    "qwen35moe-images": Counts(rotations="norm_rope", products=6),
-    "qwen3moe": Counts(rotations="norm_rope"),
+    **dict.fromkeys(
+        ("dots1", "lfm2", "lfm2moe", "lfm2-vl", "qwen3", "qwen3vl", "qwen3moe"),
+        Counts(rotations="norm_rope"),
+    ),
+    **dict.fromkeys(
+        ("qwen3next", "qwen35", "qwen35-images", "qwen35moe", "qwen35moe-images"),
+        Counts(rotations="norm_rope", products=6),
+    ),
+    # Their norms are no RMSNorm, and stay plain.
+    **dict.fromkeys(("cohere2", "command-r"), Counts(norms=("", 0))),
 }
 
 
@@ -178,7 +178,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     norm, norms = per_layer.norms
     gate, gates = per_layer.gate
     tables, matrices = per_layer.beside
-    no_positions = 1 if architecture == "smollm3" else 0  # its last layer here
+    no_positions = 1 if architecture in ("cohere2", "smollm3") else 0  # its last layer here
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
     # Layers without attention here.
     convolutions = {

@@ -22,6 +22,9 @@ _EXPERTS = {
     "experts": 5, "experts_per_token": 2, "expert_ffn": 32, "normalized": True,
     "routed": (False, True, True),
 }  # fmt: skip
+_CORRECTED = {
+    **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-20, "shared_ffn": 64,
+}  # fmt: skip
 _MULTIPLIERS = {
     "embedding_scale": 12.0, "attention_scale": 0.1, "residual_scale": 0.2, "logit_scale": 4.0,
 }  # fmt: skip
@@ -47,6 +50,8 @@ _GEMMA4 = {
 }  # fmt: skip
 # What an architecture's configuration has besides.
 EXTRA: Mapping[str, Mapping[str, Any]] = {
+    "cohere2": {"logit_scale": 0.25, "windows": (32, 32, None)},
+    "command-r": {"logit_scale": 0.25},
     "deepseek2": {
         **_LATENT, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "shared_ffn": 64,
         "sum_offset": 1e-20, "factor": 1.8,
@@ -65,12 +70,14 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_GEMMA4, **SMALL_GRID_TOWER, "tower_head_dim": 64, "tower_norm_eps": 1e-6,
         "tower_clips": True, "tower_standardizes": True,
     },
+    "dots1": _CORRECTED,
     "ernie4_5-moe": {**_EXPERTS, "choice_bias": True, "min_sum": 1e-12, "shared_ffn": 64},
     "gemma4-moe": {
         "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
         "layer_embedding": None, "caching_layers": 3, "ffns": (96,) * 3, "logit_cap": 30.0,
         **_EXPERTS, "routed": (True,) * 3,
     },
+    "glm4moe": {**_CORRECTED, "rotary_width": 32, "normed_heads": True},
     "gpt-oss": {
         **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN, "expert_bias": True,
         "windows": (32, None, 32), "attention_bias": True, "output_bias": True,
@@ -102,6 +109,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     },
     "phi3": {"rotary_width": 64, "long_divisors": (), "original_context": 64},
     "qwen2": {"attention_bias": True},
+    "qwen2moe": {**_EXPERTS, "attention_bias": True, "shared_ffn": 64, "shared_gate": True},
     "qwen2vl": {"attention_bias": True},
     "seed_oss": {"attention_bias": True},
     "olmoe": _EXPERTS,

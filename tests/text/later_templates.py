@@ -356,7 +356,31 @@ GRANITE_4 = r"""{%- set ns = namespace(tools="", system="You are Granite.") -%}
 {%- if add_generation_prompt -%}{{- "<|start_of_role|>assistant<|end_of_role|>" -}}{%- endif -%}
 """
 
+# Command R: roles are tokens, and tools and their results are texts in the turn of the system.
+COMMAND_R = r"""{{- bos_token -}}
+{%- macro turn(role, text) -%}
+    {{- "<|START_OF_TURN_TOKEN|><|" + role + "_TOKEN|>" + text + "<|END_OF_TURN_TOKEN|>" -}}
+{%- endmacro -%}
+{%- set roles = {"user": "USER", "assistant": "CHATBOT", "system": "SYSTEM", "tool": "SYSTEM"} -%}
+{%- for message in messages -%}
+    {{- turn(roles[message["role"]], message["content"] | trim) -}}
+{%- endfor -%}
+{%- for tool in tools or [] -%}{{- turn("SYSTEM", tool["function"]["name"]) -}}{%- endfor -%}
+{%- if add_generation_prompt -%}{{- "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>" -}}{%- endif -%}
+"""
+
+# dots.llm1: a token before and after each turn.
+DOTS_1 = r"""{%- set names = {"user": "userprompt", "assistant": "response", "system": "system"} -%}
+{%- for message in messages -%}
+    {%- set name = names[message.role] | default("userprompt") -%}
+    {{- "<|" + name + "|>" + message.content + "<|endof" + name + "|>" -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- "<|response|>" -}}{%- endif -%}
+"""
+
 LATER = {
+    "command r": COMMAND_R,
+    "dots 1": DOTS_1,
     "exaone 4": EXAONE_4,
     "ministral 3": MINISTRAL_3,
     "hunyuan": HUNYUAN,

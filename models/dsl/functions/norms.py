@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["batch_norm", "batch_norm_training", "group_norm", "layer_norm", "rms_norm"]
 
+# The compiler keeps eight or more rows on the stack of a dispatch that also computes them, or reads
+# them again after their mean. It refuses those of 4096 values: "exceeded stack allocation limit".
+_MAX_FUSED_WIDTH = 2048
+
 
 @composite()
 @in_f32
@@ -39,7 +43,8 @@ def layer_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float
 ) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias, over the last axis (Ba et al., 2016)."""
-    y = _standard(x, (-1,), eps)
+    is_wide = x.shape[-1] > _MAX_FUSED_WIDTH
+    y = _standard(ops.barrier(x) if is_wide else x, (-1,), eps, is_wide=is_wide)
     y = y if weight is None else y * along_last(weight, y)
     return y if bias is None else y + along_last(bias, y)
 
@@ -102,9 +107,10 @@ def batch_norm_training(
     )
 
 
-def _standard(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
-    """x with mean 0 and variance 1 over some axes."""
-    apart = x - along_axes(mean(x, *axes), x, axes)
+def _standard(x: Tensor, axes: tuple[int, ...], eps: float, *, is_wide: bool = False) -> Tensor:
+    """x with mean 0 and variance 1 over some axes; `is_wide` for rows that need two dispatches."""
+    center = mean(x, *axes)
+    apart = x - along_axes(ops.barrier(center) if is_wide else center, x, axes)
     root = ops.sqrt(mean(apart * apart, *axes) + eps)
     return apart / along_axes(root, x, axes)
 

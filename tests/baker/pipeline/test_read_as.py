@@ -55,6 +55,12 @@ def gguf_file(path: Path) -> WeightSource:
         ("olmo2-olmo2", "olmo2"),
         ("granite-granite", "granite"),
         ("exaone4-full", "exaone4"),
+        ("arcee-arcee", "arcee"),
+        ("command-r-command_r", "command-r"),
+        ("cohere2-cohere2", "cohere2"),
+        ("dots1-dots1", "dots1"),
+        ("glm4moe-air", "glm4moe"),
+        ("qwen2moe-qwen2moe", "qwen2moe"),
     ],
 )
 def test_an_architecture_with_the_same_tensors_is_suggested(

@@ -61,6 +61,11 @@ MINICPM = {
     "embedding_multiplier": None, "attention_multiplier": None, "residual_multiplier": None,
     "logits_scaling": None,
 }  # fmt: skip
+COHERE = {"logit_scale": 0.25, "layer_norm_eps": 1e-5, "rms_norm_eps": None}
+CORRECTED = {
+    "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
+    "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+}  # fmt: skip
 ERNIE_EXPERTS = {"moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 20}
 MULTIPLIERS = {
     "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,

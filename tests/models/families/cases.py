@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.models.families.case_arguments import (
     AS_MINICPM,
+    COHERE,
     DEFAULT,
     EXPERTS,
     GPT_OSS,
@@ -144,6 +145,24 @@ CASES: Mapping[str, Case] = {
                     qwen3vl={"rope_parameters": MROPE | {"mrope_interleaved": True}},
                 ),
             )
+        ),
+        *_cases(
+            "arcee",
+            "ArceeConfig",
+            arcee={"rope_parameters": YARN},
+            biases={"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+        ),
+        *_cases(
+            "command-r",
+            "CohereConfig",
+            command_r=COHERE,
+            bias={**COHERE, "attention_bias": True, **_rope(4e6)},
+        ),
+        *_cases(
+            "cohere2",
+            "Cohere2Config",
+            cohere2={**COHERE, "num_hidden_layers": 5, "sliding_window": 45},
+            full={**COHERE, "layer_types": ["full_attention"] * 3},
         ),
         *_cases("seed_oss", "SeedOssConfig", seed_oss={}, plain={"attention_bias": False}),
         *(case for row in EXPERT_CASES for case in _cases(*row[:2], **row[2])),

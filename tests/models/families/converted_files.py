@@ -24,7 +24,7 @@ NOT_CONVERTED = {
     "bert-rank", "gemma2-uncapped", "gemma4-equal", "nemotron_h_moe-mixed", "qwen3-reranker-label",
     "qwen3moe-mixed", "minicpm3-plain", "qwen35-images-mrope", "qwen35moe-images-mrope",
     "smolvlm-idefics3", "smolvlm-tied", "lfm2-vl-tied", "lfm2-vl-plain",
-    "gemma4-images-clips", "gemma4-images-standardized",
+    "gemma4-images-clips", "gemma4-images-standardized", "qwen2moe-mixed",
 }  # fmt: skip
 
 # What follows the name of a case whose projector of images is recorded.
@@ -52,6 +52,11 @@ def digest(values: NDArray[Any]) -> str:
 def _file() -> Mapping[str, NDArray[Any]]:
     with np.load(FILE) as file:
         return dict(file)
+
+
+def converted_names() -> set[str]:
+    """The cases that have a recording."""
+    return {*_file()}
 
 
 def converted(name: str) -> Converted:

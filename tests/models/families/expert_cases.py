@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.models.families.case_arguments import ERNIE_EXPERTS, EXPERTS, LATENT, LINEAR, YARN
+from tests.models.families.case_arguments import (
+    CORRECTED,
+    ERNIE_EXPERTS,
+    EXPERTS,
+    LATENT,
+    LINEAR,
+    YARN,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +28,24 @@ EXPERT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
             **EXPERTS, "num_hidden_layers": 5, "mlp_only_layers": [1], "attention_bias": True,
             "decoder_sparse_step": 2, "use_sliding_window": True, "sliding_window": 40,
         },
+    }),
+    ("qwen2moe", "Qwen2MoeConfig", {
+        "mixed": {
+            **EXPERTS, "shared_expert_intermediate_size": 40, "mlp_only_layers": [0],
+            "norm_topk_prob": True, "tie_word_embeddings": True,
+        },
+        "qwen2moe": {**EXPERTS, "shared_expert_intermediate_size": 40},
+    }),
+    ("glm4moe", "Glm4MoeConfig", {
+        "air": {**CORRECTED, "attention_bias": True, "routed_scaling_factor": 1.8},
+        "normed": {
+            **CORRECTED, "use_qk_norm": True, "n_shared_experts": 2, "tie_word_embeddings": True,
+            "first_k_dense_replace": 2,
+        },
+    }),
+    ("dots1", "Dots1Config", {
+        "dots1": {**CORRECTED, "norm_topk_prob": True, "routed_scaling_factor": 2.5},
+        "plain": {**CORRECTED, "norm_topk_prob": False, "n_shared_experts": 2},
     }),
     ("olmoe", "OlmoeConfig", {
         "olmoe": {"num_experts": 7, "num_experts_per_tok": 3, "num_key_value_heads": 4},

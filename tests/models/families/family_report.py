@@ -66,8 +66,12 @@ class File:
 
 FILES = {
     "apertus": File(templates=("apertus",)),
+    "arcee": File(varies="llama", templates=("chatml",)),
     "bert": File(tokenizer=("bert",)),
+    "cohere2": File(varies="command_r", templates=("command r",)),
+    "command_r": File(templates=("command r",)),
     "deepseek2": File(templates=("glm",)),
+    "dots1": File(varies="qwen3moe", templates=("dots 1",)),
     "embeddinggemma": File(tokenizer=("llama",)),
     "ernie4_5": File(varies="llama", templates=("ernie 4.5",), tokenizer=("llama",)),
     "ernie4_5_moe": File(templates=("ernie 4.5",), tokenizer=("llama",)),
@@ -82,6 +86,7 @@ FILES = {
     "gemma4_images": File(),
     "gemma4moe": File(templates=("gemma 4",), tokenizer=("gemma4",)),
     "glm4": File(templates=("glm",)),
+    "glm4moe": File(templates=("glm",)),
     "gpt_oss": File(templates=("harmony",)),
     "granite": File(templates=("granite",)),
     "granitehybrid": File(templates=("granite 4",)),
@@ -104,6 +109,7 @@ FILES = {
     "olmoe": File(varies="olmo2", templates=("olmo 2",)),
     "phi3": File(templates=("phi 4",), tokenizer=("llama", "gpt2")),
     "qwen2": File(varies="llama", templates=("chatml",)),
+    "qwen2moe": File(varies="qwen2", templates=("chatml",)),
     "qwen2vl": File(varies="qwen2", templates=("chatml",)),
     "qwen3": File(varies="llama", templates=("qwen 3",)),
     "qwen3_reranker": File(),
@@ -121,6 +127,7 @@ FILES = {
 }
 # Files whose names are not those of their architectures.
 _RENAMED = {
+    "command-r": "command_r",
     "falcon-h1": "falcon_h1",
     "gemma3-images": "gemma3_images",
     "gemma4-images": "gemma4_images",

@@ -28,7 +28,12 @@ from hearthd.models.families.phi3 import Config as Phi3Config
 from tests.models.families.gguf_delta_nets import delta_net, grouped_delta_net
 from tests.models.families.gguf_gemma import gemma3n
 from tests.models.families.gguf_gpt_oss import gpt_oss
-from tests.models.families.gguf_keys import EXPERTS_OF_MLP_WIDTH, EXTRA_KEYS, SCALED
+from tests.models.families.gguf_keys import (
+    COUNTS_SHARED_EXPERTS,
+    EXPERTS_OF_MLP_WIDTH,
+    EXTRA_KEYS,
+    SCALED,
+)
 from tests.models.families.gguf_latent import latent
 from tests.models.families.gguf_mamba import MAMBA_PARTS, falcon_scales, mamba
 
@@ -44,7 +49,7 @@ if TYPE_CHECKING:
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBORS = (
-    "llama", "minicpm", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3",
+    "arcee", "llama", "minicpm", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3",
     "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
 # Parts of the names of tensors of towers, and what precedes those of the text model beside one.
@@ -153,6 +158,7 @@ _RENAMED_PARTS = {
     "feed_forward.expert_bias": "exp_probs_b.bias",
     "mlp.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "mixer.experts.up_proj.weight": "ffn_up_exps.weight",
     "mixer.experts.down_proj.weight": "ffn_down_exps.weight",
     "experts.gate_up_proj": "ffn_gate_up_exps.weight",
@@ -221,7 +227,7 @@ def add_config(writer: Any, architecture: str, config: DecoderConfig) -> None:
         writer.add_leading_dense_block_count(config.routed.index(True))
         if architecture not in EXPERTS_OF_MLP_WIDTH:
             writer.add_expert_feed_forward_length(config.expert_ffn)
-        if config.shared_ffn is not None and architecture != "deepseek2":
+        if config.shared_ffn is not None and architecture not in COUNTS_SHARED_EXPERTS:
             writer.add_expert_shared_feed_forward_length(config.shared_ffn)
     if isinstance(config, NemotronConfig):
         widths = {"mlp": config.ffn, "moe": getattr(config, "expert_ffn", 0)}

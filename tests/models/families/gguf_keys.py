@@ -71,13 +71,29 @@ def _mistral3(config: Any) -> dict[str, Any]:
     }
 
 
+def _corrected_experts(config: Any) -> dict[str, Any]:
+    return {
+        "expert_gating_func": 2,
+        "expert_group_count": 1,
+        "expert_group_used_count": 1,
+        "expert_shared_count": config.shared_ffn // config.expert_ffn,
+        "expert_weights_norm": config.normalized,
+        "expert_weights_scale": config.factor,
+    }
+
+
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("deepseek2", "glm4", "gpt-oss", "mistral3")
 # Those of which a file says the width of an expert as that of an MLP.
 EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "llama", "olmoe")
+# Those of which a file says how many experts are shared, in place of the width of their MLP.
+COUNTS_SHARED_EXPERTS = ("deepseek2", "dots1", "glm4moe")
 # Keys that an architecture has besides those of all.
 EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "cohere2": lambda config: {"logit_scale": config.logit_scale} | window_keys(config),
+    "command-r": lambda config: {"logit_scale": config.logit_scale},
     "deepseek2": deepseek2_keys,
+    "dots1": _corrected_experts,
     "exaone4": window_keys,
     "falcon-h1": mamba_keys,
     "gemma-embedding": gemma_embedding_keys,
@@ -88,6 +104,9 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "glm4": lambda config: {
         "rope.dimension_count": 2 * sum(divisor < 1e30 for divisor in config.rope_divisors)
     },
+    "glm4moe": lambda config: (
+        _corrected_experts(config) | {"rope.dimension_count": config.rotary_width}
+    ),
     "gpt-oss": gpt_oss_keys,
     "granite": _granite,
     "granitehybrid": lambda config: _granite(config) | mamba_keys(config),

@@ -45,6 +45,10 @@ _QWEN35_MOE: Mapping[str, Any] = {
     "expert_ffn": 512, "routed": (True, True), "normalized": True, "shared_ffn": 512,
     "shared_gate": True,
 }  # fmt: skip
+_CORRECTED: Mapping[str, Any] = {
+    "routed": (False, True), "scores": SIGMOID, "choice_bias": True, "normalized": True,
+    "sum_offset": 1e-20,
+}  # fmt: skip
 _GEMMA4: Mapping[str, Any] = {
     "layers": 3, "windows": (512, None, 512), "local_head_dim": 256, "local_rope_base": 1e4,
     "layer_embedding": 256, "caching_layers": 2, "ffns": (6144, 6144, 12288), "logit_cap": 30.0,
@@ -62,6 +66,32 @@ SIZES: Mapping[str, Size] = {
     "apertus": _decoder(
         4096, 21504, 32, 8, 128, 131072,
         tied=False, rope_base=1.2e7, rope_divisors=(1.0,) * 32 + (8.0,) * 32,
+    ),
+    # arcee-ai/AFM-4.5B
+    "arcee": _decoder(2560, 18432, 20, 4, 128, 128004, tied=False),
+    # CohereLabs/aya-expanse-8b
+    "command-r": _decoder(4096, 14336, 32, 8, 128, 256000, rope_base=1e4, logit_scale=0.125),
+    # CohereLabs/c4ai-command-r7b-12-2024
+    "cohere2": _decoder(
+        4096, 14336, 32, 8, 128, 256000, rope_base=5e4, logit_scale=0.25, windows=(4096, None)
+    ),
+    # rednote-hilab/dots.llm1.inst
+    "dots1": _decoder(
+        4096, 10944, 32, 32, 128, 152064,
+        rope_base=1e7, tied=False, experts=128, experts_per_token=6, expert_ffn=1408,
+        shared_ffn=2816, factor=2.5, **_CORRECTED,
+    ),
+    # zai-org/GLM-4.5-Air
+    "glm4.5": _decoder(
+        4096, 10944, 96, 8, 128, 151552,
+        tied=False, attention_bias=True, rotary_width=64, normed_heads=False, experts=128,
+        experts_per_token=8, expert_ffn=1408, shared_ffn=1408, **_CORRECTED,
+    ),
+    # Qwen/Qwen1.5-MoE-A2.7B
+    "qwen2-moe": _decoder(
+        2048, 5632, 16, 16, 128, 151936,
+        tied=False, attention_bias=True, experts=60, experts_per_token=4, expert_ffn=1408,
+        shared_ffn=5632, shared_gate=True, normalized=False, routed=(True, True),
     ),
     # baidu/ERNIE-4.5-0.3B-PT
     "ernie4_5": _decoder(1024, 3072, 16, 2, 128, 103424),

@@ -36,6 +36,8 @@ STREAMS = {
     "windows": (None,), "caching_layers": 1, "ffns": (289,), "deviations": (1.6,),
     "layer_vocab": 257,
 }  # fmt: skip
+# Rows of more values than the statistics of one dispatch hold.
+WIDE = {"hidden": 2053}
 PROMPTS = ([5, 9, 33, 2, 60, 17, 41, 8], [12, 7, 256])
 
 
@@ -69,6 +71,8 @@ class CompiledDevice(Device):
     [
         ("gemma3", "f32", WIDTHS),
         pytest.param("gemma3", "bf16", WIDTHS, marks=pytest.mark.nightly),
+        pytest.param("command-r", "f32", WIDTHS, marks=pytest.mark.nightly),
+        pytest.param("command-r", "f32", WIDTHS | WIDE, marks=pytest.mark.nightly),
         pytest.param("gemma3n", "f32", WIDTHS | STREAMS, marks=pytest.mark.nightly),
     ],
 )

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 # Without the barriers of models/dsl/mlir/barriers.py, those of gemma2 and gemma4 do not compile.
 COVERED = (
     ("apertus", "native", "prefill_16"),
+    ("arcee", "native", "prefill_16"),
+    ("cohere2", "native", "prefill_16"),
+    ("command-r", "bf16", "prefill_16"),
+    ("dots1", "native", "prefill_16"),
     ("glm4.7-flash", "native", "prefill_16"),
     ("ernie4_5", "native", "prefill_16"),
     ("ernie4_5-moe", "native", "prefill_16"),
@@ -35,6 +39,7 @@ COVERED = (
     ("gemma4", "bf16", "prefill_128"),
     ("gemma4-moe", "native", "prefill_16"),
     ("glm4", "bf16", "prefill_16"),
+    ("glm4.5", "native", "prefill_16"),
     ("gpt-oss", "native", "decode_4"),
     ("granite3", "native", "prefill_128"),
     ("granite-moe", "native", "decode_4"),
@@ -54,6 +59,7 @@ COVERED = (
     ("olmoe", "native", "prefill_16"),
     ("phi3", "f32", "prefill_128"),
     ("qwen2.5", "bf16", "prefill_16"),
+    ("qwen2-moe", "native", "prefill_16"),
     ("qwen2.5-vl", "native", "prefill_16"),
     ("qwen3-vl", "native", "prefill_16"),
     ("seed-oss", "native", "prefill_16"),

@@ -1,0 +1,70 @@
+"""Heads of which the first columns have rotary positions, and the others none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config import rope_scaling
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.layers import DecoderModel, rope_table
+
+if TYPE_CHECKING:
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.config.rope_scaling import Rope
+    from hearthd.models.decoder.layers import RopeTable
+    from hearthd.models.dsl.graph import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartialRopeConfig(DecoderConfig):
+    """The shape of a model; `rotary_width` columns of a head turn."""
+
+    rotary_width: int
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rotary_width % 2 or self.rotary_width > self.head_dim:
+            raise ConfigError(
+                f"partial_rotary_factor: expected at most {self.head_dim} columns, "
+                f"an even number, got {self.rotary_width}"
+            )
+
+
+class PartialRopeModel(DecoderModel):
+    """A model with such heads."""
+
+    config: PartialRopeConfig
+
+    @override
+    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
+        """For each layer, the rotary table of positions i32 (N,)."""
+        return [rope_table(self.config, positions, self.config.rotary_width)] * self.config.layers
+
+
+def turning_share(data: ConfigJson, usual: float) -> float:
+    """The share of a head's columns that turn; raises ConfigError for more than all."""
+    section, _ = data.rope_section()
+    share = data.number("partial_rotary_factor", default=usual)
+    share = section.number("partial_rotary_factor", default=share)
+    if share > 1:
+        raise ConfigError(f"partial_rotary_factor: expected at most 1, got {share}")
+    return share
+
+
+def partial_rope(data: ConfigJson, head_dim: int, max_context: int, usual: float) -> Rope:
+    """The rotary positions of heads; `usual` is the share that turns where a file says none."""
+    width = int(head_dim * turning_share(data, usual))
+    return rope_scaling.read(*data.rope_section(), width, max_context)
+
+
+def rotary_width_from_gguf(data: GgufMetadata, usual: float) -> int:
+    """The columns of a head that turn."""
+    head_dim = data.size("attention.key_length", default=None)
+    head_dim = head_dim or data.size("embedding_length") // data.size("attention.head_count")
+    return data.size("rope.dimension_count", default=int(head_dim * usual))
