@@ -34,7 +34,13 @@ from hearthd.baker.weights.source import (
 )
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
-from hearthd.models.decoder.config.config_json import LOGIT_SCORE, POOLING, PROCESSOR
+from hearthd.models.decoder.config.config_json import (
+    LOGIT_SCORE,
+    MODELOPT,
+    POOLING,
+    PROCESSOR,
+    QUANTIZED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -241,6 +247,10 @@ class SafetensorsSource(_Safetensors):
         if self._score.exists():
             self._stamps[self._score] = stamp(self._score)
             self._config[LOGIT_SCORE] = read_json(self._score)
+        self._modelopt = folder / MODELOPT
+        if self._modelopt.exists():
+            self._stamps[self._modelopt] = stamp(self._modelopt)
+            self._config = {**_modelopt_settings(self._modelopt), **self._config}
         self._processors = [folder / name for name in (PROCESSOR, _ALL_PROCESSORS)]
         for path in (path for path in self._processors if path.exists()):
             self._stamps[path] = stamp(path)
@@ -274,7 +284,7 @@ class SafetensorsSource(_Safetensors):
         index = self.folder / INDEX
         shards = sorted({tensor.file for tensor in self._tensors.values()})
         modules = (dense / CONFIG for dense in self._dense)
-        others = (self._pooling, self._score, *self._processors, *modules, index)
+        others = (self._pooling, self._score, self._modelopt, *self._processors, *modules, index)
         return (self.folder / CONFIG, *(path for path in others if path.exists()), *shards)
 
     @override
@@ -323,6 +333,14 @@ def _found_instead(folder: Path) -> str:
         for found in sorted(folder.glob(pattern)):
             return f", but {found.name}; {action}"
     return "; download them"
+
+
+def _modelopt_settings(path: Path) -> dict[str, Any]:
+    """The settings of ModelOpt as config.json has them in newer folders; raises BadFile."""
+    settings = read_json(path).get("quantization")
+    if not isinstance(settings, dict):
+        raise BadFile(f"{path} has no object `quantization`; download the folder again")
+    return {QUANTIZED[0]: {**settings, "quant_method": "modelopt"}}
 
 
 def read_json(path: Path) -> dict[str, Any]:

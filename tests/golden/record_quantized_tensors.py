@@ -2,9 +2,10 @@
 
     python -m tests.golden.record_quantized_tensors
 
-Recorded with torch 2.13.0, compressed-tensors 0.20.0, bitsandbytes 0.50.2 and auto-round 0.16.1,
-which the tests do not need. A file has the tensors of the module `layer`, and `expected`: f32, the
-values that the library computes from them. Its metadata has `settings`, the quantization_config.
+Recorded with torch 2.13.0, compressed-tensors 0.20.0, bitsandbytes 0.50.2, auto-round 0.16.1 and
+nvidia-modelopt 0.47.0, which the tests do not need. A file has the tensors of the
+module `layer`, and `expected`: f32, the values that the library computes from them. Its metadata
+has `settings`, the quantization_config.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from auto_round_extension.torch.qlinear_torch import QuantLinear as AsItIs
 from auto_round_extension.torch.qlinear_torch_zp import QuantLinear as WithOneLess
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from modelopt.torch.quantization.qtensor import FP8QTensor, NVFP4QTensor
 from safetensors.torch import save_file
 
 FOLDER = Path(__file__).parent / "quantized"
@@ -97,6 +99,23 @@ def auto_round_matrices() -> None:
     save("auto_round-auto_awq-4", stored, expected, settings)
 
 
+def modelopt(weight: torch.Tensor) -> None:
+    """NVFP4, and FP8 with one scale, as the names of an exported checkpoint have them."""
+    quantized, scale, factor = NVFP4QTensor.quantize(weight, 16)
+    stored = {"weight": quantized._quantized_data, "weight_scale": scale, "weight_scale_2": factor}
+    expected = quantized.dequantize(
+        dtype=torch.float32, scale=scale, double_scale=factor, block_sizes={-1: 16}
+    )
+    settings = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+    save("modelopt-nvfp4", {f"layer.{part}": x for part, x in stored.items()}, expected, settings)
+    scale = weight.abs().max() / 448
+    quantized, _ = FP8QTensor.quantize(weight, scales=scale)
+    expected = quantized.dequantize(dtype=torch.float32, scale=scale)
+    stored = {"weight": quantized._quantized_data, "weight_scale": scale}
+    settings = {"quant_method": "modelopt", "quant_algo": "FP8"}
+    save("modelopt-fp8", {f"layer.{part}": x for part, x in stored.items()}, expected, settings)
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     torch.manual_seed(0)
@@ -141,6 +160,7 @@ def main() -> None:
         for double in (False, True):
             four_bits(weight, kind, double)
     auto_round_matrices()
+    modelopt(weight)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from hearthd.baker.weights.quantized_folder.bitsandbytes import BITSANDBYTES
 from hearthd.baker.weights.quantized_folder.compressed_tensors import COMPRESSED_TENSORS
 from hearthd.baker.weights.quantized_folder.fp8 import FP8
 from hearthd.baker.weights.quantized_folder.gptq import GPTQ
+from hearthd.baker.weights.quantized_folder.modelopt import MODELOPT
 from hearthd.baker.weights.quantized_folder.mxfp4 import MXFP4_EXPERTS
 from hearthd.baker.weights.quantized_folder.quantized_matrix import StoredParts
 from hearthd.baker.weights.source import UnsupportedType, WeightSource
@@ -35,6 +36,7 @@ METHODS: Mapping[str, Method] = {
     "fp8": FP8,
     "bitsandbytes": BITSANDBYTES,
     "mxfp4": MXFP4_EXPERTS,
+    "modelopt": MODELOPT,
 }
 # AutoRound stores matrices as other methods do: auto_round/inference/backend.py has its names.
 _AUTO_ROUND = ("auto-round", "intel/auto-round")

@@ -23,6 +23,8 @@ PROCESSOR = "preprocessor_config.json"
 # What the tools that quantize folders write. The weights are read by it: see
 # baker/weights/quantized_folder.
 QUANTIZED = ("quantization_config", "compression_config")
+# Where ModelOpt writes it, at first in this file alone.
+MODELOPT = "hf_quant_config.json"
 # The object in this file: the tokens whose logits score a pair.
 LOGIT_SCORE = "1_LogitScore/config.json"
 # The state of transformers' own object.

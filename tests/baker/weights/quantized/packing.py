@@ -228,6 +228,18 @@ def float_4(group: int) -> Callable[[np.random.Generator, int, int], Packed]:
     return pack
 
 
+def modelopt(rng: np.random.Generator, rows: int, columns: int) -> Packed:
+    """NVFP4 with a factor in place of a divisor."""
+    packed = float_4(16)(rng, rows, columns)
+    stored = packed.tensors
+    tensors = {
+        "weight": stored["weight_packed"],
+        "weight_scale": stored["weight_scale"],
+        "weight_scale_2": np.array(1 / stored["weight_global_scale"][0]),
+    }
+    return Packed(tensors=tensors, values=packed.values)
+
+
 NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
     -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
@@ -344,6 +356,12 @@ CASES: Mapping[str, Case] = {
     ),
     "nvfp4": compressed("nvfp4-pack-quantized", 4, "int5-g16", float_4(16), "NVFP4"),
     "mxfp4": compressed("mxfp4-pack-quantized", 4, "mxfp4-g32", float_4(32), "MXFP4"),
+    "modelopt": Case(
+        settings={"quant_method": "modelopt", "quant_algo": "NVFP4"},
+        type="modelopt NVFP4",
+        storage="int5-g16",
+        pack=modelopt,
+    ),
     "fp8_blocks": Case(
         settings={"quant_method": "fp8", "weight_block_size": [16, 32]},
         type="FP8",

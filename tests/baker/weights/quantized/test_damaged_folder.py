@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -49,6 +50,14 @@ def test_an_unknown_packing_is_refused(tmp_path: Path) -> None:
         open_weights(folder)
 
 
+def test_another_algorithm_of_modelopt_is_refused(tmp_path: Path) -> None:
+    folder = write_folders(CASES["modelopt"], tmp_path).quantized
+    change_settings(folder, {"quant_algo": "W4A16_AWQ"})
+    message = "quant_algo of ModelOpt: got 'W4A16_AWQ', expected one of NVFP4, .*; use the unquant"
+    with pytest.raises(UnsupportedType, match=message):
+        open_weights(folder)
+
+
 @pytest.mark.parametrize(
     ("case", "settings", "message"),
     [
@@ -82,6 +91,18 @@ def test_other_settings_are_refused(
             "qzeros",
             np.zeros((4, 7), np.int32),
             r"of awq has shape \(4, 7\), expected \(4, 8",
+        ),
+        (
+            "modelopt",
+            "weight_scale_2",
+            None,
+            f"with modelopt, but there is no tensor {MODULE}.weight_scale_2; download",
+        ),
+        (
+            "modelopt",
+            "weight_scale",
+            np.zeros((64, 4), ml_dtypes.float8_e4m3fn),
+            r"weight_scale of modelopt has shape \(64, 4\), expected \(64, 8\)",
         ),
         ("awq", "qweight", np.zeros(8, np.int32), r"of awq is I32 \(8,\), expected 2 axes of I32"),
         ("awq", "scales", np.zeros((3, 64), np.float16), "has shape|has 3 scales of a row"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -136,6 +137,24 @@ def located(source: WeightSource) -> tuple[Located, ...]:
         storages=storages,
     )
     return locate(source, LLAMA, config(), LLAMA.program(config(), options))
+
+
+def test_modelopt_has_its_settings_in_a_file_of_its_own(tmp_path: Path) -> None:
+    folders = write_folders(CASES["modelopt"], tmp_path)
+    path = folders.quantized / "config.json"
+    written = json.loads(path.read_text())
+    settings = written.pop("quantization_config")
+    path.write_text(json.dumps(written))
+    older = {"producer": {"name": "modelopt"}, "quantization": {**settings, "group_size": 16}}
+    own_file = folders.quantized / "hf_quant_config.json"
+    own_file.write_text(json.dumps(older))
+    source = open_weights(folders.quantized)
+    assert own_file in source.files()
+    for name, values in folders.values.items():
+        np.testing.assert_array_equal(source.read(name), values)
+    own_file.write_text("{}")
+    with pytest.raises(BadFile, match="has no object `quantization`; download the folder again"):
+        open_weights(folders.quantized)
 
 
 def test_a_bias_of_zeros_is_left_out(tmp_path: Path) -> None:
