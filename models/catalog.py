@@ -43,6 +43,7 @@ from hearthd.models.families import (
     mistral3,
     mixtral,
     modernbert,
+    nemotron,
     nemotron_h,
     nemotron_h_moe,
     nomic_bert,
@@ -57,6 +58,7 @@ from hearthd.models.families import (
     qwen3moe,
     qwen3next,
     qwen3vl,
+    qwen3vlmoe,
     qwen35,
     qwen35_images,
     qwen35moe,
@@ -64,6 +66,8 @@ from hearthd.models.families import (
     seed_oss,
     smollm3,
     smolvlm,
+    stablelm,
+    starcoder2,
     whisper,
     xlm_roberta,
 )
@@ -112,6 +116,7 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
         minicpm3,
         mistral3,
         mixtral,
+        nemotron,
         nemotron_h,
         nemotron_h_moe,
         olmo2,
@@ -124,6 +129,7 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
         qwen3moe,
         qwen3next,
         qwen3vl,
+        qwen3vlmoe,
         qwen35,
         qwen35_images,
         qwen35moe,
@@ -131,6 +137,8 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
         seed_oss,
         smollm3,
         smolvlm,
+        stablelm,
+        starcoder2,
     )
 }
 

@@ -182,6 +182,19 @@ class FusedMLP(nn.Module):
         return self.down_proj(self.activation(gate) * up)
 
 
+class PlainMLP(nn.Module):
+    """down(activation(up(x))), without a gate."""
+
+    def __init__(self, config: DecoderConfig, activation: Callable[[Tensor], Tensor]) -> None:
+        self.activation = activation
+        self.up_proj = nn.Linear(config.hidden, config.ffn, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(config.ffn, config.hidden, bias=config.mlp_bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(N, E) -> (N, E)."""
+        return self.down_proj(self.activation(self.up_proj(x)))
+
+
 class Scale(nn.Module):
     """One number that multiplies hidden states."""
 
@@ -202,11 +215,16 @@ class Block(nn.Module):
     """One layer: attention and MLP, each normalized before."""
 
     def __init__(
-        self, config: DecoderConfig, self_attn: Layer, mlp: Callable[[Tensor], Tensor]
+        self,
+        config: DecoderConfig,
+        self_attn: Layer,
+        mlp: Callable[[Tensor], Tensor],
+        norm: Callable[[int, float], Callable[[Tensor], Tensor]] = nn.RMSNorm,
     ) -> None:
-        self.input_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
+        """`norm` makes a norm of a width and an epsilon."""
+        self.input_layernorm = norm(config.hidden, config.norm_eps)
         self.self_attn = self_attn
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden, config.norm_eps)
+        self.post_attention_layernorm = norm(config.hidden, config.norm_eps)
         self.mlp = mlp
 
     def __call__(self, h: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:

@@ -151,7 +151,7 @@ COUNTS = {
     "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
     **dict.fromkeys(
-        ("dots1", "lfm2", "lfm2moe", "lfm2-vl", "qwen3", "qwen3vl", "qwen3moe"),
+        ("dots1", "lfm2", "lfm2moe", "lfm2-vl", "qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe"),
         Counts(rotations="norm_rope"),
     ),
     **dict.fromkeys(
@@ -159,7 +159,10 @@ COUNTS = {
         Counts(rotations="norm_rope", products=6),
     ),
     # Their norms are no RMSNorm, and stay plain.
-    **dict.fromkeys(("cohere2", "command-r"), Counts(norms=("", 0))),
+    **dict.fromkeys(("cohere2", "command-r", "stablelm"), Counts(norms=("", 0))),
+    **dict.fromkeys(
+        ("nemotron", "starcoder2"), Counts(norms=("", 0), products=4, gate=("gated_silu", 0))
+    ),
 }
 
 

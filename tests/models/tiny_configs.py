@@ -101,6 +101,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},
     "mistral3": {"query_growth": 0.1, "original_context": 8},
     "mixtral": {**_EXPERTS, "routed": (True,) * 3},
+    "nemotron": {"rotary_width": 32},
     "nemotron_h": {**_MAMBA, "kinds": ("mamba", "mlp", "attention")},
     "nemotron_h_moe": {
         **_MAMBA, "kinds": ("mamba", "moe", "attention"), **_EXPERTS, "latent": 32,
@@ -114,6 +115,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "seed_oss": {"attention_bias": True},
     "olmoe": _EXPERTS,
     "qwen3moe": _EXPERTS,
+    "qwen3vlmoe": _EXPERTS,
     "qwen3next": {
         **_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_ffn": 64, "shared_gate": True,
     },
@@ -122,6 +124,8 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "qwen35moe": _DELTA_NET_EXPERTS,
     "qwen35moe-images": {**_DELTA_NET_EXPERTS, **_MROPE_TOWER},
     "smollm3": {"rotated": (True, True, False)},
+    "stablelm": {"rotary_width": 32, "attention_bias": True},
+    "starcoder2": {"attention_bias": True, "output_bias": True, "mlp_bias": True},
     "smolvlm": {**SMALL_TOWER, "joined_patches": 4},
 }  # fmt: skip
 

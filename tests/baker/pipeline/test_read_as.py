@@ -61,6 +61,9 @@ def gguf_file(path: Path) -> WeightSource:
         ("dots1-dots1", "dots1"),
         ("glm4moe-air", "glm4moe"),
         ("qwen2moe-qwen2moe", "qwen2moe"),
+        ("starcoder2-starcoder2", "starcoder2"),
+        ("stablelm-stablelm", "stablelm"),
+        ("nemotron-nemotron", "nemotron"),
     ],
 )
 def test_an_architecture_with_the_same_tensors_is_suggested(

@@ -61,7 +61,7 @@ MINICPM = {
     "embedding_multiplier": None, "attention_multiplier": None, "residual_multiplier": None,
     "logits_scaling": None,
 }  # fmt: skip
-COHERE = {"logit_scale": 0.25, "layer_norm_eps": 1e-5, "rms_norm_eps": None}
+COHERE = {"logit_scale": 0.25, "layer_norm_eps": 1e-3}
 CORRECTED = {
     "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
     "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,

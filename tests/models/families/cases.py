@@ -10,7 +10,6 @@ import numpy as np
 
 from tests.models.families.case_arguments import (
     AS_MINICPM,
-    COHERE,
     DEFAULT,
     EXPERTS,
     GPT_OSS,
@@ -29,6 +28,7 @@ from tests.models.families.case_arguments import (
 from tests.models.families.expert_cases import EXPERT_CASES
 from tests.models.families.gemma_cases import GEMMA_CASES
 from tests.models.families.image_cases import IMAGE_CASES
+from tests.models.families.layer_norm_cases import LAYER_NORM_CASES
 from tests.models.families.recurrent_cases import RECURRENT_CASES
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Case:
     tower         the other arguments of a model that also reads images
     published     keys of config.json that published files have, and transformers does not save; a
                   key that is None is one of transformers alone
+    transposed    ends of the names of tensors that published files have transposed: transformers
+                  reads both, by their shapes
     """
 
     name: str
@@ -56,6 +58,7 @@ class Case:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     tower: Mapping[str, Any] = field(default_factory=dict)
     published: Mapping[str, Any] = field(default_factory=dict)
+    transposed: tuple[str, ...] = ()
 
 
 def random_tensors(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
@@ -144,6 +147,17 @@ CASES: Mapping[str, Case] = {
                     "Qwen3VLConfig",
                     qwen3vl={"rope_parameters": MROPE | {"mrope_interleaved": True}},
                 ),
+                replace(
+                    _cases(
+                        "qwen3vlmoe",
+                        "Qwen3VLMoeConfig",
+                        qwen3vlmoe={
+                            **EXPERTS, "rope_parameters": MROPE | {"mrope_interleaved": True},
+                            "tie_word_embeddings": False,
+                        },
+                    )[0],
+                    transposed=("experts.gate_up_proj", "experts.down_proj"),
+                ),
             )
         ),
         *_cases(
@@ -152,17 +166,10 @@ CASES: Mapping[str, Case] = {
             arcee={"rope_parameters": YARN},
             biases={"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
         ),
-        *_cases(
-            "command-r",
-            "CohereConfig",
-            command_r=COHERE,
-            bias={**COHERE, "attention_bias": True, **_rope(4e6)},
-        ),
-        *_cases(
-            "cohere2",
-            "Cohere2Config",
-            cohere2={**COHERE, "num_hidden_layers": 5, "sliding_window": 45},
-            full={**COHERE, "layer_types": ["full_attention"] * 3},
+        *(
+            replace(case, published={"rms_norm_eps": None})
+            for row in LAYER_NORM_CASES
+            for case in _cases(*row[:2], **row[2])
         ),
         *_cases("seed_oss", "SeedOssConfig", seed_oss={}, plain={"attention_bias": False}),
         *(case for row in EXPERT_CASES for case in _cases(*row[:2], **row[2])),

@@ -102,6 +102,7 @@ FILES = {
     "mistral3": File(templates=("ministral 3",)),
     "mixtral": File(varies="llama", templates=("mistral",), tokenizer=("llama",)),
     "modernbert": File(),
+    "nemotron": File(tokenizer=("llama",)),
     "nemotron_h": File(),
     "nemotron_h_moe": File(),
     "nomic_bert": File(tokenizer=("bert",)),
@@ -115,6 +116,7 @@ FILES = {
     "qwen3_reranker": File(),
     "qwen3next": File(varies="qwen35moe", templates=("qwen 3",)),
     "qwen3vl": File(varies="qwen3", templates=("qwen 3",)),
+    "qwen3vlmoe": File(varies="qwen3moe", templates=("qwen 3",)),
     "qwen35": File(templates=("qwen 3.5",)),
     "qwen35_images": File(),
     "qwen35moe": File(templates=("qwen 3.5",)),
@@ -123,6 +125,8 @@ FILES = {
     "seed_oss": File(varies="llama", templates=("chatml",)),
     "smollm3": File(varies="llama", templates=("smollm 3",)),
     "smolvlm": File(),
+    "stablelm": File(templates=("chatml",)),
+    "starcoder2": File(),
     "xlm_roberta": File(varies="bert", tokenizer=("t5",)),
 }
 # Files whose names are not those of their architectures.

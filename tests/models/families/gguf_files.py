@@ -58,7 +58,7 @@ _TOWER = (
 )  # fmt: skip
 _TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.language_model|model\.text_model)\.")
 # Those of which the converter adds 1 to the weights of norms.
-_STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding")
+_STORES_ONE_MORE = ("gemma", "gemma2", "gemma3", "gemma-embedding", "nemotron")
 
 
 def write_gguf(
@@ -171,6 +171,21 @@ _OWN_NAMES = ("exp_probs_b.bias", "_exps.weight", ".scale")
 _GATE_AND_UP = "input_linear"  # of Granite: an MLP, or a tensor of experts
 
 
+def _transposed_experts(name: str, values: Array) -> Iterator[tuple[str, Array]]:
+    """A tensor of Qwen3-VL with experts, whose matrices folders have transposed."""
+    if ".mlp.experts." not in name:
+        yield name, values
+        return
+    rows = np.ascontiguousarray(values.swapaxes(1, 2))
+    both = zip(("gate", "up"), np.split(rows, 2, axis=1), strict=True)
+    for part, matrices in both if "gate_up" in name else [("down", rows)]:
+        yield re.sub(r"(gate_up|down)_proj", f"{part}_proj.weight", name), matrices
+
+
+# What the converter makes of a tensor, by architecture.
+_CONVERTED = {"gpt-oss": gpt_oss, "qwen3vlmoe": _transposed_experts}
+
+
 def _split(
     tensors: Iterator[tuple[str, Array]], architecture: str, config: DecoderConfig
 ) -> Iterator[tuple[str, Array]]:
@@ -192,8 +207,8 @@ def _split(
         elif architecture == "deepseek2":
             assert isinstance(config, LatentConfig)
             yield from latent(name, values, config)
-        elif architecture == "gpt-oss":
-            yield from gpt_oss(name, values)
+        elif architecture in _CONVERTED:
+            yield from _CONVERTED[architecture](name, values)
         elif isinstance(config, MambaConfig) and re.search(MAMBA_PARTS, name):
             yield mamba(name, values, config)
         elif _GATE_AND_UP in name:

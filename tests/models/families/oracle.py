@@ -34,7 +34,11 @@ def save_pretrained(case: Case, folder: Path) -> None:
     config = getattr(transformers, case.config)(**arguments)
     _auto_class(config).from_config(config).save_pretrained(folder)
     source = SafetensorsSource(folder)
-    tensors = random_tensors({name: source.shape(name) for name in source.names()})
+    shapes = {name: source.shape(name) for name in source.names()}
+    for name in (name for name in shapes if name.endswith(case.transposed)):
+        *outer, rows, columns = shapes[name]
+        shapes[name] = (*outer, columns, rows)
+    tensors = random_tensors(shapes)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 

@@ -301,12 +301,22 @@ SIZES: Mapping[str, Size] = {
         tied=False, experts=128, experts_per_token=8, expert_ffn=768, normalized=True,
         routed=(True, True),
     ),
+    # Qwen/Qwen3-VL-30B-A3B-Instruct
+    "qwen3-vl-moe": _decoder(
+        2048, 6144, 32, 4, 128, 151936,
+        rope_base=5e6, tied=False, experts=128, experts_per_token=8, expert_ffn=768,
+        normalized=True, routed=(True, True),
+    ),
     # Qwen/Qwen3-Next-80B-A3B-Instruct
     "qwen3-next": _decoder(
         2048, 5120, 16, 2, 256, 151936,
         tied=False, attends=(False, True), rotary_width=64, key_heads=16, value_heads=32,
         key_width=128, value_width=128, taps=4, experts=512, experts_per_token=10, expert_ffn=512,
         routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
+    ),
+    # nvidia/Nemotron-Mini-4B-Instruct
+    "nemotron": _decoder(
+        3072, 9216, 24, 8, 128, 256000, rope_base=1e4, tied=False, rotary_width=64
     ),
     # nvidia/NVIDIA-Nemotron-Nano-9B-v2
     "nemotron-h": _decoder(
@@ -337,6 +347,16 @@ SIZES: Mapping[str, Size] = {
         576, 1536, 9, 3, 64, 49280,
         rope_base=1e5, tied=False, image_size=512, patch_size=16, joined_patches=4, tower_layers=2,
         tower_hidden=768, tower_ffn=3072, tower_heads=12, tower_norm_eps=1e-6,
+    ),
+    # stabilityai/stablelm-2-1_6b
+    "stablelm": _decoder(
+        2048, 5632, 32, 32, 64, 100352,
+        rope_base=1e4, tied=False, attention_bias=True, rotary_width=16,
+    ),
+    # bigcode/starcoder2-3b
+    "starcoder2": _decoder(
+        3072, 12288, 24, 2, 128, 49152,
+        attention_bias=True, output_bias=True, mlp_bias=True, windows=(4096, 4096),
     ),
     # sentence-transformers/all-MiniLM-L6-v2
     "bert": Size(384, 1536, 12, 12, 32, 30522, {"token_types": 2, "max_context": 512}),
