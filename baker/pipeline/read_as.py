@@ -56,7 +56,7 @@ def with_layers_of(source: WeightSource) -> list[str]:
 
     Those that know every key of the metadata go first. A bake as another one rejects the key.
     """
-    plainest: dict[tuple[bool, int, bool, bool, bool, bool], list[str]] = {}
+    plainest: dict[tuple[bool | int, ...], list[str]] = {}
     for name, architecture in ARCHITECTURES.items():
         with suppress(ConfigError, WeightsError):
             knows_keys = _knows_keys_of(ReadAs(source, architecture), architecture)
@@ -68,6 +68,7 @@ def with_layers_of(source: WeightSource) -> list[str]:
                 names.folder_interleaved,
                 bool(names.others),
                 names.gguf != GGUF_NAMES,
+                bool(names.folder),
             )
             plainest.setdefault(order, []).append(name)
     return plainest[min(plainest)] if plainest else []

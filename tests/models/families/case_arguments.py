@@ -66,6 +66,11 @@ CORRECTED = {
     "n_routed_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 20,
     "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
 }  # fmt: skip
+# The names of keys that EXAONE 3.5 shares with GPT-2.
+EXAONE = {
+    "activation_function": "silu", "layer_norm_epsilon": 1e-5, "num_layers": 3, "hidden_act": None,
+    "rms_norm_eps": None, "num_hidden_layers": None,
+}  # fmt: skip
 ERNIE_EXPERTS = {"moe_num_experts": 7, "moe_k": 3, "moe_intermediate_size": 20}
 MULTIPLIERS = {
     "embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,

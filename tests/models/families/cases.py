@@ -11,6 +11,7 @@ import numpy as np
 from tests.models.families.case_arguments import (
     AS_MINICPM,
     DEFAULT,
+    EXAONE,
     EXPERTS,
     GPT_OSS,
     GPT_OSS_PLAIN,
@@ -170,6 +171,12 @@ CASES: Mapping[str, Case] = {
             replace(case, published={"rms_norm_eps": None})
             for row in LAYER_NORM_CASES
             for case in _cases(*row[:2], **row[2])
+        ),
+        *(
+            replace(case, published=EXAONE)
+            for case in _cases(
+                "exaone", "ExaoneConfig", exaone={"rope_parameters": LLAMA3}, plain=_rope(1e6)
+            )
         ),
         *_cases("seed_oss", "SeedOssConfig", seed_oss={}, plain={"attention_bias": False}),
         *(case for row in EXPERT_CASES for case in _cases(*row[:2], **row[2])),

@@ -101,6 +101,8 @@ SIZES: Mapping[str, Size] = {
         rope_base=5e5, experts=64, experts_per_token=6, expert_ffn=1536, shared_ffn=3072,
         routed=(False, True), choice_bias=True, normalized=True, min_sum=1e-12,
     ),
+    # LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct
+    "exaone3.5": _decoder(2560, 7168, 32, 8, 80, 102400, rope_divisors=(1.0,) * 20 + (8.0,) * 20),
     # LGAI-EXAONE/EXAONE-4.0-1.2B
     "exaone4": _decoder(2048, 4096, 32, 8, 64, 102400, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
     # tiiuae/Falcon-H1-0.5B-Base

@@ -28,6 +28,7 @@ COVERED = (
     ("glm4.7-flash", "native", "prefill_16"),
     ("ernie4_5", "native", "prefill_16"),
     ("ernie4_5-moe", "native", "prefill_16"),
+    ("exaone3.5", "native", "prefill_16"),
     ("exaone4", "bf16", "prefill_16"),
     ("falcon-h1", "native", "prefill_16"),
     ("gemma", "native", "prefill_16"),
