@@ -117,6 +117,13 @@ def test_rules_of_newer_families_split_numbers_and_characters(pre: str, words: l
     assert [text[start:end] for _, (start, end) in splits] == words
 
 
+def test_tiny_aya_groups_digits_from_the_end_of_a_number() -> None:
+    text = "x 12345"
+    rule = {**METADATA, "tokenizer.ggml.pre": "tiny_aya"}
+    splits = convert(rule).pre_tokenizer.pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in splits] == ["x", " ", "12", "345"]
+
+
 def test_deepseek_s_punctuation_has_ascii_letters_as_its_tokenizer_does() -> None:
     text = "\xc4pfel"
     rule = {**METADATA, "tokenizer.ggml.pre": "deepseek-llm"}
