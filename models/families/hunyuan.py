@@ -5,7 +5,7 @@ Source: the model `hunyuan_v1_dense` of transformers (2025).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -54,12 +54,17 @@ class Hunyuan(DecoderModel):
 
 def from_hugging_face(data: ConfigJson) -> DecoderConfig:
     """Read config.json."""
-    data.fixed(use_qk_norm=True, use_rotary_pos_emb=True, use_cla=False, norm_type="rms")
     data.fixed(use_mixed_mlp_moe=False, num_experts=1)
+    return DecoderConfig(**fields_from_hugging_face(data))
+
+
+def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
+    """The fields of `DecoderConfig`; raises ConfigError."""
+    data.fixed(use_qk_norm=True, use_rotary_pos_emb=True, use_cla=False, norm_type="rms")
     data.ignore("eod_token_id", "org_vocab_size", "mask_init_id", "sep_token_id")
     fields = from_config_json(data, _rope)
     data.fixed(attention_head_dim=fields["head_dim"])
-    return DecoderConfig(**fields)
+    return fields
 
 
 def _rope(data: ConfigJson, width: int, max_context: int) -> Rope:

@@ -45,7 +45,11 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "deepseek2-glm": {"first_k_dense_replace": 1},
     "deepseek2-v3": {"scoring_func": "sigmoid"},
     "exaone-": {"architectures": ["ExaoneForCausalLM"]},
-    "hunyuan": {"max_position_embeddings": 32768},
+    "hunyuan-moe": {
+        "max_position_embeddings": 32768, "moe_intermediate_size": [56] * 3, "moe_topk": [2] * 3,
+        "num_shared_expert": [1] * 3,
+    },
+    "hunyuan-dense": {"max_position_embeddings": 32768},
     "minicpm-": {"architectures": ["MiniCPMForCausalLM"]},
     "nemotron_h-": {
         "num_hidden_layers": 5, "hybrid_override_pattern": "M-*-M", "d_head": 16,

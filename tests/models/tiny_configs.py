@@ -89,6 +89,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN, "shared_ffn": 64,
     },
     "granitemoe": {**_MULTIPLIERS, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
+    "hunyuan-moe": {**_EXPERTS, "routed": (True,) * 3, "shared_ffn": 96},
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {
         **_CONVOLUTIONS, **_EXPERTS, "scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-6,

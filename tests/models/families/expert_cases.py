@@ -47,6 +47,15 @@ EXPERT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
         "dots1": {**CORRECTED, "norm_topk_prob": True, "routed_scaling_factor": 2.5},
         "plain": {**CORRECTED, "norm_topk_prob": False, "n_shared_experts": 2},
     }),
+    ("hunyuan-moe", "HunYuanMoEV1Config", {
+        "alpha": {
+            "num_experts": 5, "moe_topk": 2, "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0,
+            },
+        },
+        "layers": {"num_experts": 5, "moe_topk": [2, 2, 2]},
+    }),
     ("olmoe", "OlmoeConfig", {
         "olmoe": {"num_experts": 7, "num_experts_per_tok": 3, "num_key_value_heads": 4},
         "one": {"num_experts": 5, "num_experts_per_tok": 1, "tie_word_embeddings": True},

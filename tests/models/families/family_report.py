@@ -94,6 +94,7 @@ FILES = {
     "granitehybridmoe": File(varies="granitehybrid", templates=("granite 4",)),
     "granitemoe": File(templates=("granite",)),
     "hunyuan": File(templates=("hunyuan",)),
+    "hunyuan_moe": File(templates=("hunyuan",)),
     "lfm2": File(templates=("lfm 2",)),
     "lfm2moe": File(templates=("lfm 2",)),
     "lfm2vl": File(),
@@ -132,6 +133,7 @@ FILES = {
 }
 # Files whose names are not those of their architectures.
 _RENAMED = {
+    "hunyuan-moe": "hunyuan_moe",
     "command-r": "command_r",
     "falcon-h1": "falcon_h1",
     "gemma3-images": "gemma3_images",

@@ -214,6 +214,12 @@ SIZES: Mapping[str, Size] = {
     ),
     # tencent/Hunyuan-0.5B-Instruct
     "hunyuan": _decoder(1024, 3584, 8, 4, 128, 120818),
+    # tencent/Hunyuan-A13B-Instruct
+    "hunyuan-a13b": _decoder(
+        4096, 3072, 32, 8, 128, 128167,
+        experts=64, experts_per_token=8, expert_ffn=3072, shared_ffn=3072, routed=(True, True),
+        normalized=True,
+    ),
     # LiquidAI/LFM2-350M
     "lfm2": _decoder(
         1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)

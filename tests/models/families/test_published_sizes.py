@@ -47,6 +47,7 @@ COVERED = (
     ("granite4-h", "native", "prefill_128"),
     ("granite4-h-moe", "bf16", "prefill_16"),
     ("hunyuan", "f32", "prefill_16"),
+    ("hunyuan-a13b", "native", "prefill_16"),
     ("lfm2", "f32", "prefill_16"),
     ("lfm2-moe", "native", "prefill_128"),
     ("lfm2-vl", "int8-g32", "image_256"),
