@@ -117,6 +117,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.nightly
 def test_commands_end_at_random_moments(tmp_path: Path) -> None:
     """One that bakes, one that reads a bundle, and a server."""
     named = {case.name: case for case in cases(tmp_path, None)}

@@ -189,6 +189,7 @@ def test_every_module_can_be_imported(system: str, machine: str, tmp_path: Path)
     run(system, machine, _IMPORT, home=tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("system", "machine"), first_by_day([SYSTEMS[0], SYSTEMS[2]]))
 def test_each_fallback_runs(system: str, machine: str, tmp_path: Path) -> None:
     run(system, machine, _FALLBACKS, str(tmp_path), home=tmp_path)
@@ -215,6 +216,7 @@ assert runs_here(target)
     run(system, machine, code, home=tmp_path)
 
 
+@pytest.mark.nightly
 def test_macos_refuses_code_that_may_use_its_register(tmp_path: Path) -> None:
     code = """
 from hearthd.baker.compiler.targets import find_target, runs_here

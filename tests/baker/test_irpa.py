@@ -165,6 +165,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.nightly
 def test_a_large_table_is_streamed(tmp_path: Path) -> None:
     # VmHWM and not getrusage: Linux hands ru_maxrss of the parent on to a child.
     path = tmp_path / "params.irpa"

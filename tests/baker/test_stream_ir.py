@@ -40,11 +40,13 @@ KINDS = ("decode", "verify")
 @pytest.fixture(
     scope="module",
     params=[
-        (CONFIG, {"precision": "f32"}),
-        (CONFIG, {"precision": "int8-g32"}),
-        (SHORT, {"precision": "int8-g32", "kv_cache": "int8", "decode_batches": (1,)}),
+        pytest.param((CONFIG, {"precision": "f32"}), marks=pytest.mark.nightly, id="f32"),
+        pytest.param((CONFIG, {"precision": "int8-g32"}), id="int8-g32"),
+        pytest.param(
+            (SHORT, {"precision": "int8-g32", "kv_cache": "int8", "decode_batches": (1,)}),
+            id="int8-g32 with int8 caches",
+        ),
     ],
-    ids=["f32", "int8-g32", "int8-g32 with int8 caches"],
 )
 def program(request: pytest.FixtureRequest) -> Program:
     """With the compiler's attention, and with our kernels' over f16 and int8."""

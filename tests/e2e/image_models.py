@@ -58,6 +58,7 @@ MODELS: Mapping[str, ImageModel] = {
         ),
         precision="int8-g32",
         restored=455,
+        nightly=True,
     ),
     # Images of several shapes, first and last; one is made smaller and one larger.
     "qwen3.5-images": ImageModel(

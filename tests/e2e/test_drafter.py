@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+pytestmark = pytest.mark.nightly
+
 HEAD = np.arange(0, 256, 2)
 TEXT = np.random.default_rng(0).integers(0, 256, 60).tolist()
 

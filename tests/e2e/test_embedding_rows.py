@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from hearthd.runtime.language_model import IreeRuntime
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 CHUNK = 128
 # The text ends as it begins, so tokens are drafted.

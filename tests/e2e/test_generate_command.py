@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 def test_generate_writes_llama_cpps_text(bundles: Bundles) -> None:
     case = CASES["story"]
     result = subprocess.run(

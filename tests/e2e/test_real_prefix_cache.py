@@ -105,6 +105,7 @@ def test_a_prompt_computed_in_a_batch_leaves_equal_blocks(
     assert serve(runtime, cache, PREFIXED) == [(ALL_BUT_THE_LAST, uncached[0])]
 
 
+@pytest.mark.nightly
 def test_cached_prompts_give_equal_answers_after_a_restart(
     runtime: IreeRuntime, uncached: list[list[object]], tmp_path: Path
 ) -> None:

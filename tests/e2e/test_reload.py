@@ -64,6 +64,7 @@ def reload(process: subprocess.Popen[str], client: httpx.Client) -> dict[str, An
     return wait_for_reload(client, before, seconds=120)
 
 
+@pytest.mark.nightly
 def test_reload_serves_gemma_after_smollm2_and_rejects_a_broken_bundle(
     bundles: Bundles, tmp_path: Path
 ) -> None:

@@ -124,6 +124,7 @@ def test_little_of_what_was_freed_is_kept(program: str) -> None:
     assert int(kept) < 50e6
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_reading_a_tokenizer_again_takes_no_more_memory(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _BEGIN + _FILE + _READS, str(tmp_path)]

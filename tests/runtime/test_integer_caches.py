@@ -42,7 +42,11 @@ TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 60, 290)]
 
 
 @pytest.fixture(
-    scope="module", params=[("int16", "int8"), ("int8", "int4")], ids="{0[0]}-{0[1]}".format
+    scope="module",
+    params=[
+        pytest.param(("int16", "int8"), marks=pytest.mark.nightly, id="int16-int8"),
+        pytest.param(("int8", "int4"), id="int8-int4"),
+    ],
 )
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("caches")

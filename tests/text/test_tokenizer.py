@@ -151,6 +151,7 @@ def test_a_file_gives_the_same_tokenizer_as_the_library(tmp_path: Path, text: st
     assert tokenizer.read(plain) == tuple(tokenizers.Tokenizer.from_str(text).encode(plain).ids)
 
 
+@pytest.mark.nightly
 def test_models_share_the_tokenizer_of_equal_files(tmp_path: Path) -> None:
     """A reload has the old and the new model in memory."""
     path, copy = tmp_path / "tokenizer.json", tmp_path / "copy.json"

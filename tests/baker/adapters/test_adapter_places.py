@@ -192,6 +192,7 @@ def test_adapters_beside_integers_of_12_bits_are_those_of_peft(folder: Path) -> 
     require_that_tuning_reads_the_bundle(folder, "int12-g32")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_adapter_computes_what_peft_computes(folder: Path) -> None:
     runtime = opened(folder, "f32", slots=1)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     Array = NDArray[np.float32]
 
 # One that this machine does not run is among them, and two that it may run.
+pytestmark = pytest.mark.nightly  # three compilations of the GRU
+
 TARGETS = ("x86_64-v3", "x86_64-avxvnni", "aarch64-v8")
 NAMES = [f"model.{name}.vmfb" for name in TARGETS[1:]]
 MACHINES = {"x86_64": 62, "aarch64": 183}
@@ -53,7 +55,6 @@ def several(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bake(gru_options(file, out, target="all"), Silent())
 
 
-@pytest.mark.nightly
 def test_each_target_has_a_program_of_its_machine(several: Path) -> None:
     manifest = read_manifest_of(several, ArraysManifest)
     assert [one.file for one in manifest.programs] == ["model.vmfb", *NAMES]

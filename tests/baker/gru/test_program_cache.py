@@ -50,6 +50,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
+@pytest.mark.nightly
 def test_a_second_bake_has_the_same_bytes_and_compiles_nothing(
     file: Path, home: Path, tmp_path: Path, compiled: list[str]
 ) -> None:

@@ -138,6 +138,7 @@ def precisions(choice: Chosen) -> list[str]:
     return [f"{one.precision}{' a8' * (one.activations == 'int8')}" for one in choice.tried]
 
 
+@pytest.mark.nightly
 def test_the_fewest_bits_within_the_divergence_are_chosen(chosen: Choose) -> None:
     sizes = []
     for limit, in_bits in ((1.0, {4}), (0.006, {4, 5})):

@@ -174,6 +174,7 @@ def test_the_first_losses_are_those_of_the_plain_model_in_numpy(
         assert loss == pytest.approx(expected, rel=5e-4)
 
 
+@pytest.mark.nightly
 def test_the_adapter_of_the_lowest_validation_loss_is_written(
     folder: Path, run: Callable[[TuneRequest], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ def test_the_adapter_of_the_lowest_validation_loss_is_written(
     assert ET.parse(best.out / LOSS_PLOT).getroot().get("role") == "img"
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_of_other_options_is_not_continued(
     folder: Path, run: Callable[[TuneRequest], str]
 ) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from hearthd.baker.weights.open_weights import open_weights
+from tests.by_day import BY_DAY
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS
 from tests.models.families.family_recording import EXACT, ROWS, publish, recorded, write_folder
@@ -31,7 +32,22 @@ EXACT_TOLERANCE, ALL_TOLERANCE = 8e-6, 3e-5
 HAS_TRANSFORMERS = all(map(importlib.util.find_spec, ("torch", "transformers")))
 
 
-@pytest.mark.parametrize("name", CASES)
+# A case of each architecture in every run, and all cases of those in BY_DAY; the others at night.
+_OF_ARCHITECTURE = {case.architecture: name for name, case in reversed([*CASES.items()])}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=()
+            if case.architecture in BY_DAY or name == _OF_ARCHITECTURE[case.architecture]
+            else pytest.mark.nightly,
+        )
+        for name, case in CASES.items()
+    ],
+)
 def test_logits_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     case, recording = CASES[name], recorded(name)
     if HAS_TRANSFORMERS:
@@ -90,14 +106,19 @@ NOT_IN_GGUF = {
 }  # fmt: skip
 
 
-# Of an architecture with several cases, the last one.
+# Of an architecture with several cases, the last one; by day of those in BY_DAY.
 _IN_GGUF = {case.architecture: name for name, case in CASES.items() if name not in NOT_IN_GGUF}
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name == _IN_GGUF[case.architecture] else pytest.mark.nightly)
+        pytest.param(
+            name,
+            marks=()
+            if case.architecture in BY_DAY and name == _IN_GGUF[case.architecture]
+            else pytest.mark.nightly,
+        )
         for name, case in CASES.items()
         if name not in NOT_IN_GGUF
     ],

@@ -86,8 +86,8 @@ COVERED = (
     ("qwen3-reranker", "int8-g32", "encode_1x128"),
     ("xlm-roberta", "bf16", "encode_1x128"),
 )
-# The weights of a file, and experts; the others at night.
-ALWAYS = ("qwen3", "qwen3-moe")
+# The weights of a file; the others at night.
+ALWAYS = ("qwen3",)
 
 
 @pytest.mark.slow

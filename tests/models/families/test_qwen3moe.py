@@ -85,6 +85,7 @@ def decoded(
     return compiled(name, *numbers, *device.slot(), *parameters)[0]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_compiled_step_equals_numpy(
     compiled: Compiled, devices: dict[str, Device], precision: str

@@ -1,8 +1,10 @@
-"""The kernels for ARM, on CPUs that QEMU emulates, give the bits that this machine's give."""
+"""The kernels for ARM, on CPUs that QEMU emulates, give the bits that this machine's give.
+
+At night: compiling them takes longer than any other test. Run it after a change of a kernel.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from tests.models.kernels.emulated_kernels import (
     build_program,
     emulated,
 )
-from tests.models.kernels.kernel_library import ALL_FORMATS, NotBuilt, kernel_names
+from tests.models.kernels.kernel_library import ALL_FORMATS, kernel_names
 from tests.models.kernels.test_kernel_calls import compute_calls
 from tools.fuzz.guided.coverage_inputs import kept_calls
 from tools.fuzz.guided.kernel_calls import Call, call_of
@@ -37,29 +39,20 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 
-# Those of a Raspberry Pi 5; the others at night.
-_ALWAYS = "dotprod"
+pytestmark = pytest.mark.nightly
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(name, marks=() if name == _ALWAYS else pytest.mark.nightly)
-        for name in EMULATED
-    ],
-)
+@pytest.fixture(scope="module", params=EMULATED)
 def instructions(request: pytest.FixtureRequest) -> str:
     """An instruction set."""
     name: str = request.param
     return name
 
 
-@pytest.fixture(
-    scope="module", params=["few forms", pytest.param("all", marks=pytest.mark.nightly)]
-)
-def names(request: pytest.FixtureRequest) -> list[str]:
+@pytest.fixture(scope="module")
+def names() -> list[str]:
     """The kernels of a program."""
-    return kernel_names(whole=request.param == "all")
+    return kernel_names(whole=True)
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +110,7 @@ def test_calls_of_every_kernel_have_the_bits_of_this_machine(
 ) -> None:
     compute_calls(lambda data: check(arm, here, call_of(data)))
     for line in kept_calls().read_text("ascii").splitlines():
-        with suppress(NotBuilt):
-            check(arm, here, call_of(bytes.fromhex(line)))
+        check(arm, here, call_of(bytes.fromhex(line)))
 
 
 # --- the largest sums: all activations of a group, and its weights, are extreme

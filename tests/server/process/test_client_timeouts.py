@@ -41,7 +41,8 @@ CLIENT_TIMEOUT = 0.5
 SOON = CLIENT_TIMEOUT + 20
 
 
-@pytest.fixture(params=["http", "https"])
+# TLS has more that can go wrong: the same over plain HTTP is tested at night.
+@pytest.fixture(params=[pytest.param("http", marks=pytest.mark.nightly), "https"])
 def security(request: pytest.FixtureRequest) -> Tls | None:
     return tls() if request.param == "https" else None
 
@@ -184,6 +185,7 @@ def test_a_system_that_does_not_say_what_was_read(
         assert _established(slow) == reads
 
 
+@pytest.mark.nightly
 def test_idle_connections_cost_no_system_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of them would delay every request, once a second."""
     asked: list[TransportSocket | None] = []

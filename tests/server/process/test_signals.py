@@ -103,6 +103,7 @@ def test_a_second_signal_does_not_wait(
     assert process.stderr.read() == ""
 
 
+@pytest.mark.nightly
 def test_under_load_every_accepted_request_is_answered(
     server: tuple[subprocess.Popen[str], httpx.Client],
 ) -> None:

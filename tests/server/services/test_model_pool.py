@@ -227,6 +227,7 @@ def test_a_busy_model_is_not_unloaded_for_a_client_that_leaves() -> None:
         assert (len(busy.opened), len(other.opened)) == (1, 0)
 
 
+@pytest.mark.nightly
 def test_models_are_loaded_in_the_order_of_their_requests() -> None:
     busy, first, second = named("busy", "first", "second", fields={"delay": 0.02})
     with fakes.running(pool(busy, first, second, room=1)) as client:

@@ -66,6 +66,7 @@ def test_generate_gives_the_same_answer_as_the_server() -> None:
     assert ended.stdout == expected["text"][: expected["text"].find(stop)] + "\n"
 
 
+@pytest.mark.nightly
 def test_generate_reads_standard_input_only_without_a_prompt() -> None:
     options = ("--max-tokens=4", "--seed=3", "--json")
 
@@ -140,6 +141,7 @@ def test_max_tokens_limits_each_answer_of_a_chat() -> None:
     assert len(re.findall(" 3 tokens in .*, length, ", result.stderr)) == 2
 
 
+@pytest.mark.nightly
 def test_generate_replaces_characters_that_the_terminal_cannot_show() -> None:
     # Most tokens of the fake model are single bytes.
     flat = ("--temperature=9", "--top-k=0", "--top-p=1", "--min-p=0", "--seed=1", "--max-tokens=20")
@@ -149,6 +151,7 @@ def test_generate_replaces_characters_that_the_terminal_cannot_show() -> None:
     assert result.stdout.isascii()
 
 
+@pytest.mark.nightly
 def test_a_chat_replaces_bytes_that_are_not_utf8() -> None:
     result = subprocess.run(
         [*COMMAND, "chat", ".", "--max-tokens", "3"],

@@ -33,6 +33,7 @@ def test_a_server_with_keys_asks_for_one(page: Page) -> None:
         assert "secret" not in page.run("return JSON.stringify(localStorage)")
 
 
+@pytest.mark.nightly
 def test_a_busy_server_shows_when_to_retry(chat: Page, doorman: Doorman) -> None:
     full = Refusal(429, "4 requests wait, the most there may", {"Retry-After": "1"})
     doorman.refused[CHAT] = full
@@ -123,6 +124,7 @@ def test_a_message_that_is_too_long_is_refused_with_the_number_of_tokens(
     chat.until(lambda: not chat.all("#refusal"), "no refusal")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("tokens", "warned"), [(30, False), (70, True)])
 def test_a_notice_appears_when_little_of_the_context_is_left(
     chat: Page, tokens: int, warned: bool
@@ -236,6 +238,7 @@ def test_models_are_loaded_and_unloaded_in_the_settings(page: Page) -> None:
         assert page.find(".figures span").text == "base"
 
 
+@pytest.mark.nightly
 def test_a_template_that_is_gone_after_a_load_is_noticed(page: Page, doorman: Doorman) -> None:
     listed = [{"id": "fake-model", "meta": {"n_ctx": 96}, "capabilities": ["completion", "chat"]}]
     doorman.answered["/v1/models"] = {"data": listed}

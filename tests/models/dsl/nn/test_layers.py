@@ -59,6 +59,7 @@ def test_it_computes_what_float64_does(name: str, dtype: DType) -> None:
     assert_near(actual, expected, dtype)
 
 
+@pytest.mark.nightly
 @each_layer
 @each_dtype
 def test_compiled_it_does_too(name: str, dtype: DType, compiled: Compiled) -> None:

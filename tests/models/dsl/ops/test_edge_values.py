@@ -238,6 +238,7 @@ def test_a_subnormal_is_found_at_the_end_of_a_large_array() -> None:
     assert run(ops.negate, x.reshape(2, -1).T)[-1, -1] == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_it_is_the_same(name: str, compiled: Compiled) -> None:
     _, arrays, expected = CASES[name]
