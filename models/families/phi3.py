@@ -8,9 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from typing_extensions import override
-
-from hearthd.models.config import ConfigError
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
 from hearthd.models.decoder.config.long_rope import (
@@ -19,12 +16,12 @@ from hearthd.models.decoder.config.long_rope import (
     long_fields_from_gguf,
     read_rope,
 )
-from hearthd.models.decoder.layers import (
-    Block,
-    DecoderModel,
-    FusedAttention,
-    FusedMLP,
-    rope_table,
+from hearthd.models.decoder.layers import Block, FusedAttention, FusedMLP
+from hearthd.models.decoder.partial_rope import (
+    PartialRopeConfig,
+    PartialRopeModel,
+    rotary_width_from_gguf,
+    turning_share,
 )
 from hearthd.models.decoder.tensor_names import TensorNames
 
@@ -32,27 +29,14 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.config.rope_scaling import Rope
-    from hearthd.models.decoder.layers import RopeTable
-    from hearthd.models.dsl.graph import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(LongRopeConfig):
-    """The shape of a model; `rotary_width` columns of a head turn."""
-
-    rotary_width: int
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rotary_width % 2 or self.rotary_width > self.head_dim:
-            raise ConfigError(
-                f"partial_rotary_factor: expected at most {self.head_dim} columns, "
-                f"an even number, got {self.rotary_width}"
-            )
+class Config(PartialRopeConfig, LongRopeConfig):
+    """The shape of a model."""
 
 
-class Phi3(DecoderModel):
+class Phi3(PartialRopeModel):
     """Heads of which some columns turn."""
 
     config: Config
@@ -62,11 +46,6 @@ class Phi3(DecoderModel):
             config,
             [Block(config, FusedAttention(config), FusedMLP(config)) for _ in range(config.layers)],
         )
-
-    @override
-    def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
-        """For each layer, the rotary table of positions i32 (N,)."""
-        return [rope_table(self.config, positions, self.config.rotary_width)] * self.config.layers
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
@@ -84,20 +63,13 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 def _rope(data: ConfigJson, head_dim: int, max_context: int) -> tuple[int, Rope]:
     """The columns of a head that turn, and how."""
-    section, base = data.rope_section()
-    share = data.number("partial_rotary_factor", default=1.0)
-    share = section.number("partial_rotary_factor", default=share)
-    if share > 1:
-        raise ConfigError(f"partial_rotary_factor: expected at most 1, got {share}")
-    width = int(head_dim * share)
-    return width, read_rope(data, section, base, width, max_context)
+    width = int(head_dim * turning_share(data, usual=1.0))
+    return width, read_rope(data, *data.rope_section(), width, max_context)
 
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata, and the tables of rotary divisors."""
-    head_dim = data.size("attention.key_length", default=None)
-    head_dim = head_dim or data.size("embedding_length") // data.size("attention.head_count")
-    width = data.size("rope.dimension_count", default=head_dim)
+    width = rotary_width_from_gguf(data, usual=1.0)
     fields = from_gguf_metadata(data, rope_width=width)
     window = data.window()
     return Config(
