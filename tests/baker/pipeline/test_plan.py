@@ -108,7 +108,7 @@ def test_without_weights_a_name_is_needed() -> None:
 
 def test_weights_of_no_known_architecture_are_rejected() -> None:
     source: Any = OnlyMetadata("gguf", {"general.architecture": "mamba"})
-    with pytest.raises(ConfigError, match="got 'mamba', expected one of apertus, bert, "):
+    with pytest.raises(ConfigError, match=r"got 'mamba', expected one of apertus, .*bert, "):
         identify(source, None)
 
 

@@ -56,7 +56,7 @@ class OnlyMetadata:
          "`hearth bake smollm2` or `hearth bake smolvlm`, not gemma3"),
         ("safetensors", {"model_type": "bert"}, RecipeError, "with `hearth bake bert`, not gemma3"),
         ("gguf", {"general.architecture": "qwen3tts"}, ConfigError,
-         "model.gguf: general.architecture: got 'qwen3tts', expected one of apertus, bert, .*; the "
+         "model.gguf: general.architecture: got 'qwen3tts', expected one of apertus, .*; the "
          "nearest is qwen3$"),
         ("safetensors", {"model_type": "mamba"}, ConfigError,
          "folder/config.json: model_type: got 'mamba', expected one of .*, xlm-roberta$"),

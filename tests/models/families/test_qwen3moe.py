@@ -109,6 +109,7 @@ def poisoned(device: Device, expert: int) -> dict[str, Array]:
     return weights
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_only_a_tokens_experts_change_the_bits_of_its_logits(
     compiled: Compiled, devices: dict[str, Device], precision: str
