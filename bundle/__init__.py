@@ -31,4 +31,5 @@ from hearthd.bundle.memory_sum import *
 from hearthd.bundle.provenance import *
 from hearthd.bundle.read_manifest import *
 from hearthd.bundle.signature import *
+from hearthd.bundle.sound_input import *
 from hearthd.bundle.speech_manifest import *

@@ -26,7 +26,15 @@ class EntryPoint:
 
     name: str
     kind: Literal[
-        "prefill", "prefill_rows", "prefill_block", "decode", "embed", "verify", "image", "draft"
+        "prefill",
+        "prefill_rows",
+        "prefill_block",
+        "decode",
+        "embed",
+        "verify",
+        "image",
+        "sound",
+        "draft",
     ]
     batch: int
     tokens: int

@@ -17,6 +17,7 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
     embed         (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
     image         (pixels f32[3, S, S]) -> rows f32[T, E]
     image         (patches f32[N, 3 * P * P], places i32[2, N], grid i32[2]) -> rows f32[T, E]
+    sound         (frames f32[F * T, mels], count i32[1]) -> rows f32[T, E]
     draft         (token i32[1], state f32[1, E]) -> (logits f32[1, D], state f32[1, E])
                   or (token i32[1], state f32[1, E], position i32[1], CACHES of the drafter)
                   -> (logits f32[1, V], state f32[1, E], CACHES of the drafter)
@@ -60,6 +61,9 @@ one for each of a few T. It reads N = T * merged^2 patches of P x P pixels: thos
 `merged` x `merged` patches follow each other, and a square gives a row. `places` are the row and
 the column of each patch, and `grid` how many of both there are; the patches after these are
 padding.
+
+A sound computes the rows of a spectrogram, of which the first `count` frames are of the sound. A
+bundle with a `sound` has one for each of a few T.
 
 If the rows of such images have rotary positions of several axes, the entry points have one more
 argument, after the other integers. Of a prefill, a decode and a verify it is i32[B]: what is added
@@ -109,6 +113,7 @@ from hearthd.bundle.manifest import Manifest
 from hearthd.bundle.memory_sum import MIN_AUTO_CONTEXT, SHARED_MEMORY, Footprint, Memory
 from hearthd.bundle.parsing.typed_json import typed
 from hearthd.bundle.provenance import OMITTED, Activations
+from hearthd.bundle.sound_input import GoldenSound, SoundInput  # noqa: TC001  (pydantic)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,7 +193,7 @@ class LanguageManifest(Manifest):
     LoRA adapters, `draft_tokens` the number of tokens that a drafter can draft, or 0, `draft_model`
     what a draft model is, and `images`
     says how a model with a tower reads images of one size, or `image_grid` those of any size, and
-    `golden_image` what it computes of one.
+    `golden_image` what it computes of one. `sound` and `golden_sound` say the same of sound.
     `golden_rows` are of caches of i8 or f16: of the second layer, or of the first one with
     activations of int8. `golden_states` are those of the first layer. Bundles of older versions
     have no `serving`: `activations` and `max_memory` are then read from the provenance.
@@ -208,11 +213,13 @@ class LanguageManifest(Manifest):
     draft_model: DraftModelRecord | None = field(default=None, metadata=OMITTED)
     images: ImageInput | None = field(default=None, metadata=OMITTED)
     image_grid: GridInput | None = field(default=None, metadata=OMITTED)
+    sound: SoundInput | None = field(default=None, metadata=OMITTED)
     footprint: Footprint
     golden: tuple[Golden, ...]
     golden_rows: tuple[GoldenRow, ...] = field(default=(), metadata=OMITTED)
     golden_states: tuple[GoldenState, ...] = field(default=(), metadata=OMITTED)
     golden_image: GoldenImage | None = field(default=None, metadata=OMITTED)
+    golden_sound: GoldenSound | None = field(default=None, metadata=OMITTED)
 
     @override
     def __post_init__(self) -> None:
@@ -362,7 +369,7 @@ def language_memory(
     return Memory(
         vocab_size=vocab_size,
         context=context,
-        reads_images=any(point.kind == "image" for point in entry_points),
+        reads_images=any(point.kind in ("image", "sound") for point in entry_points),
         weights=footprint.resident,
         slot=sum(cache.row_bytes * min(cache.rows, context + chunk) for cache in caches),
         adapters=adapters.bytes,

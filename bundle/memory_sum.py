@@ -154,7 +154,7 @@ class Memory:
     """The parts of the memory that serving one bundle takes, in bytes.
 
     context  positions of a slot that are served
-    reads_images  whether requests can have images
+    reads_images  whether requests can have images or sound
     weights  weights that are rearranged or read in every step
     slot     the cache rows that so many positions of one slot reach
     adapters the places for LoRA adapters

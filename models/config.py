@@ -47,6 +47,13 @@ class ImageGrid(NamedTuple):
     merged: int
 
 
+class SoundShape(NamedTuple):
+    """Sound, as a spectrogram of `mels` bands, of which `frames` give one row of embeddings."""
+
+    mels: int
+    frames: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """The shape of a transformer; an architecture adds what is its own.
@@ -99,6 +106,16 @@ class ModelConfig:
     def image(self) -> ImageShape | ImageGrid | None:
         """The images that the model reads; None if it reads none."""
         return None
+
+    @property
+    def sound(self) -> SoundShape | None:
+        """The sound that the model reads; None if it reads none."""
+        return None
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether the model has a tower, whose rows of embeddings it reads."""
+        return self.image is not None or self.sound is not None
 
     @property
     def rotary_axes(self) -> int:

@@ -72,6 +72,8 @@ class ProgramOptions(StorageOptions):
                     entry point for images
     image_rows      sizes of the entry points for images of any size, in rows, rising; of a model
                     that reads such images
+    sound_rows      sizes of the entry points for sound, in rows, rising; of a model that reads
+                    sound
     kv_cache        how keys and values are stored; None: as the precision says
     activations     what products with matrices of integers round activations to
     draft_tokens    tokens that a drafter can draft; 0: no drafter. It is the layer of a checkpoint
@@ -89,6 +91,7 @@ class ProgramOptions(StorageOptions):
     verify_tokens: tuple[int, ...] = ()
     reads_rows: bool = False
     image_rows: tuple[int, ...] = ()
+    sound_rows: tuple[int, ...] = ()
     kv_cache: KvCache | None = None
     activations: Activations = "int16"
     draft_tokens: int = 0
@@ -111,8 +114,9 @@ class ProgramOptions(StorageOptions):
         most = min(DECODE_ROWS, self.chunk)  # rows that round alike; rows that a ring has room for
         if sizes != tuple(sorted(set(sizes))) or any(not 2 <= size <= most for size in sizes):
             raise DslError(f"verify_tokens: expected rising sizes from 2 to {most}, got {sizes}")
-        if self.image_rows != tuple(sorted(set(self.image_rows))) or 0 in self.image_rows:
-            raise DslError(f"image_rows: expected rising sizes from 1, got {self.image_rows}")
+        for name, sizes in (("image_rows", self.image_rows), ("sound_rows", self.sound_rows)):
+            if sizes != tuple(sorted(set(sizes))) or 0 in sizes:
+                raise DslError(f"{name}: expected rising sizes from 1, got {sizes}")
         if self.context < 1:
             raise DslError(f"context: expected at least 1 token, got {self.context}")
         if self.adapters < 0 or self.adapter_rank < 1:

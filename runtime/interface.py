@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # The KV rows that one `prefill` wrote, u8 (n,). Only runtimes of the same bundle
 # know the format.
 Rows: TypeAlias = NDArray[np.uint8]
+
+# The towers that a model may have, as kinds of entry points.
+TowerKind: TypeAlias = Literal["image", "sound"]
 
 # In the place of a token id: the position has a row of embeddings.
 NO_TOKEN = -1
@@ -129,14 +132,16 @@ class Runtime(DraftingReader, Protocol):
         position also sees the later ones of this call, which has as many as an image has rows.
         """
 
-    @property
-    def image_sizes(self) -> tuple[int, ...]:
-        """The rows of each entry point for images, rising; empty if the model reads none."""
+    def tower_sizes(self, kind: TowerKind) -> tuple[int, ...]:
+        """The rows of each entry point of a tower, rising; empty if the model has none."""
 
-    def read_image(
-        self, pixels: NDArray[np.uint8], size: int = 0
+    def read_media(
+        self, media: NDArray[Any], size: int = 0
     ) -> Iterator[NDArray[np.float32] | None]:
-        """Compute the rows of an image, or of a square of one, u8 (H, W, 3), a slice in each step.
+        """Compute the rows of an image or a sound, a slice in each step.
+
+        `media` is an image, or a square of one, u8 (H, W, 3), or the spectrogram of a sound, f32
+        (T, mels).
 
         The last step yields the rows, f32 (n, hidden), owned by the caller; the others yield None.
         Other calls may come between two steps. The size of the image is one that the bundle's

@@ -18,7 +18,7 @@ from hearthd.bundle import padding_of
 from hearthd.runtime.device import CannotLoad, Device, result, result_rows
 from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.device_draft_model import opened_drafter
-from hearthd.runtime.device_images import DeviceImages
+from hearthd.runtime.device_towers import DeviceTowers
 from hearthd.runtime.interface import NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 from hearthd.runtime.rotary_positions import RotaryPositions
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.bundle import AdapterPlaces, CacheSpec, EntryPoint, LanguageManifest, ProgramFile
-    from hearthd.runtime.interface import Rows
+    from hearthd.runtime.interface import Rows, TowerKind
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class IreeRuntime(Runtime):
         self._blocks = _of_kind("prefill_block", calls)
         self._decodes = _of_kind("decode", calls)
         self._verifies = _of_kind("verify", calls)
-        self._images = DeviceImages(manifest, self._device)
+        self._towers = DeviceTowers(manifest, self._device)
         self._rotary = RotaryPositions(has_axes=manifest.has_shifts)
         embeds = _of_kind("embed", calls)
         batches = [call.entry.batch for call in self._decodes]
@@ -102,7 +102,7 @@ class IreeRuntime(Runtime):
         return [
             _Call(point, self._device.function(point.name), function(adapted.get(_shape(point))))
             for point in points
-            if not point.adapters and point.kind not in ("draft", "image")
+            if not point.adapters and point.kind not in ("draft", "image", "sound")
         ]
 
     @property
@@ -190,16 +190,15 @@ class IreeRuntime(Runtime):
             padded[: len(tokens)][has_row] = rows
         return padded
 
-    @property
     @override
-    def image_sizes(self) -> tuple[int, ...]:
-        return self._images.sizes
+    def tower_sizes(self, kind: TowerKind) -> tuple[int, ...]:
+        return self._towers.sizes(kind)
 
     @override
-    def read_image(
-        self, pixels: NDArray[np.uint8], size: int = 0
+    def read_media(
+        self, media: NDArray[Any], size: int = 0
     ) -> Iterator[NDArray[np.float32] | None]:
-        return self._images.read(pixels, size)
+        return self._towers.read(media, size)
 
     @override
     def set_rotary_positions(self, slot: int, positions: NDArray[np.int32] | None) -> None:

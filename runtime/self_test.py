@@ -30,6 +30,7 @@ import numpy as np
 from hearthd.bundle import CACHE_BITS, unpacked_rows
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.pixels import golden_pixels
+from hearthd.runtime.sound_features import golden_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         Golden,
         GoldenImage,
         GoldenRow,
+        GoldenSound,
         GoldenState,
         GoldenStep,
         LanguageManifest,
@@ -140,14 +142,15 @@ def self_test(
     rows: Sequence[GoldenRow] = (),
     states: Sequence[GoldenState] = (),
     image: GoldenImage | None = None,
+    sound: GoldenSound | None = None,
     level: Level = "full",
 ) -> Verdict:
     """Read every golden prompt, then its continuation token by token, and compare the logits.
 
     Also compare golden rows of the caches, golden states, and if the level is full the golden
-    image. Overwrites the caches of slot 0, or of all slots if the level is full.
+    image and sound. Overwrites the caches of slot 0, or of all slots if the level is full.
     """
-    test = _LanguageTest(runtime, golden, tolerance, rows, states, image)
+    test = _LanguageTest(runtime, golden, tolerance, rows, states, image, sound)
     return _judge(test.full() if level == "full" else test.quick(), tolerance, level)
 
 
@@ -162,6 +165,7 @@ def self_test_language(
         rows=manifest.golden_rows,
         states=manifest.golden_states,
         image=manifest.golden_image,
+        sound=manifest.golden_sound,
         level=level,
     )
 
@@ -217,6 +221,7 @@ class _LanguageTest:
     rows: Sequence[GoldenRow]
     states: Sequence[GoldenState]
     image: GoldenImage | None
+    sound: GoldenSound | None
 
     def quick(self) -> Iterator[_Compared]:
         """Every step of the first prompt, its row and its states."""
@@ -228,6 +233,7 @@ class _LanguageTest:
         For an embed, the caches that it wrote are tested by a decode.
         """
         yield from self._image()
+        yield from self._sound()
         runtime, prompts = self.runtime, range(len(self.golden))
         for name, variant in runtime.variants().items():
             yield from self._read(variant, range(variant.batch), prompts, f" ({name})")
@@ -256,13 +262,23 @@ class _LanguageTest:
 
     def _image(self) -> Iterator[_Compared]:
         """The first row of the golden image, by its largest difference, of each entry point."""
-        for size in self.runtime.image_sizes if self.image is not None else ():
+        for size in self.runtime.tower_sizes("image") if self.image is not None else ():
             assert self.image is not None, "sizes of no image"
             expected = np.asarray(self.image.values)
-            *_, rows = self.runtime.read_image(golden_pixels(self.image.side), size)
+            *_, rows = self.runtime.read_media(golden_pixels(self.image.side), size)
             assert rows is not None, "the last step yields rows"
-            difference = _largest(rows[0], expected) / float(np.abs(expected).max() or 1)
-            yield _Compared(f"golden image ({size} rows)", difference, IMAGE_TOLERANCE)
+            yield _row_compared(f"golden image ({size} rows)", rows[0], expected)
+
+    def _sound(self) -> Iterator[_Compared]:
+        """The last row of the golden sound, by its largest difference, of each entry point."""
+        for size in self.runtime.tower_sizes("sound") if self.sound is not None else ():
+            assert self.sound is not None, "sizes of no sound"
+            *_, rows = self.runtime.read_media(
+                golden_frames(self.sound.samples, self.sound.mels), size
+            )
+            assert rows is not None, "the last step yields rows"
+            expected = np.asarray(self.sound.values)
+            yield _row_compared(f"golden sound ({size} rows)", rows[-1], expected)
 
     def _step(self, number: int, index: int, logits: NDArray[np.float32], by: str) -> _Compared:
         difference = _logit_difference(self.golden[number].steps[index], logits)
@@ -367,6 +383,12 @@ def _array_differences(
         outputs = runtime.run(example.function, example.inputs)
         for name, expected in example.outputs.items():
             yield f"{example.function}: {name}", _largest(outputs[name], expected)
+
+
+def _row_compared(step: str, row: NDArray[np.float32], expected: NDArray[Any]) -> _Compared:
+    """A row of embeddings, by its largest difference in units of its largest value."""
+    difference = _largest(row, expected) / float(np.abs(expected).max() or 1)
+    return _Compared(step, difference, IMAGE_TOLERANCE)
 
 
 def _largest(got: NDArray[Any], expected: NDArray[Any]) -> float:

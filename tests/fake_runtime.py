@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.runtime.interface import Reader, Rows
+    from hearthd.runtime.interface import Reader, Rows, TowerKind
 
 _SAVED, _STATES, _PADDING = 0x5A4ED, 0x57A7E, -1
 
@@ -79,11 +79,10 @@ class FakeRuntime:
         self._prefilled[slot] = (start, start + len(tokens))
         self._decoded.discard(slot)
 
-    @property
-    def image_sizes(self) -> tuple[int, ...]:
-        return (self.image_rows,)
+    def tower_sizes(self, kind: TowerKind) -> tuple[int, ...]:
+        return (self.image_rows,) if kind == "image" else ()
 
-    def read_image(
+    def read_media(
         self, pixels: NDArray[np.uint8], size: int = 0
     ) -> Iterator[NDArray[np.float32] | None]:
         """`image_rows` rows that stand for tokens, which depend on the pixels."""

@@ -58,7 +58,15 @@ ALLOWED = {
         "sampling",
         "runtime",
     ),
-    "server.images": ("bundle", "runtime.interface", "server.errors", "text"),
+    "server.images": (
+        "bundle",
+        "runtime.interface",
+        "runtime.log_mel",
+        "runtime.sound_features",
+        "server.errors",
+        "server.speech",  # the same sound files
+        "text",
+    ),
     "server.speech": ("bundle", "runtime", "text.errors"),
     "server.completions": (
         "server.engine",
@@ -67,13 +75,7 @@ ALLOWED = {
         "sampling",
         "text",
     ),
-    "server.lora": (
-        "bundle",
-        "runtime",
-        "server.engine",
-        "server.use_count",
-        "text.errors",
-    ),
+    "server.lora": ("bundle", "runtime", "server.engine", "server.use_count", "text.errors"),
     "server.batch_requests": (),
     "server.services": (
         "bundle",

@@ -10,7 +10,7 @@ from hearthd.text.errors import InvalidRequest
 from hearthd.text.tool_calls.tools import ToolChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from hearthd.text.templates.chat_template import TemplateMessage
     from hearthd.text.tool_calls.tools import Tool
@@ -20,10 +20,10 @@ MediaKind: TypeAlias = Literal["image", "audio", "file"]
 
 @dataclass(frozen=True, kw_only=True)
 class Media:
-    """An image, sound or a file in a message. Models with a tower read images.
+    """An image, sound or a file in a message. Models with towers read images and sound.
 
     field  path of the part in the client's request, for errors
-    url    of an image: a data URI, or another address
+    url    a data URI, or the address of an image
     data   what was downloaded from the address; None if nothing was
     """
 
@@ -100,20 +100,17 @@ class Conversation:
         return isinstance(last, Message) and last.role == "assistant" and not last.calls
 
     @property
-    def images(self) -> tuple[Media, ...]:
-        """The images of all messages, in their order."""
+    def media(self) -> tuple[Media, ...]:
+        """The images and sounds of all messages, in their order."""
         return tuple(
-            part
-            for message in self.messages
-            for part in message.parts
-            if isinstance(part, Media) and part.kind == "image"
+            part for message in self.messages for part in message.parts if isinstance(part, Media)
         )
 
-    def as_template(self, *, images: bool = False) -> list[TemplateMessage]:
+    def as_template(self, *, reads: Collection[MediaKind] = ()) -> list[TemplateMessage]:
         """The messages in the form of chat templates; raises InvalidRequest.
 
-        The parts of a message are one text, or a list if there is an image among them and the model
-        reads `images`. A tool's result has the tool's name.
+        The parts of a message are one text, or a list if there is one among them of a kind that the
+        model `reads`. A tool's result has the tool's name.
         """
         if not self.messages:  # such as a list of reasoning without a text
             raise InvalidRequest(field=self.field, got="none", expected="at least one message")
@@ -121,16 +118,15 @@ class Conversation:
         converted = []
         for message in self.messages:
             if isinstance(message, ToolResult):
-                converted.append(_result(message, names, images=images))
+                converted.append(_result(message, names, reads=reads))
             else:
-                converted.append(_message(message, images=images))
+                converted.append(_message(message, reads=reads))
                 names |= {call.id: call.name for call in message.calls}
         return converted
 
 
-def _message(message: Message, *, images: bool) -> TemplateMessage:
-    images = images and message.role == "user"
-    content = _content(message.parts, images=images)
+def _message(message: Message, *, reads: Collection[MediaKind]) -> TemplateMessage:
+    content = _content(message.parts, reads=reads if message.role == "user" else ())
     converted: TemplateMessage = {"role": message.role, "content": content}
     if message.name:
         converted["name"] = message.name
@@ -148,7 +144,9 @@ def _message(message: Message, *, images: bool) -> TemplateMessage:
     return converted
 
 
-def _result(result: ToolResult, names: Mapping[str, str], *, images: bool) -> TemplateMessage:
+def _result(
+    result: ToolResult, names: Mapping[str, str], *, reads: Collection[MediaKind]
+) -> TemplateMessage:
     """The message of a result; `names` are those of the tools called so far, by the call's id."""
     if result.call_id not in names:
         raise InvalidRequest(
@@ -158,28 +156,38 @@ def _result(result: ToolResult, names: Mapping[str, str], *, images: bool) -> Te
         )
     return {
         "role": "tool",
-        "content": _content(result.parts, images=images),
+        "content": _content(result.parts, reads=reads),
         "name": names[result.call_id],
         "tool_call_id": result.call_id,
     }
 
 
-def _content(parts: Sequence[Part], *, images: bool) -> str | list[dict[str, str]]:
-    """The parts as one text, or with images as a list; raises InvalidRequest for other parts."""
+def _content(parts: Sequence[Part], *, reads: Collection[MediaKind]) -> str | list[dict[str, str]]:
+    """The parts as one text, or with media as a list; raises InvalidRequest for other parts."""
     for part in parts:
-        if isinstance(part, Media) and not (images and part.kind == "image"):
-            raise InvalidRequest(
-                field=part.field,
-                got=part.kind,
-                expected="text or an image: the model reads images of users and of tools, and no "
-                "sound and files"
-                if images
-                else "text: the model cannot read images, sound and files",
-            )
+        if isinstance(part, Media) and part.kind not in reads:
+            raise InvalidRequest(field=part.field, got=part.kind, expected=_expected(reads))
     texts = [part for part in parts if isinstance(part, str)]
     if len(texts) == len(parts):
         return "\n".join(texts)
     return [
-        {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
+        {"type": "text", "text": part} if isinstance(part, str) else {"type": part.kind}
         for part in parts
     ]
+
+
+def _expected(reads: Collection[MediaKind]) -> str:
+    """The parts that a model reads, by the kinds of media among them."""
+    images, sound = "image" in reads, "audio" in reads
+    if images and sound:
+        return (
+            "text, an image or sound: the model reads images and sound of users and of tools, and "
+            "no files"
+        )
+    if images:
+        return (
+            "text or an image: the model reads images of users and of tools, and no sound and files"
+        )
+    if sound:
+        return "text or sound: the model reads sound of users and of tools, and no images and files"
+    return "text: the model cannot read images, sound and files"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hearthd.sampling.options import SamplingParameters
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from hearthd.text.grammars.grammar import Grammar
@@ -33,15 +32,15 @@ DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageSquare:
-    """An image or a square of one, which takes `rows` positions of a prompt.
+    """An image, a square of one, or a sound, which takes `rows` positions of a prompt.
 
-    pixels  u8 (H, W, 3)
-    digest  SHA-256 of the size and the pixels
+    media   pixels u8 (H, W, 3), or the spectrogram of a sound, f32 (T, mels)
+    digest  SHA-256 of the size and the media
     both_ways  whether the layers let each row see the later ones too
     grid    rows and columns of the rows, where their rotary positions have them
     """
 
-    pixels: NDArray[np.uint8]
+    media: NDArray[Any]
     digest: bytes
     rows: int
     both_ways: bool = False

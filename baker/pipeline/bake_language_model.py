@@ -261,6 +261,7 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
         draft_model=_draft_record(options.draft_model),
         images=model.square_images(),
         image_grid=model.image_grid(options),
+        sound=model.sound,
         target=inputs.workspace.targets[0],
         other_programs=tuple(compiled.others),
         statistics=statistics(program.graphs, program.weights, program.fusions)

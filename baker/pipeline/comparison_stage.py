@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from hearthd.baker.compiler.targets import runnable
@@ -39,6 +40,7 @@ from hearthd.bundle import (
     PARAMETERS,
     TOKENIZER,
     GoldenImage,
+    GoldenSound,
     GridInput,
     kept_bundles,
     known_bundles,
@@ -49,19 +51,26 @@ from hearthd.bundle.manifest import digest
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.runtime.language_model import IreeRuntime
+from hearthd.runtime.log_mel import HOP, SAMPLE_RATE
 from hearthd.runtime.operating_system import lock
 from hearthd.runtime.pixels import golden_pixels, normalized, patches_of
 from hearthd.runtime.self_test import largest_logit_difference, self_test_language
+from hearthd.runtime.sound_features import golden_frames
 from hearthd.text import tokenizer_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
     from hearthd.baker.progress import Progress
     from hearthd.bundle import LanguageManifest
+    from hearthd.models.program import Program
+    from hearthd.runtime.interface import TowerKind
+
+_GOLDEN_SAMPLES = SAMPLE_RATE  # at most
 
 
 def compare_later(bundle: Path, manifest: LanguageManifest, progress: Progress) -> None:
@@ -145,6 +154,7 @@ def _with_golden_values(
         golden_rows=golden_rows(runtime, program.caches, golden, manifest.activations),
         golden_states=golden_states(runtime, program.caches, golden),
         golden_image=_golden_image(bundle, manifest),
+        golden_sound=_golden_sound(bundle, manifest),
     )
 
 
@@ -159,9 +169,32 @@ def _golden_image(bundle: Path, manifest: LanguageManifest) -> GoldenImage | Non
         sizes = (len(arguments[0]) // settings.merged**2,)
     else:
         arguments = [normalized(pixels, settings)]
-    program = traced(manifest, adapters=0, image_rows=sizes)
-    ((_, graph),) = [pair for pair in program.entry_points if pair[0].kind == "image"]
+    rows = _tower_rows(
+        bundle, traced(manifest, adapters=0, image_rows=sizes, sound_rows=()), "image", arguments
+    )
+    return GoldenImage(side=settings.golden_side, values=tuple(rows[0].tolist()))
+
+
+def _golden_sound(bundle: Path, manifest: LanguageManifest) -> GoldenSound | None:
+    """The golden sound of a model that reads sound."""
+    if (settings := manifest.sound) is None:
+        return None
+    samples = min(_GOLDEN_SAMPLES, settings.sizes[0] * settings.frames * HOP)
+    frames = golden_frames(samples, settings.mels)
+    count, size = len(frames), settings.rows(len(frames))
+    padded = np.pad(frames, ((0, size * settings.frames - count), (0, 0)))
+    program = traced(manifest, adapters=0, image_rows=(), sound_rows=(size,))
+    arguments = [padded, np.array([count], np.int32)]
+    values = _tower_rows(bundle, program, "sound", arguments)[-1].tolist()
+    return GoldenSound(samples=samples, mels=settings.mels, values=tuple(values))
+
+
+def _tower_rows(
+    bundle: Path, program: Program, kind: TowerKind, arguments: Sequence[NDArray[Any]]
+) -> NDArray[np.float32]:
+    """What the only entry point of a tower computes."""
+    ((_, graph),) = [pair for pair in program.entry_points if pair[0].kind == kind]
     parameters = stored_parameters(program.parameters, bundle / PARAMETERS)
     with threadpool_limits(1):
         (rows,) = evaluate(graph, arguments, parameters)
-    return GoldenImage(side=settings.golden_side, values=tuple(rows[0].tolist()))
+    return np.asarray(rows)

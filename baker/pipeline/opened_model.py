@@ -15,9 +15,12 @@ from hearthd.models.decoder.tensor_names import DRAFTER_MODULE
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hearthd.baker.parameters.parameter_writer import Located
     from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
     from hearthd.baker.weights.source import WeightSource
+    from hearthd.bundle import SoundInput
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.program import Program, ProgramOptions
@@ -51,14 +54,25 @@ class OpenedModel:
         """
         settings = self.architecture.image_input(self.config, self.source.metadata())
         if settings is not None:
-            tokenizer = Tokenizer(self.tokenizer.tokenizer, bos=None)
-            for name in settings.special_tokens:
-                if tokenizer.special_id(name) is None:
-                    raise TokenizerError(
-                        f"the tokenizer has no special token {name!r} for images; use the "
-                        "tokenizer of these weights"
-                    )
+            self._require_tokens(settings.special_tokens, "images")
         return settings
+
+    @cached_property
+    def sound(self) -> SoundInput | None:
+        """How the model reads sound, if it does; raises TokenizerError as `images` does."""
+        settings = self.architecture.sound_input(self.config)
+        if settings is not None:
+            self._require_tokens(settings.special_tokens, "sound")
+        return settings
+
+    def _require_tokens(self, names: Sequence[str], purpose: str) -> None:
+        tokenizer = Tokenizer(self.tokenizer.tokenizer, bos=None)
+        for name in names:
+            if tokenizer.special_id(name) is None:
+                raise TokenizerError(
+                    f"the tokenizer has no special token {name!r} for {purpose}; use the "
+                    "tokenizer of these weights"
+                )
 
     def square_images(self) -> ImageInput | None:
         """How the model reads images of one size, if it does."""

@@ -169,6 +169,7 @@ def _families_with_towers_of(source: WeightSource) -> list[str]:
         if towers[name]
         and all(tower.has_any(tensors, gguf=gguf) for tower in towers[name].values())
     ]
+    present.sort(key=lambda name: -len(towers[name]))
     others = [name for name in names if not towers[name]]
     return [*present, *others] if present else others or names
 

@@ -281,6 +281,7 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         image_rows=tuple(sorted(point.tokens for point in points if point.kind == "image"))
         if manifest.image_grid is not None
         else (),
+        sound_rows=tuple(sorted(point.tokens for point in points if point.kind == "sound")),
         storages=manifest.storages,
         kv_cache=kv_cache_of([cache.dtype for cache in manifest.caches]),
         activations=manifest.activations,

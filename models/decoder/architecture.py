@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hearthd.bundle import AdapterMatrix, GridInput, ImageInput
+    from hearthd.bundle import AdapterMatrix, GridInput, ImageInput, SoundInput
     from hearthd.models.decoder.entry_points import Decoder
     from hearthd.models.decoder.tensor_names import TensorNames
     from hearthd.models.program import Program, ProgramOptions
@@ -113,10 +113,12 @@ class Architecture(ArchitectureFiles[C]):
     model   the model of a configuration
     images  how a model reads images, by its configuration and the settings of its processor; None
             for an architecture that reads none. Raises ConfigError
+    sound   the same for sound, whose processor has the same settings for every model
     """
 
     model: Callable[[C], Decoder]
     images: Callable[[C, ConfigJson], ImageInput | GridInput] | None = None
+    sound: Callable[[C], SoundInput] | None = None
 
     @override
     def tower_parameters(self, config: C) -> tuple[str, ...]:
@@ -133,6 +135,10 @@ class Architecture(ArchitectureFiles[C]):
         settings = self.images(config, reader)
         reader.finish()
         return settings
+
+    def sound_input(self, config: C) -> SoundInput | None:
+        """How the model of these weights reads sound, if it does."""
+        return None if self.sound is None else self.sound(config)
 
     def program(self, config: C, options: ProgramOptions) -> Program:
         """The model's entry points; raises TypeRuleError if the precision is not for this model."""

@@ -15,15 +15,15 @@ from hearthd.models.config import ImageShape
 from hearthd.models.decoder.assistant import Assistant, AssistantDrafter
 from hearthd.models.decoder.draft_model import DraftModel
 from hearthd.models.decoder.drafter import TunedDrafter
-from hearthd.models.decoder.image_entry_points import (
-    functions_of,
-    image_points,
-    trace_tower,
-    with_slices,
-)
 from hearthd.models.decoder.kv_cache import LayerCache
 from hearthd.models.decoder.mtp import MtpDrafter, MtpModel
 from hearthd.models.decoder.slot_caches import layer_caches
+from hearthd.models.decoder.tower_entry_points import (
+    functions_of,
+    tower_points,
+    trace_tower,
+    with_slices,
+)
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.trace import trace
@@ -118,9 +118,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         for i in drafter.layers_read:
             layers[i] = tuple(replace(spec, lent=True) for spec in layers[i])
         layers += drafter.caches
-    points = options.entry_points(block)
-    if image is not None:
-        points += image_points(image, options)
+    points = (*options.entry_points(block), *tower_points(config, options))
     axes = config.rotary_axes if image is not None else 1
     parameters = model.parameters()
     if drafter is not None:
@@ -242,7 +240,7 @@ def _trace(
     axes: int,
 ) -> Graph:
     """An entry point of a model whose rotary positions have a number of axes."""
-    if point.kind == "image":
+    if point.kind in ("image", "sound"):
         return trace_tower(model, point)
     if point.kind == "draft":
         assert drafter is not None, "an entry point of a drafter, without one"

@@ -8,7 +8,7 @@ Source: the model `gemma4` of transformers (2026).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -63,7 +63,9 @@ class Gemma4Images(gemma4.EmbeddingGemma4):
         assert config.layer_embedding is not None, "a configuration checks it"
         super().__init__(config, config.layer_embedding)
         self.tower = gemma4v.Tower(config)
-        self.projector = gemma4v.Projector(config, config.hidden)
+        self.projector = gemma4v.Projector(
+            config.tower_hidden, config.hidden, config.tower_norm_eps
+        )
 
     def read_patches(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
         """Rows of embeddings (N / merged^2, E) of an image: see `gemma4v.Tower`."""
@@ -72,12 +74,17 @@ class Gemma4Images(gemma4.EmbeddingGemma4):
 
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json."""
+    return Config(**fields_with_tower(data))
+
+
+def fields_with_tower(data: ConfigJson) -> dict[str, Any]:
+    """The fields of `Config`, from config.json; raises ConfigError."""
     section = data.text_section()
     if section.flag("enable_moe_block", default=False):
         raise OtherFamily("images: a model with experts is baked without its tower")
     section.fixed(num_experts=None, top_k_experts=None, moe_intermediate_size=None)
     fields = fields_from_hugging_face(section)
-    return Config(**fields, **gemma4v.tower_fields(data.section("vision_config")))
+    return {**fields, **gemma4v.tower_fields(data.section("vision_config"))}
 
 
 def from_gguf(data: GgufMetadata) -> Config:

@@ -186,12 +186,12 @@ class Tower(nn.Module):
 class Projector(nn.Module):
     """Normalizes rows of embeddings, and projects them to the text model."""
 
-    def __init__(self, config: TowerConfig, hidden: int) -> None:
-        self.eps = config.tower_norm_eps
-        self.embedding_projection = nn.Linear(config.tower_hidden, hidden)
+    def __init__(self, width: int, hidden: int, eps: float) -> None:
+        self.eps = eps
+        self.embedding_projection = nn.Linear(width, hidden)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(N / M, E) -> (N / M, hidden)."""
+        """(N, width) -> (N, hidden)."""
         return self.embedding_projection(normalized(x, self.eps))
 
 

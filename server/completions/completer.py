@@ -203,7 +203,7 @@ class Completer:
 def _with_images(ids: tuple[int, ...], images: Sequence[ImageSquare]) -> Prompt:
     rows = [
         ImageRows(
-            pixels=image.pixels,
+            media=image.media,
             digest=image.digest,
             count=image.rows,
             both_ways=image.both_ways,

@@ -57,7 +57,7 @@ class LatestImageRows:
         if rows is None:
             rows = self._load(image.digest)
         if rows is None:
-            for rows in self._runtime.read_image(image.pixels):
+            for rows in self._runtime.read_media(image.media):
                 if rows is None:
                     yield None
             assert rows is not None, "the last step yields rows"

@@ -1,7 +1,8 @@
 """A prompt: a sequence of segments, each of which is token ids or rows of embeddings.
 
 The first layer reads rows of embeddings instead of the embeddings of tokens. Here they are arrays
-with a digest of their source, or the square of an image that a model's tower computes them of.
+with a digest of their source, or the square of an image or the sound that a model's tower computes
+them of.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 from array import array
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -68,17 +69,18 @@ class EmbeddingRows:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageRows:
-    """A segment whose rows are computed of an image, or a square of one, once they are read.
+    """A segment whose rows a tower computes, once they are read, of an image or a sound.
 
-    pixels  u8 (H, W, 3); read-only
-    digest  32 bytes that identify the pixels
+    media   an image, or a square of one, u8 (H, W, 3), or the spectrogram of a sound, f32
+            (T, mels); read-only
+    digest  32 bytes that identify the media
     count   rows
     offset  of the first row in the rows of the square
     both_ways  whether the layers let each row see the later ones too
     grid    rows and columns of the rows, if their rotary positions have them
     """
 
-    pixels: NDArray[np.uint8]
+    media: NDArray[Any]
     digest: bytes
     count: int
     offset: int = 0
@@ -182,7 +184,7 @@ class Prompt:
 
     @property
     def images(self) -> tuple[ImageRows, ...]:
-        """The segments whose rows are computed of pixels."""
+        """The segments whose rows a tower computes."""
         return tuple(segment for segment in self.segments if isinstance(segment, ImageRows))
 
     @property

@@ -63,6 +63,10 @@ def is_address(url: str) -> bool:
     return url.partition(":")[0].lower() in ("http", "https")
 
 
+def _is_at_address(media: Media) -> bool:
+    return media.kind == "image" and is_address(media.url)
+
+
 class ImageFetcher:
     """Downloads images into FETCHED_MEMORY; `allowed` are the addresses it connects to."""
 
@@ -72,13 +76,13 @@ class ImageFetcher:
         self._threads = ThreadPoolExecutor(_DOWNLOADS, thread_name_prefix="fetch")
 
     async def fetch(self, images: Sequence[Media]) -> tuple[Media, ...]:
-        """The images with the data of those at addresses, downloaded one after the other.
+        """The media with the data of images at addresses, downloaded one after the other.
 
         Each takes at most MAX_SECONDS after its name is resolved, MAX_REDIRECTS and
         MAX_FETCHED_BYTES, whatever the host does. Raises InvalidRequest at the field of an image,
         or ImagesFull.
         """
-        at_addresses = [image for image in images if is_address(image.url)]
+        at_addresses = [image for image in images if _is_at_address(image)]
         if len(at_addresses) > MAX_ADDRESSES:
             raise InvalidRequest(
                 field=at_addresses[MAX_ADDRESSES].field,
@@ -88,7 +92,7 @@ class ImageFetcher:
         complete = list(images)
         try:
             for index, image in enumerate(images):
-                if is_address(image.url):
+                if _is_at_address(image):
                     complete[index] = await self._in_thread(image)
         except BaseException:
             complete.clear()  # the error keeps this frame, and would keep their memory

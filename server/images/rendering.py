@@ -1,42 +1,42 @@
-"""From a conversation to a prompt, with the images in their places."""
+"""From a conversation to a prompt, with the images and sounds in their places."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 from typing import TYPE_CHECKING, Any
 
 from hearthd.runtime.interface import NO_TOKEN
-from hearthd.text.errors import InvalidRequest, NotSupported
+from hearthd.server.images.media_reader import MediaReader
+from hearthd.text.errors import InvalidRequest
 from hearthd.text.media_marker import split_at_markers
-from hearthd.text.templates.image_texts import ImageTexts
+from hearthd.text.templates.media_texts import MediaTexts
 from hearthd.text.templates.prompt import Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hearthd.bundle import GridInput, ImageInput
+    from hearthd.bundle import LanguageManifest
     from hearthd.server.images.fetching import ImageFetcher
-    from hearthd.server.images.image_reader import ImageReader, ReadImage
+    from hearthd.server.images.read_media import ReadMedia
     from hearthd.text.conversation import Conversation, Media
     from hearthd.text.templates.chat_template import ChatTemplate, TemplateMessage
     from hearthd.text.tokenizer import Tokenizer
 
 
 class ConversationRenderer:
-    """Renders conversations for a model that reads images as `settings` say, or reads none.
+    """Renders conversations for a model that reads images and sound as its manifest says.
 
     With a `fetcher`, images may be at addresses.
     """
 
     def __init__(
         self,
-        settings: ImageInput | GridInput | None,
+        manifest: LanguageManifest,
         tokenizer: Tokenizer,
         fetcher: ImageFetcher | None,
     ) -> None:
-        self._settings = settings
+        self._reader = MediaReader(manifest.image_settings, manifest.sound, tokenizer)
         self._tokenizer = tokenizer
         self._fetcher = fetcher
 
@@ -44,24 +44,24 @@ class ConversationRenderer:
         self,
         template: ChatTemplate,
         conversation: Conversation,
-        read: dict[Media, ReadImage] | None = None,
+        read: dict[Media, ReadMedia] | None = None,
         /,
         **options: Any,
     ) -> Prompt:
         """The prompt for a conversation; raises InvalidRequest, NotSupported or ImagesFull.
 
-        `read` are the images that the request has read so far; those of the conversation are added.
-        `options` are those of ChatTemplate.prompt.
+        `read` are the images and sounds that the request has read so far; those of the conversation
+        are added. `options` are those of ChatTemplate.prompt.
         """
         read = {} if read is None else read
-        messages = conversation.as_template(images=self._settings is not None)
-        unread = [image for image in conversation.images if image not in read]
+        messages = conversation.as_template(reads=self._reader.markers)
+        unread = [item for item in conversation.media if item not in read]
         complete = unread if self._fetcher is None else await self._fetcher.fetch(unread)
         if unread:
             found = await asyncio.to_thread(self._reader.read, complete)
             read.update(zip(unread, found, strict=True))
-        images = [read[image] for image in conversation.images]
-        return await asyncio.to_thread(self._render, template, messages, images, options)
+        media = [read[item] for item in conversation.media]
+        return await asyncio.to_thread(self._render, template, messages, media, options)
 
     async def render_text(
         self, text: str, images: Sequence[Media], field: str, *, bos: bool = True
@@ -70,7 +70,7 @@ class ConversationRenderer:
 
         Names of special tokens in the text are read as those tokens. Raises as `render`.
         """
-        if self._settings is None:
+        if "image" not in self._reader.markers:
             raise InvalidRequest(
                 field=field, got=len(images), expected="no images: the model cannot read images"
             )
@@ -103,24 +103,13 @@ class ConversationRenderer:
         self,
         template: ChatTemplate,
         messages: list[TemplateMessage],
-        images: Sequence[ReadImage],
+        media: Sequence[ReadMedia],
         options: Mapping[str, Any],
     ) -> Prompt:
-        if not images:
+        if not media:
             return template.prompt(messages, **options)
-        texts = ImageTexts(self._reader.marker, tuple(image.text for image in images))
-        prompt = template.prompt(messages, images=texts, **options)
-        squares = tuple(square for image in images for square in image.squares)
+        texts = tuple((item.kind, item.text) for item in media)
+        prompt = template.prompt(messages, media=MediaTexts(self._reader.markers, texts), **options)
+        squares = tuple(square for item in media for square in item.squares)
         ids = self._reader.positions(prompt.ids, squares)
         return dataclasses.replace(prompt, ids=ids, images=squares)
-
-    @functools.cached_property
-    def _reader(self) -> ImageReader:
-        assert self._settings is not None, "a model that reads no images"
-        try:
-            from hearthd.server.images.image_reader import ImageReader  # imports Pillow
-        except ModuleNotFoundError as error:
-            raise NotSupported(
-                "images: the server has no library to decode them; install hearthd[images]"
-            ) from error
-        return ImageReader(self._settings, self._tokenizer)

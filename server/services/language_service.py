@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from hearthd.server.engine.generation import AdapterUse
     from hearthd.server.engine.state import EngineState
     from hearthd.server.images.fetching import ImageFetcher
-    from hearthd.server.images.image_reader import ReadImage
+    from hearthd.server.images.read_media import ReadMedia
     from hearthd.server.lora.adapters import Adapter, Adapters
     from hearthd.text.answer import EmbeddedText, Ended
     from hearthd.text.conversation import Conversation, Media
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from hearthd.text.templates.prompt import Prompt
     from hearthd.text.text_request import TextRequest
 
-    ReadImages: TypeAlias = dict[Media, ReadImage]  # of a request, so far
+    ReadImages: TypeAlias = dict[Media, ReadMedia]  # of a request, so far
 
 
 class LanguageBackend(Backend, Worker, Protocol):
@@ -105,7 +105,7 @@ class LanguageService(Service):
         self.tokenizer = tokenizer
         self._template = template
         self._backend = backend
-        self._renderer = ConversationRenderer(manifest.image_settings, tokenizer, fetcher)
+        self._renderer = ConversationRenderer(manifest, tokenizer, fetcher)
         self._completer = Completer(
             backend,
             tokenizer,

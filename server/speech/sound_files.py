@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from typing import IO, TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import soundfile
@@ -41,7 +41,7 @@ _FFMPEG_LIMITS = (
 )  # fmt: skip
 
 
-def open_sound(file: BinaryIO) -> Sound:
+def open_sound(file: IO[bytes]) -> Sound:
     """The sound in a file, whose header has been read; raises InvalidRequest.
 
     The file stays open until the sound has been read.
@@ -66,7 +66,7 @@ def open_sound(file: BinaryIO) -> Sound:
     return Sound(_resampled(_blocks(opened), rate))
 
 
-def _not_readable(file: BinaryIO) -> InvalidRequest:
+def _not_readable(file: IO[bytes]) -> InvalidRequest:
     file.seek(0, 2)
     return InvalidRequest(
         field=FIELD,
@@ -109,7 +109,7 @@ def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int) -> Iterator[NDA
     yield stream.resample_chunk(np.zeros(0, np.float32), last=True)
 
 
-def _open_with_ffmpeg(ffmpeg: str, file: BinaryIO) -> Sound:
+def _open_with_ffmpeg(ffmpeg: str, file: IO[bytes]) -> Sound:
     """The sound of a file in any format; raises InvalidRequest if its start cannot be read."""
     descriptor = file.fileno()
     os.lseek(descriptor, 0, os.SEEK_SET)

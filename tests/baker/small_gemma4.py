@@ -9,7 +9,10 @@ from tests.baker.small_smolvlm import write_model
 from tests.models.families.cases import random_tensors
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+    from hearthd.models.decoder.architecture import Architecture
 
 SPECIAL = ("<|turn>", "<turn|>", "<|image>", "<|image|>", "<image|>")
 PATCH, MERGED, ROWS = 4, 3, 70
@@ -39,20 +42,33 @@ def token(name: str) -> int:
 
 def small_gemma4(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
+    write_folder(folder, ARCHITECTURE, CONFIG, {}, TEMPLATE, SPECIAL)
+    return folder
+
+
+def write_folder(
+    folder: Path,
+    family: Architecture[Any],
+    config: Config,
+    settings: Mapping[str, Any],
+    template: str,
+    special: tuple[str, ...],
+) -> None:
+    """Write a Hugging Face folder with random weights, and more settings in config.json."""
     shapes = {}
-    for name, parameter in ARCHITECTURE.model(CONFIG).parameters().items():
-        stored = ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False).name
-        if stored.startswith("model.") and name.partition(".")[0] not in ("tower", "projector"):
+    for name, parameter in family.model(config).parameters().items():
+        stored = family.tensors.find(config, name, (), gguf=False).name
+        if stored.startswith("model.") and name.partition(".")[0] not in family.tensors.towers:
             stored = stored.replace("model.", "model.language_model.", 1)
         shape = parameter.shape
         if stored.endswith("position_embedding_table"):
             shape = (2, shape[0] // 2, shape[1])
         shapes[stored] = () if stored.endswith(("put_min", "put_max")) else shape
-    write_model(folder, random_tensors(shapes), _config(), PROCESSOR, TEMPLATE, SPECIAL)
-    return folder
+    described = {**_config(config.vocab_size), **settings}
+    write_model(folder, random_tensors(shapes), described, PROCESSOR, template, special)
 
 
-def _config() -> dict[str, Any]:
+def _config(vocab_size: int) -> dict[str, Any]:
     return {
         "architectures": ["Gemma4ForConditionalGeneration"],
         "model_type": "gemma4",
@@ -70,9 +86,9 @@ def _config() -> dict[str, Any]:
             "head_dim": CONFIG.local_head_dim,
             "global_head_dim": CONFIG.head_dim,
             "hidden_size_per_layer_input": CONFIG.layer_embedding,
-            "vocab_size_per_layer_input": CONFIG.vocab_size,
+            "vocab_size_per_layer_input": vocab_size,
             "max_position_embeddings": CONFIG.max_context,
-            "vocab_size": CONFIG.vocab_size,
+            "vocab_size": vocab_size,
             "rms_norm_eps": CONFIG.norm_eps,
             "sliding_window": 32,
             "num_kv_shared_layers": 0,

@@ -28,6 +28,7 @@ from hearthd.bundle import (
     OutputSpec,
     Provenance,
     Serving,
+    SoundInput,
     SourceRecord,
     SpecialTokens,
     Target,
@@ -73,6 +74,10 @@ EXAMPLE = LanguageManifest(
             side=64, min_count=2, max_count=4, min_pixels=2**20, start="<{row}_{column}>",
             thumbnail="<whole>",
         ),
+    ),
+    sound=SoundInput(
+        mels=128, frames=4, max_rows=750, marker="<a>", start="<start>", placeholder="<a>",
+        end="<end>",
     ),
     target=Target(name="host", triple="x86_64-linux-gnu", cpu="host", features=("avx2",)),
     statistics={"nodes": 3},

@@ -47,6 +47,7 @@ from hearthd.bundle import (
     OutputSpec,
     Provenance,
     Serving,
+    SoundInput,
     SourceRecord,
     SpecialTokens,
     Target,
@@ -99,6 +100,7 @@ def values_of(type_: Any) -> st.SearchStrategy[Any]:
     examples: dict[type, list[Any]] = {
         ImageInput: [EXAMPLE.images],
         GridInput: [EXAMPLE.image_grid],
+        SoundInput: [EXAMPLE.sound],
         AdapterPlaces: [NO_PLACES, EXAMPLE.adapters],
     }
     if type_ in examples:
@@ -174,7 +176,7 @@ FLAGS = ("modified", "adapters", "folder_interleaved")
 # Without them, the text differs from what is written.
 DEFAULTS = (
     "adapters", "serving", "gguf", "gguf_architecture", "interleaved", "folder_interleaved",
-    "images", "image_grid", "tile", "line_end", "tiles",
+    "images", "image_grid", "sound", "tile", "line_end", "tiles",
 )  # fmt: skip
 
 
@@ -204,10 +206,11 @@ def test_the_examples_have_every_field() -> None:
         LanguageManifest, SpecialTokens, CacheSpec, EntryPoint, Target, Compiler, Golden,
         GoldenStep, Footprint, FileRecord, ArraysManifest, FunctionSpec, InputSpec, OutputSpec,
         Provenance, SourceRecord, Hearth, KernelBuild, TriedPrecision, AdapterPlaces, AdapterArray,
-        AdapterMatrix, Serving, ImageInput, GridInput, ImageTiles,
+        AdapterMatrix, Serving, ImageInput, GridInput, ImageTiles, SoundInput,
     )  # fmt: skip
     omitted = {
-        "other_programs", "golden_rows", "golden_states", "golden_image", "template_bos",
+        "other_programs", "golden_rows", "golden_states", "golden_image", "golden_sound",
+        "template_bos",
         "auto_context", "state", "behind", "drafts", "lent", "lazy", "draft_tokens", "draft_model",
         "both_ways", "slices", "kept", "fills", "experts", "token_experts",
     }  # fmt: skip

@@ -1,19 +1,29 @@
-"""Small models that read images, and the questions that tests/e2e/test_images.py asks them."""
+"""Small models that read images and sound, and what tests/e2e/test_images.py asks them."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tests.baker import small_gemma3, small_gemma4, small_lfm2vl, small_qwen35, small_smolvlm
+from tests.baker import (
+    small_gemma3,
+    small_gemma4,
+    small_gemma4_sound,
+    small_lfm2vl,
+    small_qwen35,
+    small_smolvlm,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 FILE = Path(__file__).parents[1] / "golden" / "image_answer.json"
 LENGTH = 8
+
+
+Item: TypeAlias = str | tuple[int, int] | int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +33,7 @@ class ImageModel:
     write     writes its Hugging Face folder
     side      pixels of a side of a square, or of the golden image
     hidden    the width of a row of embeddings
-    question  the texts, and the width and height of the images, in order
+    question  the texts, the width and height of the images, and the samples of the sounds, in order
     precision  of the bundle; one with kernels rounds so little that the answer stays the same
     restored  positions of the question that are on disk: those of whole chunks
     nightly   whether it is baked at night only
@@ -32,7 +42,7 @@ class ImageModel:
     write: Callable[[Path], Path]
     side: int
     hidden: int
-    question: Sequence[str | tuple[int, int]]
+    question: Sequence[Item]
     precision: str
     restored: int
     nightly: bool = False
@@ -78,6 +88,16 @@ MODELS: Mapping[str, ImageModel] = {
         side=48,
         hidden=small_gemma4.CONFIG.hidden,
         question=((100, 60), "What is this?", (20, 50), (9, 9), "Why?", (40, 90)),
+        precision="f32",
+        restored=256,
+        nightly=True,
+    ),
+    # A sound first, and one between images. The first and the last one end within a row.
+    "gemma4-sound": ImageModel(
+        write=small_gemma4_sound.small_gemma4_sound,
+        side=48,
+        hidden=small_gemma4_sound.CONFIG.hidden,
+        question=(16_000, "What is this?", (20, 50), 70_001, (9, 9), "Why?", 5_000, "Tell me."),
         precision="f32",
         restored=256,
         nightly=True,

@@ -20,12 +20,13 @@ from PIL import Image
 from benchmarks.memory_contract import resident
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
-from hearthd.models.decoder import image_entry_points
+from hearthd.models.decoder import tower_entry_points
 from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
+from tests.baker.small_gemma4_sound import samples, wav
 from tests.baker.small_smolvlm import pixels
 from tests.conftest import Silent, few_entry_points, options_for
-from tests.e2e.image_models import LENGTH, MODELS, answers
+from tests.e2e.image_models import LENGTH, MODELS, Item, answers
 from tests.patience import PATIENCE
 from tests.server.fakes import running
 
@@ -43,16 +44,19 @@ TEXTS = ("What is this?", "And this?")
 CACHE = 2**22
 
 
-def part(item: str | tuple[int, int], seed: int = 0) -> dict[str, object]:
+def part(item: Item, seed: int = 0) -> dict[str, object]:
     if isinstance(item, str):
         return {"type": "text", "text": item}
+    if isinstance(item, int):
+        sound = base64.b64encode(wav(samples(item, seed))).decode()
+        return {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}}
     file = io.BytesIO()
     Image.fromarray(pixels(*item, seed)).save(file, "PNG")
     data = base64.b64encode(file.getvalue()).decode()
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
 
-def ask(client: httpx.Client, content: Sequence[str | tuple[int, int]]) -> dict[str, Any]:
+def ask(client: httpx.Client, content: Sequence[Item]) -> dict[str, Any]:
     body = {
         "messages": [{"role": "user", "content": [part(item) for item in content]}],
         "max_tokens": LENGTH,
@@ -89,7 +93,7 @@ def bundle(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         slots=3,
     )
     with few_entry_points(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_entry_points, "SLICE_WORK", 2**18)
+        patch.setattr(tower_entry_points, "SLICE_WORK", 2**18)
         return bake(options, Silent())
 
 
@@ -151,15 +155,15 @@ def answered(
     """The tokens of an answer with their log-probabilities, and how often the tower ran."""
     service = open_language_service(bundle, threads=1, options=options)
     runtime, runs = service._runtime, 0
-    read_image = runtime.read_image
+    read_media = runtime.read_media
 
     def counted(pixels: NDArray[np.uint8]) -> Iterator[NDArray[np.float32] | None]:
         nonlocal runs
         runs += 1
-        return read_image(pixels)
+        return read_media(pixels)
 
     with pytest.MonkeyPatch.context() as patch, running(service) as client:
-        patch.setattr(runtime, "read_image", counted)
+        patch.setattr(runtime, "read_media", counted)
         answer = client.post("/v1/chat/completions", json=body).json()
     tokens = answer["choices"][0]["logprobs"]["content"]
     return [(token["bytes"], token["logprob"]) for token in tokens], runs

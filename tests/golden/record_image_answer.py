@@ -1,4 +1,4 @@
-"""Record what transformers answers about the images of tests/e2e/test_images.py.
+"""Record what transformers answers about the images and sounds of tests/e2e/test_images.py.
 
 pip install -e ".[families]" torchvision
 python -m tests.golden.record_image_answer
@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
@@ -21,9 +21,20 @@ from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImagePr
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from tests.baker import small_gemma3, small_gemma4, small_lfm2vl, small_qwen35, small_smolvlm
+from tests.baker import (
+    small_gemma3,
+    small_gemma4,
+    small_gemma4_sound,
+    small_lfm2vl,
+    small_qwen35,
+    small_smolvlm,
+)
+from tests.baker.small_gemma4_sound import samples
 from tests.baker.small_smolvlm import pixels
-from tests.e2e.image_models import FILE, LENGTH, MODELS, answers
+from tests.e2e.image_models import FILE, LENGTH, MODELS, Item, answers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _GEMMA_TOKENS = {
     "boi_token": "<start_of_image>",
@@ -54,7 +65,9 @@ def processor(name: str, folder: Path) -> Any:
     if name == "qwen3.5-images":
         return _QwenProcessor(folder)
     if name == "gemma4-images":
-        return _Gemma4Processor(folder)
+        return _Gemma4Processor(folder, small_gemma4.TEMPLATE)
+    if name == "gemma4-sound":
+        return _Gemma4Processor(folder, small_gemma4_sound.TEMPLATE)
     if name == "lfm2-vl":
         return transformers.Lfm2VlProcessor(
             transformers.Lfm2VlImageProcessor.from_pretrained(folder),
@@ -101,25 +114,44 @@ class _QwenProcessor:
 
 
 class _Gemma4Processor:
-    """Gemma4Processor for images alone: that of sound needs its own settings."""
+    """Gemma4Processor: that of videos, which it needs, needs torchvision."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, template: str) -> None:
         self._images = Gemma4ImageProcessorPil.from_pretrained(folder)
+        self._sounds = transformers.Gemma4AudioFeatureExtractor()
         self._tokenizer = transformers.PreTrainedTokenizerFast(
-            tokenizer_file=str(folder / "tokenizer.json"), chat_template=small_gemma4.TEMPLATE
+            tokenizer_file=str(folder / "tokenizer.json"), chat_template=template
         )
 
     def apply_chat_template(self, messages: Any, **options: Any) -> str:
         text: str = self._tokenizer.apply_chat_template(messages, tokenize=False, **options)
         return text
 
-    def __call__(self, *, text: str, images: Any, return_tensors: str) -> Any:
+    def __call__(self, *, text: str, images: Any, return_tensors: str, audio: Any = ()) -> Any:
         read = self._images(images, return_tensors=return_tensors)
-        start, *others = text.split("<|image|>")
-        for count, other in zip(read.pop("num_soft_tokens_per_image"), others, strict=True):
-            start += f"<|image>{'<|image|>' * int(count)}<image|>{other}"
-        ids = self._tokenizer(start, return_tensors=return_tensors)["input_ids"]
+        text = _filled(text, "image", map(int, read.pop("num_soft_tokens_per_image")))
+        if audio:
+            sounds = self._sounds([*audio], return_tensors=return_tensors)
+            # As `replace_audio_token`: two convolutions with stride 2.
+            counts = sounds["input_features_mask"][:, ::2][:, ::2].sum(-1).tolist()
+            text = _filled(text, "audio", counts)
+            read |= sounds
+        ids = self._tokenizer(text, return_tensors=return_tensors)["input_ids"]
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **read}
+
+
+def _filled(text: str, kind: str, counts: Iterable[int]) -> str:
+    """The text with the tokens of each image or sound."""
+    start, *others = text.split(f"<|{kind}|>")
+    for count, other in zip(counts, others, strict=True):
+        start += f"<|{kind}>{f'<|{kind}|>' * count}<{kind}|>{other}"
+    return start
+
+
+def _part(item: Item) -> dict[str, str]:
+    if isinstance(item, str):
+        return {"type": "text", "text": item}
+    return {"type": "audio" if isinstance(item, int) else "image"}
 
 
 def answer(name: str, folder: Path) -> dict[str, Any]:
@@ -127,15 +159,14 @@ def answer(name: str, folder: Path) -> dict[str, Any]:
     question = MODELS[name].question
     MODELS[name].write(folder)
     reads = processor(name, folder)
-    content = [
-        {"type": "text", "text": item} if isinstance(item, str) else {"type": "image"}
-        for item in question
-    ]
+    content = [_part(item) for item in question]
     prompt = reads.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True
     )
-    images = [Image.fromarray(pixels(*item)) for item in question if not isinstance(item, str)]
-    inputs = reads(text=prompt, images=images, return_tensors="pt")
+    images = [Image.fromarray(pixels(*item)) for item in question if isinstance(item, tuple)]
+    sounds = [samples(item, seed=0) for item in question if isinstance(item, int)]
+    more: dict[str, Any] = {"audio": sounds} if sounds else {}
+    inputs = reads(text=prompt, images=images, return_tensors="pt", **more)
     model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
     options = {"do_sample": False, "max_new_tokens": LENGTH, "eos_token_id": None}
     with torch.no_grad():

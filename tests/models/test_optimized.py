@@ -114,21 +114,16 @@ COUNTS = {
         beside=(2, 7),
         gate=("gated_gelu_tanh", 2),
     ),
-    "gemma4": Counts(
-        norms=("residual_norm", 1),
-        rotations="norm_rope",
-        products=7,
-        whole_head=True,
-        beside=(2, 1),
-        gate=("gated_gelu_tanh", 2),
-    ),
-    "gemma4-images": Counts(
-        norms=("residual_norm", 1),
-        rotations="norm_rope",
-        products=7,
-        whole_head=True,
-        beside=(2, 1),
-        gate=("gated_gelu_tanh", 2),
+    **dict.fromkeys(
+        ("gemma4", "gemma4-images", "gemma4-sound"),
+        Counts(
+            norms=("residual_norm", 1),
+            rotations="norm_rope",
+            products=7,
+            whole_head=True,
+            beside=(2, 1),
+            gate=("gated_gelu_tanh", 2),
+        ),
     ),
     "gemma4-moe": Counts(
         norms=("residual_norm", 2), rotations="norm_rope", whole_head=True, gate=GELU
@@ -173,7 +168,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     """
     sequences, tokens = {"decode_2": (2, 1), "verify_4": (1, 4)}.get(point, (1, 1))
     shared = (
-        1 if architecture in ("gemma3n", "gemma4", "gemma4-images") else 0
+        1 if architecture in ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound") else 0
     )  # their last layer here
     partial = 1 if point.startswith("prefill") else 0
     whole = layers - shared - 1 if partial else layers
@@ -254,12 +249,13 @@ def test_caches_of_integers_have_kernels(kv_cache: KvCache, architecture: str) -
         assert dict(program.fusions[point]) == expected_of(kv_cache, architecture, point)
 
 
-# The entry points for images, by architecture.
+# The entry points of towers, by architecture.
 IMAGES = {
     "smolvlm": "image",
     "qwen35-images": "image_16",
     "lfm2-vl": "image_16",
     "gemma4-images": "image_16",
+    "gemma4-sound": "sound_16",
 }
 TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
     "smolvlm": {"stacked_heads": 2, "matrix": 10, "full_attention": 2},
@@ -274,6 +270,7 @@ TOWER_COUNTS: Mapping[str, Mapping[str, int]] = {
         "add_norm": 1,
         "embedding": 2,
     },
+    "gemma4-sound": {"matrix": 25, "add_norm": 6},
 }
 
 
@@ -301,8 +298,8 @@ def test_a_rule_that_stops_matching_is_seen(rule: str, monkeypatch: pytest.Monke
 
 
 def tower(architecture: str, options: ProgramOptions) -> Mapping[str, int]:
-    """How often each rule applies in an entry point for images."""
-    with_images = replace(options, reads_rows=True, image_rows=(16,))
+    """How often each rule applies in an entry point of a tower."""
+    with_images = replace(options, reads_rows=True, image_rows=(16,), sound_rows=(16,))
     return program_of(architecture, with_images).fusions[IMAGES[architecture]]
 
 

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.experts import CHOSEN, SIGMOID
-from tests.models.families.published_sizes import SMALL_GRID_TOWER, SMALL_TOWER
+from tests.models.families.published_sizes import (
+    SMALL_GRID_TOWER,
+    SMALL_SOUND_TOWER,
+    SMALL_TOWER,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +73,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "gemma4-images": {
         **_GEMMA4, **SMALL_GRID_TOWER, "tower_head_dim": 64, "tower_norm_eps": 1e-6,
         "tower_clips": True, "tower_standardizes": True,
+    },
+    "gemma4-sound": {
+        **_GEMMA4, **SMALL_GRID_TOWER, "tower_head_dim": 64, "tower_norm_eps": 1e-6,
+        "tower_clips": True, "tower_standardizes": True, **SMALL_SOUND_TOWER,
     },
     "dots1": _CORRECTED,
     "ernie4_5-moe": {**_EXPERTS, "choice_bias": True, "min_sum": 1e-12, "shared_ffn": 64},

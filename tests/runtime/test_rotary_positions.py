@@ -9,7 +9,7 @@ from hearthd.runtime.rotary_positions import RotaryPositions
 from hearthd.server.engine.prompt import ImageRows, Prompt
 
 IMAGE = ImageRows(
-    pixels=np.zeros((2, 3, 3), np.uint8), digest=bytes(32), count=6, grid=(2, 3)
+    media=np.zeros((2, 3, 3), np.uint8), digest=bytes(32), count=6, grid=(2, 3)
 )  # fmt: skip
 PROMPT = Prompt((7, 8), IMAGE, (9,), IMAGE, (5, 6))
 

@@ -64,7 +64,7 @@ def test_one_wrong_logit_fails_and_is_named(step: int) -> None:
     ("change", "level", "passes"), [(0.0, "full", True), (1.0, "full", False), (1.0, "quick", True)]
 )
 def test_a_full_test_compares_the_golden_image(change: float, level: Level, passes: bool) -> None:
-    *_, rows = RUNTIME.read_image(golden_pixels(16))
+    *_, rows = RUNTIME.read_media(golden_pixels(16))
     assert rows is not None
     values = rows[0] + np.float32(change)
     image = GoldenImage(side=16, values=tuple(values.tolist()))

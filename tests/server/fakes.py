@@ -25,6 +25,7 @@ from hearthd.bundle import (
     KernelBuild,
     LanguageManifest,
     Provenance,
+    SoundInput,
     SpecialTokens,
     Target,
 )
@@ -309,19 +310,20 @@ def fake_service(
     golden: tuple[Golden, ...] | None = None,
     overflow: Overflow = "error",
     images: ImageInput | None = None,
+    sound: SoundInput | None = None,
     fetch_images: bool = False,
     **runtime: Any,
 ) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields.
 
-    Its bundle has the runtime's own golden values, or `golden`, and reads images if it has
-    `images`.
+    Its bundle has the runtime's own golden values, or `golden`, and reads images and sound
+    if it has their settings.
     """
     fields = {"vocab_size": tokenizer.get_vocab_size(), "context": 64, **runtime}
     fake = ScriptedRuntime(script=script, **fields) if script else FakeRuntime(**fields)
     wrapped = Tokenizer(tokenizer, bos=BOS, context=fake.context)
     manifest = manifest_of(fake, eos=(script.end,) if script else (), pooling=pooling)
-    manifest = replace(manifest, images=images)
+    manifest = replace(manifest, images=images, sound=sound)
     return LocalLanguageService(
         fake,
         wrapped,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hearthd.text.conversation import Conversation, Media, Message, ToolResult
+from hearthd.text.conversation import Conversation, Media, MediaKind, Message, ToolResult
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.templates.chat_template import ChatTemplate
-from hearthd.text.templates.image_texts import ImageTexts
+from hearthd.text.templates.media_texts import MediaTexts
 from tests.baker.small_smolvlm import SPECIAL, TEMPLATE
 from tests.server import templates
 from tests.server.fakes import gemma_like
@@ -20,6 +20,7 @@ EITHER = (
     "{{ '<end_of_turn>' }}{% else %}{{ item['text'] }}{% endif %}{% endfor %}{% endif %}"
     "{% endfor %}"
 )
+READS: tuple[MediaKind, ...] = ("image",)
 IMAGE = Media(kind="image", field="image", url="data:")
 
 
@@ -40,22 +41,27 @@ def test_a_template_of_lists_gets_lists() -> None:
 
 def test_texts_are_in_the_places_of_images() -> None:
     template = ChatTemplate(EITHER, TOKENIZER, eos=None)
-    parts = conversation("a<end_of_turn>", IMAGE, "b", IMAGE).as_template(images=True)
-    prompt = template.prompt(parts, images=ImageTexts("<end_of_turn>", ("[1]", "[2]")))
+    parts = conversation("a<end_of_turn>", IMAGE, "b", IMAGE).as_template(reads=READS)
+    prompt = template.prompt(
+        parts, media=MediaTexts({"image": "<end_of_turn>"}, (("image", "[1]"), ("image", "[2]")))
+    )
     assert prompt.text == "a<end_of_turn>[1]b[2]"
-    assert template.prompt(conversation("a", "b").as_template(images=True)).text == "a\nb"
+    assert template.prompt(conversation("a", "b").as_template(reads=READS)).text == "a\nb"
 
 
 def test_a_template_that_writes_no_images_is_named() -> None:
     template = ChatTemplate(templates.CHATML, TOKENIZER, eos=None)
-    with pytest.raises(InvalidRequest, match='got "1 images", expected 0, which the model'):
-        template.prompt(conversation("a").as_template(), images=ImageTexts("<pad>", ("[1]",)))
+    with pytest.raises(InvalidRequest, match='got "image", expected none, which the model'):
+        template.prompt(
+            conversation("a").as_template(),
+            media=MediaTexts({"image": "<pad>"}, (("image", "[1]"),)),
+        )
 
 
 def test_users_and_tools_have_images() -> None:
     for role in ("system", "assistant"):
         message = Message(role=role, parts=[IMAGE])
         with pytest.raises(InvalidRequest, match='image: got "image", expected text'):
-            Conversation(messages=[message]).as_template(images=True)
+            Conversation(messages=[message]).as_template(reads=READS)
     result = ToolResult(call_id="c", parts=["a", IMAGE], field="f")
-    assert Conversation(messages=[result]).images == (IMAGE,)
+    assert Conversation(messages=[result]).media == (IMAGE,)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.bundle import SpecialTokens
-    from hearthd.text.templates.image_texts import ImageTexts
+    from hearthd.text.templates.media_texts import MediaTexts
     from hearthd.text.tokenizer import Tokenizer
     from hearthd.text.tool_calls.tools import Tool, ToolChoice
 
@@ -115,7 +115,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
         continue_final: bool = False,
-        images: ImageTexts | None = None,
+        media: MediaTexts | None = None,
     ) -> Prompt:
         """Render a conversation; raises InvalidRequest.
 
@@ -145,8 +145,8 @@ class ChatTemplate:
         text = self.render(**values, add_generation_prompt=add_generation_prompt)
         if continue_final:
             text = _before_end(text, end)
-        if images:
-            text = images.placed(text)
+        if media:
+            text = media.placed(text)
         plain = text.replace(mark, "")
         return Prompt(
             text=plain,

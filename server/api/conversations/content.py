@@ -73,6 +73,8 @@ def _url(part: dict[str, Any]) -> str:
             return url
         case {"source": {"type": "base64", "data": str(data)}}:
             return f"data:;base64,{data}"
+        case {"input_audio": {"data": str(data)}} | {"audio_url": {"url": str(data)}}:
+            return data
         case {"source": {"url": str(url)}}:
             return url
     return ""

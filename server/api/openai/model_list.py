@@ -50,7 +50,7 @@ class ModelStatus(BaseModel):
 
 
 Capability: TypeAlias = Literal[
-    "completion", "chat", "vision", "embedding", "rerank", "transcription", "arrays"
+    "completion", "chat", "vision", "audio", "embedding", "rerank", "transcription", "arrays"
 ]
 
 
@@ -72,8 +72,8 @@ class ListedModel(BaseModel):
     capabilities: list[Capability] = Field(
         [],
         description="What the model can do, also while it is not loaded. chat: it has a chat "
-        "template. vision: it reads images. transcription: it transcribes speech. arrays: "
-        "it answers /run. Absent if its bundle could not be read.",
+        "template. vision: it reads images. audio: it reads sound. transcription: it transcribes "
+        "speech. arrays: it answers /run. Absent if its bundle could not be read.",
     )
     status: ModelStatus = Field(description="A field of llama-server, which OpenAI's API lacks.")
 
@@ -185,9 +185,10 @@ def _capabilities(deployment: Deployment) -> list[Capability]:
             return ["transcription"]
         case ArraysManifest():
             return ["arrays"]
-        case LanguageManifest(image_settings=images) if deployment.has_chat_template:
+        case LanguageManifest(image_settings=images, sound=sound) if deployment.has_chat_template:
             seen: list[Capability] = [] if images is None else ["vision"]
-            return ["completion", "chat", *seen, "embedding"]
+            heard: list[Capability] = [] if sound is None else ["audio"]
+            return ["completion", "chat", *seen, *heard, "embedding"]
         case _:
             return ["completion", "embedding"]
 

@@ -47,7 +47,9 @@ class Props(BaseModel):
     model_ftype: str = Field(description="Precision of the weights.")
     target: str = Field(description="Name of the target of the program that runs on this CPU.")
     kernels: Kernels
-    modalities: dict[str, bool] = Field(description="Inputs besides text: images, as vision.")
+    modalities: dict[str, bool] = Field(
+        description="Inputs besides text: images, as vision, and sound, as audio."
+    )
     media_marker: str = Field(
         description="The text for an image in a `prompt_string` with `multimodal_data`. It is "
         "different after each start of the server."
@@ -112,7 +114,10 @@ async def props(deployment: NamedModel, request: Request) -> Props:
         kernels=Kernels(
             names=[*manifest.provenance.kernels.names], instructions=program.instructions
         ),
-        modalities={"vision": manifest.image_settings is not None, "audio": False},
+        modalities={
+            "vision": manifest.image_settings is not None,
+            "audio": manifest.sound is not None,
+        },
         media_marker=MEDIA_MARKER,
         chat_template=model.chat_template,
         bos_token=model.bos,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from hearthd.models.decoder import image_entry_points
+from hearthd.models.decoder import tower_entry_points
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.graph_slices import sliced, work
 from hearthd.models.families.smolvlm import ARCHITECTURE
@@ -87,7 +87,7 @@ def test_products_and_attention_are_counted() -> None:
 
 
 def test_an_entry_point_says_what_its_slices_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_entry_points, "SLICE_WORK", 2**22)
+    monkeypatch.setattr(tower_entry_points, "SLICE_WORK", 2**22)
     traced = program()
     (point,) = (point for point, _ in traced.entry_points if point.kind == "image")
     assert point.slices > 1

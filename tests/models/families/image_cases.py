@@ -55,6 +55,14 @@ GEMMA4_TOWER: Mapping[str, Any] = {
         "use_clipped_linears": True,
     },
 }  # fmt: skip
+# And of sound, with spectrograms of 16 bands.
+GEMMA4_TOWERS: Mapping[str, Any] = {
+    **GEMMA4_TOWER, "audio_token_id": 57,
+    "audio_config": {
+        "model_type": "gemma4_audio", "hidden_size": 16, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "subsampling_conv_channels": [16, 8], "output_proj_dims": 12,
+    },
+}  # fmt: skip
 GEMMA4_IMAGES = {
     **GEMMA4, "num_hidden_layers": 4, "num_kv_shared_layers": 2, "head_dim": 6,
     "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 9,
@@ -113,6 +121,7 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
         },
         {"standardized": GEMMA4_IMAGES | {"num_kv_shared_layers": 0}},
     ),
+    ("gemma4-sound", "Gemma4Config", GEMMA4_TOWERS, {"towers": GEMMA4_IMAGES}),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
     (
         "lfm2-vl", "Lfm2VlConfig",

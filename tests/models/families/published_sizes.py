@@ -46,6 +46,12 @@ SMALL_GRID_TOWER: Mapping[str, Any] = {
     "patch_size": 16, "merged_patches": 2, "table_side": 8, "tower_layers": 2, "tower_hidden": 64,
     "tower_ffn": 96, "tower_heads": 1,
 }  # fmt: skip
+# The same for sound.
+SMALL_SOUND_TOWER: Mapping[str, Any] = {
+    "sound_mels": 16, "sound_channels": (16, 8), "sound_layers": 2, "sound_hidden": 64,
+    "sound_heads": 2, "sound_context": 4, "sound_kernel": 3, "sound_cap": 50.0,
+    "sound_residual": 0.5, "sound_norm_eps": 1e-6, "sound_clips": True, "sound_width": 96,
+}  # fmt: skip
 # A precision of each way to store and multiply matrices.
 COMPILED_PRECISIONS = ("f32", "bf16", "native")
 
@@ -66,8 +72,9 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
         prefill_tokens=values.prefill_tokens,
         decode_batches=decode_batches(values.slots),
         verify_tokens=VERIFY_TOKENS,
-        reads_rows=config.image is not None,
+        reads_rows=config.reads_rows,
         image_rows=(256,) if isinstance(config.image, ImageGrid) else (),
+        sound_rows=(750,) if config.sound is not None else (),
     )
     return decoder.program(config.for_context(MIN_AUTO_CONTEXT), options).graphs
 

@@ -53,6 +53,11 @@ _GEMMA4: Mapping[str, Any] = {
     "layers": 3, "windows": (512, None, 512), "local_head_dim": 256, "local_rope_base": 1e4,
     "layer_embedding": 256, "caching_layers": 2, "ffns": (6144, 6144, 12288), "logit_cap": 30.0,
 }  # fmt: skip
+_GEMMA4_IMAGES = {
+    **_GEMMA4, "patch_size": 16, "merged_patches": 3, "table_side": 10240, "tower_layers": 2,
+    "tower_hidden": 768, "tower_ffn": 3072, "tower_heads": 12, "tower_head_dim": 64,
+    "tower_norm_eps": 1e-6, "tower_clips": True, "tower_standardizes": False,
+}  # fmt: skip
 # Two layers of the tower of Qwen3.5-0.8B.
 _GRID_TOWER: Mapping[str, Any] = {
     "patch_size": 16, "merged_patches": 2, "table_side": 48, "tower_layers": 2,
@@ -140,11 +145,13 @@ SIZES: Mapping[str, Size] = {
     ),
     # google/gemma-4-E2B; the third layer shares the keys and values of the first one
     "gemma4": _decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4),
-    "gemma4-images": _decoder(
+    "gemma4-images": _decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4_IMAGES),
+    "gemma4-sound": _decoder(
         1536, 6144, 8, 1, 512, 262144,
-        **_GEMMA4, patch_size=16, merged_patches=3, table_side=10240, tower_layers=2,
-        tower_hidden=768, tower_ffn=3072, tower_heads=12, tower_head_dim=64, tower_norm_eps=1e-6,
-        tower_clips=True, tower_standardizes=False,
+        **_GEMMA4_IMAGES, sound_mels=128, sound_channels=(128, 32),
+        sound_layers=2, sound_hidden=1024, sound_heads=8, sound_context=12, sound_kernel=5,
+        sound_cap=50.0, sound_residual=0.5, sound_norm_eps=1e-6, sound_clips=True,
+        sound_width=1536,
     ),
     # google/gemma-4-26B-A4B
     "gemma4-moe": _decoder(

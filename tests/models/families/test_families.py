@@ -101,7 +101,7 @@ NOT_IN_GGUF = {
     "falcon-h1-falcon_h1", "gemma3-images-window", "nemotron_h_moe-mixed", "gemma3n-unshared",
     "minicpm3-plain", "mixtral-window",
     "qwen35-images-mrope", "qwen35moe-images-mrope", "lfm2-vl-tied", "lfm2-vl-plain",
-    "gemma4-images-clips", "gemma4-images-standardized", "qwen2moe-mixed",
+    "gemma4-images-clips", "gemma4-images-standardized", "gemma4-sound-towers", "qwen2moe-mixed",
     "cohere2-full", "starcoder2-window", "arcee-arcee",
 }  # fmt: skip
 

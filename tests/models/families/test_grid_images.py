@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.program import Program
+    from hearthd.models.program import Program, ProgramOptions
 
     Array = NDArray[Any]
 
@@ -51,11 +51,13 @@ SIZE, CHUNK = 17, 9  # rows of an entry point, more than any image has; tokens o
 OPTIONS = replace(ours.OPTIONS, prefill_tokens=(CHUNK,), reads_rows=True, image_rows=(SIZE,))
 
 
-def opened(name: str, folder: Path) -> tuple[Program, Mapping[str, Array], Any]:
+def opened(
+    name: str, folder: Path, options: ProgramOptions = OPTIONS
+) -> tuple[Program, Mapping[str, Array], Any]:
     """The program of a folder, its parameters, and how it reads images."""
     source, family = open_weights(folder), ARCHITECTURES[CASES[name].architecture]
     config = ours.config_of(source, family.name).for_context(ours.CONTEXT)
-    program = family.program(config, OPTIONS)
+    program = family.program(config, options)
     archive = folder / "params.irpa"
     write_parameters(source, locate(source, family, config, program), archive, lambda _: None)
     settings = family.image_input(config, source.metadata())
@@ -84,12 +86,35 @@ def test_images_of_any_size_are_read_as_transformers_reads_them(name: str, tmp_p
     ids = tuple(NO_TOKEN if id_ == IMAGE else id_ for id_ in PROMPT[:-1])
     images = [
         ImageRows(
-            pixels=image, digest=bytes([i]), count=len(rows[i]),
+            media=image, digest=bytes([i]), count=len(rows[i]),
             grid=grid if settings.axes > 1 else None,
         )
         for i, (image, grid) in enumerate(zip(pixels(name), GRIDS, strict=True))
     ]  # fmt: skip
-    prompt, rotary = Prompt.of_ids(ids, images), RotaryPositions(has_axes=settings.axes > 1)
+    prompt = Prompt.of_ids(ids, images)
+    logits, answer = answered(
+        program, parameters, prompt, {bytes([i]): rows[i] for i in range(len(rows))},
+        last=PROMPT[-1], has_axes=settings.axes > 1,
+    )  # fmt: skip
+    close(logits, expected.logits, TOLERANCE)
+    assert answer == expected.answer.tolist()
+
+
+def answered(
+    program: Program,
+    parameters: Mapping[str, Array],
+    prompt: Prompt,
+    rows: Mapping[bytes, Array],
+    *,
+    last: int,
+    has_axes: bool,
+) -> tuple[Array, list[int]]:
+    """The logits after a prompt and a `last` token, and the greedy answer.
+
+    `rows` are those of images and sounds by their digest.
+    """
+    graphs = {point.name: graph for point, graph in program.entry_points}
+    rotary = RotaryPositions(has_axes=has_axes)
     rotary.set(0, prompt.rotary_positions)
     caches = [
         np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
@@ -100,7 +125,7 @@ def test_images_of_any_size_are_read_as_transformers_reads_them(name: str, tmp_p
         padded = np.full(CHUNK, -2, np.int32)
         padded[: len(chunk)] = chunk.tokens
         at = np.array([start], np.int32)
-        embedded = chunk.rows({bytes([i]): rows[i] for i in range(len(rows))})
+        embedded = chunk.rows(rows)
         if embedded is None:
             inputs = [padded, at, *rotary.shifts([0], [start], tokens=len(chunk))]
             caches = evaluate(graphs[f"prefill_{CHUNK}"], [*inputs, *caches], parameters)
@@ -110,12 +135,12 @@ def test_images_of_any_size_are_read_as_transformers_reads_them(name: str, tmp_p
             inputs = [padded, at, *rotary.of_rows(0, start, CHUNK), given]
             caches = evaluate(graphs[f"prefill_rows_{CHUNK}"], [*inputs, *caches], parameters)
         start += len(chunk)
-    answer = [PROMPT[-1]]
-    for position in range(len(PROMPT) - 1, len(PROMPT) - 1 + ANSWER):
+    answer, first = [last], None
+    for position in range(len(prompt), len(prompt) + ANSWER):
         numbers = [np.array([value], np.int32) for value in (answer[-1], position, 1)]
         shifts = rotary.shifts([0], [position])
         logits, *caches = evaluate(graphs["decode_1"], [*numbers, *shifts, *caches], parameters)
-        if len(answer) == 1:
-            close(logits[0], expected.logits, TOLERANCE)
+        first = logits[0] if first is None else first
         answer.append(int(logits[0].argmax()))
-    assert answer[1:] == expected.answer.tolist()
+    assert first is not None, "an answer has a token"
+    return first, answer[1:]

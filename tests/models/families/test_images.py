@@ -64,7 +64,7 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
     assert isinstance(config.image, ImageShape)
     squares = [
         ImageRows(
-            pixels=np.zeros(0, np.uint8),
+            media=np.zeros(0, np.uint8),
             digest=bytes([i]),
             count=ROWS,
             both_ways=config.image.both_ways,

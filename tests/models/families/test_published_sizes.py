@@ -37,6 +37,7 @@ COVERED = (
     ("gemma3-images", "int8-g32", "image"),
     ("gemma3n", "native", "prefill_16"),
     ("gemma4-images", "int8-g32", "image_256"),
+    ("gemma4-sound", "int8-g32", "sound_750"),
     ("gemma4", "bf16", "prefill_128"),
     ("gemma4-moe", "native", "prefill_16"),
     ("glm4", "bf16", "prefill_16"),

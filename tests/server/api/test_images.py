@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.server.images import image_reader
+from hearthd.server.images import media_reader
 from tests.baker.small_smolvlm import ROWS, SIDE
 from tests.server import fakes
 from tests.server.images.image_service import TALL, WIDE, anthropic, chat, image_service, openai
@@ -164,7 +164,7 @@ def test_an_image_that_does_not_fit_is_too_long(client: httpx.Client) -> None:
 def test_the_memory_for_pixels_is_limited_and_given_back(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_reader, "PIXEL_MEMORY", 5 * SIDE * SIDE * 3)
+    monkeypatch.setattr(media_reader, "PIXEL_MEMORY", 5 * SIDE * SIDE * 3)
     with fakes.running(image_service()) as client:
         many = client.post("/v1/chat/completions", json=chat(openai(TALL), openai(WIDE)))
         assert many.status_code == 503

@@ -41,13 +41,13 @@ class Recording(FakeRuntime):
     most_open: int = 0
 
     @override
-    def read_image(
+    def read_media(
         self, pixels: NDArray[np.uint8], size: int = 0
     ) -> Iterator[NDArray[np.float32] | None]:
         self.open += 1
         self.most_open = max(self.most_open, self.open)
         try:
-            for rows in super().read_image(pixels, size):
+            for rows in super().read_media(pixels, size):
                 self.did.append("slice")
                 yield rows
         finally:
@@ -191,7 +191,7 @@ def test_a_slice_that_fails_ends_its_sequence_alone(
         yield None
         raise RuntimeError("a slice")
 
-    monkeypatch.setattr(steps.runtime, "read_image", failing)
+    monkeypatch.setattr(steps.runtime, "read_media", failing)
     talking = request_of(3, max_tokens=20)
     failed = steps.add(looking(1))
     steps.add(talking)

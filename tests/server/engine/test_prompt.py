@@ -43,13 +43,13 @@ def test_a_slice_has_the_tokens_and_rows_of_its_positions(
 
 def test_rows_that_see_each_other_are_a_chunk() -> None:
     pixels = np.zeros((1, 1, 3), np.uint8)
-    image = ImageRows(pixels=pixels, digest=DIGEST, count=3, both_ways=True)
+    image = ImageRows(media=pixels, digest=DIGEST, count=3, both_ways=True)
     assert Prompt((1,) * 5, image, image, (2, 3)).chunk_ends(2) == [2, 4, 5, 8, 11, 13]
     assert Prompt(image, (1,) * 5).chunk_ends(4) == [3, 7, 8]
     assert Prompt((1,) * 8, image).chunk_ends(4) == [4, 8, 11]
     chunks = [*Prompt((1,) * 5, image, image, (2, 3)).chunks(2)]
     assert [chunk.both_ways for chunk in chunks] == [False] * 3 + [True] * 2 + [False]
-    causal = ImageRows(pixels=pixels, digest=DIGEST, count=3)
+    causal = ImageRows(media=pixels, digest=DIGEST, count=3)
     assert Prompt((1,) * 5, causal, (2, 3)).chunk_ends(4) == [4, 8, 10]
 
 

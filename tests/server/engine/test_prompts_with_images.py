@@ -28,11 +28,11 @@ REQUEST = request_of(3, max_tokens=6)
 
 def image(seed: int) -> ImageRows:
     pixels = np.full((2, 2, 3), seed, np.uint8)
-    return ImageRows(pixels=pixels, digest=hashlib.sha256(pixels.tobytes()).digest(), count=ROWS)
+    return ImageRows(media=pixels, digest=hashlib.sha256(pixels.tobytes()).digest(), count=ROWS)
 
 
 def computed(segment: ImageRows) -> EmbeddingRows:
-    *_, rows = runtime().read_image(segment.pixels)
+    *_, rows = runtime().read_media(segment.media)
     assert rows is not None
     return EmbeddingRows(rows=rows, digest=segment.digest)
 
@@ -154,7 +154,7 @@ def test_other_sequences_go_on_between_images(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(model, name, recording)
 
     recorded("decode")
-    recorded("read_image")
+    recorded("read_media")
 
     async def test(engine: Engine) -> None:
         talking = engine.submit(request_of(3, max_tokens=200))
@@ -162,5 +162,5 @@ def test_other_sequences_go_on_between_images(monkeypatch: pytest.MonkeyPatch) -
         await asyncio.gather(events_of(talking), events_of(looking))
 
     with_engine(model, test)
-    assert steps.count("read_image") == 4
-    assert "read_image,read_image" not in ",".join(steps)
+    assert steps.count("read_media") == 4
+    assert "read_media,read_media" not in ",".join(steps)

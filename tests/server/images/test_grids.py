@@ -18,7 +18,7 @@ from hearthd.bundle import GridInput, ImageTiles
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.runtime.pixels import patches_of
 from hearthd.server.images.grids import grid_size, grids
-from hearthd.server.images.image_reader import ImageReader
+from hearthd.server.images.media_reader import MediaReader
 from hearthd.text.conversation import Media
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.tokenizer import Tokenizer
@@ -61,18 +61,18 @@ def media(image: Image.Image) -> Media:
 
 
 @pytest.fixture(scope="module")
-def reader() -> ImageReader:
-    return ImageReader(SETTINGS, Tokenizer(tokenizer(SPECIAL), bos=None))
+def reader() -> MediaReader:
+    return MediaReader(SETTINGS, None, Tokenizer(tokenizer(SPECIAL), bos=None))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=name)
-def test_patches_are_those_of_transformers(size: tuple[int, int], reader: ImageReader) -> None:
+def test_patches_are_those_of_transformers(size: tuple[int, int], reader: MediaReader) -> None:
     with np.load(FILE) as recorded:
         expected: NDArray[np.uint8] = recorded[name(size)]
         grid = recorded[f"{name(size)}.grid"].tolist()
     (image,) = reader.read([media(Image.fromarray(pixels(*size)))])
     (square,) = image.squares
-    patches = patches_of(square.pixels, SETTINGS)
+    patches = patches_of(square.media, SETTINGS)
     assert patches.grid.tolist() == grid
     assert square.grid == tuple(extent // MERGED for extent in grid)
     assert square.rows * MERGED**2 == len(patches.values) == len(expected)
@@ -105,7 +105,7 @@ def test_large_images_are_cut_as_transformers_cuts_them(size: tuple[int, int]) -
         shapes = recorded[f"lfm2.{name(size)}.grid"].tolist()
         rows, columns = recorded[f"lfm2.{name(size)}.cut"].tolist()
     (image,) = tile_reader().read([media(Image.fromarray(pixels(*size)))])
-    patches = [patches_of(square.pixels, CUT) for square in image.squares]
+    patches = [patches_of(square.media, CUT) for square in image.squares]
     assert [part.grid.tolist() for part in patches] == shapes
     actual = np.concatenate([in_file_order(part.values, part.places) for part in patches])
     assert np.abs(actual - expected).max() <= 1 + 1e-4
@@ -127,17 +127,17 @@ def test_images_fill_the_largest_area_as_transformers_fills_it(size: tuple[int, 
     with np.load(FILE) as recorded:
         expected: NDArray[np.uint8] = recorded[f"gemma4.{name(size)}"]
         grid = recorded[f"gemma4.{name(size)}.grid"].tolist()
-    reader = ImageReader(FILLED, Tokenizer(tokenizer(SPECIAL), bos=None))
+    reader = MediaReader(FILLED, None, Tokenizer(tokenizer(SPECIAL), bos=None))
     (image,) = reader.read([media(Image.fromarray(pixels(*size)))])
-    patches = patches_of(image.squares[0].pixels, FILLED)
+    patches = patches_of(image.squares[0].media, FILLED)
     assert patches.grid.tolist() == grid
     actual = in_file_order(patches.values, patches.places)
     assert np.abs(actual - expected).max() <= 1 + 1e-4
 
 
 @functools.cache
-def tile_reader() -> ImageReader:
-    return ImageReader(CUT, Tokenizer(tokenizer(small_lfm2vl.SPECIAL), bos=None))
+def tile_reader() -> MediaReader:
+    return MediaReader(CUT, None, Tokenizer(tokenizer(small_lfm2vl.SPECIAL), bos=None))
 
 
 @pytest.mark.parametrize(
@@ -190,17 +190,17 @@ def test_an_image_never_has_more_rows_than_the_largest(width: int, height: int, 
     assert size[0] * size[1] <= settings.max_pixels
 
 
-def test_images_of_equal_bytes_and_other_shapes_differ(reader: ImageReader) -> None:
+def test_images_of_equal_bytes_and_other_shapes_differ(reader: MediaReader) -> None:
     """Their rows and their rotary positions do."""
     first, second = (
         reader.read([media(Image.new("RGB", size, (9, 9, 9)))])[0].squares[0]
         for size in ((64, 32), (32, 64))
     )
-    assert first.pixels.tobytes() == second.pixels.tobytes()
+    assert first.media.tobytes() == second.media.tobytes()
     assert first.digest != second.digest
 
 
-def test_each_placeholder_has_the_rows_of_its_image(reader: ImageReader) -> None:
+def test_each_placeholder_has_the_rows_of_its_image(reader: MediaReader) -> None:
     squares = [
         image.squares[0]
         for image in reader.read([media(Image.fromarray(pixels(*size))) for size in SIZES[:2]])

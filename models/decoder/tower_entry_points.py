@@ -1,12 +1,12 @@
-"""The entry points for images of a model with a tower."""
+"""The entry points for images and sound of a model with towers."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from hearthd.bundle import EntryPoint
-from hearthd.models.config import ImageGrid
+from hearthd.models.config import ImageGrid, ImageShape
 from hearthd.models.dsl.graph_slices import sliced
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
@@ -14,7 +14,7 @@ from hearthd.models.dsl.types import DType, TensorType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hearthd.models.config import ImageShape
+    from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.entry_points import Decoder
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.program import ProgramOptions
@@ -47,20 +47,46 @@ class PatchReader(Protocol):
         """
 
 
-def image_points(image: ImageShape | ImageGrid, options: ProgramOptions) -> tuple[EntryPoint, ...]:
-    """The entry point for square images, or those for images of at most so many rows."""
-    if isinstance(image, ImageGrid):
-        return tuple(_point(f"image_{rows}", rows) for rows in options.image_rows)
-    return (_point("image", image.rows),)
+@runtime_checkable
+class SoundReader(Protocol):
+    """A model with a tower for sound."""
+
+    def read_sound(self, frames: Tensor, count: Tensor) -> Tensor:
+        """A spectrogram f32 (T, mels) -> inputs of the first layer, a row of several frames each.
+
+        count  frames of the sound, i32 (1,): those after them are padding
+        """
 
 
-def _point(name: str, rows: int) -> EntryPoint:
-    return EntryPoint(name=name, kind="image", batch=1, tokens=rows, keys=rows)
+def tower_points(config: ModelConfig, options: ProgramOptions) -> tuple[EntryPoint, ...]:
+    """The entry points of the towers of a model; none without `reads_rows`.
+
+    There is one for square images, or one for each number of rows of images of any size or sound.
+    """
+    if not options.reads_rows:
+        return ()
+    if isinstance(config.image, ImageShape):
+        images: tuple[EntryPoint, ...] = (_point("image", "image", config.image.rows),)
+    else:
+        images = tuple(_point("image", f"image_{rows}", rows) for rows in options.image_rows)
+    sound_rows = () if config.sound is None else options.sound_rows
+    return (*images, *(_point("sound", f"sound_{rows}", rows) for rows in sound_rows))
+
+
+def _point(kind: Literal["image", "sound"], name: str, rows: int) -> EntryPoint:
+    return EntryPoint(name=name, kind=kind, batch=1, tokens=rows, keys=rows)
 
 
 def trace_tower(model: Decoder, point: EntryPoint) -> Graph:
-    """The graph of an entry point for images."""
-    image, parameters = model.config.image, model.parameters()
+    """The graph of an entry point for images or sound."""
+    image, sound, parameters = model.config.image, model.config.sound, model.parameters()
+    if point.kind == "sound":
+        assert sound is not None, "a model that reads no sound"
+        assert isinstance(model, SoundReader), "a model without a tower"
+        frames = TensorType((point.tokens * sound.frames, sound.mels), DType.F32)
+        inputs = {"frames": frames, "count": TensorType((1,), DType.I32)}
+        read = model.read_sound
+        return trace(point.name, lambda *x: (read(*x),), inputs, parameters=parameters)
     assert image is not None, "images of no size"
     if isinstance(image, ImageGrid):
         assert isinstance(model, PatchReader), "a model without a tower"
@@ -68,8 +94,8 @@ def trace_tower(model: Decoder, point: EntryPoint) -> Graph:
         patches = TensorType((count, _CHANNELS * image.patch**2), DType.F32)
         places, grid = TensorType((2, count), DType.I32), TensorType((2,), DType.I32)
         inputs = {"patches": patches, "places": places, "grid": grid}
-        read = model.read_patches
-        return trace(point.name, lambda *x: (read(*x),), inputs, parameters=parameters)
+        read_patches = model.read_patches
+        return trace(point.name, lambda *x: (read_patches(*x),), inputs, parameters=parameters)
     assert isinstance(model, ImageReader), "a model without a tower"
     inputs = {"pixels": TensorType((_CHANNELS, image.side, image.side), DType.F32)}
     read_image = model.read_image
@@ -78,7 +104,7 @@ def trace_tower(model: Decoder, point: EntryPoint) -> Graph:
 
 def functions_of(point: EntryPoint, graph: Graph) -> tuple[Graph, ...]:
     """The functions of an entry point that are compiled."""
-    return sliced(graph, SLICE_WORK) if point.kind == "image" else (graph,)
+    return sliced(graph, SLICE_WORK) if point.kind in ("image", "sound") else (graph,)
 
 
 def with_slices(point: EntryPoint, functions: Sequence[Graph]) -> EntryPoint:

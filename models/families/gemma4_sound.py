@@ -1,0 +1,102 @@
+"""Gemma 4 E2B and E4B with images and sound: a tower for each, and causal attention.
+
+Source: the model `gemma4` of transformers (2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from hearthd.bundle import SoundInput
+from hearthd.models.config import OtherFamily
+from hearthd.models.decoder.architecture import Architecture
+from hearthd.models.decoder.tensor_names import TensorNames
+from hearthd.models.families import gemma4_images
+from hearthd.models.towers import gemma4a, gemma4v
+
+if TYPE_CHECKING:
+    from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.dsl.graph import Tensor
+
+_ROWS = 750
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(gemma4a.SoundTowerConfig, gemma4_images.Config):
+    """The shape of a model."""
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_sound_layers()
+
+
+class Gemma4Sound(gemma4_images.Gemma4Images):
+    """Gemma 4 with two towers."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.sound_tower = gemma4a.Tower(config)
+        self.sound_projector = gemma4v.Projector(
+            config.sound_width, config.hidden, config.sound_norm_eps
+        )
+
+    def read_sound(self, frames: Tensor, count: Tensor) -> Tensor:
+        """Rows of embeddings (T / 4, E) of a spectrogram (T, mels): see `gemma4a.Tower`."""
+        return self.sound_projector(self.sound_tower(frames, count))
+
+
+def from_hugging_face(data: ConfigJson) -> Config:
+    """Read config.json."""
+    if not data.has("audio_config"):
+        raise OtherFamily("sound: config.json has no audio_config")
+    fields = gemma4_images.fields_with_tower(data)
+    return Config(**fields, **gemma4a.sound_fields(data.section("audio_config")))
+
+
+def from_gguf(_: GgufMetadata) -> Config:
+    """A GGUF file is read without its tower for sound."""
+    raise OtherFamily("sound: the tower is read from a Hugging Face folder only")
+
+
+def sound_input(config: Config) -> SoundInput:
+    """How the model reads sound: the texts of Gemma4Processor."""
+    return SoundInput(
+        mels=config.sound_mels,
+        frames=gemma4a.FRAMES,
+        max_rows=_ROWS,
+        marker="<|audio|>",
+        start="<|audio>",
+        placeholder="<|audio|>",
+        end="<audio|>",
+    )
+
+
+def _tensors() -> TensorNames:
+    names = gemma4_images.ARCHITECTURE.tensors
+    towers = {
+        **names.towers,
+        "sound_tower": gemma4a.sound_names("model.audio_tower.", "audio_tower."),
+        "sound_projector": TensorNames(
+            gguf={}, gguf_prefix="mm.a.", prefixes=("model.embed_audio.", "embed_audio.")
+        ),
+    }
+    return replace(names, others=(), towers=towers)
+
+
+ARCHITECTURE = Architecture(
+    name="gemma4-sound",
+    gguf_name="gemma4",
+    config=Config,
+    model_types=("gemma4",),
+    read_config_json=from_hugging_face,
+    read_gguf=from_gguf,
+    model=Gemma4Sound,
+    images=gemma4_images.image_input,
+    sound=sound_input,
+    tensors=_tensors(),
+)

@@ -1,0 +1,54 @@
+"""A model that reads sound against transformers, on random weights; sounds.py records it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.runtime.interface import NO_TOKEN
+from hearthd.server.engine.prompt import ImageRows, Prompt
+from tests.models.families import sounds
+from tests.models.families.family_recording import recorded, write_folder
+from tests.models.families.sounds import COUNTS, NAME, PROMPT, SOUND, spectrograms
+from tests.models.families.test_families import HAS_TRANSFORMERS, close
+from tests.models.families.test_grid_images import OPTIONS, TOLERANCE, answered, opened
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+SIZE = 17  # rows of the entry point, more than any sound has
+
+
+def test_sounds_are_read_as_transformers_reads_them(tmp_path: Path) -> None:
+    expected = sounds.recorded()
+    if HAS_TRANSFORMERS:
+        from tests.models.families import oracle
+        from tests.models.families.cases import CASES
+
+        oracle.save_pretrained(CASES[NAME], tmp_path)
+        for ours, theirs in zip(expected, sounds.computed(tmp_path), strict=True):
+            close(ours, theirs, 1e-5)
+    else:
+        write_folder(recorded(NAME), tmp_path)
+    options = replace(OPTIONS, image_rows=(), sound_rows=(SIZE,))
+    program, parameters, _ = opened(NAME, tmp_path, options)
+    (graph,) = [graph for point, graph in program.entry_points if point.kind == "sound"]
+    rows: dict[bytes, NDArray[np.float32]] = {}
+    segments: list[ImageRows] = []
+    for spectrogram, count in zip(spectrograms(), COUNTS, strict=True):
+        digest = bytes([len(rows)])
+        padded = np.pad(spectrogram, ((0, 4 * SIZE - len(spectrogram)), (0, 0)))
+        frames = np.array([len(spectrogram)], np.int32)
+        rows[digest] = evaluate(graph, [padded, frames], parameters)[0][:count]
+        segments.append(ImageRows(media=spectrogram, digest=digest, count=count))
+    close(np.concatenate([*rows.values()]), expected.rows, TOLERANCE)
+    ids = tuple(NO_TOKEN if id_ == SOUND else id_ for id_ in PROMPT[:-1])
+    prompt = Prompt.of_ids(ids, segments)
+    logits, answer = answered(program, parameters, prompt, rows, last=PROMPT[-1], has_axes=False)
+    close(logits, expected.logits, TOLERANCE)
+    assert answer == expected.answer.tolist()

@@ -1,0 +1,57 @@
+"""Gemma 4's tower for sound in NumPy against transformers; record_sound_tower.py records it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.towers.gemma4a import SoundTowerConfig, Tower
+from hearthd.runtime.sound_features import sound_features
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE = Path(__file__).parents[2] / "golden" / "sound_tower.npz"
+CONFIG = SoundTowerConfig(
+    sound_mels=16, sound_channels=(16, 8), sound_layers=2, sound_hidden=16, sound_heads=2,
+    sound_context=12, sound_kernel=5, sound_cap=50.0, sound_residual=0.5, sound_norm_eps=1e-6,
+    sound_clips=True, sound_width=12,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def golden() -> Mapping[str, Any]:
+    with np.load(FILE) as arrays:
+        return dict(arrays)
+
+
+def weight(golden: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Any:
+    names = {name, name.replace(".weight", ".linear.weight"), f"{name}.weight"}
+    (found,) = (golden[f"weights.{each}"] for each in names if f"weights.{each}" in golden)
+    return found.reshape(shape)
+
+
+def test_rows_are_those_of_transformers(golden: Mapping[str, Any]) -> None:
+    """Of a sound that ends within the frames, with bounds that clip."""
+    tower = Tower(CONFIG)
+    parameters = tower.parameters()
+    types = {
+        name: TensorType(golden[name].shape, DType.named(dtype))
+        for name, dtype in (("frames", "f32"), ("count", "i32"))
+    }
+    graph = trace("sound", lambda *x: (tower(*x),), types, parameters=parameters)
+    weights = {name: weight(golden, name, x.shape) for name, x in parameters.items()}
+    (rows,) = evaluate(graph, [golden["frames"], golden["count"]], weights)
+    assert np.abs(rows[: len(golden["rows"])] - golden["rows"]).max() < 1e-5
+
+
+def test_features_are_those_of_transformers(golden: Mapping[str, Any]) -> None:
+    features, count = sound_features(golden["sound"], mels=128)
+    assert count == golden["feature_count"] < len(features)
+    assert np.abs(features - golden["features"]).max() < 1e-5
