@@ -27,6 +27,7 @@ from hearthd.models.decoder.layers import (
     rope_table,
 )
 from hearthd.models.decoder.mtp import MtpConfig, MtpLayer
+from hearthd.models.decoder.partial_rope import PartialRopeConfig, turning_share
 from hearthd.models.decoder.recurrent_layers import (
     DeltaNetConfig,
     GatedDeltaNet,
@@ -49,19 +50,8 @@ _PERIOD = 4  # every fourth layer has attention
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(DeltaNetConfig, MtpConfig):
-    """The shape of a model; `rotary_width` columns of a head turn."""
-
-    rotary_width: int
-
-    @override
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rotary_width % 2 or self.rotary_width > self.head_dim:
-            raise ConfigError(
-                f"partial_rotary_factor: expected an even number of at most {self.head_dim} "
-                f"columns, got {self.rotary_width}"
-            )
+class Config(DeltaNetConfig, MtpConfig, PartialRopeConfig):
+    """The shape of a model."""
 
 
 class Qwen35(DecoderModel):
@@ -126,9 +116,7 @@ def _rope(data: ConfigJson, head_dim: int, max_context: int) -> tuple[int, Rope]
     """The columns of a head that turn, and how. Of a text, all three positions of M-RoPE agree."""
     section, base = data.rope_section()
     section.ignore("mrope_section", "mrope_interleaved")
-    share = data.number("partial_rotary_factor", default=0.25)
-    share = section.number("partial_rotary_factor", default=share)
-    width = int(head_dim * share)
+    width = int(head_dim * turning_share(data, usual=0.25))
     return width, rope_scaling.read(section, base, width, max_context)
 
 
