@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hearthd.bundle import (
     PARAMETERS,
@@ -17,10 +17,8 @@ from hearthd.bundle import (
     require_signed_manifest,
     verify_file,
 )
-from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.cpu_features import best_program
 from hearthd.runtime.language_model import IreeRuntime
-from hearthd.runtime.speech_model import SpeechRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +27,18 @@ if TYPE_CHECKING:
     from hearthd.bundle import FileRecord, Manifest, ProgramFile, PublicKey
     from hearthd.runtime.self_test import Level
 
+M = TypeVar("M", ArraysManifest, EncoderManifest, SpeechManifest)
+N = TypeVar("N", contravariant=True)
 R = TypeVar("R")
+S = TypeVar("S", covariant=True)
+
+
+class _Runtime(Protocol[N, S]):
+    """Loads the program of a bundle."""
+
+    def __call__(
+        self, bundle: Path, manifest: N, *, threads: int | None, program: ProgramFile
+    ) -> S: ...
 
 
 def open_bundle(
@@ -51,55 +60,24 @@ def open_bundle(
     )
 
 
-def open_arrays(
+def open_functions(
     bundle: Path,
+    kind: type[M],
+    runtime: _Runtime[M, R],
     *,
     threads: int | None,
     level: Level = "full",
     keys: Sequence[PublicKey] = (),
-) -> tuple[ArraysManifest, ArraysRuntime]:
-    """As open_bundle, for array functions; `level` and `keys` as in check_and_load."""
-    manifest = read_manifest_of(bundle, ArraysManifest)
+) -> tuple[M, R]:
+    """As open_bundle, for a bundle of another kind; `level` and `keys` as in check_and_load.
+
+    `runtime` is the class of its functions: ArraysRuntime, or SpeechRuntime for a SpeechManifest.
+    """
+    manifest = read_manifest_of(bundle, kind)
     return manifest, check_and_load(
         bundle,
         manifest,
-        lambda program: ArraysRuntime(bundle, manifest, threads=threads, program=program),
-        level=level,
-        keys=keys,
-    )
-
-
-def open_encoder(
-    bundle: Path,
-    *,
-    threads: int | None,
-    level: Level = "full",
-    keys: Sequence[PublicKey] = (),
-) -> tuple[EncoderManifest, ArraysRuntime]:
-    """As open_arrays, for an encoder."""
-    manifest = read_manifest_of(bundle, EncoderManifest)
-    return manifest, check_and_load(
-        bundle,
-        manifest,
-        lambda program: ArraysRuntime(bundle, manifest, threads=threads, program=program),
-        level=level,
-        keys=keys,
-    )
-
-
-def open_speech(
-    bundle: Path,
-    *,
-    threads: int | None,
-    level: Level = "full",
-    keys: Sequence[PublicKey] = (),
-) -> tuple[SpeechManifest, SpeechRuntime]:
-    """As open_arrays, for a model of speech."""
-    manifest = read_manifest_of(bundle, SpeechManifest)
-    return manifest, check_and_load(
-        bundle,
-        manifest,
-        lambda program: SpeechRuntime(bundle, manifest, threads=threads, program=program),
+        lambda program: runtime(bundle, manifest, threads=threads, program=program),
         level=level,
         keys=keys,
     )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from typing_extensions import override
 
-from hearthd.models.decoder.drafter import ProgramDrafter
+from hearthd.models.decoder.drafter import StatelessDrafter
 from hearthd.models.decoder.kv_cache import LayerCache
 from hearthd.models.decoder.slot_caches import layer_caches
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE
@@ -30,9 +30,7 @@ from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hearthd.bundle import CacheSpec, EntryPoint
+    from hearthd.bundle import EntryPoint
     from hearthd.models.decoder.entry_points import Decoder
     from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.program import ProgramOptions
@@ -57,7 +55,7 @@ class Assistant(Protocol):
         """
 
 
-class AssistantDrafter(ProgramDrafter):
+class AssistantDrafter(StatelessDrafter):
     """Drafts with an assistant of a model whose layers are of two kinds."""
 
     def __init__(
@@ -78,24 +76,8 @@ class AssistantDrafter(ProgramDrafter):
 
     @property
     @override
-    def caches(self) -> tuple[tuple[CacheSpec, ...], ...]:
-        return ()
-
-    @property
-    @override
     def layers_read(self) -> tuple[int, ...]:
         return self._layers
-
-    @override
-    def follow(
-        self,
-        tokens: Tensor,
-        x: Tensor,
-        embedded: Tensor,
-        positions: Tensor,
-        caches: Sequence[LayerCache],
-    ) -> None:
-        """Do nothing."""
 
     @override
     def graph(self, point: EntryPoint) -> Graph:

@@ -99,31 +99,8 @@ class ProgramDrafter(Protocol):
         """The graph of a draft: see bundle/language_manifest.py."""
 
 
-class Drafter(nn.Module):
-    """A tuned drafter: the layer, and the rows of the model's head that it computes."""
-
-    def __init__(self, hidden: int, tokens: int) -> None:
-        self.layer = DraftLayer(hidden)
-        self.head = nn.Linear(hidden, tokens)
-
-    def named_parameters(self) -> dict[str, Tensor]:
-        """Every parameter, by its name beside those of a model."""
-        return {f"{DRAFTER_MODULE}.{name}": x for name, x in self.parameters().items()}
-
-    def layer_parameters(self) -> dict[str, Tensor]:
-        """The parameters of the layer, which are trained, by the same names."""
-        return {name: x for name, x in self.named_parameters().items() if x is not self.head.weight}
-
-
-class TunedDrafter(ProgramDrafter):
-    """A drafter as it is served. It keeps nothing of a sequence."""
-
-    def __init__(self, model: Decoder, tokens: int) -> None:
-        self._model, self._drafter = model, Drafter(model.config.hidden, tokens)
-
-    @override
-    def named_parameters(self) -> dict[str, Tensor]:
-        return self._drafter.named_parameters()
+class StatelessDrafter(ProgramDrafter):
+    """A drafter that keeps nothing of a sequence."""
 
     @property
     @override
@@ -140,6 +117,33 @@ class TunedDrafter(ProgramDrafter):
         caches: Sequence[LayerCache],
     ) -> None:
         """Do nothing."""
+
+
+class Drafter(nn.Module):
+    """A tuned drafter: the layer, and the rows of the model's head that it computes."""
+
+    def __init__(self, hidden: int, tokens: int) -> None:
+        self.layer = DraftLayer(hidden)
+        self.head = nn.Linear(hidden, tokens)
+
+    def named_parameters(self) -> dict[str, Tensor]:
+        """Every parameter, by its name beside those of a model."""
+        return {f"{DRAFTER_MODULE}.{name}": x for name, x in self.parameters().items()}
+
+    def layer_parameters(self) -> dict[str, Tensor]:
+        """The parameters of the layer, which are trained, by the same names."""
+        return {name: x for name, x in self.named_parameters().items() if x is not self.head.weight}
+
+
+class TunedDrafter(StatelessDrafter):
+    """A drafter as it is served."""
+
+    def __init__(self, model: Decoder, tokens: int) -> None:
+        self._model, self._drafter = model, Drafter(model.config.hidden, tokens)
+
+    @override
+    def named_parameters(self) -> dict[str, Tensor]:
+        return self._drafter.named_parameters()
 
     @override
     def graph(self, point: EntryPoint) -> Graph:

@@ -10,9 +10,12 @@ from typing_extensions import override
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config import rope_scaling
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
-from hearthd.models.decoder.layers import DecoderModel, rope_table
+from hearthd.models.decoder.layers import MLP, Attention, Block, DecoderModel, rope_table
+from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.config.rope_scaling import Rope
@@ -45,6 +48,23 @@ class PartialRopeModel(DecoderModel):
     def rope_tables(self, positions: Tensor) -> list[RopeTable | None]:
         """For each layer, the rotary table of positions i32 (N,)."""
         return [rope_table(self.config, positions, self.config.rotary_width)] * self.config.layers
+
+
+class LayerNormModel(PartialRopeModel):
+    """Llama's blocks with LayerNorm."""
+
+    def __init__(
+        self,
+        config: PartialRopeConfig,
+        mlp: Callable[[PartialRopeConfig], Callable[[Tensor], Tensor]] = MLP,
+    ) -> None:
+        """`mlp` makes what follows the attention of a layer."""
+        blocks = [
+            Block(config, Attention(config), mlp(config), nn.LayerNorm)
+            for _ in range(config.layers)
+        ]
+        super().__init__(config, blocks)
+        self.norm = nn.LayerNorm(config.hidden, config.norm_eps)
 
 
 def turning_share(data: ConfigJson, usual: float) -> float:

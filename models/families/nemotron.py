@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
-from hearthd.models.decoder.layers import Attention, Block
 from hearthd.models.decoder.partial_rope import (
+    LayerNormModel,
     PartialRopeConfig,
-    PartialRopeModel,
     partial_rope,
     rotary_width_from_gguf,
     turning_share,
 )
 from hearthd.models.decoder.tensor_names import TensorNames
-from hearthd.models.dsl import nn
 from hearthd.models.families.nemotron_h import SquaredMLP
 
 if TYPE_CHECKING:
@@ -29,16 +27,11 @@ if TYPE_CHECKING:
 _SHARE = 0.5  # of the columns of a head that turn
 
 
-class Nemotron(PartialRopeModel):
-    """Llama's blocks with other norms and another MLP."""
+class Nemotron(LayerNormModel):
+    """Blocks with squared ReLU."""
 
     def __init__(self, config: PartialRopeConfig) -> None:
-        blocks = [
-            Block(config, Attention(config), SquaredMLP(config), nn.LayerNorm)
-            for _ in range(config.layers)
-        ]
-        super().__init__(config, blocks)
-        self.norm = nn.LayerNorm(config.hidden, config.norm_eps)
+        super().__init__(config, SquaredMLP)
 
 
 def from_hugging_face(data: ConfigJson) -> PartialRopeConfig:

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
-from hearthd.models.decoder.layers import MLP, Attention, Block
 from hearthd.models.decoder.partial_rope import (
+    LayerNormModel,
     PartialRopeConfig,
-    PartialRopeModel,
     partial_rope,
     rotary_width_from_gguf,
     turning_share,
 )
 from hearthd.models.decoder.tensor_names import TensorNames
-from hearthd.models.dsl import nn
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
@@ -26,18 +24,6 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.rope_scaling import Rope
 
 _SHARE = 0.25  # of the columns of a head that turn
-
-
-class StableLm(PartialRopeModel):
-    """Llama's blocks with other norms."""
-
-    def __init__(self, config: PartialRopeConfig) -> None:
-        blocks = [
-            Block(config, Attention(config), MLP(config), nn.LayerNorm)
-            for _ in range(config.layers)
-        ]
-        super().__init__(config, blocks)
-        self.norm = nn.LayerNorm(config.hidden, config.norm_eps)
 
 
 def from_hugging_face(data: ConfigJson) -> PartialRopeConfig:
@@ -71,6 +57,6 @@ ARCHITECTURE = Architecture(
     model_types=("stablelm", "stablelm_epoch"),
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
-    model=StableLm,
+    model=LayerNormModel,
     tensors=TensorNames(),
 )

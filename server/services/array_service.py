@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Protocol
 
+from hearthd.bundle import ArraysManifest
+from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.golden_arrays import read_examples
-from hearthd.runtime.open_bundle import open_arrays
+from hearthd.runtime.open_bundle import open_functions
 from hearthd.runtime.self_test import self_test_arrays
 from hearthd.server.engine.array_calls import Calls
 from hearthd.server.engine.backend import Worker
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from hearthd.bundle import ArraysManifest, ProgramFile, PublicKey
+    from hearthd.bundle import ProgramFile, PublicKey
     from hearthd.runtime.array_bytes import Arrays
     from hearthd.runtime.array_functions import Functions
     from hearthd.runtime.golden_arrays import GoldenExample
@@ -112,7 +114,9 @@ def open_array_service(
     `threads` None means one per physical core. `name` None means the name of the folder. If there
     are `keys`, one of them must have signed the bundle.
     """
-    manifest, runtime = open_arrays(bundle, threads=threads, level=level, keys=keys)
+    manifest, runtime = open_functions(
+        bundle, ArraysManifest, ArraysRuntime, threads=threads, level=level, keys=keys
+    )
     examples = read_examples(bundle, manifest)
     service = ArrayService(
         *local_calls(runtime, manifest, examples, queue_limit=queue_limit, level=level),

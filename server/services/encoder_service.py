@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from hearthd.bundle import ENCODER_INPUTS, ENCODER_OUTPUT, TOKENIZER, EncoderManifest
+from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.golden_arrays import read_examples
-from hearthd.runtime.open_bundle import open_encoder
+from hearthd.runtime.open_bundle import open_functions
 from hearthd.server.completions.completer import unit
 from hearthd.server.services.array_service import ArrayService, local_calls
 from hearthd.text.answer import EmbeddedText
@@ -188,7 +189,9 @@ def open_encoder_service(
     keys: Sequence[PublicKey] = (),
 ) -> EncoderService:
     """Open a bundle with an encoder; arguments and errors as those of open_array_service."""
-    manifest, runtime = open_encoder(bundle, threads=threads, level=level, keys=keys)
+    manifest, runtime = open_functions(
+        bundle, EncoderManifest, ArraysRuntime, threads=threads, level=level, keys=keys
+    )
     examples = read_examples(bundle, manifest)
     service = EncoderService(
         *local_calls(runtime, manifest, examples, queue_limit=queue_limit, level=level),

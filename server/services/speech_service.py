@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from hearthd.bundle import TOKENIZER, SpeechManifest
 from hearthd.runtime.golden_arrays import read_examples
-from hearthd.runtime.open_bundle import open_speech
+from hearthd.runtime.open_bundle import open_functions
 from hearthd.runtime.self_test import self_test_arrays
+from hearthd.runtime.speech_model import SpeechRuntime
 from hearthd.server.engine.speech_jobs import SpeechJobs
 from hearthd.server.metrics import ArraysMetrics
 from hearthd.server.services.service import Service
@@ -161,7 +162,9 @@ def open_speech_service(
     keys: Sequence[PublicKey] = (),
 ) -> SpeechService:
     """Open a bundle with a model of speech; arguments and errors as those of open_array_service."""
-    manifest, runtime = open_speech(bundle, threads=threads, level=level, keys=keys)
+    manifest, runtime = open_functions(
+        bundle, SpeechManifest, SpeechRuntime, threads=threads, level=level, keys=keys
+    )
     examples = read_examples(bundle, manifest)
     service = SpeechService(
         SpeechJobs(runtime, queue_limit=queue_limit),

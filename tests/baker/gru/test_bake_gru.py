@@ -39,7 +39,7 @@ from hearthd.bundle import (
 from hearthd.models.config import ConfigError
 from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.cpu_features import UnsupportedCpu
-from hearthd.runtime.open_bundle import open_arrays
+from hearthd.runtime.open_bundle import open_functions
 from tests.baker.gru.gru_example import (
     LAYERS,
     B,
@@ -117,7 +117,7 @@ def test_inspect_and_verify_show_a_gru(bundle: Path, tmp_path: Path) -> None:
     assert re.search(r"a value differs by 0.001 at step: h\b", console.export_text())
     (changed / GOLDEN).write_bytes(b"short")
     with pytest.raises(Corrupt, match=r"golden.bin: wrong size: got 5 bytes"):
-        open_arrays(changed, threads=None)
+        open_functions(changed, ArraysManifest, ArraysRuntime, threads=None)
 
 
 def test_a_bake_is_reproducible(bundle: Path, file: Path, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_bundle_for_another_machine_is_verified_without_running_it(
     assert verify(made, console, Silent())
     assert "not checked, since this machine cannot run the program" in console.export_text()
     with pytest.raises(UnsupportedCpu):
-        open_arrays(made, threads=None)
+        open_functions(made, ArraysManifest, ArraysRuntime, threads=None)
 
 
 # What is refused, and what is left then.

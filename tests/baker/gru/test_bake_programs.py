@@ -19,7 +19,7 @@ from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import ArraysManifest, Corrupt, read_manifest_of
 from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.cpu_features import UnsupportedCpu, best_program
-from hearthd.runtime.open_bundle import open_arrays
+from hearthd.runtime.open_bundle import open_functions
 from hearthd.server.services.array_service import open_array_service
 from tests.baker.gru.gru_example import expected, gru_options
 from tests.conftest import Silent
@@ -116,7 +116,7 @@ def test_a_damaged_program_is_never_loaded(several: Path, tmp_path: Path, name: 
     data[len(data) // 2] ^= 1
     (tmp_path / name).write_bytes(data)
     with pytest.raises(Corrupt, match=f"{name}: wrong sha256"):
-        open_arrays(tmp_path, threads=1, level="quick")
+        open_functions(tmp_path, ArraysManifest, ArraysRuntime, threads=1, level="quick")
 
 
 def test_a_bundle_without_a_program_for_this_machine_is_rejected(several: Path) -> None:
