@@ -13,6 +13,11 @@ enum { CELLS = 512 };
 // The rows of x that a tile holds.
 enum { TILE_ROWS = 16 };
 
+// The fewest rows that tiles multiply faster than vectors. Halves of a group are two products.
+INLINE int min_tile_rows(const Matrix *matrix) {
+    return matrix->halves ? TILE_ROWS : TILE_ROWS / 2;
+}
+
 // Some groups of some rows of x, `rows` for each group: x ~ scale * (q[0] + q[1] / steps), or
 // x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`), or x ~ scale * q[0] if
 // there is one part. A product of integers starts at `start`, and `total` is the sum of x, for each

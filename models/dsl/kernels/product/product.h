@@ -163,25 +163,28 @@ INLINE void multiply_all(const float *x, Share share, const Matrix *whole, Curso
     size_t all = matrix->groups;
     x += share.row * all * GROUP, out += share.row * stride;
     int has_tiles = TILES && matrix->integers.bits <= 8;
-    int tiles = has_tiles && !fetches && share.rows >= TILE_ROWS;
 #if TILES
-    if (tiles) shape_tiles(matrix);
+    int shaped = 0;  // the rows for which the tiles are shaped
 #endif
     for (size_t row = 0, count; row < share.rows; row += count) {
         size_t left = share.rows - row;
         count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        if ((tiles || MAX_SHARING == 16) && left >= 16) count = 16;
-        int in_tiles = tiles && count == TILE_ROWS;
+        if ((has_tiles || MAX_SHARING == 16) && left >= 16) count = 16;
+        int in_tiles = has_tiles && (int)count >= min_tile_rows(matrix);
+#if TILES
+        if (in_tiles && (int)count != shaped) shape_tiles(matrix, shaped = (int)count);
+#endif
         for (size_t first = 0, last; first < all; first = last) {
             last = least(first + CELLS / count, all);
             quantize_panel(&panel, count, 0, first, last, x + row * all * GROUP, matrix, !in_tiles);
             for (size_t block = share.begin; block < share.end; block++) {
                 float *to = out + row * stride + block * ROWS;
 #if TILES
-                if (in_tiles) {
-                    multiply_tiles(&panel, matrix, block, first, last, to, stride);
-                    continue;
-                }
+                if (in_tiles && count == 16)
+                    multiply_tiles(&panel, 16, matrix, block, first, last, fetches, to, stride);
+                if (in_tiles && count == 8)
+                    multiply_tiles(&panel, 8, matrix, block, first, last, fetches, to, stride);
+                if (in_tiles) continue;
 #endif
                 if (MAX_SHARING == 16 && count == 16)
                     multiply(&panel, 16, matrix, block, first, last, fetches, to, stride);
@@ -197,7 +200,7 @@ INLINE void multiply_all(const float *x, Share share, const Matrix *whole, Curso
         }
     }
 #if TILES
-    if (tiles) _tile_release();
+    if (shaped) _tile_release();
 #endif
 }
 

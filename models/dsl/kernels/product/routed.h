@@ -28,7 +28,7 @@ INLINE void multiply_rows(const float *x, const size_t *rows, int count, size_t 
             for (int i = 0; i < count && start; i++) store(sums[i], load(to + rows[i] * outputs));
 #if TILES
             if (in_tiles)
-                multiply_tiles(&panel, matrix, first + block, start, stop, sums[0], ROWS);
+                multiply_tiles(&panel, count, matrix, first + block, start, stop, 0, sums[0], ROWS);
             else
 #endif
                 multiply(&panel, count, matrix, first + block, start, stop, 0, sums[0], ROWS);
@@ -84,9 +84,9 @@ INLINE RoutedShare routed_share_of(size_t workgroup, size_t experts_each, size_t
 INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matrix,
                             RoutedShare share, float *out, size_t outputs) {
     size_t begin = share.begin, end = share.end, some[TOGETHER];
-    int tiles = TILES && matrix->integers.bits <= 8 && routing.rows >= TILE_ROWS;
+    int has_tiles = TILES && matrix->integers.bits <= 8;
 #if TILES
-    if (tiles) shape_tiles(matrix);
+    int shaped = 0;  // the rows for which the tiles are shaped
 #endif
     size_t expert = next_expert(routing, share.expert), following, met = 0;
     for (; expert < share.last_expert; expert = following, met++) {
@@ -99,13 +99,17 @@ INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matri
             fetch_start(matrix, following * (outputs / ROWS) + begin);
         size_t first = expert * (outputs / ROWS);
         for (size_t next = 0; next < routing.rows;) {
-            int count = next_rows(some, tiles ? TILE_ROWS : SHARED_ROWS, routing, expert, &next);
+            int count =
+                next_rows(some, has_tiles ? TILE_ROWS : SHARED_ROWS, routing, expert, &next);
 #if TILES
-            if (count == TILE_ROWS && tiles) {
+            int in_tiles = has_tiles && count >= min_tile_rows(matrix);
+            if (in_tiles && count != shaped) shape_tiles(matrix, shaped = count);
+            if (in_tiles && count == 16)
                 multiply_rows(x, some, 16, routing.each, 1, matrix, first, begin, end, out,
                               outputs);
-                continue;
-            }
+            if (in_tiles && count == 8)
+                multiply_rows(x, some, 8, routing.each, 1, matrix, first, begin, end, out, outputs);
+            if (in_tiles) continue;
 #endif
             if (SHARED_ROWS == 16 && count == 16)
                 multiply_rows(x, some, 16, routing.each, 0, matrix, first, begin, end, out,
@@ -121,7 +125,7 @@ INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matri
         }
     }
 #if TILES
-    if (tiles) _tile_release();
+    if (shaped) _tile_release();
 #endif
 }
 

@@ -1,5 +1,5 @@
-// Sixteen rows of activations times sixteen rows of a matrix by AMX, whose registers are tiles of
-// 16 rows of 64 bytes.
+// Eight or sixteen rows of activations times sixteen rows of a matrix by AMX, whose registers are
+// tiles of up to 16 rows of 64 bytes.
 //
 // Quads of weights are the second operand of a tile product as they are: a tile row has four
 // columns of each of sixteen rows. Sums are exact, so a result has the bits that the other
@@ -17,15 +17,16 @@ typedef int32_t TileSums[MAX_PARTS][ROWS][LANES];
 
 // Shapes the registers: 0 to 3 hold sums, 4 and 5 activations, 6 and 7 weights. The operand of
 // LDTILECFG is described in Intel's SDM, volume 1, chapter 18.
-INLINE void shape_tiles(const Matrix *matrix) {
+INLINE void shape_tiles(const Matrix *matrix, int rows) {
     int quads = is_joined(matrix) ? MAX_PARTS * QUADS : matrix->halves ? QUADS / 2 : QUADS;
     struct {
         uint8_t palette, start, reserved[14];
         uint16_t bytes[16];
         uint8_t rows[16];
     } shapes = {.palette = 1};
-    for (int i = 0; i < 4; i++) shapes.rows[i] = ROWS, shapes.bytes[i] = 4 * LANES;
-    for (int i = 4; i < 6; i++) shapes.rows[i] = ROWS, shapes.bytes[i] = (uint16_t)(quads * QUAD);
+    for (int i = 0; i < 4; i++) shapes.rows[i] = (uint8_t)rows, shapes.bytes[i] = 4 * LANES;
+    for (int i = 4; i < 6; i++)
+        shapes.rows[i] = (uint8_t)rows, shapes.bytes[i] = (uint16_t)(quads * QUAD);
     for (int i = 6; i < 8; i++) shapes.rows[i] = (uint8_t)quads, shapes.bytes[i] = sizeof(Quad);
     _tile_loadconfig(&shapes);
 }
@@ -84,10 +85,10 @@ INLINE void store_tiles(int turn, TileSums to, int is_one) {
 }
 
 // The scaled parts of a product are added to the sums of each row.
-INLINE void add_tiles(f32x16 sums[ROWS], TileSums from, const float *x_scale, f32x16 scale,
-                      const Matrix *matrix) {
+INLINE void add_tiles(f32x16 sums[TILE_ROWS], int rows, TileSums from, const float *x_scale,
+                      f32x16 scale, const Matrix *matrix) {
 #pragma clang loop unroll(full)
-    for (int row = 0; row < ROWS; row++) {
+    for (int row = 0; row < rows; row++) {
         i32x16 parts[MAX_PARTS];
         for (int part = 0; part < (is_joined(matrix) ? 1 : PARTS); part++)
             __builtin_memcpy(&parts[part], from[part][row], sizeof parts[part]);
@@ -128,45 +129,49 @@ INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix
     return to;
 }
 
-// What `multiply` computes, for sixteen rows and all parts. The tiles are shaped.
+// What `multiply` computes, for eight or sixteen rows. The tiles are shaped for them.
 //
 // Step i is group i, or half i % 2 of group i / 2: a group is unpacked before its first step, and
 // a product is added in the step after its own.
-INLINE void multiply_tiles(const Activations *x, const Matrix *matrix, size_t block, size_t begin,
-                           size_t end, float *out, size_t stride) {
+INLINE void multiply_tiles(const Activations *x, int rows, const Matrix *matrix, size_t block,
+                           size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
     _Alignas(64) TileSums products[2];
     _Alignas(64) Quad unpacked[2][MAX_PARTS * QUADS];
     int joined = is_joined(matrix);
     size_t scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
     size_t first_group = block * matrix->groups;
-    f32x16 sums[ROWS];
-    for (int row = 0; row < ROWS; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
+    f32x16 sums[TILE_ROWS];
+    Cursor cursor = {0};
+    if (fetches) cursor = *fetches;
+    for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
     const Quad *quads, *next = signed_quads(unpacked[0], matrix, first_group + begin);
     size_t steps = (end - begin) * scales;
 #pragma clang loop unroll_count(2)
     for (size_t step = 0; step <= steps; step++) {
         size_t group = begin + step / scales, half = step % scales;
         if (half == 0) quads = next;
+        if (half == 0 && group < end && fetches) cursor = fetch_some(cursor);
         if (half == scales - 1 && group + 1 < end) {
             next = signed_quads(unpacked[(group + 1 - begin) & 1], matrix, first_group + group + 1);
             fetch_factors(matrix, first_group + group);
         }
         if (group < end && joined)
-            start_joined(step & 1, x->q[(group - begin) * ROWS][0], quads, matrix->zero);
+            start_joined(step & 1, x->q[(group - begin) * rows][0], quads, matrix->zero);
         else if (group < end)
-            start_tiles(step & 1, x->q[(group - begin) * ROWS][0] + half * quads_each * QUAD,
+            start_tiles(step & 1, x->q[(group - begin) * rows][0] + half * quads_each * QUAD,
                         quads + half * quads_each);
         if (step == 0) continue;
-        size_t before = step - 1, added = before / scales, cell = added * ROWS;
+        size_t before = step - 1, added = before / scales, cell = added * rows;
         Factors factors = factors_of(matrix, block, begin + added, before % scales);
         store_tiles(before & 1, products[before & 1], joined || PARTS == 1);
-        add_tiles(sums, products[before & 1], x->scale + cell, factors.scale, matrix);
+        add_tiles(sums, rows, products[before & 1], x->scale + cell, factors.scale, matrix);
         if (!matrix->minimum) continue;
         const float *total = x->total[before % scales] + cell;
-        for (int row = 0; row < ROWS; row++)
+        for (int row = 0; row < rows; row++)
             sums[row] = fma16(factors.minimum, splat(total[row]), sums[row]);
     }
-    for (int row = 0; row < ROWS; row++) store(out + row * stride, sums[row]);
+    for (int row = 0; row < rows; row++) store(out + row * stride, sums[row]);
+    if (fetches) *fetches = cursor;
 }
 
 #endif
