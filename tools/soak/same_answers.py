@@ -46,10 +46,10 @@ async def _answers(url: str, asked: list[Question], clients: int) -> list[str | 
 
 async def compare(urls: tuple[str, str], asked: list[Question], clients: int) -> list[str]:
     """A line for each question whose answers differ or are errors."""
-    one, other = [await _answers(url, asked, clients) for url in urls]
+    answers = [await _answers(url, asked, clients) for url in urls]
     return [
         f"{question.name}: {question.body}\n  {first!r}\n  {second!r}\n"
-        for question, first, second in zip(asked, one, other, strict=True)
+        for question, first, second in zip(asked, *answers, strict=True)
         if first != second or isinstance(first, Exception)
     ]
 
