@@ -277,6 +277,7 @@ class StoredTensor:
     transposed   whether the tensor has the rows of each matrix, or of each group, as columns
     vectors      whether the tensor has a vector of each expert, whose values count as rows
     logarithm    whether the values are -exp(x) for those x of the tensor
+    softplus     whether the values are softplus(x) for those x of the tensor
     channels     of the pixels in each row, or 0: a file then has the channels of a pixel side by
                  side; a parameter has channel after channel
     """
@@ -286,6 +287,7 @@ class StoredTensor:
     interleaved: int = 0
     share: tuple[int, int] = (0, 1)
     logarithm: bool = False
+    softplus: bool = False
     alternating: bool = False
     transposed: bool = False
     vectors: bool = False

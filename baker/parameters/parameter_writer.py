@@ -298,6 +298,8 @@ def parameter_blocks(
             rows = rows[..., tensor.rows(rows.shape[-2]), :].reshape(-1, columns)
         if tensor.logarithm:
             rows = -np.exp(rows)
+        if tensor.softplus:
+            rows = np.logaddexp(np.float32(0), rows)
         if tensor.channels:
             pixels = rows.reshape(len(rows), columns // tensor.channels, tensor.channels)
             rows = pixels.swapaxes(1, 2).reshape(len(rows), columns)

@@ -1,7 +1,8 @@
-"""A GGUF file with a text model and one with its projector of images, read as one.
+"""A GGUF file with a text model and one with its projector, read as one.
 
-The second file has the tensors of the tower (`v.*`) and of the projection (`mm.*`), and keys that
-start with "clip.". Source: llama.cpp, conversion/base.py (`MmprojModel`) and tools/mtmd/clip.cpp.
+The second file has the tensors of towers for images (`v.*`) and sound (`a.*`) and of the
+projections (`mm.*`), and keys that start with "clip.". Source: llama.cpp, conversion/base.py
+(`MmprojModel`) and tools/mtmd/clip.cpp.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from hearthd.baker.weights.source import IntegerBlock, WeightSource
 
 _ARCHITECTURE = "general.architecture"
-_SHARED = ("v.", "mm.")
-_OF_SOUND = "mm.a."
+_SHARED = ("a.", "v.", "mm.")
 _WIDTH = "clip.vision.embedding_length"
 _FIRST, _SECOND = ".ffn_up.", ".ffn_down."
 # What follows the name of a convolution's weights over the second of two frames.
@@ -53,17 +53,13 @@ class ProjectedGguf(SourceInFront):
                 f"{projector}: {_ARCHITECTURE}: got {architecture!r:.80}, expected clip; specify a "
                 "projector of images, such as mmproj-model-f16.gguf, with --mmproj"
             )
-        names = [
-            name
-            for name in self._added.names()
-            if name.startswith(_SHARED) and not name.startswith(_OF_SOUND)
-        ]
+        names = [name for name in self._added.names() if name.startswith(_SHARED)]
         self._frames = {
             first: name for name in names if (first := name.removesuffix(_SECOND_FRAME)) != name
         }
         swapped = _swapped(self._added)
         self._stored = {
-            _swap(name) if swapped else name: name
+            _swap(name) if swapped and name.startswith("v.") else name: name
             for name in names
             if name not in self._frames.values()
         }

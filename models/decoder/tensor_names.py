@@ -122,6 +122,7 @@ class TensorNames:
     channels_last  parts beside the layers whose rows are pixels of three channels; in Hugging Face
                  folders the channels of a pixel are side by side
     logarithms   parts of a layer whose values -exp(x) Hugging Face folders have as x
+    softplus     parameters of a layer whose values softplus(x) Hugging Face folders have as x
     others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
                  vision tower
     optional     parts of a layer that files also hold of layers without them
@@ -150,6 +151,7 @@ class TensorNames:
     norm_offset: float = 0.0
     channels_last: tuple[str, ...] = ()
     logarithms: tuple[str, ...] = ()
+    softplus: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     joined: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -204,8 +206,14 @@ class TensorNames:
         name = present[0] if present else self.prefixes[0] + path_in_folder
         module, _, suffix = parameter.rpartition(".")
         channels = _CHANNELS if suffix == "weight" and module in self.channels_last else 0
-        is_logarithm = module.endswith(self.logarithms)
-        return StoredTensor(name, offset, width, logarithm=is_logarithm, channels=channels)
+        return StoredTensor(
+            name,
+            offset,
+            width,
+            logarithm=module.endswith(self.logarithms),
+            softplus=parameter.endswith(self.softplus),
+            channels=channels,
+        )
 
     def _find_of_mtp(
         self, config: ModelConfig, inner: str, names: tuple[str, ...], *, gguf: bool

@@ -89,9 +89,14 @@ def fields_with_tower(data: ConfigJson) -> dict[str, Any]:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read the metadata of a text model, `gemma4`, and of its projector."""
+    return Config(**gguf_fields_with_tower(data))
+
+
+def gguf_fields_with_tower(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Config`, from the metadata of both files; raises ConfigError."""
     text = fields_from_gguf(data)
     keys = data.projector("gemma4v", text["hidden"], "mm.input_projection.weight", axis=0)
-    return Config(**text, **gemma4v.gguf_tower_fields(data, keys))
+    return {**text, **gemma4v.gguf_tower_fields(data, keys)}
 
 
 def image_input(config: Config, data: ConfigJson) -> GridInput:
@@ -132,7 +137,7 @@ def _tensors() -> TensorNames:
             prefixes=("model.embed_vision.", "embed_vision."),
         ),
     }
-    others = ("audio_tower.", "embed_audio.")
+    others = ("audio_tower.", "embed_audio.", "a.", "mm.a.")
     return replace(gemma4.ARCHITECTURE.tensors, others=others, towers=towers)
 
 

@@ -58,9 +58,13 @@ def from_hugging_face(data: ConfigJson) -> Config:
     return Config(**fields, **gemma4a.sound_fields(data.section("audio_config")))
 
 
-def from_gguf(_: GgufMetadata) -> Config:
-    """A GGUF file is read without its tower for sound."""
-    raise OtherFamily("sound: the tower is read from a Hugging Face folder only")
+def from_gguf(data: GgufMetadata) -> Config:
+    """Read the metadata of a text model, `gemma4`, and of its projector."""
+    fields = gemma4_images.gguf_fields_with_tower(data)
+    keys = data.projector(
+        "gemma4a", fields["hidden"], "mm.a.input_projection.weight", axis=0, tower="audio"
+    )
+    return Config(**fields, **gemma4a.gguf_sound_fields(data, keys))
 
 
 def sound_input(config: Config) -> SoundInput:
@@ -82,7 +86,9 @@ def _tensors() -> TensorNames:
         **names.towers,
         "sound_tower": gemma4a.sound_names("model.audio_tower.", "audio_tower."),
         "sound_projector": TensorNames(
-            gguf={}, gguf_prefix="mm.a.", prefixes=("model.embed_audio.", "embed_audio.")
+            gguf={"embedding_projection": "input_projection"},
+            gguf_prefix="mm.a.",
+            prefixes=("model.embed_audio.", "embed_audio."),
         ),
     }
     return replace(names, others=(), towers=towers)

@@ -22,10 +22,14 @@ from hearthd.models.towers.gemma4v import ClippedLinear
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
+    from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
     from hearthd.models.dsl.graph import Tensor
 
 FRAMES = 4  # of a position
 _MAX_PERIOD = 10_000.0
+# Of published models.
+_CONTEXT, _CAP, _RESIDUAL, _EPS = 12, 50.0, 0.5, 1e-6
 _LINEARS = (
     "feed_forward1.ffw_layer_1", "feed_forward1.ffw_layer_2", "feed_forward2.ffw_layer_1",
     "feed_forward2.ffw_layer_2", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
@@ -156,7 +160,7 @@ class Attention(nn.Module):
             f.split_heads(product(x), self.width)
             for product in (self.q_proj, self.k_proj, self.v_proj)
         )
-        scale = f.softplus(self.per_dim_scale) * (self.width**-0.5 / math.log(2))
+        scale = self.per_dim_scale * (self.width**-0.5 / math.log(2))
         query = query * f.along_last(scale, query)
         key = key * (math.log(1 + math.e) / math.log(2))
         # (C, H, D), a row for each distance.
@@ -292,24 +296,81 @@ def sound_fields(data: ConfigJson) -> dict[str, Any]:
         "sound_hidden": data.size("hidden_size", default=1024),
         "sound_heads": data.size("num_attention_heads", default=8),
         # transformers' mask leaves the last position of `attention_context_left` out.
-        "sound_context": data.size("attention_context_left", default=13) - 1,
+        "sound_context": data.size("attention_context_left", default=_CONTEXT + 1) - 1,
         "sound_kernel": data.size("conv_kernel_size", default=5),
-        "sound_cap": data.number("attention_logit_cap", default=50.0),
-        "sound_residual": data.number("residual_weight", default=0.5),
-        "sound_norm_eps": data.number("rms_norm_eps", default=1e-6),
+        "sound_cap": data.number("attention_logit_cap", default=_CAP),
+        "sound_residual": data.number("residual_weight", default=_RESIDUAL),
+        "sound_norm_eps": data.number("rms_norm_eps", default=_EPS),
         "sound_clips": data.flag("use_clipped_linears", default=True),
         "sound_width": data.size("output_proj_dims", default=1536),
+    }
+
+
+def gguf_sound_fields(data: GgufMetadata, keys: ProjectorMetadata) -> dict[str, Any]:
+    """The fields of `SoundTowerConfig`, from the tensors and keys of a projector.
+
+    What a file does not say is fixed in llama.cpp too, the epsilon among it, since converters wrote
+    another one. Raises ConfigError.
+    """
+    keys.ignore(
+        "audio.attention.layer_norm_epsilon", "audio.feed_forward_length", "audio.num_mel_bins"
+    )  # fmt: skip
+    channels = tuple(data.rows(f"a.conv1d.{i}.weight") for i in range(2))
+    return {
+        "sound_mels": data.rows("a.input_projection.weight", axis=1) // channels[1] * FRAMES,
+        "sound_channels": channels,
+        "sound_layers": keys.size("audio.block_count"),
+        "sound_hidden": keys.size("audio.embedding_length"),
+        "sound_heads": keys.size("audio.attention.head_count"),
+        "sound_context": _CONTEXT,
+        "sound_kernel": data.rows("a.blk.0.conv_dw.weight", axis=1),
+        "sound_cap": _CAP,
+        "sound_residual": _RESIDUAL,
+        "sound_norm_eps": _EPS,
+        "sound_clips": data.has_tensor("a.blk.0.attn_q.input_min"),
+        "sound_width": data.rows("a.pre_encode.out.weight"),
     }
 
 
 def sound_names(*prefixes: str) -> TensorNames:
     """The names of a tower's tensors, in folders after one of the prefixes."""
     return TensorNames(
-        gguf={},
+        gguf={
+            "subsample_conv_projection.layer0.conv": "conv1d.0",
+            "subsample_conv_projection.layer0.norm": "conv1d.0.norm",
+            "subsample_conv_projection.layer1.conv": "conv1d.1",
+            "subsample_conv_projection.layer1.norm": "conv1d.1.norm",
+            "subsample_conv_projection.input_proj_linear": "input_projection",
+            "feed_forward1.pre_layer_norm": "ffn_norm",
+            "feed_forward1.ffw_layer_1": "ffn_up",
+            "feed_forward1.ffw_layer_2": "ffn_down",
+            "feed_forward1.post_layer_norm": "ffn_post_norm",
+            "feed_forward2.pre_layer_norm": "ffn_norm_1",
+            "feed_forward2.ffw_layer_1": "ffn_up_1",
+            "feed_forward2.ffw_layer_2": "ffn_down_1",
+            "feed_forward2.post_layer_norm": "ffn_post_norm_1",
+            "norm_pre_attn": "attn_pre_norm",
+            "self_attn.q_proj": "attn_q",
+            "self_attn.k_proj": "attn_k",
+            "self_attn.v_proj": "attn_v",
+            "self_attn.post": "attn_out",
+            "self_attn.relative_k_proj": "attn_k_rel",
+            "self_attn.per_dim_scale": "per_dim_scale.weight",
+            "norm_post_attn": "attn_post_norm",
+            # The converter has the names of these two norms the other way round.
+            "lconv1d.pre_layer_norm": "conv_norm",
+            "lconv1d.conv_norm": "norm_conv",
+            "lconv1d.linear_start": "conv_pw1",
+            "lconv1d.depthwise_conv1d": "conv_dw.weight",
+            "lconv1d.linear_end": "conv_pw2",
+            "norm_out": "ln2",
+            "output_proj": "pre_encode.out",
+        },
         gguf_prefix="a.",
         folder={
             **{f"{name}.weight": f"{name}.linear.weight" for name in _LINEARS},
             "lconv1d.depthwise_conv1d": "lconv1d.depthwise_conv1d.weight",
         },
+        softplus=("self_attn.per_dim_scale",),
         prefixes=prefixes,
     )

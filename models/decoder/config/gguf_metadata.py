@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hearthd.models.decoder.config.projector_metadata import TowerKind
+
 ROPE_DIVISORS = "rope_freqs.weight"
 LONG_DIVISORS, SHORT_DIVISORS = "rope_factors_long.weight", "rope_factors_short.weight"
 ROPE_TABLES = (ROPE_DIVISORS, LONG_DIVISORS, SHORT_DIVISORS)
@@ -56,7 +58,7 @@ class GgufMetadata(TypedKeys):
         }
         super().__init__(data, prefix)
         self._metadata = metadata
-        self._projector: ProjectorMetadata | None = None
+        self._projectors: list[ProjectorMetadata] = []
         self._tensors = tensors
         self._values = read
         self._tables = {name for name in tensors if name in ROPE_TABLES}
@@ -65,13 +67,15 @@ class GgufMetadata(TypedKeys):
         """Whether the file has a tensor."""
         return name in self._tensors
 
-    def projector(self, type_: str, width: int, tensor: str, *, axis: int) -> ProjectorMetadata:
-        """The keys of the projector of images, a file of this type beside the text model.
+    def projector(
+        self, type_: str, width: int, tensor: str, *, axis: int, tower: TowerKind = "vision"
+    ) -> ProjectorMetadata:
+        """The keys of a tower in the projector, a file beside the text model that has this type.
 
         `tensor` is the matrix of the projection, which has the hidden width of the text model along
         an axis. Raises ConfigError for a projector of another type or width, or if there is none.
         """
-        self._projector = ProjectorMetadata(self._metadata, type_)
+        self._projectors.append(keys := ProjectorMetadata(self._metadata, type_, tower))
         shape = self._tensors.get(tensor, ())
         if len(shape) != 2:
             raise ConfigError(f"the projector has no matrix {tensor}; download its file again")
@@ -80,7 +84,7 @@ class GgufMetadata(TypedKeys):
                 f"{tensor}: got a projection to width {shape[axis]}, expected {width}; specify the "
                 "projector of this model with --mmproj"
             )
-        return self._projector
+        return keys
 
     @property
     def vocabulary_rows(self) -> int:
@@ -237,8 +241,8 @@ class GgufMetadata(TypedKeys):
 
     def finish(self) -> None:
         """Raise ConfigError for keys and tables of the architecture that were not asked for."""
-        if self._projector is not None:
-            self._projector.finish()
+        for keys in self._projectors:
+            keys.finish()
         unread = self._data.keys() - self._read - _IGNORED
         unknown = sorted(key for key in unread if not key.startswith(_TOWERS))
         if unknown:

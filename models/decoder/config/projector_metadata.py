@@ -1,12 +1,12 @@
-"""GGUF metadata of a tower for images, which llama.cpp calls a multimodal projector.
+"""GGUF metadata of a tower for images or sound, which llama.cpp calls a multimodal projector.
 
-Source: llama.cpp, gguf-py/gguf/constants.py (`Clip`, `ClipVision`) and tools/mtmd/clip.cpp. A key
-that the tower does not ask for is refused.
+Source: llama.cpp, gguf-py/gguf/constants.py (`Clip`, `ClipVision`, `ClipAudio`) and
+tools/mtmd/clip.cpp. A key that the tower does not ask for is refused.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.typed_keys import TypedKeys
@@ -15,12 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "clip."
-# Of a tower for sound in the same file, which is not read.
-_AUDIO = ("audio.", "has_audio_encoder")
+TowerKind = Literal["vision", "audio"]
+# Starts of the keys of each tower in a file.
+_OF_TOWER: Mapping[TowerKind, tuple[str, ...]] = {
+    "vision": ("vision.", "has_vision_encoder", "use_gelu", "use_silu"),
+    "audio": ("audio.", "has_audio_encoder"),
+}
+_FLAGS: Mapping[TowerKind, Mapping[str, bool]] = {
+    "vision": {"has_vision_encoder": True, "use_gelu": True, "use_silu": False},
+    "audio": {"has_audio_encoder": True},
+}
 # Facts that do not matter, that the tensors say too, or that are settings of the processor.
 _IGNORED = (
-    "has_llava_projector", "has_text_encoder", "vision.image_mean", "vision.image_std",
-    "vision.preproc_image_size", "vision.projection_dim",
+    "audio.projection_dim", "has_llava_projector", "has_text_encoder", "vision.image_mean",
+    "vision.image_std", "vision.preproc_image_size", "vision.projection_dim",
 )  # fmt: skip
 
 
@@ -29,9 +37,10 @@ class ProjectorMetadata(TypedKeys):
 
     metadata  all keys of the weights
     type      the value that `clip.projector_type` must have
+    tower     which of a file's towers it is; keys of another one are ignored
     """
 
-    def __init__(self, metadata: Mapping[str, Any], type_: str) -> None:
+    def __init__(self, metadata: Mapping[str, Any], type_: str, tower: TowerKind) -> None:
         data = {
             key.removeprefix(PREFIX): value
             for key, value in metadata.items()
@@ -43,16 +52,18 @@ class ProjectorMetadata(TypedKeys):
                 f"the GGUF file has no tower for images: specify its projector, a file of type "
                 f"{type_}, with --mmproj"
             )
-        self.ignore(*_IGNORED, *(key for key in data if key.startswith(_AUDIO)))
-        name = self.text("vision.projector_type", default=self.text("projector_type", default=""))
+        for kind, starts in _OF_TOWER.items():
+            if kind != tower:
+                self.ignore(*(key for key in data if key.startswith(starts)))
+        self.ignore(*_IGNORED)
+        usual = self.text("projector_type", default="")
+        name = self.text(f"{tower}.projector_type", default=usual)
         if name != type_:
             raise ConfigError(
                 f"clip.projector_type: got {name!r:.80}, expected {type_}; specify the projector "
                 "of this model with --mmproj"
             )
-        for key, expected in (
-            ("has_vision_encoder", True), ("use_gelu", True), ("use_silu", False),
-        ):  # fmt: skip
+        for key, expected in _FLAGS[tower].items():
             if self.flag(key, default=expected) != expected:
                 raise ConfigError(f"clip.{key} is {not expected}, supported is {expected}")
 

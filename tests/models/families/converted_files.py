@@ -24,7 +24,7 @@ NOT_CONVERTED = {
     "bert-rank", "gemma2-uncapped", "gemma4-equal", "nemotron_h_moe-mixed", "qwen3-reranker-label",
     "qwen3moe-mixed", "minicpm3-plain", "qwen35-images-mrope", "qwen35moe-images-mrope",
     "smolvlm-idefics3", "smolvlm-tied", "lfm2-vl-tied", "lfm2-vl-plain",
-    "gemma4-images-clips", "gemma4-images-standardized", "qwen2moe-mixed",
+    "gemma4-images-clips", "gemma4-images-standardized", "gemma4-sound-towers", "qwen2moe-mixed",
     "hunyuan-moe-alpha",
 }  # fmt: skip
 

@@ -55,6 +55,7 @@ _ROTATES_NEIGHBORS = (
 # Parts of the names of tensors of towers, and what precedes those of the text model beside one.
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
+    "audio_tower", "embed_audio",
 )  # fmt: skip
 _TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.language_model|model\.text_model)\.")
 # Those of which the converter adds 1 to the weights of norms.

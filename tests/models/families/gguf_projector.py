@@ -10,6 +10,7 @@ import numpy as np
 
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.decoder.config.config_json import PROCESSOR
+from hearthd.models.families.gemma4_sound import Config as SoundConfig
 from tests.models.families.gguf_files import is_of_tower, written
 
 if TYPE_CHECKING:
@@ -21,17 +22,15 @@ if TYPE_CHECKING:
 TYPES = {
     "gemma3-images": "gemma3", "smolvlm": "idefics3", "qwen35-images": "qwen3vl_merger",
     "qwen35moe-images": "qwen3vl_merger", "lfm2-vl": "lfm2",
-    "gemma4-images": "gemma4v",
+    "gemma4-images": "gemma4v", "gemma4-sound": "gemma4v",
 }  # fmt: skip
 # What the converter calls parts of Qwen's tower otherwise than the gguf package does.
 _MERGER = {"linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln"}
 _USUAL = 4  # pooled patches of a side in Gemma 3
 
 
-def write_projector(
-    folder: Path, path: Path, architecture: str, config: Any, *, has_sound: bool = False
-) -> Path:
-    """Write the file, perhaps with some of a tower for sound; returns its path."""
+def write_projector(folder: Path, path: Path, architecture: str, config: Any) -> Path:
+    """Write the file; returns its path."""
     writer = gguf.GGUFWriter(path, "clip")
     writer.add_type(gguf.GGUFType.MMPROJ)
     writer.add_clip_has_vision_encoder(True)
@@ -57,11 +56,6 @@ def write_projector(
         writer.add_vision_preproc_image_size(edge)
     for name, values in tensors(source, config.tower_layers):
         writer.add_tensor(name, values)
-    if has_sound:
-        writer.add_clip_has_audio_encoder(True)
-        writer.add_clip_audio_projector_type("gemma4a")
-        for name in ("a.blk.0.ln1.weight", "mm.a.input_projection.weight"):
-            writer.add_tensor(name, np.zeros((4, 8), np.float32))
     return written(writer, path)
 
 
@@ -91,18 +85,33 @@ def _add_lfm2(writer: gguf.GGUFWriter, config: Any) -> None:
 def _add_gemma4(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_image_size(224)  # always
     writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
+    if isinstance(config, SoundConfig):
+        writer.add_clip_has_audio_encoder(True)
+        writer.add_clip_audio_projector_type("gemma4a")
+        writer.add_audio_projection_dim(config.hidden)
+        writer.add_audio_embedding_length(config.sound_hidden)
+        writer.add_audio_feed_forward_length(4 * config.sound_hidden)
+        writer.add_audio_block_count(config.sound_layers)
+        writer.add_audio_head_count(config.sound_heads)
+        writer.add_audio_num_mel_bins(128)  # always
+        writer.add_audio_attention_layernorm_eps(1e-6)  # always
 
 
 def _gemma4_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, layers)
     ends = (
         ".weight",
+        ".bias",
         *(f".{side}_{end}" for side in ("input", "output") for end in ("min", "max")),
     )
     for name in filter(is_of_tower, source.names()):
         values = np.atleast_1d(source.read(name))
         usual = name.replace("model.vision_tower.encoder.", "vision_model.model.")
-        usual = usual.replace(".linear.weight", ".weight")
+        usual = usual.replace("model.audio_tower.", "conformer.").replace(".linear.", ".")
+        if usual.endswith("per_dim_scale"):
+            usual, values = f"{usual}.weight", np.logaddexp(np.float32(0), values)
+        if "depthwise_conv1d" in usual:
+            values = values.squeeze(1)
         if usual.endswith("input_proj.weight"):
             values = channels_first(values)
         if usual.endswith("position_embedding_table"):
