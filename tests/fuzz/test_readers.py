@@ -29,16 +29,14 @@ from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.text.templates import template_budget
 from tests.bundle.example_manifests import EXAMPLE
 from tests.conftest import few
-from tools.fuzz.bundle_readers import BUNDLE, BUNDLES, KEY, stored_block
+from tools.fuzz.bundle_readers import BUNDLE, KEY, stored_block
 from tools.fuzz.reader import Reader, attempt, read
-from tools.fuzz.request_readers import REQUESTS
-from tools.fuzz.weights import WEIGHTS
+from tools.fuzz.readers import READERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-READERS = {reader.name: reader for reader in (*WEIGHTS, *BUNDLES, *REQUESTS)}
 MAX_BYTES = 64 << 20
 each_reader = pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 

@@ -38,15 +38,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from hearthd.text.templates import template_budget
-from tools.fuzz.bundle_readers import BUNDLES
 from tools.fuzz.reader import Reader, attempt, group_of, read
-from tools.fuzz.request_readers import REQUESTS
-from tools.fuzz.weights import WEIGHTS
+from tools.fuzz.readers import READERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-READERS = {reader.name: reader for reader in (*WEIGHTS, *BUNDLES, *REQUESTS)}
 # Stop a reader after this many defects: they are mostly the same one.
 _MAX_DEFECTS = 5
 

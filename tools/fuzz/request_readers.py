@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import io
 import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from PIL import Image
 from safetensors.numpy import save
 
 from hearthd.bundle.lora.adapter_factors import read_factors
@@ -18,14 +16,10 @@ from hearthd.bundle.lora.adapter_settings import CONFIG, BadAdapter
 from hearthd.bundle.parsing import strict_json
 from hearthd.sampling.constraint import ConstraintFailed
 from hearthd.server.batch.files import Answers, BadBatch, Requests
-from hearthd.server.images.decoding import decoded
-from hearthd.server.images.squares import squares
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar, Grammars, GrammarType
 from hearthd.text.tokenizer import Tokenizer
-from tests.baker.small_smolvlm import pixels
 from tests.server import adapter_folders, fakes
-from tests.server.images.test_squares import SETTINGS
 from tools.fuzz.guided.asgi_client import Request, answer
 from tools.fuzz.mutations import damaged_bytes, damaged_json
 from tools.fuzz.reader import Reader, in_json
@@ -34,7 +28,6 @@ if TYPE_CHECKING:
     from tools.fuzz.reader import Files
 
 _GGUF = "adapter.gguf"
-_ORIENTATION = 0x0112  # of EXIF
 _STEPS = 12  # tokens of an answer that follows a grammar
 
 # --- adapters
@@ -93,34 +86,6 @@ def _read_batch(folder: Path) -> None:
     assert len(remaining) == len(requests) - len(answers.answered)
     for request in remaining:
         json.loads(request.body)
-
-
-# --- images
-
-
-def _image() -> Files:
-    colors = Image.fromarray(pixels(40, 30))
-    exif = Image.Exif()
-    exif[_ORIENTATION] = 6
-    files = {}
-    for name, image, options in (
-        ("colors.png", colors, {}),
-        ("palette.png", colors.convert("P"), {"transparency": 3}),
-        ("turned.jpeg", colors, {"exif": exif}),
-        ("ink.jpeg", colors.convert("CMYK"), {"progressive": True}),
-        ("colors.webp", colors, {}),
-        ("frames.gif", colors, {"save_all": True, "append_images": [colors.rotate(9)]}),
-    ):
-        file = io.BytesIO()
-        image.save(file, name.partition(".")[2], **options)
-        files[name] = file.getvalue()
-    return files
-
-
-def _read_images(folder: Path) -> None:
-    for path in sorted(folder.iterdir()):
-        cut = squares(decoded(path.read_bytes(), "image"), SETTINGS)
-        assert len(cut.pixels) == cut.rows * cut.columns + 1
 
 
 # --- grammars
@@ -294,13 +259,6 @@ REQUESTS = (
         damage={"requests.jsonl": damaged_bytes, "answers.jsonl": damaged_bytes},
         read=_read_batch,
         refusals=(BadBatch,),
-    ),
-    Reader(
-        name="image",
-        files=functools.cache(_image),
-        damage=dict.fromkeys(_image(), damaged_bytes),
-        read=_read_images,
-        refusals=(InvalidRequest,),
     ),
     *(
         Reader(

@@ -16,11 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from tools.fuzz.bundle_readers import BUNDLES
 from tools.fuzz.guided.coverage import KERNELS
 from tools.fuzz.reader import Reader, group_of, read
-from tools.fuzz.request_readers import REQUESTS
-from tools.fuzz.weights import WEIGHTS
+from tools.fuzz.readers import READERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +49,7 @@ class Victim:
 def groups() -> dict[str, list[Victim]]:
     """The files of each group's readers."""
     found: dict[str, list[Victim]] = {}
-    for reader in (*WEIGHTS, *BUNDLES, *REQUESTS):
+    for reader in READERS.values():
         add(reader, found)
     return found
 
