@@ -21,7 +21,8 @@ class EntryPoint:
     It attends to positions below `keys` only, so its tokens must have positions below `keys`.
     `adapters` says whether sequences can have one.
 
-    slices  functions that compute it one after the other; `kept` is the most bytes between two
+    slices  functions that compute it one after the other; `kept` is the most bytes that one of
+            several reads: the uploaded pixels, or what the one before left
     """
 
     name: str

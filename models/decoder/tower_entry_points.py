@@ -104,10 +104,16 @@ def trace_tower(model: Decoder, point: EntryPoint) -> Graph:
 
 def functions_of(point: EntryPoint, graph: Graph) -> tuple[Graph, ...]:
     """The functions of an entry point that are compiled."""
-    return sliced(graph, SLICE_WORK) if point.kind in ("image", "sound") else (graph,)
+    return sliced(graph, SLICE_WORK) if _is_tower(point) else (graph,)
 
 
 def with_slices(point: EntryPoint, functions: Sequence[Graph]) -> EntryPoint:
     """An entry point that is compiled as these functions."""
-    between = [sum(x.type.nbytes for x in graph.inputs) for graph in functions[1:]]
-    return dataclasses.replace(point, slices=len(functions), kept=max(between, default=0))
+    if not _is_tower(point):
+        return point
+    kept = max(sum(x.type.nbytes for x in graph.inputs) for graph in functions)
+    return dataclasses.replace(point, slices=len(functions), kept=kept)
+
+
+def _is_tower(point: EntryPoint) -> bool:
+    return point.kind in ("image", "sound")
