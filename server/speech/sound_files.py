@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3", "AIFF", "AU", "CAF")
 _MIN_RATE, _MAX_RATE, _MAX_CHANNELS = 1000, 768_000, 64
 _BLOCK_VALUES = 1 << 18
+_LOUDEST = np.float32(2**31)
 _MESSAGE_BYTES = 1000  # the end of what ffmpeg wrote about a file
 _FFMPEG_SECONDS = 600.0  # for one block
 # Containers of sound, by the names of ffmpeg's demuxers. A playlist could name other files.
@@ -94,8 +95,12 @@ def _blocks(file: soundfile.SoundFile) -> Iterator[NDArray[np.float32]]:
 
 
 def _finite(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The samples; a file of floats may have infinite ones, or some that are not numbers."""
-    return np.nan_to_num(x, copy=False, nan=0.0, posinf=1.0, neginf=-1.0)
+    """The samples; a file of floats may have any, and some that are not numbers.
+
+    The bound is that of integers of 32 bits, which some write as floats: a sum of larger ones
+    could be infinite.
+    """
+    return np.clip(np.nan_to_num(x, nan=0.0, posinf=1.0, neginf=-1.0), -_LOUDEST, _LOUDEST)
 
 
 def _resampled(blocks: Iterator[NDArray[np.float32]], rate: int) -> Iterator[NDArray[np.float32]]:

@@ -85,6 +85,14 @@ def test_samples_that_are_no_numbers_are_silent(tmp_path: Path) -> None:
     assert samples.tolist() == [0.5, 0.0, 1.0, -1.0]
 
 
+def test_the_loudest_floats_stay_numbers_at_another_rate(tmp_path: Path) -> None:
+    """Resampling adds them."""
+    values = np.tile(np.array([3e38, -3e38, 3e38], np.float32), 500)
+    samples = read(file_of(tmp_path / "a.wav", values, RATE // 2, subtype="FLOAT"), tmp_path)
+    assert np.isfinite(samples).all()
+    assert np.abs(samples).max() < 2**33
+
+
 @pytest.fixture
 def no_ffmpeg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
