@@ -91,11 +91,11 @@ def body_of(prompt: str, tokens: int) -> dict[str, Any]:
     }
 
 
-async def ask(client: httpx.AsyncClient, prompt: str, tokens: int) -> Answer:
-    """Send a prompt and read its answer; raises RequestFailed."""
+async def ask(client: httpx.AsyncClient, prompt: str, tokens: int, **fields: object) -> Answer:
+    """Send a prompt, with more fields of the body, and read its answer; raises RequestFailed."""
     sent = time.perf_counter()
     try:
-        async with client.stream("POST", PATH, json=body_of(prompt, tokens)) as response:
+        async with client.stream("POST", PATH, json=body_of(prompt, tokens) | fields) as response:
             lines = [(time.perf_counter(), line) async for line in response.aiter_lines()]
     except httpx.HTTPError as error:
         raise RequestFailed(f"{type(error).__name__}: {error}") from error
