@@ -96,7 +96,7 @@ async def streams(client: httpx.AsyncClient, stop: asyncio.Event) -> list[Answer
     # Tokens of a model with random weights may have no text, and arrive unseen.
     response = await client.post("/tokenize", json={"content": "a"})
     always = {str(response.json()["tokens"][-1]): 100}
-    answers = []
+    answers: list[Answer] = []
     while not stop.is_set():
         prompt = f"A story, {len(answers)}:"
         answers.append(await ask(client, prompt, _STREAMED, logit_bias=always))
@@ -120,9 +120,9 @@ async def gaps(url: str, image: str) -> dict[str, float]:
         stop.set()
         response.raise_for_status()
         answers = await streamed
-    spans = {"gap_alone": [(0, began)], "gap": [(began, ended)]}
+    spans = {"gap_alone": (0.0, began), "gap": (began, ended)}
     found = {
-        name: [1000 * gap for answer in answers for gap in answer.gaps(span)]
+        name: [1000 * gap for answer in answers for gap in answer.gaps([span])]
         for name, span in spans.items()
     }
     if not all(found.values()):
