@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["batch_norm", "batch_norm_training", "group_norm", "layer_norm", "rms_norm"]
 
-# The compiler keeps eight or more rows on the stack of a dispatch that also computes them, or reads
-# them again after their mean. It refuses those of 2048 values: "exceeded stack allocation limit".
-_MAX_FUSED_WIDTH = 1536
+# The compiler keeps up to 40 rows on the stack of a dispatch that also computes them, or reads them
+# again after their mean. It refuses 256 rows of 1024 values: "exceeded stack allocation limit".
+_MAX_FUSED_WIDTH = 768
 
 
 @composite()

@@ -73,7 +73,7 @@ def graphs_of(model: str, precision: str) -> Sequence[Graph]:
         decode_batches=decode_batches(values.slots),
         verify_tokens=VERIFY_TOKENS,
         reads_rows=config.reads_rows,
-        image_rows=(256,) if isinstance(config.image, ImageGrid) else (),
+        image_rows=(64, 256) if isinstance(config.image, ImageGrid) else (),
         sound_rows=(750,) if config.sound is not None else (),
     )
     return decoder.program(config.for_context(MIN_AUTO_CONTEXT), options).graphs

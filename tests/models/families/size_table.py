@@ -58,10 +58,10 @@ _GEMMA4_IMAGES = {
     "tower_hidden": 768, "tower_ffn": 3072, "tower_heads": 12, "tower_head_dim": 64,
     "tower_norm_eps": 1e-6, "tower_clips": True, "tower_standardizes": False,
 }  # fmt: skip
-# Two layers of the tower of Qwen3.5-0.8B.
+# Two layers of the tower of Qwen3.5-2B and 4B.
 _GRID_TOWER: Mapping[str, Any] = {
     "patch_size": 16, "merged_patches": 2, "table_side": 48, "tower_layers": 2,
-    "tower_hidden": 768, "tower_ffn": 3072, "tower_heads": 12, "rope_sections": (11, 11, 10),
+    "tower_hidden": 1024, "tower_ffn": 4096, "tower_heads": 16, "rope_sections": (11, 11, 10),
 }  # fmt: skip
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
