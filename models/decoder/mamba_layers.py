@@ -144,7 +144,7 @@ class Mamba2(nn.Module):
         config, (inputs, steps), (memory, latest) = self.config, rows, buffers
         mixed, latest = self.conv1d(inputs, latest, span)
         keys = config.ssm_groups * config.ssm_state
-        x, key, query = f.split(f.silu(mixed), [config.ssm_inner, keys, keys], axis=1)
+        x, key, query = f.split(mixed, [config.ssm_inner, keys, keys], axis=1)
         steps = f.softplus(steps + f.along_last(self.dt.bias, steps))
         if span.real is not None:
             steps = steps * f.along_axes(span.real, steps, (1,))

@@ -90,28 +90,17 @@ def delta_net_from_gguf(data: GgufMetadata) -> dict[str, Any]:
 
 
 class CausalConv(nn.Module):
-    """A convolution of each channel over the latest inputs: (C, taps), the newest input last."""
+    """A convolution of each channel over the latest inputs, (C, taps), then SiLU."""
 
     def __init__(self, channels: int, taps: int, *, bias: bool = False) -> None:
         self.weight = nn.parameter(channels, taps, dtype=DType.F32)
         self.bias = nn.parameter(channels, dtype=DType.F32) if bias else None
 
     def __call__(self, x: Tensor, states: Tensor, span: Span) -> tuple[Tensor, Tensor]:
-        """Inputs (n, C) -> the sums (n, C), and the ring of the latest inputs, (taps - 1) * C."""
-        (count, channels), earlier = x.shape, self.weight.shape[1] - 1
-        before = ops.reshape(span.before(states), shape=(earlier, channels))
-        inputs = ops.concatenate(before, x, axis=0)
-        total = x * self._tap(earlier, x)
-        for tap in range(earlier):
-            total = total + f.narrow(inputs, 0, tap, tap + count) * self._tap(tap, x)
-        if self.bias is not None:
-            total = total + f.along_last(self.bias, total)
-        latest = [ops.gather(inputs, span.kept + steps, axis=0) for steps in range(1, earlier + 1)]
-        return total, span.written(states, ops.concatenate(*latest, axis=1))
-
-    def _tap(self, index: int, x: Tensor) -> Tensor:
-        tap = f.flatten(f.narrow(self.weight, 1, index, index + 1))
-        return f.along_axes(tap, x, (0,))
+        """Inputs (n, C) -> SiLU of the sums (n, C), and the ring of the latest inputs."""
+        before = span.before(states)
+        mixed = f.causal_conv(before, x, self.weight, self.bias)
+        return mixed, f.latest_inputs(states, span.positions, before, x, every=span.every)
 
 
 class Rates(nn.Module):
@@ -156,7 +145,7 @@ class GatedDeltaNet(nn.Module):
         """The outputs (n, H, V) for n tokens of a sequence, and its buffers after them."""
         (qkv, b, a), (memory, inputs) = rows, buffers
         mixed, inputs = self.conv1d(qkv, inputs, span)
-        query, key, value = self._heads(f.silu(mixed))
+        query, key, value = self._heads(mixed)
         log_decay = f.softplus(a + f.along_last(self.dt.bias, a))
         log_decay = log_decay * f.along_last(self.rates.weight, a)
         rate = f.sigmoid(b)

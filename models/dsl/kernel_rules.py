@@ -29,6 +29,7 @@ h, y, after, before, weight, cosine, sine = variables("h y after before weight c
 query, key, value, start, count, sinks = variables("query key value start count sinks")
 key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
 states, positions, log_decay, rate = variables("states positions log_decay rate")
+row, bias = variables("row bias")
 heads = Part(ops.slice_, "x", "heads")
 some_heads = Part(ops.slice_, "x", "heads", "rows")
 sum_of_normed = node(ops.add, h, norm(y, after))
@@ -59,6 +60,23 @@ def attention_rules(op: Op, kernel: Callable[..., Tensor], *inputs: Variable) ->
 # Rules of every precision: a kernel computes each token alike, so that a verification has the bits
 # of decodes, and a prompt those of its chunks, whatever their sizes.
 RECURRENT_RULES = (
+    Rule(
+        name="causal_conv",
+        pattern=(node(f.causal_conv.op, row, h, weight),),
+        replacement=lambda row, h, weight: (fused.causal_conv(row, h, weight),),
+    ),
+    Rule(
+        name="causal_conv",
+        pattern=(node(f.causal_conv.op, row, h, weight, bias),),
+        replacement=lambda row, h, weight, bias: (fused.causal_conv(row, h, weight, bias),),
+    ),
+    Rule(
+        name="latest_inputs",
+        pattern=(node(f.latest_inputs.op, states, positions, row, h, every="every"),),
+        replacement=lambda states, positions, row, h, every: (
+            fused.latest_inputs(states, positions, row, h, every=every),
+        ),
+    ),
     Rule(
         name="gated_delta_rule",
         pattern=(

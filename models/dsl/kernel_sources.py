@@ -156,7 +156,9 @@ def _sources() -> Iterator[tuple[str, str, _Macros]]:
         yield name, f"norms/{name}.c", {}
     for name in _CACHE_KERNELS:
         yield name, f"cache/{name}.c", {}
-    for name in ("gated_delta_rule", "ssm_scan"):
+    for suffix, biased in (("", "0"), ("_bias", "1")):
+        yield f"causal_conv{suffix}", "recurrent/causal_conv.c", {"BIASED": biased}
+    for name in ("gated_delta_rule", "latest_inputs", "ssm_scan"):
         yield name, f"recurrent/{name}.c", {}
 
 

@@ -51,6 +51,10 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
         shapes |= dict.fromkeys(("query", "key"), (rows, 2, 4)) | {"states": (9, 128)}
         shapes |= dict.fromkeys(("log_decay", "rate"), (rows, 2)) | {"value": (rows, 2, 16)}
         shapes |= {"positions": (2,)}
+    elif rule.name == "causal_conv":
+        shapes |= {"row": (1, 48), "h": (rows, 16), "weight": (16, 4), "bias": (16,)}
+    elif rule.name == "latest_inputs":
+        shapes |= {"states": (9, 48), "row": (1, 48), "h": (rows, 16), "positions": (2,)}
     return shapes
 
 

@@ -196,7 +196,10 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + (2 if recurrence == "gated_delta_rule" else 0)
             + matrices
         ),
-        recurrence: recurrent * sequences,
+        **dict.fromkeys(
+            (recurrence, "causal_conv", "latest_inputs") if recurrence else (),
+            recurrent * sequences,
+        ),
         "experts": per_layer.experts * routed + per_layer.by_head * whole,
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.

@@ -8,6 +8,7 @@ these ops: rules put them into a traced graph (models/optimized.py).
 from hearthd.models.dsl.fused.adapted_products import *
 from hearthd.models.dsl.fused.adapter_products import *
 from hearthd.models.dsl.fused.cache_attention import *
+from hearthd.models.dsl.fused.causal_conv import *
 from hearthd.models.dsl.fused.delta_rule import *
 from hearthd.models.dsl.fused.gated_layers import *
 from hearthd.models.dsl.fused.int4_cache import *

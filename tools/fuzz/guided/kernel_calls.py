@@ -316,9 +316,28 @@ def _recurrence(n: Numbers, v: _Values) -> Call:
     return Call(name, inputs, {"ring": ring, "every": every})
 
 
+def _convolution(n: Numbers, v: _Values) -> Call:
+    """A short convolution, or the ring of its latest inputs."""
+    tokens, taps, first = n.between(1, 9), n.between(2, 8), n.between(0, 30)
+    channels, every = 16 * n.between(1, 20), bool(n.between(0, 1))
+    if n.between(0, 1):
+        inputs = [v.floats(1, (taps - 1) * channels), v.floats(tokens, channels)]
+        bias = [v.floats(channels)] if n.between(0, 1) else []
+        return Call("causal_conv", [*inputs, v.floats(channels, taps), *bias], {})
+    ring, width = n.between(tokens if every else 1, tokens + 4), (taps - 1) * channels
+    counted = n.between(1, tokens) if not every else tokens
+    inputs = [
+        v.floats(ring, width),
+        np.array([first, first + counted - 1], np.int32),
+        v.floats(1, width),
+        v.floats(tokens, channels),
+    ]
+    return Call("latest_inputs", inputs, {"every": every})
+
+
 MAKERS = (
     _quantized, _two_parts, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
-    _int4_cache, _layer, _experts, _adapted, _recurrence,
+    _int4_cache, _layer, _experts, _adapted, _recurrence, _convolution,
 )  # fmt: skip
 
 
