@@ -69,6 +69,7 @@ def optimized(
     *,
     storage: Callable[[str], Storage],
     kernels: bool,
+    recurrent_kernels: bool = True,
     places: Places | None = None,
     activation_bits: int = 16,
 ) -> Optimized:
@@ -76,7 +77,8 @@ def optimized(
 
     parameters  every weight of the model, by name
     storage     how the matrix of a parameter is stored, by its name
-    kernels     whether norms, RoPE and attention also use C kernels; a recurrence always does
+    kernels     whether norms, RoPE and attention also use C kernels
+    recurrent_kernels  whether recurrences use theirs, which have no gradients
     places      for LoRA adapters, in some of the graphs
     activation_bits  to which products with matrices of integers round activations, 16 or 8
 
@@ -99,9 +101,8 @@ def optimized(
     for graph, count in stacked:
         graph, stored = stored_graph(graph, weights, activation_bits)
         graph = with_merged_slices(graph)
-        rewrite = rewritten(
-            graph, KERNEL_RULES if kernels else RECURRENT_RULES, weights.parameters()
-        )
+        rules = KERNEL_RULES if kernels else RECURRENT_RULES if recurrent_kernels else ()
+        rewrite = rewritten(graph, rules, weights.parameters())
         unfused.append(_unfused(graph, rewrite.unsupported))
         graph, adapted = with_adapted_products(rewrite.graph, weights.parameters())
         done.append(deduplicated(inlined(graph)))

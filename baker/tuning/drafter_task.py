@@ -73,7 +73,13 @@ class DrafterTask(TrainingTask):
             frozen_graph(model, f"loss_{shape.name}", shape, head_tokens=tokens) for shape in shapes
         ]
         storage = PRECISIONS[precision].storage
-        stored = optimized(frozen, model.parameters(), storage=lambda _: storage, kernels=False)
+        stored = optimized(
+            frozen,
+            model.parameters(),
+            storage=lambda _: storage,
+            kernels=False,
+            recurrent_kernels=False,
+        )
         drafter = Drafter(self.config.hidden, tokens)
         learned = drafter.layer_parameters()
         losses = [drafter_loss_graph(graph, drafter) for graph in stored.graphs]

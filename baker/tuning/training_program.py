@@ -141,7 +141,11 @@ def traced(
             without_dropout.append(adapted(graph, parameters, plain)[0])
     storage = PRECISIONS[precision].storage
     stored = optimized(
-        [*losses, *without_dropout], parameters, storage=lambda _: storage, kernels=False
+        [*losses, *without_dropout],
+        parameters,
+        storage=lambda _: storage,
+        kernels=False,
+        recurrent_kernels=False,
     )
     graphs = [update_graph(adapters[0], optimizer, _UPDATE)]
     for shape, graph, terms in zip(shapes, stored.graphs, adapters, strict=False):

@@ -1,0 +1,76 @@
+"""Adapters of recurrent hybrids: no kernel without a gradient, and right gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from hearthd.baker.tuning.batches import Bucket
+from hearthd.baker.tuning.training_program import traced
+from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import op_of
+from hearthd.models.lora.training import Lora, gradient_graph
+from tests.models.lora.lora_cases import OPTIMIZER, LoraCase, normal
+from tests.models.tiny_configs import tiny
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+STEP = 3e-3
+MAMBA = ("in_proj", "out_proj", "q_proj")
+PROJECTIONS = {
+    "qwen35": ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj", "q_proj"),
+    "granitehybrid": MAMBA,
+    "nemotron_h": MAMBA,
+    "falcon-h1": MAMBA,
+}
+each_hybrid = pytest.mark.parametrize("architecture", PROJECTIONS)
+
+
+def case_of(architecture: str) -> LoraCase:
+    lora = Lora(rank=2, alpha=4.0, projections=PROJECTIONS[architecture])
+    return LoraCase(architecture=architecture, config=tiny(architecture), lora=lora)
+
+
+@each_hybrid
+def test_a_tuning_run_has_no_kernels(architecture: str) -> None:
+    case, shape = case_of(architecture), Bucket(sequences=2, length=8, rows=4)
+    program = traced(
+        ARCHITECTURES[architecture], case.config, case.lora, OPTIMIZER, [shape],
+        precision="bf16", validated=False,
+    )  # fmt: skip
+    ops = {op_of(node) for graph in program.program.graphs for node in graph.nodes}
+    assert not [op.name for op in ops if isinstance(op, Fused)]
+
+
+@each_hybrid
+def test_gradients_are_those_of_finite_differences(architecture: str) -> None:
+    case = case_of(architecture)
+    weights = case.weights()
+    for name in weights:
+        if name.endswith("rates.weight"):
+            weights[name] = -abs(weights[name])
+    adapters, batch = case.initial(), case.batch(0)
+    graph = gradient_graph(case.graph, case.adapters, "gradient")
+    _, *gradients = evaluate(graph, [*batch, *adapters.values()], weights)
+    assert all(gradient.any() for gradient in gradients)
+    for number, (name, gradient) in enumerate(zip(adapters, gradients, strict=True)):
+        if number > 5:  # the first layers have every kind of projection that a layer has
+            break
+        direction = normal(f"{name}.direction", gradient.shape, 1.0)
+        direction /= np.linalg.norm(direction)
+
+        def loss(distance: float, name: str = name, direction: Array = direction) -> float:
+            moved = {**adapters, name: adapters[name] + np.float32(distance) * direction}
+            (value,) = evaluate(case.graph, [*batch, *moved.values()], weights)
+            return float(value)
+
+        difference = (loss(STEP) - loss(-STEP)) / (2 * STEP)
+        expected = float((gradient * direction).sum())
+        assert difference == pytest.approx(expected, rel=0.02, abs=2e-3), name
