@@ -77,8 +77,7 @@ def optimized(
 
     parameters  every weight of the model, by name
     storage     how the matrix of a parameter is stored, by its name
-    kernels     whether norms, RoPE and attention also use C kernels
-    recurrent_kernels  whether recurrences use theirs, which have no gradients
+    kernels, recurrent_kernels  whether those of all parts, or of recurrences, are used
     places      for LoRA adapters, in some of the graphs
     activation_bits  to which products with matrices of integers round activations, 16 or 8
 
@@ -89,6 +88,7 @@ def optimized(
     def storage_of(matrix: Tensor) -> Storage:
         return storage(next(iter(weights.stored(matrix).sources)))
 
+    rules = KERNEL_RULES if kernels else RECURRENT_RULES if recurrent_kernels else ()
     stacks = stacked_matrices(graphs, weights, storage_of)
     stacked = [with_stacked_heads(graph, stacks, weights) for graph in graphs]
     adapters = NO_PLACES
@@ -101,7 +101,6 @@ def optimized(
     for graph, count in stacked:
         graph, stored = stored_graph(graph, weights, activation_bits)
         graph = with_merged_slices(graph)
-        rules = KERNEL_RULES if kernels else RECURRENT_RULES if recurrent_kernels else ()
         rewrite = rewritten(graph, rules, weights.parameters())
         unfused.append(_unfused(graph, rewrite.unsupported))
         graph, adapted = with_adapted_products(rewrite.graph, weights.parameters())

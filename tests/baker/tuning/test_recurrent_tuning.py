@@ -10,6 +10,7 @@ import pytest
 from hearthd.baker.tuning.batches import Bucket
 from hearthd.baker.tuning.training_program import traced
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.graph import op_of
@@ -35,7 +36,9 @@ each_hybrid = pytest.mark.parametrize("architecture", PROJECTIONS)
 
 def case_of(architecture: str) -> LoraCase:
     lora = Lora(rank=2, alpha=4.0, projections=PROJECTIONS[architecture])
-    return LoraCase(architecture=architecture, config=tiny(architecture), lora=lora)
+    config = tiny(architecture)
+    assert isinstance(config, DecoderConfig)
+    return LoraCase(architecture=architecture, config=config, lora=lora)
 
 
 @each_hybrid

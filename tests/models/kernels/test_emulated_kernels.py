@@ -23,8 +23,9 @@ from tests.models.kernels.emulated_kernels import (
 )
 from tests.models.kernels.kernel_library import ALL_FORMATS, kernel_names
 from tests.models.kernels.test_kernel_calls import compute_calls
+from tools.fuzz.guided.call_values import Call
 from tools.fuzz.guided.coverage_inputs import kept_calls
-from tools.fuzz.guided.kernel_calls import Call, call_of
+from tools.fuzz.guided.kernel_calls import call_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

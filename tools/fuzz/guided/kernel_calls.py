@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -22,6 +21,7 @@ from hearthd.models.dsl.fused.adapter_products import LANES, MAX_SMALL_RANK, TER
 from hearthd.models.dsl.matrix_format import GROUP, ROWS, STORED
 from hearthd.models.dsl.ops import REGISTRY
 from hearthd.models.dsl.types import DType, TensorType
+from tools.fuzz.guided.call_values import Call, Values
 from tools.fuzz.guided.chosen_numbers import Numbers
 from tools.fuzz.guided.guarded_memory import GuardedMemory
 
@@ -39,49 +39,6 @@ if TYPE_CHECKING:
 _MARGIN = 256  # bytes before a result that must stay as they are
 
 
-@dataclass
-class Call:
-    """An op with its inputs; those of `rows` have the rows of the result on their first axis."""
-
-    op: str
-    inputs: list[Array]
-    attrs: dict[str, Any] = field(default_factory=dict)
-    rows: tuple[int, ...] = ()
-
-
-class _Values:
-    """Arrays of values of all kinds, small and large ones too."""
-
-    def __init__(self, numbers: Numbers) -> None:
-        self._numbers = numbers
-        self._rng = np.random.default_rng(numbers.between(0, 2**16 - 1))
-
-    def floats(self, *shape: int) -> Array:
-        values = self._rng.normal(size=shape).astype(np.float32)
-        with np.errstate(over="ignore"):
-            values *= np.float32(self._numbers.one_of(1, 0, 1e-38, 1e-45, 1e30, 3e38, -1e10))
-        for _ in range(self._numbers.between(0, 3)):
-            at = self._rng.integers(values.size)
-            values.reshape(-1)[at] = self._numbers.one_of(
-                0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38, 1e-45, 127.5
-            )
-        return values
-
-    def bits(self, dtype: Any, *shape: int) -> Array:
-        """Any bits: of floats, also those that are not numbers."""
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        if self._numbers.between(0, 7) == 0:
-            byte = self._numbers.between(0, 255)
-            values: Array = np.full(size, byte, np.uint8)
-        else:
-            values = self._rng.integers(0, 256, size, np.uint8)
-        shaped: Array = values.view(dtype).reshape(shape)
-        return shaped
-
-    def integers(self, low: int, high: int, count: int) -> Array:
-        return self._rng.integers(low, high + 1, count, dtype=np.int64).astype(np.int32)
-
-
 def _sizes(n: Numbers) -> tuple[int, int, int]:
     """Rows, blocks of sixteen outputs, groups of 32 columns."""
     limits = n.one_of((20, 20, 5), (50, 3, 40), (3, 3, 600))  # more groups than a panel has
@@ -93,13 +50,13 @@ def _activations(n: Numbers) -> dict[str, int]:
     return {"activation_bits": 8} if n.between(0, 1) else {}
 
 
-def _matrix(v: _Values, matrix_format: MatrixFormat, rows: int, columns: int) -> list[Array]:
+def _matrix(v: Values, matrix_format: MatrixFormat, rows: int, columns: int) -> list[Array]:
     """The stored arrays of a matrix of any bits."""
     arrays = matrix_format.arrays(rows, columns).values()
     return [v.bits(array.dtype.numpy, *array.shape) for array in arrays]
 
 
-def _quantized(n: Numbers, v: _Values) -> Call:
+def _quantized(n: Numbers, v: Values) -> Call:
     rows, blocks, groups = _sizes(n)
     form, outputs, columns = n.one_of(*STORED), blocks * ROWS, groups * GROUP
     if n.between(0, 1):
@@ -112,7 +69,7 @@ def _quantized(n: Numbers, v: _Values) -> Call:
     return Call("linear_quantized", [x, *arrays], attrs, rows=(0,))
 
 
-def _experts(n: Numbers, v: _Values) -> Call:
+def _experts(n: Numbers, v: Values) -> Call:
     rows, blocks, groups = _sizes(n)
     form, columns = n.one_of(*STORED), groups * GROUP
     experts = n.one_of(*(count for count in range(1, blocks + 1) if blocks % count == 0))
@@ -122,7 +79,7 @@ def _experts(n: Numbers, v: _Values) -> Call:
     return Call("routed_linear_quantized", inputs, attrs, rows=(0, 1))
 
 
-def _two_parts(n: Numbers, v: _Values) -> Call:
+def _two_parts(n: Numbers, v: Values) -> Call:
     rows, blocks, groups = _sizes(n)
     tables = (form.table or form for form in STORED)
     split = n.one_of(*(table.split for table in tables if table.split))
@@ -136,7 +93,7 @@ def _two_parts(n: Numbers, v: _Values) -> Call:
     return Call("linear_refined", inputs, attrs | {"step": split.step}, rows=(0, 1, 2))
 
 
-def _routed(n: Numbers, v: _Values) -> Call:
+def _routed(n: Numbers, v: Values) -> Call:
     rows, outputs, columns, experts = (n.between(1, most) for most in (40, 70, 300, 6))
     dtype = n.one_of(np.float32, ml_dtypes.bfloat16)
     weight = v.bits(np.uint8, experts * outputs, columns * np.dtype(dtype).itemsize).view(dtype)
@@ -144,11 +101,11 @@ def _routed(n: Numbers, v: _Values) -> Call:
     return Call("routed_linear", [x, chosen, weight], {"experts": experts}, rows=(0, 1))
 
 
-def _attention(n: Numbers, v: _Values) -> Call:
+def _attention(n: Numbers, v: Values) -> Call:
     return _attention_over(n, v, np.float32, np.float16)
 
 
-def _attention_over(n: Numbers, v: _Values, *dtypes: type) -> Call:
+def _attention_over(n: Numbers, v: Values, *dtypes: type) -> Call:
     tokens, groups, shared = n.between(1, 40), n.between(1, 4), n.between(1, 9)
     width = 64 * n.between(1, 4)
     rows = n.between(1, 300)
@@ -182,7 +139,7 @@ def _attention_over(n: Numbers, v: _Values, *dtypes: type) -> Call:
     return Call(op, [query, *caches, np.array([start], np.int32), *sinks], attrs)
 
 
-def _int8_cache(n: Numbers, v: _Values) -> Call:
+def _int8_cache(n: Numbers, v: Values) -> Call:
     if n.between(0, 1):
         return _attention_over(n, v, np.int8)
     tokens, heads, width = n.between(1, 20), n.between(1, 4), 16 * n.between(1, 17)
@@ -194,7 +151,7 @@ def _int8_cache(n: Numbers, v: _Values) -> Call:
     return Call("write_row_scales", [v.floats(rows, heads), places, x], {})
 
 
-def _int4_cache(n: Numbers, v: _Values) -> Call:
+def _int4_cache(n: Numbers, v: Values) -> Call:
     if n.between(0, 1):
         call = _attention_over(n, v, np.int8)
         query, key, *_, start = call.inputs[:6]
@@ -217,7 +174,7 @@ def _int4_cache(n: Numbers, v: _Values) -> Call:
     return Call(op, [cache, places, x], {"bits": bits})
 
 
-def _layer(n: Numbers, v: _Values) -> Call:
+def _layer(n: Numbers, v: Values) -> Call:
     """What stands between the products of a layer: new rows of a cache, and a gate."""
     if n.between(0, 1):
         shape = n.between(1, 20), 16 * n.between(1, 80)
@@ -234,7 +191,7 @@ def _layer(n: Numbers, v: _Values) -> Call:
     return Call("write_f16_rows", [ring, places, x], attrs)
 
 
-def _stream(n: Numbers, v: _Values) -> Call:
+def _stream(n: Numbers, v: Values) -> Call:
     rows, width = n.between(1, 20), 16 * n.between(1, 80)
     h, y = v.floats(rows, width), v.floats(rows, width)
     attrs = {"eps": n.one_of(1e-6, 1e-3, 1.0)}
@@ -243,7 +200,7 @@ def _stream(n: Numbers, v: _Values) -> Call:
     return Call("residual_norm", [h, y, v.floats(width), v.floats(width)], attrs)
 
 
-def _heads(n: Numbers, v: _Values) -> Call:
+def _heads(n: Numbers, v: Values) -> Call:
     rows, count, width = n.between(1, 20), n.between(1, 12), 32 * n.between(1, 8)
     start = n.between(0, count - 1)
     attrs: dict[str, Any] = {"heads": (start, n.between(start + 1, count))}
@@ -254,7 +211,7 @@ def _heads(n: Numbers, v: _Values) -> Call:
     return Call("norm_rope", [x, v.floats(width), cosine, sine], attrs, rows=(0, 2, 3))
 
 
-def _adapter(n: Numbers, v: _Values) -> Call:
+def _adapter(n: Numbers, v: Values) -> Call:
     sequences, each, places, rank = (n.between(1, most) for most in (12, 20, 5, 20))
     rows = sequences * each
     chosen = v.integers(n.one_of(0, -(2**31)), n.one_of(places, places + 2), sequences)
@@ -279,7 +236,7 @@ def _adapter(n: Numbers, v: _Values) -> Call:
     return Call("lora_up", inputs, attrs, rows=(*row_inputs, 2, 3) if row_inputs else ())
 
 
-def _adapted(n: Numbers, v: _Values) -> Call:
+def _adapted(n: Numbers, v: Values) -> Call:
     """A product of rows with a place each."""
     rows, places = n.between(1, 8), n.between(1, 5)
     sources = tuple(16 * n.between(1, 9) for _ in range(n.between(1, 4)))
@@ -299,7 +256,7 @@ def _adapted(n: Numbers, v: _Values) -> Call:
     return Call("linear_adapted", inputs, attrs | _activations(n), rows=(0, 1, 2, 3))
 
 
-def _recurrence(n: Numbers, v: _Values) -> Call:
+def _recurrence(n: Numbers, v: Values) -> Call:
     """States of recurrences: those after each token, or after the last one."""
     tokens, heads, keys, width = n.between(1, 9), n.between(1, 4), n.between(1, 40), n.between(1, 3)
     width, first, every = 16 * width, n.between(0, 30), bool(n.between(0, 1))
@@ -316,7 +273,7 @@ def _recurrence(n: Numbers, v: _Values) -> Call:
     return Call(name, inputs, {"ring": ring, "every": every})
 
 
-def _convolution(n: Numbers, v: _Values) -> Call:
+def _convolution(n: Numbers, v: Values) -> Call:
     """A short convolution, or the ring of its latest inputs."""
     tokens, taps, first = n.between(1, 9), n.between(2, 8), n.between(0, 30)
     channels, every = 16 * n.between(1, 20), bool(n.between(0, 1))
@@ -349,8 +306,8 @@ _SCRATCH = -1
 def call_of(data: bytes) -> Call:
     """The call that bytes describe."""
     numbers = Numbers(data)
-    maker: Callable[[Numbers, _Values], Call] = numbers.one_of(*MAKERS)
-    return maker(numbers, _Values(numbers))
+    maker: Callable[[Numbers, Values], Call] = numbers.one_of(*MAKERS)
+    return maker(numbers, Values(numbers))
 
 
 def run(library: Library, data: bytes) -> None:
