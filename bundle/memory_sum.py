@@ -8,8 +8,8 @@ pages of params.irpa that are read when the program rearranges weights at its st
 which single rows are looked up: the system may drop these at any time and read them again.
 
 The library of --require-signature and the downloads of --fetch-images are not in the sum either:
-the server subtracts SIGNATURE_MEMORY and FETCHED_MEMORY from its limit. The sum knows sizes and no
-machine; benchmarks/memory_contract.py measures what a process takes.
+server/open_service.py subtracts SIGNATURE_MEMORY and FETCHED_MEMORY from the limit. The sum knows
+sizes and no machine; benchmarks/memory_contract.py measures what a process takes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import (
+    FETCHED_MEMORY,
     SHARED_MEMORY,
+    SIGNATURE_MEMORY,
     ArraysManifest,
     BundleError,
     EncoderManifest,
@@ -54,12 +56,13 @@ def open_pool(loaded: LoadedSettings, stored_memory: int = 0) -> ModelPool:
     settings = loaded.settings
     read_signing_keys(settings)
     limit = memory_limit(settings.max_memory, None)
+    fetched_memory = FETCHED_MEMORY if settings.fetch_images else 0
     try:
         pool = ModelPool(
             [_deployment(loaded, *named) for named in _named_folders(settings).items()],
             find=functools.partial(_find, loaded),
             memory=limit.bytes if limit else physical_memory(),
-            stored_memory=stored_memory,
+            reserved_memory=stored_memory + signature_memory(settings) + fetched_memory,
             max_body_bytes=settings.max_body_bytes,
             pinned=settings.pin,
             queue_limit=settings.queue_limit,
@@ -68,6 +71,11 @@ def open_pool(loaded: LoadedSettings, stored_memory: int = 0) -> ModelPool:
         raise BadSettings(f"pin: {error}") from None
     pool.open()
     return pool
+
+
+def signature_memory(settings: Settings) -> int:
+    """Bytes of the process that checking signatures takes."""
+    return SIGNATURE_MEMORY if settings.require_signature else 0
 
 
 def state_size(loaded: LoadedSettings) -> int:

@@ -26,7 +26,7 @@ from hearthd.bundle import (
 )
 from hearthd.runtime.cpu_features import best_program
 from hearthd.server.lora.loaded_adapters import read_adapters
-from hearthd.server.open_service import open_any
+from hearthd.server.open_service import open_any, signature_memory
 from hearthd.server.process.memory_limit import Limit, admit_within
 from hearthd.server.services.encoder_service import open_encoder_tokenizer
 from hearthd.server.services.language_service import LanguageService, open_template, open_tokenizer
@@ -138,7 +138,7 @@ class BundleFolders(Bundles):
             name=name,
             slots=slots,
             chunk=chunk,
-            memory=memory,
+            memory=memory + signature_memory(self.settings),
             context=context,
             adapters=adapters,
             program=program,
@@ -150,7 +150,7 @@ class BundleFolders(Bundles):
         settings = self.settings.model_copy(
             update={"max_memory": bundle.memory, "context": bundle.context}
         )
-        service = open_any(settings, folder, bundle.name)
+        service = open_any(settings, folder, bundle.name, signature_memory(settings))
         if service.program != bundle.program:
             raise OtherProgram(_other_program(service, bundle))
         loaded = tuple(service.adapters) if isinstance(service, LanguageService) else ()
@@ -186,7 +186,9 @@ class BundleFolders(Bundles):
         settings, limit = self.settings, self.settings.max_memory or manifest.max_memory
         return admit_within(
             manifest,
-            None if limit is None else Limit(bytes=limit, source="--max-memory"),
+            None
+            if limit is None
+            else Limit(bytes=limit - signature_memory(settings), source="--max-memory"),
             prefix_cache=settings.cache_ram,
             context=settings.context,
         )

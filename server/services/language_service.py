@@ -16,9 +16,7 @@ from typing_extensions import override
 
 from hearthd.bundle import (
     CHAT_TEMPLATE,
-    FETCHED_MEMORY,
     IMAGE_ROW_MEMORY,
-    SIGNATURE_MEMORY,
     TOKENIZER,
     Admitted,
     LanguageManifest,
@@ -288,8 +286,9 @@ class LocalLanguageService(LanguageService):
             await asyncio.to_thread(self._store.close)
 
 
+@functools.cache
 def image_fetcher() -> ImageFetcher:
-    """Downloads images of public hosts."""
+    """Downloads images of public hosts, for all models of the process."""
     from hearthd.server.images.fetching import ImageFetcher  # imports HTTP and TLS clients
 
     return ImageFetcher()
@@ -364,9 +363,7 @@ def open_language_service(
 def _admit(
     bundle: Path, manifest: LanguageManifest, options: EngineOptions, reserved: int
 ) -> Admitted:
-    """What fits in the memory of this process beside the `reserved` bytes of other models."""
-    reserved += SIGNATURE_MEMORY if options.keys else 0
-    reserved += FETCHED_MEMORY if options.fetch_images and manifest.image_settings else 0
+    """What fits in the memory of this process beside the `reserved` bytes."""
     admitted = admit(
         manifest,
         max_memory=options.max_memory,

@@ -52,7 +52,7 @@ class ModelPool:
     and the pinned ones are never unloaded.
 
     memory          limit for the process in bytes; None for no limit
-    stored_memory   bytes of it that stored responses take
+    reserved_memory bytes of it that no model takes: of stored responses, for example
     max_body_bytes  maximum size of a request body
     queue_limit     requests that may wait for one model to be loaded
     find            the models that there are now, for `rescan`; may raise NotReloaded
@@ -63,7 +63,7 @@ class ModelPool:
         deployments: Iterable[Deployment],
         *,
         memory: int | None = None,
-        stored_memory: int = 0,
+        reserved_memory: int = 0,
         max_body_bytes: int = 10 * 2**20,
         pinned: Collection[str] = (),
         queue_limit: int = 64,
@@ -73,7 +73,7 @@ class ModelPool:
         self.metrics = ServerMetrics(self._measured)
         self.max_body_bytes = max_body_bytes
         self._memory = memory
-        self._stored_memory = stored_memory
+        self._reserved_memory = reserved_memory
         self._queue_limit = queue_limit
         self._find = find
         self._loads: dict[Deployment, PendingLoad] = {}
@@ -367,9 +367,9 @@ class ModelPool:
             await min(loaded, key=lambda other: (other.requests > 0, other.last_used)).unload()
 
     def _reserved(self, deployment: Deployment) -> int:
-        """Bytes that other models and stored responses take, and requests beyond REQUEST_MEMORY."""
+        """Bytes that other models and no models take, and requests beyond REQUEST_MEMORY."""
         others = sum(other.memory for other in self if other is not deployment)
-        return others + self._stored_memory + self.request_memory - REQUEST_MEMORY
+        return others + self._reserved_memory + self.request_memory - REQUEST_MEMORY
 
     def _is_expired(self, deployment: Deployment) -> bool:
         """Whether a loaded model was not used for too long."""

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hearthd.bundle import MANIFEST, REQUEST_MEMORY, SHARED_MEMORY, BundleError, EntryPoint
+from hearthd.bundle import (
+    MANIFEST,
+    REQUEST_MEMORY,
+    SHARED_MEMORY,
+    SIGNATURE_MEMORY,
+    BundleError,
+    EntryPoint,
+)
 from hearthd.runtime.device import CannotLoad
 from hearthd.server.cluster import bundles
 from hearthd.server.cluster.bundles import BundleFolders, OtherProgram, Replaced
@@ -59,6 +66,8 @@ def test_a_replica_of_functions_takes_the_memory_of_the_bundle(
     assert bundle.name == "encoder"
     assert bundle.memory == SHARED_MEMORY + manifest.own_memory
     assert bundle.chunk == 0
+    signed = opener(require_signature=(tmp_path,)).describe(tmp_path / "encoder")
+    assert signed.memory == bundle.memory + SIGNATURE_MEMORY
 
 
 def test_models_of_speech_are_refused(tmp_path: Path) -> None:

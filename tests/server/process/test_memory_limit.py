@@ -17,6 +17,7 @@ from pydantic import ByteSize
 
 from hearthd.bundle import (
     DEFAULT_PREFIX_CACHE,
+    FETCHED_MEMORY,
     PARAMETERS,
     SHARED_MEMORY,
     SIGNATURE_MEMORY,
@@ -29,15 +30,12 @@ from hearthd.bundle import (
     NotEnoughMemory,
     Serving,
     read_manifest_of,
-    read_public_key,
 )
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.server.api.stored.store import Store
 from hearthd.server.open_service import open_model, open_pool, state_size
 from hearthd.server.process import memory_limit as memory
 from hearthd.server.process.memory_limit import Limit, admit, memory_limit
-from hearthd.server.services.engine_options import EngineOptions
-from hearthd.server.services.language_service import open_language_service
 from hearthd.server.settings import LoadedSettings, Settings
 from tests.bundle.signed_folders import SigningKey
 from tests.server import fakes, tiny
@@ -225,17 +223,24 @@ def test_a_limit_that_counts_reserved_pages_takes_slots(
 
 
 @pytest.mark.usefixtures("system", "manifest")
-def test_checking_signatures_takes_memory(bundle: Path, tmp_path: Path) -> None:
+def test_checking_signatures_and_downloading_images_take_memory(
+    bundle: Path, tmp_path: Path
+) -> None:
     signed = shutil.copytree(bundle, tmp_path / "signed")
     fakes.gemma_like().save(str(signed / TOKENIZER))
     manifest = read_manifest_of(signed, LanguageManifest)
     signer = SigningKey(tmp_path / "keys")
     signer.sign(signed)
-    key, needed = read_public_key(signer.public), manifest.memory.needed(1)
-    for missing in (0, 1):
-        options = EngineOptions(keys=(key,), max_memory=needed + SIGNATURE_MEMORY - missing)
-        with pytest.raises(NotEnoughMemory) if missing else contextlib.nullcontext():
-            open_language_service(signed, options=options, threads=1)
+    needed = manifest.memory.needed(1)
+    for fields, taken in (
+        ({"require_signature": (signer.public,)}, SIGNATURE_MEMORY),
+        ({"fetch_images": True}, FETCHED_MEMORY),
+    ):
+        for missing in (0, 1):
+            limit = ByteSize(needed + taken - missing)
+            settings = Settings(bundle=(signed,), threads=1, max_memory=limit, **fields)
+            with pytest.raises(NotEnoughMemory) if missing else contextlib.nullcontext():
+                open_pool(LoadedSettings(settings=settings, origins={}))
 
 
 def test_an_entry_point_without_a_size_is_named(manifest: LanguageManifest) -> None:

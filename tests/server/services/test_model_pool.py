@@ -68,7 +68,7 @@ def test_pinned_models_are_opened_with_the_memory_that_the_others_take() -> None
 def test_stored_responses_take_memory_of_the_models() -> None:
     models = named("a", "b", "c")
     stored = OWN
-    with fakes.running(pool(*models, room=2, stored_memory=stored)) as client:
+    with fakes.running(pool(*models, room=2, reserved_memory=stored)) as client:
         complete(client, "b")
         assert [model.reserved for model in models[:2]] == [stored, stored]
         assert statuses(client) == {"a": "unloaded", "b": "loaded", "c": "unloaded"}

@@ -68,13 +68,14 @@ class Chat:
         for question in (QUESTION, NEXT):
             messages.append({"role": "user", "content": question})
             asked: dict[str, Any] = {"messages": messages, "tools": tools, "stream": stream}
-            called = self.create(**asked, tool_choice="required")
+            called = self.create(**asked, tool_choice="required", parallel_tool_calls=False)
             require(called.tool_calls, called)
             messages.append(called.model_dump(exclude_none=True))
             for call in called.tool_calls:
                 require("city" in json.loads(call.function.arguments), call)
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": RESULT})
-            answer = self.create(**asked, tool_choice="none")
+            # A stream that is cut off at its length is an error of the package.
+            answer = self.create(**asked, tool_choice="none", stop=["."])
             require(answer.content, answer)
             messages.append({"role": "assistant", "content": answer.content})
 
