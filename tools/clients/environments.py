@@ -95,9 +95,16 @@ CLIENTS: dict[str, PipClient | NpmClient] = {
     # It has 1.7 GB of packages, without PyTorch for CUDA.
     "Open WebUI": PipClient(("open-webui",), "open_webui", options=("--torch-backend", "cpu")),
     "Home Assistant": PipClient(
-        ("homeassistant", "ollama", "voluptuous-openapi", "hassil", "home-assistant-intents"),
+        (
+            "homeassistant>=2026.11",
+            "ollama",
+            "voluptuous-openapi",
+            "hassil",
+            "home-assistant-intents",
+            "gazetteer-matcher",
+        ),
         "home_assistant",
-        python="3.13",
+        python="3.14",
     ),
 }
 
