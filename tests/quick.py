@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 # Modules that start processes, compilers or browsers, or that take seconds to import.
-SLOW_IMPORTS = frozenset(
-    {"iree.compiler", "jsonschema", "multiprocessing", "selenium", "subprocess", "torch"}
-)
+SLOW_IMPORTS = frozenset({"iree.compiler", "multiprocessing", "selenium", "subprocess", "torch"})
 # Tests that need none of these, and seconds all the same.
 _SLOW_PATHS = (
     # Draw with matplotlib, which starts fc-list when it is first imported.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import jsonschema
+import jsonschema_rs
 import pytest
 
 from tests.patience import PATIENCE
@@ -109,7 +109,7 @@ def test_answers_follow_a_json_schema(server: tuple[subprocess.Popen[str], httpx
         body = {"prompt": prompt, "max_tokens": 120, "json_schema": schema, **fields}
         answer = server[1].post("/generate", json=body).json()
         assert answer["finish_reason"] == "stop"
-        jsonschema.Draft202012Validator(schema).validate(json.loads(answer["text"]))
+        jsonschema_rs.Draft202012Validator(schema).validate(json.loads(answer["text"]))
     body = {"prompt": prompt, "json_schema": {"not": {}}}
     assert server[1].post("/generate", json=body).status_code == 400
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import httpx
-import jsonschema
+import jsonschema_rs
 import pytest
 
 from tools.quality.__main__ import (
@@ -59,7 +59,9 @@ def test_the_schema_allows_the_calls_alone() -> None:
     request = schema_request(CASE, TOOLS)
     assert [message["role"] for message in request["messages"]] == ["system", "user"]
     assert all(json.dumps(t["function"]) in request["messages"][0]["content"] for t in TOOLS)
-    allowed = jsonschema.Draft202012Validator(request["response_format"]["json_schema"]["schema"])
+    allowed = jsonschema_rs.Draft202012Validator(
+        request["response_format"]["json_schema"]["schema"]
+    )
     assert allowed.is_valid({"name": "g", "arguments": {"a": 1}})
     for wrong in (
         {"name": "h", "arguments": {"a": 1}},

@@ -7,7 +7,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 
 from hearthd.sampling.options import SamplingOptions
@@ -83,7 +83,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
 def check(format_: str, text: str) -> None:
     match format_:
         case "schema":
-            jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(text))
+            jsonschema_rs.Draft202012Validator(SCHEMA).validate(json.loads(text))
         case "regex":
             assert re.fullmatch("[ab]{3,9}!", text)
         case "choice":

@@ -1,4 +1,4 @@
-"""Grammars of tool calls: random tokens that follow them, read back and checked by jsonschema."""
+"""Grammars of tool calls: random tokens, read back and checked by jsonschema-rs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,7 +136,7 @@ def validate(calls: Sequence[ReadCall], format_: CallFormat) -> None:
     of_f = {FUNCTION_GEMMA: SIMPLE_F, XML: XML_F}.get(format_, F)
     for call in calls:
         schema = {"f": of_f, "g": G}[call.name]
-        jsonschema.Draft202012Validator(schema).validate(json.loads(call.arguments))
+        jsonschema_rs.Draft202012Validator(schema).validate(json.loads(call.arguments))
 
 
 few = settings(max_examples=4, deadline=None)
@@ -178,7 +178,7 @@ def test_with_a_response_format_an_answer_is_calls_or_matches_it(name: str) -> N
         passed, calls = read(WORLDS["special"], FORMATS[name], tokens)
         validate(calls, FORMATS[name])
         if not calls:
-            jsonschema.Draft202012Validator(ANSWER).validate(json.loads(passed))
+            jsonschema_rs.Draft202012Validator(ANSWER).validate(json.loads(passed))
         assert not (calls and passed)
         kinds.add(bool(calls))
     assert kinds == ({True, False})

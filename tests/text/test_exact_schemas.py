@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,7 +52,7 @@ def test_a_listed_number_is_exact_or_rejected(value: float, const: bool, seed: i
 @given(st.sampled_from(["integer", "number"]), st.sampled_from(LIMITS), integers)
 def test_a_limit_is_exact_or_rejected(type_: str, keyword: str, limit: int) -> None:
     schema = {"type": type_, keyword: limit}
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = jsonschema_rs.Draft202012Validator(schema)
     try:
         for value in (*range(limit - 2, limit + 3), 5, -5):
             assert accepts("json_schema", json.dumps(schema), str(value)) is (
@@ -211,7 +211,7 @@ CLOSED: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
 @pytest.mark.parametrize("name", CLOSED)
 def test_an_object_has_the_listed_properties_only(name: str) -> None:
     schema, possible, impossible = CLOSED[name]
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = jsonschema_rs.Draft202012Validator(schema)
     for answer in possible:
         validator.validate(json.loads(answer))
         assert accepts("json_schema", json.dumps(schema), answer), answer
@@ -239,4 +239,4 @@ def test_an_object_is_open_if_its_schema_says_so(schema: dict[str, Any]) -> None
 def test_answers_of_closed_objects_are_valid(name: str, seed: int) -> None:
     schema = CLOSED[name][0]
     answer = WORLDS["gemma"].answer("json_schema", json.dumps(schema), seed)
-    jsonschema.Draft202012Validator(schema).validate(json.loads(answer))
+    jsonschema_rs.Draft202012Validator(schema).validate(json.loads(answer))

@@ -7,7 +7,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
-import jsonschema
+import jsonschema_rs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -99,7 +99,7 @@ def test_an_answer_is_valid_under_its_schema(
     world: World, schema: dict[str, Any], seed: int
 ) -> None:
     answer = world.answer("json_schema", json.dumps(schema), seed)
-    jsonschema.Draft202012Validator(schema).validate(json.loads(answer))
+    jsonschema_rs.Draft202012Validator(schema).validate(json.loads(answer))
 
 
 @few

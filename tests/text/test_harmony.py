@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,7 +95,7 @@ def read(tokens: Sequence[int]) -> tuple[str, str, list[list[str]]]:
 
 
 def validate(written: str) -> None:
-    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(written))
+    jsonschema_rs.Draft202012Validator(SCHEMA).validate(json.loads(written))
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -1,4 +1,4 @@
-"""Keywords that llguidance lacks, against the library jsonschema."""
+"""Keywords that llguidance lacks, against the library jsonschema-rs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
@@ -204,7 +204,7 @@ def parts_of(value: Any) -> Iterator[Any]:
 def test_a_complement_has_the_values_that_a_schema_has_not(
     schema: Any, candidates: list[Any]
 ) -> None:
-    """The library jsonschema judges both schemas."""
+    """The library jsonschema-rs judges both schemas."""
     cases = Draft202012Validator({"anyOf": [*complement(schema), False]})
     validator = Draft202012Validator(schema)
     for value in [*candidates, *parts_of(candidates)]:

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-import jsonschema
+import jsonschema_rs
 import numpy as np
 import pytest
 from typing_extensions import override
@@ -181,8 +181,8 @@ def test_html_markdown_and_json_have_the_same_figures(tmp_path: Path, truncated:
 def test_the_json_is_valid_under_its_schema() -> None:
     data = json.loads(report(truncated=True).model_dump_json(), parse_constant=pytest.fail)
     schema = Report.model_json_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(data, schema)
+    jsonschema_rs.meta.validate(schema)
+    jsonschema_rs.validate(schema, data)
     for passage in data["passages"]:
         assert len(passage["kl"]) == len(passage["agree"]) == passage["summary"]["positions"]
 

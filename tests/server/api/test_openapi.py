@@ -22,6 +22,8 @@ from tests.server import fakes, templates
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fastapi import FastAPI
+
     from hearthd.server.services.language_service import LanguageService
 
 # With tokens to fill in the middle: without them /infill answers 501.
@@ -40,11 +42,17 @@ def service() -> LanguageService:
     return fakes.fake_service(LIBRARY, template=templates.CHATML, slots=2, batch=2)
 
 
-schema = schemathesis.openapi.from_dict(create_app(fakes.pool(service())).openapi())
+def document_of(app: FastAPI) -> schemathesis.BaseSchema:
+    """The document of /openapi.json, from which schemathesis generates requests."""
+    document = schemathesis.openapi.from_dict(app.openapi())
+    # Its cases for each value of each field alone are thousands, and all routes share the fields.
+    document.config.phases.coverage.enabled = False
+    return document
 
 
-# Its cases for each value of each field alone are thousands, and all routes share the fields.
-schema.config.phases.coverage.enabled = False
+@pytest.fixture(scope="module")
+def document() -> schemathesis.BaseSchema:
+    return document_of(create_app(fakes.pool(service())))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +61,7 @@ def address() -> Iterator[str]:
         yield str(client.base_url)
 
 
-@schema.parametrize()
+@schemathesis.pytest.from_fixture("document").parametrize()
 @settings(
     max_examples=few(8).max_examples,
     derandomize=True,

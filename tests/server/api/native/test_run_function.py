@@ -16,7 +16,7 @@ from hearthd.server.app import Guards, create_app
 from tests.patience import PATIENCE
 from tests.server import fakes, functions
 from tests.server.api.operator.test_operator_routes import figure, figures
-from tests.server.api.test_openapi import CHECKS
+from tests.server.api.test_openapi import CHECKS, document_of
 from tests.server.functions import POISON, FakeFunctions
 
 if TYPE_CHECKING:
@@ -358,19 +358,36 @@ def test_a_program_that_fails_the_self_test_rejects_calls() -> None:
         assert client.get("/health/ready").status_code == 503
 
 
-schema = schemathesis.openapi.from_dict(create_app(fakes.pool(functions.service())).openapi())
-schema.config.phases.coverage.enabled = False
+@pytest.fixture(scope="module")
+def document() -> schemathesis.BaseSchema:
+    return document_of(create_app(fakes.pool(functions.service())))
 
 
-@schema.parametrize()
-@settings(
+def require_answers_as_documented(case: schemathesis.Case[Any], client: httpx.Client) -> None:
+    case.call_and_validate(base_url=str(client.base_url), timeout=PATIENCE, checks=CHECKS)
+
+
+GENERATED = settings(
     max_examples=30,
     derandomize=True,
     database=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+
+
+@schemathesis.pytest.from_fixture("document").include(path="/run").parametrize()
+@GENERATED
 def test_no_generated_request_breaks_the_server(
     case: schemathesis.Case[Any], client: httpx.Client
 ) -> None:
-    case.call_and_validate(base_url=str(client.base_url), timeout=PATIENCE, checks=CHECKS)
+    require_answers_as_documented(case, client)
+
+
+@pytest.mark.nightly
+@schemathesis.pytest.from_fixture("document").exclude(path="/run").parametrize()
+@GENERATED
+def test_no_generated_request_of_another_route_breaks_the_server(
+    case: schemathesis.Case[Any], client: httpx.Client
+) -> None:
+    require_answers_as_documented(case, client)
