@@ -49,6 +49,7 @@ from hearthd.models.program import ProgramOptions, parameter_types
 from hearthd.runtime.cpu_features import UnsupportedCpu
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
+from tests.by_day import first_by_day
 from tests.conftest import (
     OTHER_TARGET,
     Silent,
@@ -328,12 +329,13 @@ def interrupt(process: subprocess.Popen[str], stop: signal.Signals, after: str) 
     assert "interrupted" in errors
 
 
+@pytest.mark.nightly
 def test_an_interrupt_while_writing_weights_leaves_nothing(tmp_path: Path) -> None:
     interrupt(start(tmp_path), signal.SIGINT, after="lower to StableHLO")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", first_by_day([signal.SIGTERM, signal.SIGINT]))
 def test_an_interrupt_while_compiling_leaves_nothing(tmp_path: Path, stop: signal.Signals) -> None:
     weights, out = small_gemma(tmp_path / "weights"), tmp_path / "out"
     out.mkdir()
@@ -371,14 +373,16 @@ def hearth(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*_HEARTH, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_inspect_and_verify_show_a_real_bundle(bundles: Bundles) -> None:
-    bundle = bundles["int8-g32"]
-    shown = hearth("inspect", str(bundle), "--all")
+def test_inspect_shows_a_real_bundle(bundles: Bundles) -> None:
+    shown = hearth("inspect", str(bundles["int8-g32"]), "--all")
     assert shown.returncode == 0
     for fact in ("gemma3", "prefill_128", "decode_2", "params.irpa", "cache"):
         assert fact in shown.stdout
 
-    verified = hearth("verify", str(bundle))
+
+@pytest.mark.nightly
+def test_a_real_bundle_is_verified(bundles: Bundles) -> None:
+    verified = hearth("verify", str(bundles["int8-g32"]))
     assert (verified.returncode, verified.stderr) == (0, "")
     assert "passed" in verified.stdout
 

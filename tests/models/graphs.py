@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 STEP = 1e-5  # central differences: errors of STEP^2 and of 1e-16 / STEP, both near 1e-10
 TOLERANCE = 1e-6
+MAX_DIRECTIONS = 12
 
 
 def type_of(array: Array) -> TensorType:
@@ -58,28 +59,44 @@ def value_and_gradients(graph: Graph, name: str) -> Graph:
 
 
 def check_gradient(graph: Graph, arrays: Sequence[Array], rng: np.random.Generator) -> int:
-    """Compare reverse mode with central differences in float64; the number of inputs compared."""
+    """Compare reverse mode with central differences in float64; the number of inputs compared.
+
+    Both give the derivative of sum(upstream * graph(arrays)) along directions of each input: along
+    each element of a small one, and along random unit vectors of a larger one.
+    """
     (output,) = graph.outputs
     assert output.dtype is DType.F64, "finite differences need float64"
     upstream = rng.normal(size=output.shape)
     actual = evaluate(gradient_graph(graph), [*arrays, upstream], {})
     places = [i for i, array in enumerate(arrays) if array.dtype == np.float64]
     for gradient, place in zip(actual, places, strict=True):
-        expected = _central_differences(graph, arrays, place, upstream)
-        np.testing.assert_allclose(gradient, expected, rtol=TOLERANCE, atol=TOLERANCE)
+        assert gradient.shape == arrays[place].shape
+        directions = _directions(arrays[place].shape, rng)
+        along = np.tensordot(directions, gradient, gradient.ndim)
+        expected = _central_differences(graph, arrays, place, upstream, directions)
+        np.testing.assert_allclose(along, expected, rtol=TOLERANCE, atol=TOLERANCE)
     return len(places)
 
 
+def _directions(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """At most MAX_DIRECTIONS unit vectors of a shape."""
+    size = int(np.prod(shape))
+    if size <= MAX_DIRECTIONS:
+        return np.eye(size).reshape(size, *shape)
+    vectors = rng.normal(size=(MAX_DIRECTIONS, size))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors.reshape(MAX_DIRECTIONS, *shape)
+
+
 def _central_differences(
-    graph: Graph, arrays: Sequence[Array], place: int, upstream: Array
+    graph: Graph, arrays: Sequence[Array], place: int, upstream: Array, directions: Array
 ) -> Array:
-    """The gradient of sum(upstream * graph(arrays)) by the array at `place`."""
-    result = np.zeros(arrays[place].shape)
-    for index in np.ndindex(result.shape):
+    """Derivatives of sum(upstream * graph(arrays)) along directions of the array at `place`."""
+    result = np.zeros(len(directions))
+    for index, direction in enumerate(directions):
         sides = []
         for step in (STEP, -STEP):
-            moved = arrays[place].copy()
-            moved[index] += step
+            moved = arrays[place] + step * direction
             (value,) = evaluate(graph, [*arrays[:place], moved, *arrays[place + 1 :]], {})
             sides.append(float((upstream * value).sum()))
         result[index] = (sides[0] - sides[1]) / (2 * STEP)

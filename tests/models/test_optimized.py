@@ -281,6 +281,7 @@ def op_names(graph: Graph) -> list[str]:
     return [node.origin.op.name for node in graph.nodes if isinstance(node.origin, Apply)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rule", dict.fromkeys(rule.name for rule in KERNEL_RULES))
 def test_a_rule_that_stops_matching_is_seen(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     others = tuple(one for one in KERNEL_RULES if one.name != rule)

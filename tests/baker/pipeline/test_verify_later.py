@@ -94,6 +94,7 @@ def test_it_gets_the_bytes_of_a_bundle_that_its_bake_compared(baked: Path, later
     assert verified(later)[2] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["later", "whole"])
 def test_it_is_reproduced_with_the_comparison_that_it_has(
     baked: Path, name: str, monkeypatch: pytest.MonkeyPatch

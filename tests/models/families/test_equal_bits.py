@@ -69,7 +69,7 @@ class CompiledDevice(Device):
 @pytest.mark.parametrize(
     ("architecture", "precision", "changes"),
     [
-        ("gemma3", "f32", WIDTHS),
+        pytest.param("gemma3", "f32", WIDTHS, marks=pytest.mark.nightly),
         pytest.param("gemma3", "bf16", WIDTHS, marks=pytest.mark.nightly),
         pytest.param("command-r", "f32", WIDTHS, marks=pytest.mark.nightly),
         pytest.param("command-r", "f32", WIDTHS | WIDE, marks=pytest.mark.nightly),

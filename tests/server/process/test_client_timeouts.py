@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from hearthd.server.process import client_timeouts
 from hearthd.server.process.client_timeouts import TimedConnection
 from hearthd.server.process.draining_server import DrainingServer
+from tests.by_day import first_by_day
 from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.api.middleware.test_abuse import connect, request
@@ -252,7 +253,9 @@ def _established(connection: socket.socket) -> bool:
     return False
 
 
-@pytest.mark.parametrize("handshake", [None, True, False], ids=["http", "https", "no handshake"])
+@pytest.mark.parametrize(
+    "handshake", first_by_day([True, None, False]), ids=["https", "http", "no handshake"]
+)
 def test_idle_connections_are_closed_when_there_are_too_many(
     handshake: bool | None, tmp_path: Path
 ) -> None:

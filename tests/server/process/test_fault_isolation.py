@@ -36,7 +36,7 @@ class Panic(BaseException):
     """What PyO3 raises when Rust code panics: no Exception."""
 
 
-@pytest.fixture(scope="module", params=["http", "https"])
+@pytest.fixture(scope="module", params=first_by_day(["https", "http"]))
 def running(request: pytest.FixtureRequest) -> Iterator[tuple[DrainingServer, httpx.Client]]:
     """One server for all faults: each must find it as it was."""
     servers: list[DrainingServer] = []

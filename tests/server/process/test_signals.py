@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from tests.by_day import first_by_day
 from tests.patience import PATIENCE
 from tests.server.api.operator.test_operator_routes import figure, figures
 from tests.server.generate_client import answer, stream
@@ -47,7 +48,7 @@ def _wait_for(client: httpx.Client, name: str) -> None:
         assert time.monotonic() < deadline, name
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", first_by_day([signal.SIGTERM, signal.SIGINT]))
 def test_a_signal_finishes_accepted_requests_and_rejects_new_ones(
     server: tuple[subprocess.Popen[str], httpx.Client], number: signal.Signals
 ) -> None:

@@ -134,11 +134,11 @@ CASE = Case(
 ONE_LAYER = dataclasses.replace(CASE, layers=1, bidirectional=False, batch_first=False)
 # "blocks" is the fused form of a long sequence: here with two blocks of two steps, and one more.
 FORMS = (*f.GRU_FORMS, "blocks")
-# Every fourth case in every run.
+# Every eighth case in every run.
 each_case = pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.nightly if index % 4 else ())
+        pytest.param(case, marks=pytest.mark.nightly if index % 8 else ())
         for index, case in enumerate(CASES)
     ],
     ids=str,
