@@ -65,7 +65,16 @@ OPTIONS = ProgramOptions(
 PROMPT = np.random.default_rng(0).integers(0, SHAPE["vocab_size"], 30).tolist()
 
 
-@pytest.fixture(scope="module", params=EXTRA)
+# One of Mamba-2, one of the gated delta net; both have experts.
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(
+            name, marks=() if name in ("nemotron_h_moe", "qwen35moe") else pytest.mark.nightly
+        )
+        for name in EXTRA
+    ],
+)
 def device(request: pytest.FixtureRequest) -> Device:
     family = ARCHITECTURES[request.param]
     return Device(family.program(family.config(**(SHAPE | EXTRA[request.param])), OPTIONS))

@@ -249,6 +249,7 @@ def test_a_failed_self_test_is_reported(copy: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.nightly
 def test_a_missing_bundle_is_an_error_in_one_line(tmp_path: Path) -> None:
     code, errors = failure(tmp_path, "--port", "0")
     assert code == 1
@@ -266,6 +267,7 @@ def test_a_corrupt_bundle_is_an_error_in_one_line(copy: Path) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_bad_tokenizer_is_an_error_in_one_line(copy: Path) -> None:
     (copy / TOKENIZER).write_text("{}")
     manifest = read_manifest_of(copy, LanguageManifest)
@@ -289,6 +291,7 @@ def test_a_port_in_use_is_found_before_the_bundle_is_loaded(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.nightly
 def test_an_invalid_host_is_an_error_in_one_line(tmp_path: Path) -> None:
     code, errors = failure(tmp_path, "--host", "256.0.0.1")
     assert code == 1

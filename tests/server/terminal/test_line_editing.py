@@ -119,6 +119,7 @@ def test_ctrl_c_clears_the_line_and_leaves_when_it_is_repeated(
     assert terminal.process.wait(PATIENCE) == 0
 
 
+@pytest.mark.nightly
 def test_ctrl_c_leaves_a_block(start: Callable[..., Terminal], tmp_path: Path) -> None:
     terminal = start()
     terminal.write('"""the dog\n')
@@ -140,6 +141,7 @@ def test_a_chat_without_a_history_continues(
     leave(terminal)
 
 
+@pytest.mark.nightly
 def test_the_history_is_in_the_state_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -172,6 +174,7 @@ def test_a_long_history_is_shortened_and_bad_lines_are_skipped(tmp_path: Path) -
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.nightly
 def test_a_pipe_is_read_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "history"
     result = subprocess.run(

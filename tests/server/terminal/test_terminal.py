@@ -127,6 +127,7 @@ def test_a_prompt_that_is_too_long_can_lose_its_middle() -> None:
     assert ", context 128 of 128, length, seed " in shown.stderr
 
 
+@pytest.mark.nightly
 def test_max_tokens_limits_each_answer_of_a_chat() -> None:
     result = subprocess.run(
         [*COMMAND, "chat", ".", "--max-tokens", "3"],

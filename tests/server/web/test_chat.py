@@ -77,6 +77,7 @@ def test_the_answer_is_streamed_and_stop_keeps_its_text(
     assert page.find("#send")
 
 
+@pytest.mark.nightly
 def test_escape_stops_the_answer(page: Page, slow: tuple[LanguageService, str]) -> None:
     service, url = slow
     page.open(url)
@@ -201,6 +202,7 @@ def test_settings_are_sent_and_stored(chat: Page, doorman: Doorman) -> None:
     assert not set(expected) & set(doorman.bodies[-1])
 
 
+@pytest.mark.nightly
 def test_a_setting_out_of_range_is_shown_and_not_sent(chat: Page, doorman: Doorman) -> None:
     chat.click("#open-settings")
     chat.type("1.5", into="[name=top_p]")

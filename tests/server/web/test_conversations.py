@@ -90,6 +90,7 @@ def test_conversations_are_listed_searched_and_renamed(chat: Page) -> None:
     chat.until(lambda: chat.questions() == ["stopped words"], "the one before")
 
 
+@pytest.mark.nightly
 def test_delete_can_be_undone(chat: Page) -> None:
     two_conversations(chat)
     chat.act("the dog", "Delete")
@@ -166,6 +167,7 @@ def test_edits_and_regenerated_answers_are_branches(chat: Page) -> None:
     assert chat.all(".version") == []
 
 
+@pytest.mark.nightly
 def test_settings_belong_to_a_conversation(chat: Page) -> None:
     chat.ask("the dog")
     chat.click("#open-settings")
@@ -290,6 +292,7 @@ def test_damaged_storage_does_not_break_the_page(page: Page, url: str, script: s
         page.until(lambda: page.questions() == ["loop"], "the message that can be read")
 
 
+@pytest.mark.nightly
 def test_a_newer_database_is_left_alone(page: Page, url: str) -> None:
     page.open(url)
     page.driver.get(f"{url}/web/icon.svg")

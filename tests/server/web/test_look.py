@@ -152,6 +152,7 @@ def test_words_do_not_break(page: Page, url: str, width: int, languages: str, st
     assert page.run(BROKEN) == []
 
 
+@pytest.mark.nightly
 def test_dark_mode_follows_the_system_until_the_button_is_used(page: Page, url: str) -> None:
     def ground() -> str:
         value: str = page.run("return getComputedStyle(document.body).backgroundColor")
@@ -180,6 +181,7 @@ def test_the_page_can_be_added_to_a_home_screen(page: Page, url: str) -> None:
     assert problems == {"installabilityErrors": []}
 
 
+@pytest.mark.nightly
 def test_placeholders_show_the_servers_defaults(page: Page, url: str) -> None:
     page.open(url)
     page.click("#open-settings")

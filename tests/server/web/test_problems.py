@@ -177,6 +177,7 @@ def test_a_model_that_is_gone_is_named(chat: Page, doorman: Doorman) -> None:
     chat.find(".figures")
 
 
+@pytest.mark.nightly
 def test_a_model_that_cannot_be_loaded_is_reported(page: Page) -> None:
     broken = FakeModel(name="broken", error=OSError("a file is missing"))
     with fakes.running(pool(FakeModel(name="good"), broken)) as client:
