@@ -64,38 +64,40 @@ class ConversationRenderer:
         return await asyncio.to_thread(self._render, template, messages, media, options)
 
     async def render_text(
-        self, text: str, images: Sequence[Media], field: str, *, bos: bool = True
+        self, text: str, media: Sequence[Media], field: str, *, bos: bool = True
     ) -> Prompt:
-        """The prompt for a text with a media marker for each image; errors name `field`.
+        """The prompt for a text with a media marker for each image or sound; errors name `field`.
 
         Names of special tokens in the text are read as those tokens. Raises as `render`.
         """
-        if "image" not in self._reader.markers:
-            raise InvalidRequest(
-                field=field, got=len(images), expected="no images: the model cannot read images"
-            )
-        return await asyncio.to_thread(self._render_text, text, images, field, bos)
+        for kind, name in (("image", "images"), ("audio", "sound")):
+            count = sum(item.kind == kind for item in media)
+            if count and kind not in self._reader.markers:
+                raise InvalidRequest(
+                    field=field, got=count, expected=f"no {name}: the model cannot read {name}"
+                )
+        return await asyncio.to_thread(self._render_text, text, media, field, bos)
 
-    def _render_text(self, text: str, images: Sequence[Media], field: str, bos: bool) -> Prompt:
+    def _render_text(self, text: str, media: Sequence[Media], field: str, bos: bool) -> Prompt:
         start, *others = split_at_markers(text)
-        if len(others) != len(images):
+        if len(others) != len(media):
             raise InvalidRequest(
                 field=field,
-                got=len(images),
-                expected=f"{len(others)} images: one for each media marker in the text",
+                got=len(media),
+                expected=f"{len(others)} images or sounds: one for each media marker in the text",
             )
-        read = self._reader.read(images)
+        read = self._reader.read(media)
         joined = start + "".join(
-            image.text + other for image, other in zip(read, others, strict=True)
+            item.text + other for item, other in zip(read, others, strict=True)
         )
         encode = self._tokenizer.encode if bos else self._tokenizer.read
-        squares = tuple(square for image in read for square in image.squares)
+        squares = tuple(square for item in read for square in item.squares)
         ids = self._reader.positions(encode(joined), squares)
         if ids.count(NO_TOKEN) != sum(square.rows for square in squares):
             raise InvalidRequest(
                 field=field,
-                got="the model's token for images in the text",
-                expected="a media marker, such as that of /props, for each image",
+                got="the model's token for images or sound in the text",
+                expected="a media marker, such as that of /props, for each of them",
             )
         return Prompt(text=joined, ids=ids, images=squares)
 

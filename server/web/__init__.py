@@ -37,11 +37,12 @@ FILES = {
     if path.suffix in MEDIA_TYPES
 }
 _DOCS = re.compile(r"/docs|/web/(docs|icon|vendor/swagger-ui/).*")
-# Allow scripts, styles and requests for this server only, and pictures in styles.
+# Allow scripts, styles and requests for this server only, pictures in styles, and attached files.
 POLICY = "; ".join(
     (
         "default-src 'self'",
         "img-src 'self' data:",
+        "media-src data:",
         "object-src 'none'",
         "base-uri 'none'",
         "form-action 'none'",

@@ -83,6 +83,7 @@ startSearch(library.search);
 startComposer({
   send: session.send,
   count: (file) => server.countTokens(file, session.current()),
+  transcribe: server.transcribe,
   refusal: session.refusal,
   changed: session.showAttached,
 });

@@ -82,7 +82,7 @@ class CompletionRequest(PredictFields):
     )
 
     prompt: Prompts = Field(
-        description="A text, or an object with it in `prompt_string`, and images in "
+        description="A text, or an object with it in `prompt_string`, and images and sounds in "
         "`multimodal_data`; a list of token ids and "
         "texts, which is one prompt if it has an id; or a list of up to "
         f"{MAX_PROMPTS} of either.",

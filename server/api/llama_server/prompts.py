@@ -8,6 +8,7 @@ from pydantic import Field
 
 from hearthd.server.api.fields import Text
 from hearthd.server.api.openai.embedding_inputs import TextObject
+from hearthd.server.images.image_data import kind_of
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Media
 from hearthd.text.errors import InvalidRequest
@@ -17,24 +18,24 @@ MAX_PROMPTS = 16
 
 
 class MediaObject(TextObject):
-    """A text, with images for a model that reads them."""
+    """A text, with images and sounds for a model that reads them."""
 
     multimodal_data: list[Text] = Field(
         default_factory=list,
         max_length=64,
-        description="Images in base64, in the order of the media markers in `prompt_string`: that "
-        "of `/props`, or `<__media__>` in a text without it.",
+        description="Images and sounds in base64, in the order of the media markers in "
+        "`prompt_string`: that of `/props`, or `<__media__>` in a text without it.",
     )
 
-    def images(self, field: str) -> list[Media]:
-        """The images for the text layer; `field` is the path of the object."""
+    def media(self, field: str) -> list[Media]:
+        """The images and sounds for the text layer; `field` is the path of the object."""
         return [
             Media(
-                kind="image",
+                kind=kind_of(data),
                 field=f"{field}.multimodal_data[{index}]",
-                url=f"data:;base64,{image}",
+                url=f"data:;base64,{data}",
             )
-            for index, image in enumerate(self.multimodal_data)
+            for index, data in enumerate(self.multimodal_data)
         ]
 
 
@@ -43,7 +44,7 @@ Prompts = Text | MediaObject | list[int | Text | MediaObject | list[int | Text]]
 
 @dataclass(frozen=True)
 class GivenPrompt:
-    """A prompt of a request: a text, or token ids, which have -1 for each row of its images."""
+    """A prompt of a request: a text, or token ids, which have -1 for each row of its media."""
 
     content: str | tuple[int, ...]
     images: tuple[ImageSquare, ...] = ()
@@ -83,7 +84,7 @@ def _mixed(items: Sequence[int | str | MediaObject]) -> list[int | str]:
                 raise InvalidRequest(
                     field=f"prompt[{index}].multimodal_data",
                     got=len(item.multimodal_data),
-                    expected="no images among token ids: send a text with media markers",
+                    expected="no images or sounds among token ids: send a text with media markers",
                 )
             mixed.append(item.text())
         else:
@@ -96,7 +97,7 @@ async def _read(item: str | MediaObject, field: str, service: LanguageService) -
         return GivenPrompt(item)
     if not item.multimodal_data:
         return GivenPrompt(item.text())
-    prompt = await service.render_text(item.text(), item.images(field), f"{field}.multimodal_data")
+    prompt = await service.render_text(item.text(), item.media(field), f"{field}.multimodal_data")
     return GivenPrompt(prompt.ids, prompt.images)
 
 

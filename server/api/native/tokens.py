@@ -36,8 +36,8 @@ class TokenizeRequest(ModelFields):
     )
 
     content: Text | MediaObject = Field(
-        description="The text, or an object with it in `prompt_string` and images in "
-        "`multimodal_data`. Each position of an image is a token with the id -1."
+        description="The text, or an object with it in `prompt_string`, and images and sounds in "
+        "`multimodal_data`. Each position of these is a token with the id -1."
     )
     add_special: bool = Field(
         False, description="Add the token that begins a text (<bos>), if the model has one."
@@ -145,17 +145,19 @@ async def apply_template(body: TemplateRequest, request: Request) -> TemplateRes
 
 
 async def _ids(body: TokenizeRequest, service: LanguageService) -> tuple[int, ...]:
-    """The tokens of a text, with or without images; raises InvalidRequest or ImagesFull."""
+    """The tokens of a text, also with images and sounds; raises InvalidRequest or ImagesFull."""
     content, tokenizer = body.content, service.tokenizer
     if isinstance(content, MediaObject):
         if content.multimodal_data:
             if not body.parse_special:
                 raise InvalidRequest(
-                    field="parse_special", got=False, expected="true for a text with images"
+                    field="parse_special",
+                    got=False,
+                    expected="true for a text with images or sounds",
                 )
-            images = content.images("content")
+            media = content.media("content")
             prompt = await service.render_text(
-                content.text(), images, "content.multimodal_data", bos=body.add_special
+                content.text(), media, "content.multimodal_data", bos=body.add_special
             )
             return prompt.ids
         content = content.text()

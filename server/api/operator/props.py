@@ -51,8 +51,8 @@ class Props(BaseModel):
         description="Inputs besides text: images, as vision, and sound, as audio."
     )
     media_marker: str = Field(
-        description="The text for an image in a `prompt_string` with `multimodal_data`. It is "
-        "different after each start of the server."
+        description="The text for an image or a sound in a `prompt_string` with `multimodal_data`. "
+        "It is different after each start of the server."
     )
     chat_template: str = Field(description="Source of the chat template; empty if there is none.")
     bos_token: str = Field(description="Name of the token that begins a text, or empty.")

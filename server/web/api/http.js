@@ -20,16 +20,17 @@ export class ApiError extends Error {
   }
 }
 
-/** The response to a GET, or with `body` to a POST of JSON. `stream` is the id by which a stream can be
+/** The response to a GET, or with `body` to a POST of JSON or of a form. `stream` is the id by which a stream can be
  * read on. Throws ApiError if there is none. */
 export function request(path, { key, signal, body, stream }) {
   const headers = authorization(key);
-  if (body) headers["Content-Type"] = "application/json";
+  const isForm = body instanceof FormData; // its type has a boundary, which the browser chooses
+  if (body && !isForm) headers["Content-Type"] = "application/json";
   if (stream) headers["X-Conversation-Id"] = stream;
   return fetch(new URL(path, BASE), {
     method: body ? "POST" : "GET",
     headers,
-    body: body && JSON.stringify(body),
+    body: body && !isForm ? JSON.stringify(body) : body,
     signal,
     cache: "no-store",
   }).catch((error) => unreachable(error));

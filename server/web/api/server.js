@@ -1,19 +1,22 @@
 // The server's state: its readiness, its models, and the size of a text in tokens.
 
+import { base64Of } from "../data/data_uri.js";
 import { phrase } from "../strings/phrase.js";
 import { json, request } from "./http.js";
 
-const MARKER = "<__media__>"; // of an image in a text
+const MARKER = "<__media__>"; // of an image or a sound in a text
 
-/** The models that write text: [{id, context, loaded, loading, memory, pinned, chats, images, failure}].
+/** The models as {writers, listener}: those that write text, and the name of one that transcribes speech,
+ * or "". Of a writer {id, context, loaded, loading, memory, pinned, chats, images, sounds, failure}:
  * `context` is a number of tokens or null; `memory` is what the loaded model takes, in bytes, or 0; a `pinned`
- * model stays loaded; `chats` is whether the model has a chat template, and `images` whether
- * it reads images, true if nobody knows; `failure` is why it could not be loaded, or "". Throws
+ * model stays loaded; `chats` is whether the model has a chat template, `images` and `sounds` whether
+ * it reads these, true if nobody knows; `failure` is why it could not be loaded, or "". Throws
  * ApiError. */
 export async function models(key) {
   const list = (await json("v1/models", { key }))?.data ?? [];
   const texts = list.filter(({ capabilities }) => capabilities?.includes("completion") ?? true);
-  return texts.map(({ id, meta, capabilities, status }) => ({
+  const listener = list.find(({ capabilities }) => capabilities?.includes("transcription"))?.id ?? "";
+  const writers = texts.map(({ id, meta, capabilities, status }) => ({
     id,
     context: meta?.n_ctx ?? null,
     loaded: (status?.value ?? "loaded") === "loaded",
@@ -22,8 +25,18 @@ export async function models(key) {
     pinned: status?.pinned ?? true,
     chats: capabilities?.includes("chat") ?? true,
     images: capabilities?.includes("vision") ?? true,
+    sounds: capabilities?.includes("audio") ?? true,
     failure: status?.error ?? "",
   }));
+  return { writers, listener };
+}
+
+/** The text of the speech in a file. Throws ApiError. */
+export async function transcribe(file, model, key) {
+  const body = new FormData();
+  body.append("file", file);
+  body.append("model", model);
+  return (await json("v1/audio/transcriptions", { key, body }))?.text ?? "";
 }
 
 /** Load a model, or give its memory back. Resolves when that is done. Throws ApiError. */
@@ -44,11 +57,11 @@ export async function countPrompt({ prompt, messages, tools }, model, key) {
   return (await json("v1/chat/completions/input_tokens", { key, body }))?.input_tokens ?? 0;
 }
 
-/** The number of tokens of a text or an image, a data URI, or null if the server does not say. */
-export async function countTokens({ text, image }, model, key) {
-  const data = image?.slice(image.indexOf(",") + 1);
-  const content = image ? { prompt_string: MARKER, multimodal_data: [data] } : text;
-  const body = { content, parse_special: Boolean(image), ...(model && { model }) };
+/** The number of tokens of a text, or of the data URI of an image or a sound; null if the server does not say. */
+export async function countTokens({ text, image, sound }, model, key) {
+  const media = image ?? sound;
+  const content = media ? { prompt_string: MARKER, multimodal_data: [base64Of(media)] } : text;
+  const body = { content, parse_special: Boolean(media), ...(model && { model }) };
   const answer = await json("tokenize", { key, body }).catch(() => null);
   return answer?.tokens.length ?? null;
 }

@@ -1,5 +1,6 @@
 // What the model reads of a conversation.
 
+import { base64Of } from "./data_uri.js";
 import { validSettings } from "./records.js";
 
 /** Messages for a model with a chat template. Templates require alternating roles, so adjacent
@@ -18,6 +19,9 @@ export function turns(messages, system) {
 
 /** The images that are attached to a message. */
 export const imagesOf = ({ attachments = [] }) => attachments.filter(({ image }) => image);
+
+/** The sounds that are attached to a message. */
+export const soundsOf = ({ attachments = [] }) => attachments.filter(({ sound }) => sound);
 
 /** The prompt for a model without a chat template: the whole conversation as one text. */
 export function text(messages) {
@@ -50,11 +54,15 @@ function turnOf(message) {
   return turn;
 }
 
-// A text, or with images a list of parts, in which the images are first.
+// A text, or with images and sounds a list of parts, in which these are first.
 function contentOf(message) {
   const content = withFiles(message);
   const images = imagesOf(message).map(({ image: url }) => ({ type: "image_url", image_url: { url } }));
-  return images.length ? [...images, ...partsOf(content)] : content;
+  const sounds = soundsOf(message).map(({ sound }) => ({
+    type: "input_audio",
+    input_audio: { data: base64Of(sound), format: "wav" },
+  }));
+  return images.length + sounds.length ? [...images, ...sounds, ...partsOf(content)] : content;
 }
 
 function together(before, after) {
@@ -69,7 +77,7 @@ function partsOf(content) {
 
 // Attached files stand before the message, each in a fence that is longer than those in the file.
 function withFiles({ content, attachments = [] }) {
-  const files = attachments.filter(({ image }) => !image).map(({ name, text: file }) => {
+  const files = attachments.filter(({ image, sound }) => !image && !sound).map(({ name, text: file }) => {
     const ticks = Math.max(2, ...(file.match(/`+/g) ?? []).map((run) => run.length));
     const fence = "`".repeat(ticks + 1);
     return `${name}\n${fence}\n${file}${file.endsWith("\n") ? "" : "\n"}${fence}`;

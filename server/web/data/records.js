@@ -4,7 +4,7 @@
 // last message on the branch that is shown, `settings` is {system, sampling, probabilities, tools}.
 // A message is {id, conversation, parent, created, role, content}: `parent` is the id of the message
 // before it, or null. A user's message can have `attachments`: texts {name, text, tokens}, and
-// images {name, image, tokens} as data URIs. An answer can have `model`, the name of the model that wrote it, `reasoning`,
+// images {name, image, tokens} and sounds {name, sound, tokens} as data URIs. An answer can have `model`, the name of the model that wrote it, `reasoning`,
 // `calls`, `tokens`, `figures`, `finish`, `error`; while it is written, `finish` is "running", `writer` is the tab and
 // `saved` the time. A tool's message has `call`, an id.
 // Times are milliseconds since 1970.
@@ -71,7 +71,7 @@ export function validMessage(data) {
   if (!ROLES.has(data.role) || !isText(data.content)) return null;
   const message = { ...data, parent: isText(data.parent) ? data.parent : null, created: time(data.created) };
   const valid = {
-    attachments: all(({ name, text, image }) => isText(name) && (image === undefined ? isText(text) : isImage(image))),
+    attachments: all(isAttachment),
     calls: all(({ id, name, arguments: given }) => isText(id) && isText(name) && isText(given)),
     tokens: all(({ text, logprob, top }) => isText(text) && Number.isFinite(logprob) && Array.isArray(top)),
     figures: isObject,
@@ -84,6 +84,12 @@ export function validMessage(data) {
   return message;
 }
 
+function isAttachment({ name, text, image, sound }) {
+  if (!isText(name)) return false;
+  if (image !== undefined) return isImage(image);
+  return sound === undefined ? isText(text) : isSound(sound);
+}
+const isSound = (value) => isText(value) && value.startsWith("data:audio/wav;base64,");
 const isImage = (value) => isText(value) && /^data:image\/(png|jpeg|webp|gif);base64,/.test(value);
 const isText = (value) => typeof value === "string";
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);

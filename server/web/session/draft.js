@@ -2,7 +2,7 @@
 
 import { countPrompt } from "../api/server.js";
 import { newMessage } from "../data/records.js";
-import { imagesOf, text, turns } from "../data/prompt.js";
+import { imagesOf, soundsOf, text, turns } from "../data/prompt.js";
 import { pathTo } from "../data/tree.js";
 import { key } from "../view/key.js";
 import { excessOf } from "./problems.js";
@@ -11,10 +11,13 @@ import { offeredTools } from "./tool_servers.js";
 
 const TEMPLATE = 512; // bytes; more than what a chat template usually adds
 
-/** Whether the model of a thread cannot read the images in it, or in this message. */
-export function isBlind({ conversation, messages }, attachments) {
+/** The reason why the model of a thread cannot read the files in it, or in this message: "blind" if these are
+ * images, "deaf" if sounds, or "". */
+export function impairment({ conversation, messages }, attachments) {
   const path = [...pathTo(messages, conversation.leaf), { attachments }];
-  return !modelOf(conversation).images && path.some((message) => imagesOf(message).length > 0);
+  const { images, sounds } = modelOf(conversation);
+  if (!images && path.some((message) => imagesOf(message).length)) return "blind";
+  return !sounds && path.some((message) => soundsOf(message).length) ? "deaf" : "";
 }
 
 /** By how many tokens the conversation of a thread is too long for its model with this message; NaN
@@ -27,8 +30,9 @@ export async function excess({ conversation, messages }, content, attachments) {
   const prompt = text(path);
   const tools = model.chats ? offeredTools(conversation.settings) : [];
   const bytes = new TextEncoder().encode(system + prompt + JSON.stringify(tools)).length;
-  const images = path.flatMap(imagesOf).reduce((sum, { tokens }) => sum + (tokens ?? 0), 0);
-  if (bytes + images + TEMPLATE < model.context) return 0; // a token has at least a byte
+  const media = path.flatMap((message) => [...imagesOf(message), ...soundsOf(message)]);
+  const rows = media.reduce((sum, { tokens }) => sum + (tokens ?? 0), 0);
+  if (bytes + rows + TEMPLATE < model.context) return 0; // a token has at least a byte
   const request = model.chats ? { messages: turns(path, system), tools } : { prompt };
   try {
     const tokens = await countPrompt(request, requestName(model), key());

@@ -7,10 +7,10 @@ import { showStatus } from "../view/notices.js";
 import { askKey, key } from "../view/key.js";
 
 const LAST_MODEL = "model";
-const UNKNOWN = { id: "", context: null, loaded: true, chats: true, images: true, failure: "" };
+const UNKNOWN = { id: "", context: null, loaded: true, chats: true, images: true, sounds: true, failure: "" };
 const POLL_INTERVAL = 1000; // milliseconds, while a model is loaded or unloaded
 
-const state = { models: [], triedKey: null, changed: () => {} };
+const state = { models: [], listener: "", triedKey: null, changed: () => {} };
 
 /** Call `changed()` when the models become known, or another one is chosen. */
 export const onModels = (changed) => (state.changed = changed);
@@ -52,9 +52,16 @@ export async function requestKey() {
 export const countTokens = (file, conversation) =>
   server.countTokens(file, requestName(modelOf(conversation)), key());
 
+/** Whether a model of the server transcribes speech. */
+export const transcribes = () => Boolean(state.listener);
+
+/** The text of the speech in a file. Throws ApiError. */
+export const transcribe = (file) => server.transcribe(file, state.listener, key());
+
 async function loadModels() {
   try {
-    state.models = await server.models(key());
+    const { writers, listener } = await server.models(key());
+    Object.assign(state, { models: writers, listener });
     showModelList(state.models, { load: (id) => change(server.load, id), unload: (id) => change(server.unload, id) });
     state.changed();
     await checkKey();

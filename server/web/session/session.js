@@ -7,14 +7,14 @@ import { renamed } from "../data/transfer.js";
 import { branchFrom, leafBelow, pathTo, siblings } from "../data/tree.js";
 import { phrase } from "../strings/phrase.js";
 import { byId } from "../view/dom.js";
-import { allowImages, measureDraft } from "../view/composer.js";
+import { allowMedia, measureDraft } from "../view/composer.js";
 import { key } from "../view/key.js";
 import { editMessage, isEditing, showMessages, updateAnswer } from "../view/messages.js";
 import { showMeter } from "../view/meter.js";
 import * as notices from "../view/notices.js";
 import * as settings from "../view/settings.js";
 import { automatic, resultsOf } from "./calls.js";
-import { excess, isBlind } from "./draft.js";
+import { excess, impairment } from "./draft.js";
 import { problemOf, tooLong } from "./problems.js";
 import { run } from "./run.js";
 import * as server from "./server_state.js";
@@ -53,7 +53,8 @@ export function send(content, attachments = []) {
 
 /** The reason why a message cannot be sent in the conversation that is shown, or "". */
 export async function refusal(content, attachments) {
-  if (isBlind(state.thread, attachments)) return phrase("notice.blind");
+  const reason = impairment(state.thread, attachments);
+  if (reason) return phrase(`notice.${reason}`);
   const tokens = await excess(state.thread, content, attachments);
   return tokens === 0 ? "" : tooLong(tokens);
 }
@@ -83,8 +84,8 @@ export function change(changes) {
 
 /** Draw the conversation again, after the models became known. */
 export function refresh() {
-  const { chats, context, images } = server.modelOf(current());
-  allowImages(images);
+  const { chats, context, images, sounds } = server.modelOf(current());
+  allowMedia({ images, sounds, transcribes: server.transcribes() });
   notices.showPurpose(chats, send);
   settings.allowSystem(chats);
   server.showModel(current(), (model) => change({ model }));

@@ -4,7 +4,9 @@ import { DocumentError, isDocument, textOf } from "../documents/documents.js";
 import { phrase } from "../strings/phrase.js";
 import { byId, iconButton, make, picture } from "./dom.js";
 import { showNotice, speak } from "./notices.js";
+import { allowMicrophone, startMicrophone } from "./microphone.js";
 import { isPicture, readPicture } from "./pictures.js";
+import { isSound, readSound } from "./sounds.js";
 
 const MAX_TEXT = 1_000_000; // bytes of a text file, or characters in a document
 const MAX_DOCUMENT = 50_000_000; // bytes
@@ -12,15 +14,17 @@ const LONG_PASTE = 2000; // characters; a longer text that is pasted becomes a f
 const TYPING_PAUSE = 400; // milliseconds after the last key
 
 const state = {
-  files: [], images: true, count: async () => null, refusal: async () => "", changed: () => {}, timer: 0,
+  files: [], reads: {}, count: async () => null, transcribe: async () => "", refusal: async () => "",
+  changed: () => {}, timer: 0,
 };
 
 /** Bind the composer. `send(text, files)` returns whether the message was taken; `count(file)`
- * resolves to a number of tokens, or null; `refusal(text, files)` to the reason why a message cannot
+ * resolves to a number of tokens, or null; `transcribe(file)` to the text of speech, or throws an error
+ * that says what is wrong; `refusal(text, files)` to the reason why a message cannot
  * be sent, or ""; `changed(tokens)` gets the size of the attached files. */
-export function startComposer({ send, count, refusal, changed }) {
+export function startComposer({ send, count, transcribe, refusal, changed }) {
   const input = byId("input");
-  Object.assign(state, { count, refusal, changed });
+  Object.assign(state, { count, transcribe, refusal, changed });
   byId("composer").onsubmit = (event) => {
     event.preventDefault();
     submit(send);
@@ -42,6 +46,7 @@ export function startComposer({ send, count, refusal, changed }) {
       byId(field).value = "";
     };
   }
+  startMicrophone(takeRecording);
   document.addEventListener("dragover", (event) => event.preventDefault());
   document.addEventListener("drop", (event) => {
     event.preventDefault();
@@ -49,10 +54,11 @@ export function startComposer({ send, count, refusal, changed }) {
   });
 }
 
-/** Say whether the model reads images. */
-export function allowImages(allowed) {
-  state.images = allowed;
-  byId("photograph").hidden = !allowed;
+/** Say whether the model reads `images` and `sounds`, and whether another one `transcribes` speech. */
+export function allowMedia(reads) {
+  state.reads = reads;
+  byId("photograph").hidden = !reads.images;
+  allowMicrophone(reads.sounds || reads.transcribes);
 }
 
 /** Attach a text as a file. */
@@ -111,19 +117,57 @@ function paste(event) {
 
 async function attach(files) {
   for (const file of files) {
-    const attachFile = isPicture(file) ? attachPicture : isDocument(file) ? attachDocument : attachTextFile;
-    const reason = await attachFile(file);
+    const reason = await attacherOf(file)(file);
     if (reason) showNotice(phrase("file.failed", { name: file.name, reason }));
+  }
+}
+
+function attacherOf(file) {
+  if (isPicture(file)) return attachPicture;
+  if (isSound(file)) return state.reads.sounds ? attachSound : attachTranscript;
+  return isDocument(file) ? attachDocument : attachTextFile;
+}
+
+// A recording is attached for a model that reads sound. Otherwise its words are typed.
+async function takeRecording(file) {
+  if (state.reads.sounds) return attach([file]);
+  speak(phrase("composer.transcribing"));
+  try {
+    const words = await state.transcribe(file);
+    const input = byId("input");
+    input.setRangeText(words, input.selectionStart, input.selectionEnd, "end");
+    input.oninput();
+    input.focus();
+  } catch (error) {
+    showNotice(error.message);
   }
 }
 
 // They return the reason why a file cannot be attached, or nothing.
 async function attachPicture(file) {
-  if (!state.images) return phrase("file.no_images");
+  if (!state.reads.images) return phrase("file.no_images");
   try {
     add({ name: file.name, image: await readPicture(file), tokens: null });
   } catch {
     return phrase("file.bad_image");
+  }
+}
+
+async function attachSound(file) {
+  try {
+    add({ name: file.name, sound: await readSound(file), tokens: null });
+  } catch (error) {
+    return phrase(error instanceof RangeError ? "file.long_sound" : "file.bad_sound");
+  }
+}
+
+async function attachTranscript(file) {
+  if (!state.reads.transcribes) return phrase("file.no_sound");
+  speak(phrase("composer.transcribing"));
+  try {
+    attachText(`${file.name}.txt`, await state.transcribe(file));
+  } catch (error) {
+    return error.message;
   }
 }
 

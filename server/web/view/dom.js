@@ -22,6 +22,9 @@ export function iconButton(icon, label, onclick) {
   return button;
 }
 
+/** The player of an attached sound. */
+export const player = ({ name, sound }) => make("audio", { src: sound, controls: true, ariaLabel: name, title: name });
+
 /** The picture of an attached image. */
 export const picture = ({ name, image }) => make("img", { src: image, alt: name, title: name });
 

@@ -2,7 +2,7 @@
 
 import { decimal, phrase } from "../strings/phrase.js";
 import { indented } from "./call_form.js";
-import { iconButton, make, picture } from "./dom.js";
+import { iconButton, make, picture, player } from "./dom.js";
 import { speak } from "./notices.js";
 
 const ENDS = {
@@ -14,9 +14,14 @@ const ENDS = {
   edited: phrase("end.edited"),
 };
 
-/** The files of a message: pictures, and texts, each folded. */
+/** The files of a message: pictures, sounds, and texts, each folded. */
 export const attachmentList = (attachments) =>
-  make("div", { className: "attachments" }, ...attachments.map((file) => (file.image ? picture(file) : textFile(file))));
+  make("div", { className: "attachments" }, ...attachments.map(attachment));
+
+function attachment(file) {
+  if (file.image) return picture(file);
+  return file.sound ? player(file) : textFile(file);
+}
 
 const textFile = ({ name, text, tokens }) =>
   folded(tokens ? phrase("file.tokens", { name, count: tokens }) : name, text);

@@ -1,5 +1,6 @@
 // From the file of a picture to what the server reads of it.
 
+import { dataUri } from "../data/data_uri.js";
 import { make } from "./dom.js";
 
 // A file within these limits is sent as it is. A request may have 4 MB, for all images of a chat.
@@ -28,13 +29,4 @@ export async function readPicture(file) {
   context.drawImage(bitmap, 0, 0, width, height);
   bitmap.close();
   return canvas.toDataURL("image/jpeg", QUALITY);
-}
-
-function dataUri(file) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(reader.result);
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(file);
-  });
 }

@@ -10,6 +10,7 @@ import pytest
 import soundfile
 
 from hearthd.bundle import SoundInput
+from hearthd.text.media_marker import KNOWN_MARKER
 from tests.baker.small_gemma4_sound import SPECIAL, TEMPLATE, samples, wav
 from tests.server import fakes
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import httpx
+
+    from hearthd.server.services.language_service import LocalLanguageService
 
 ROWS, LENGTH = 25, 16_000  # of the fake tower, and samples of a sound that gives these
 SETTINGS = SoundInput(
@@ -26,13 +29,17 @@ SETTINGS = SoundInput(
 TEXT = {"type": "text", "text": "the dog"}
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    service = fakes.fake_service(
+def sound_service() -> LocalLanguageService:
+    """A service whose model reads sound as Gemma 4 does."""
+    return fakes.fake_service(
         fakes.gemma_like(special=SPECIAL), template=TEMPLATE, sound=SETTINGS, image_rows=ROWS,
         context=256,
     )  # fmt: skip
-    with fakes.running(service) as client:
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with fakes.running(sound_service()) as client:
         yield client
 
 
@@ -49,6 +56,7 @@ def chat(*parts: Any) -> dict[str, Any]:
 
 
 WAV = encoded(wav(samples(LENGTH, 0)))
+PNG = encoded(b"\x89PNG\r\n\x1a\n" + bytes(16))
 
 
 def tokens(client: httpx.Client, body: dict[str, Any], path: str = "/v1/chat/completions") -> int:
@@ -66,6 +74,28 @@ def test_a_sound_takes_a_row_for_40_ms(client: httpx.Client) -> None:
     items = [part(WAV), {"type": "input_text", "text": "the dog"}]
     body = {"input": [{"role": "user", "content": items}], "max_output_tokens": 3}
     assert tokens(client, body, "/v1/responses") == empty + ROWS + 2
+
+
+def multimodal(*files: str) -> dict[str, Any]:
+    return {"prompt_string": KNOWN_MARKER * len(files) + "the dog", "multimodal_data": files}
+
+
+def test_sounds_in_multimodal_data(client: httpx.Client) -> None:
+    """Of every format, by the first bytes: llama-server's clients do not say what it is."""
+    empty = client.post("/tokenize", json={"content": "the dog"}).json()["tokens"]
+    for format_ in ("wav", "flac", "mp3", "ogg", "aiff", "au", "caf"):
+        file = io.BytesIO()
+        soundfile.write(file, samples(LENGTH, 0), 16_000, format=format_.upper())
+        body = {"content": multimodal(encoded(file.getvalue()))}
+        ids = client.post("/tokenize", json=body).json()["tokens"]
+        assert ids.count(-1) == ROWS, format_
+        assert len(ids) == len(empty) + ROWS + 2
+    request: dict[str, Any] = {"prompt": multimodal(WAV, WAV), "n_predict": 2, "temperature": 0}
+    answer = client.post("/completion", json=request).json()
+    assert answer["tokens_evaluated"] >= 2 * (ROWS + 2)
+    refused = client.post("/completion", json={"prompt": multimodal(PNG)})
+    assert refused.status_code == 400
+    assert "no images: the model cannot read images" in refused.json()["error"]["message"]
 
 
 def test_formats_and_rates(client: httpx.Client) -> None:

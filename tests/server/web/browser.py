@@ -27,6 +27,7 @@ CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
     "--disable-background-networking --disable-component-update --disable-sync "
+    "--use-fake-device-for-media-stream --use-fake-ui-for-media-stream "  # a microphone that beeps
     "--disable-dev-shm-usage --hide-scrollbars --ignore-certificate-errors"
 )
 

@@ -93,9 +93,12 @@ def test_a_known_marker_beside_the_random_one_is_text(client: httpx.Client, mark
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        (media("the dog", WIDE), "prompt.multimodal_data: got 1, expected 0 images"),
-        (media(f"{KNOWN_MARKER}", WIDE, TALL), "got 2, expected 1 images: one for each"),
-        (media(f"{KNOWN_MARKER} <image>", WIDE), "the model's token for images in the text"),
+        (media("the dog", WIDE), "prompt.multimodal_data: got 1, expected 0 images or sounds"),
+        (media(f"{KNOWN_MARKER}", WIDE, TALL), "got 2, expected 1 images or sounds: one for each"),
+        (
+            media(f"{KNOWN_MARKER} <image>", WIDE),
+            "the model's token for images or sound in the text",
+        ),
         (media(KNOWN_MARKER, "@"), "prompt.multimodal_data[0]: got"),
         (media(KNOWN_MARKER, base64.b64encode(b"malformed").decode()), "expected an image in the"),
         ([IMAGE, media(KNOWN_MARKER, WIDE)], "prompt[1].multimodal_data: got"),

@@ -1,0 +1,48 @@
+// The button that records sound.
+
+import { phrase } from "../strings/phrase.js";
+import { byId } from "./dom.js";
+import { showNotice } from "./notices.js";
+import { asWav, MAX_SECONDS } from "./sounds.js";
+
+const state = { recorder: null };
+
+/** Bind the button. `recorded(file)` gets what was recorded, as WAV. */
+export function startMicrophone(recorded) {
+  byId("record").onclick = () => (state.recorder ? state.recorder.stop() : record(recorded));
+}
+
+/** Show the button if the sound can be used. Browsers have microphones only over HTTPS or on localhost. */
+export function allowMicrophone(allowed) {
+  byId("record").hidden = !allowed || !navigator.mediaDevices;
+}
+
+async function record(recorded) {
+  let stream;
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+  } catch {
+    showNotice(phrase("composer.no_microphone"));
+    return;
+  }
+  const recorder = new MediaRecorder(stream);
+  const pieces = [];
+  const timer = setTimeout(() => recorder.stop(), 1000 * (MAX_SECONDS - 1));
+  recorder.ondataavailable = ({ data }) => pieces.push(data);
+  recorder.onstop = async () => {
+    clearTimeout(timer);
+    for (const track of stream.getTracks()) track.stop();
+    show(null);
+    recorded(await asWav(new File(pieces, phrase("composer.recording"))));
+  };
+  recorder.start();
+  show(recorder);
+}
+
+function show(recorder) {
+  state.recorder = recorder;
+  const button = byId("record");
+  button.title = button.ariaLabel = phrase(recorder ? "composer.record_end" : "composer.record");
+  button.classList.toggle("recording", Boolean(recorder));
+  button.querySelector("use").setAttribute("href", recorder ? "#icon-stop" : "#icon-record");
+}
