@@ -38,21 +38,6 @@ def from_url(url: str, field: str, kind: MediaKind) -> bytes:
     return from_base64(url[match.end() :], field)
 
 
-# Of WAV, FLAC, OGG, MP3 with tags, AIFF, AU and CAF, and of a frame of MP3.
-_SOUND = re.compile(
-    rb"RIFF....WAVE|fLaC|OggS|ID3|FORM....AIF|\.snd|caff|\xff[\xe2-\xff]", re.DOTALL
-)
-
-
-def kind_of(data: str) -> MediaKind:
-    """Whether base64 of a file is that of a sound, by its first bytes, or counts as an image."""
-    try:
-        start = base64.b64decode(data[:16])
-    except ValueError:
-        return "image"  # the reader of images says what is wrong
-    return "audio" if _SOUND.match(start) else "image"
-
-
 def from_base64(text: str, field: str) -> bytes:
     """The bytes that base64 stands for; raises InvalidRequest at `field`."""
     try:

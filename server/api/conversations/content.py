@@ -1,5 +1,7 @@
 """The content of a message: a text, or a list of parts."""
 
+import base64
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
@@ -78,6 +80,21 @@ def _url(part: dict[str, Any]) -> str:
         case {"source": {"url": str(url)}}:
             return url
     return ""
+
+
+# Of WAV, FLAC, OGG, MP3 with tags, AIFF, AU and CAF, and of a frame of MP3.
+_SOUND = re.compile(
+    rb"RIFF....WAVE|fLaC|OggS|ID3|FORM....AIF|\.snd|caff|\xff[\xe2-\xff]", re.DOTALL
+)
+
+
+def kind_of(data: str) -> MediaKind:
+    """Whether base64 of a file is that of a sound, by its first bytes, or counts as an image."""
+    try:
+        start = base64.b64decode(data[:16])
+    except ValueError:
+        return "image"  # the reader of images says what is wrong
+    return "audio" if _SOUND.match(start) else "image"
 
 
 ContentPart = Annotated[TextPart | Unlisted, or_media(TextPart)]

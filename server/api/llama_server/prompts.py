@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from hearthd.server.api.conversations.content import kind_of
 from hearthd.server.api.fields import Text
 from hearthd.server.api.openai.embedding_inputs import TextObject
-from hearthd.server.images.image_data import kind_of
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Media
 from hearthd.text.errors import InvalidRequest
