@@ -10,13 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from hearthd.server.api.conversations.content import kind_of
 from hearthd.server.api.fields import Fields, JsonObject, Text, ToolName
 from hearthd.text.conversation import EarlierCall, Media, Message, Part, ToolResult
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.tool_calls.tools import Tool
 
 Images = Annotated[list[Text], Field(max_length=64)]
-IMAGES = "Images in base64, for a model that reads them."
+IMAGES = "Images in base64, and sounds, as Ollama takes them; for a model that reads them."
 
 
 class OllamaCalledFunction(Fields):
@@ -80,9 +81,9 @@ class OllamaTool(Fields):
 
 
 def images_of(images: Sequence[str], field: str) -> list[Part]:
-    """The images of a message for the text layer; `field` is their path."""
+    """The images and sounds of a message for the text layer; `field` is their path."""
     return [
-        Media(kind="image", field=f"{field}[{index}]", url=f"data:;base64,{image}")
+        Media(kind=kind_of(image), field=f"{field}[{index}]", url=f"data:;base64,{image}")
         for index, image in enumerate(images)
     ]
 

@@ -31,7 +31,7 @@ _OLLAMA = "0.12.11"
 # Clients compare times with this one. Ollama sends a year after 2300.
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 TextManifest = LanguageManifest | EncoderManifest
-OllamaCapability = Literal["completion", "tools", "vision", "thinking", "embedding"]
+OllamaCapability = Literal["completion", "tools", "vision", "audio", "thinking", "embedding"]
 
 
 class OllamaVersion(BaseModel):
@@ -243,6 +243,8 @@ def _capabilities(deployment: Deployment, manifest: TextManifest) -> list[Ollama
         capabilities.append("tools")
     if manifest.image_settings is not None:
         capabilities.append("vision")
+    if manifest.sound is not None:
+        capabilities.append("audio")
     if reasoning_tags(template_source(deployment)):
         capabilities.append("thinking")
     if manifest.pooling == "last":  # it was trained to embed

@@ -98,6 +98,17 @@ def test_sounds_in_multimodal_data(client: httpx.Client) -> None:
     assert "no images: the model cannot read images" in refused.json()["error"]["message"]
 
 
+def test_ollama_has_sounds_among_its_images(client: httpx.Client) -> None:
+    shown = client.post("/api/show", json={"model": "fake-model"}).json()
+    assert "audio" in shown["capabilities"]
+    counts = {}
+    for name, sounds in (("with", [WAV]), ("without", [])):
+        message = {"role": "user", "content": "the dog", "images": sounds}
+        body = {"messages": [message], "stream": False, "options": {"num_predict": 2}}
+        counts[name] = client.post("/api/chat", json=body).json()["prompt_eval_count"]
+    assert counts["with"] == counts["without"] + ROWS + 2
+
+
 def test_formats_and_rates(client: httpx.Client) -> None:
     expected = tokens(client, chat(part(WAV)))
     for format_ in ("flac", "mp3"):
