@@ -4,6 +4,7 @@ import { countPrompt } from "../api/server.js";
 import { newMessage } from "../data/records.js";
 import { imagesOf, soundsOf, text, turns } from "../data/prompt.js";
 import { pathTo } from "../data/tree.js";
+import { phrase } from "../strings/phrase.js";
 import { key } from "../view/key.js";
 import { excessOf } from "./problems.js";
 import { modelOf, requestName } from "./server_state.js";
@@ -11,13 +12,12 @@ import { offeredTools } from "./tool_servers.js";
 
 const TEMPLATE = 512; // bytes; more than what a chat template usually adds
 
-/** The reason why the model of a thread cannot read the files in it, or in this message: "blind" if these are
- * images, "deaf" if sounds, or "". */
+/** The reason why the model of a thread cannot read the files in it, or in this message, or "". */
 export function impairment({ conversation, messages }, attachments) {
   const path = [...pathTo(messages, conversation.leaf), { attachments }];
   const { images, sounds } = modelOf(conversation);
-  if (!images && path.some((message) => imagesOf(message).length)) return "blind";
-  return !sounds && path.some((message) => soundsOf(message).length) ? "deaf" : "";
+  if (!images && path.some((message) => imagesOf(message).length)) return phrase("notice.blind");
+  return !sounds && path.some((message) => soundsOf(message).length) ? phrase("notice.deaf") : "";
 }
 
 /** By how many tokens the conversation of a thread is too long for its model with this message; NaN

@@ -54,7 +54,7 @@ export function send(content, attachments = []) {
 /** The reason why a message cannot be sent in the conversation that is shown, or "". */
 export async function refusal(content, attachments) {
   const reason = impairment(state.thread, attachments);
-  if (reason) return phrase(`notice.${reason}`);
+  if (reason) return reason;
   const tokens = await excess(state.thread, content, attachments);
   return tokens === 0 ? "" : tooLong(tokens);
 }

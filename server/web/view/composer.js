@@ -157,7 +157,7 @@ async function attachSound(file) {
   try {
     add({ name: file.name, sound: await readSound(file), tokens: null });
   } catch (error) {
-    return phrase(error instanceof RangeError ? "file.long_sound" : "file.bad_sound");
+    return error instanceof RangeError ? phrase("file.long_sound") : phrase("file.bad_sound");
   }
 }
 

@@ -42,7 +42,7 @@ async function record(recorded) {
 function show(recorder) {
   state.recorder = recorder;
   const button = byId("record");
-  button.title = button.ariaLabel = phrase(recorder ? "composer.record_end" : "composer.record");
+  button.title = button.ariaLabel = recorder ? phrase("composer.record_end") : phrase("composer.record");
   button.classList.toggle("recording", Boolean(recorder));
   button.querySelector("use").setAttribute("href", recorder ? "#icon-stop" : "#icon-record");
 }
