@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from hearthd.models.dsl import ops
@@ -10,15 +11,12 @@ from hearthd.models.dsl.functions.products import DECODE_ROWS
 from hearthd.models.dsl.functions.shapes import along_axes, along_channels, along_last
 from hearthd.models.dsl.functions.statistics import mean, variance
 from hearthd.models.dsl.functions.wide import in_f32
+from hearthd.models.dsl.iree_faults.forms import wide_rows
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
 
 __all__ = ["batch_norm", "batch_norm_training", "group_norm", "layer_norm", "rms_norm"]
-
-# The compiler keeps up to 40 rows on the stack of a dispatch that also computes them, or reads them
-# again after their mean. It refuses 256 rows of 1024 values: "exceeded stack allocation limit".
-_MAX_FUSED_WIDTH = 768
 
 
 @composite()
@@ -43,8 +41,7 @@ def layer_norm(
     x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float
 ) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias, over the last axis (Ba et al., 2016)."""
-    is_wide = x.shape[-1] > _MAX_FUSED_WIDTH
-    y = _standard(ops.barrier(x) if is_wide else x, (-1,), eps, is_wide=is_wide)
+    y = _standard(x, (-1,), eps)
     y = y if weight is None else y * along_last(weight, y)
     return y if bias is None else y + along_last(bias, y)
 
@@ -107,10 +104,11 @@ def batch_norm_training(
     )
 
 
-def _standard(x: Tensor, axes: tuple[int, ...], eps: float, *, is_wide: bool = False) -> Tensor:
-    """x with mean 0 and variance 1 over some axes; `is_wide` for rows that need two dispatches."""
-    center = mean(x, *axes)
-    apart = x - along_axes(ops.barrier(center) if is_wide else center, x, axes)
+def _standard(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
+    """x with mean 0 and variance 1 over some axes."""
+    width = math.prod(x.shape[axis] for axis in axes)
+    x = wide_rows(x, width)
+    apart = x - along_axes(wide_rows(mean(x, *axes), width), x, axes)
     root = ops.sqrt(mean(apart * apart, *axes) + eps)
     return apart / along_axes(root, x, axes)
 

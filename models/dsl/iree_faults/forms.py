@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hearthd.models.dsl.ops.elementwise import barrier
 from hearthd.models.dsl.ops.shape import broadcast, reshape
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.types import TensorType
+
+_MAX_WIDTH = 768  # values of a row that a dispatch keeps
 
 
 def packed_booleans(tensor_type: TensorType) -> TensorType:
@@ -26,3 +29,12 @@ def concurrent_copies(row: Tensor) -> Tensor:
     As a broadcast. Of a concatenation the compiler copies rows in and out at the same time.
     """
     return broadcast(reshape(row, shape=row.shape[1:]), shape=(2, row.shape[1]), axes=(1,))
+
+
+def wide_rows(tensor: Tensor, width: int) -> Tensor:
+    """What a norm of rows of `width` values reads: its input, and the mean of its rows.
+
+    Behind a barrier if they are wide: the compiler keeps up to 40 rows on the stack of a dispatch
+    that also computes them, or that reads them again after their mean.
+    """
+    return barrier(tensor) if width > _MAX_WIDTH else tensor

@@ -60,6 +60,7 @@ REJECTED = {
     ),
     "updated_slice": (WRITES,),
     "waiting_kernels": ("failed to schedule execution partitions without cyclic dependencies",),
+    "wide_rows": ("One or more operations with large vector sizes",),
     "written_by_a_matvec": (WRITES,),
 }
 
