@@ -59,8 +59,8 @@ class OpenedModel:
 
     @cached_property
     def sound(self) -> SoundInput | None:
-        """How the model reads sound, if it does; raises TokenizerError as `images` does."""
-        settings = self.architecture.sound_input(self.config)
+        """How the model reads sound, if it does; raises as `images` does."""
+        settings = self.architecture.sound_input(self.config, self.source.metadata())
         if settings is not None:
             self._require_tokens(settings.special_tokens, "sound")
         return settings

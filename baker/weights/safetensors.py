@@ -35,6 +35,7 @@ from hearthd.baker.weights.source import (
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
 from hearthd.models.decoder.config.config_json import (
+    FEATURE_EXTRACTOR,
     LOGIT_SCORE,
     MODELOPT,
     POOLING,
@@ -254,12 +255,7 @@ class SafetensorsSource(_Safetensors):
         self._processors = [folder / name for name in (PROCESSOR, _ALL_PROCESSORS)]
         for path in (path for path in self._processors if path.exists()):
             self._stamps[path] = stamp(path)
-            settings = read_json(path)
-            if path.name == PROCESSOR:
-                self._config[PROCESSOR] = settings
-            elif isinstance(images := settings.get("image_processor"), dict):
-                # As newer folders have it; transformers prefers it.
-                self._config[PROCESSOR] = images
+            self._config |= _processor_settings(path)
         if (folder / INDEX).exists():
             self._add_indexed()
         elif (folder / SINGLE).exists():
@@ -333,6 +329,17 @@ def _found_instead(folder: Path) -> str:
         for found in sorted(folder.glob(pattern)):
             return f", but {found.name}; {action}"
     return "; download them"
+
+
+def _processor_settings(path: Path) -> dict[str, Any]:
+    """The settings of the processors of images and of sound, by their keys in the metadata."""
+    settings = read_json(path)
+    if path.name == PROCESSOR:
+        return {PROCESSOR: settings}
+    # As newer folders have it; transformers prefers it.
+    named = {PROCESSOR: "image_processor", FEATURE_EXTRACTOR: "feature_extractor"}
+    found = {key: settings.get(name) for key, name in named.items()}
+    return {key: value for key, value in found.items() if isinstance(value, dict)}
 
 
 def _modelopt_settings(path: Path) -> dict[str, Any]:

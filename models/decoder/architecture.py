@@ -10,7 +10,7 @@ from typing_extensions import override
 from hearthd.bundle import ModelMatrix
 from hearthd.models.config import ConfigError, ModelConfig
 from hearthd.models.decoder.assistant import Assistant
-from hearthd.models.decoder.config.config_json import PROCESSOR, ConfigJson
+from hearthd.models.decoder.config.config_json import FEATURE_EXTRACTOR, PROCESSOR, ConfigJson
 from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
 from hearthd.models.decoder.entry_points import program
 
@@ -113,12 +113,12 @@ class Architecture(ArchitectureFiles[C]):
     model   the model of a configuration
     images  how a model reads images, by its configuration and the settings of its processor; None
             for an architecture that reads none. Raises ConfigError
-    sound   the same for sound, whose processor has the same settings for every model
+    sound   the same for sound, with the settings of its feature extractor
     """
 
     model: Callable[[C], Decoder]
     images: Callable[[C, ConfigJson], ImageInput | GridInput] | None = None
-    sound: Callable[[C], SoundInput] | None = None
+    sound: Callable[[C, ConfigJson], SoundInput] | None = None
 
     @override
     def tower_parameters(self, config: C) -> tuple[str, ...]:
@@ -136,9 +136,14 @@ class Architecture(ArchitectureFiles[C]):
         reader.finish()
         return settings
 
-    def sound_input(self, config: C) -> SoundInput | None:
-        """How the model of these weights reads sound, if it does."""
-        return None if self.sound is None else self.sound(config)
+    def sound_input(self, config: C, metadata: Mapping[str, Any]) -> SoundInput | None:
+        """How the model of these weights reads sound, if it does; raises ConfigError."""
+        if self.sound is None:
+            return None
+        reader = ConfigJson(metadata.get(FEATURE_EXTRACTOR, {}), where=FEATURE_EXTRACTOR)
+        settings = self.sound(config, reader)
+        reader.finish()
+        return settings
 
     def program(self, config: C, options: ProgramOptions) -> Program:
         """The model's entry points; raises TypeRuleError if the precision is not for this model."""

@@ -67,8 +67,18 @@ def from_gguf(data: GgufMetadata) -> Config:
     return Config(**fields, **gemma4a.gguf_sound_fields(data, keys))
 
 
-def sound_input(config: Config) -> SoundInput:
-    """How the model reads sound: the texts of Gemma4Processor."""
+def sound_input(config: Config, data: ConfigJson) -> SoundInput:
+    """Read the settings of the feature extractor, which are those of runtime/sound_features.py."""
+    data.fixed(
+        feature_size=config.sound_mels, sampling_rate=16_000, frame_length=320, hop_length=160,
+        fft_length=512, fft_overdrive=False, min_frequency=0.0, max_frequency=8000.0,
+        mel_floor=1e-3, preemphasis=0.0, dither=0.0, input_scale_factor=1.0, per_bin_mean=None,
+        per_bin_stddev=None, padding_value=0.0,
+    )  # fmt: skip
+    data.ignore(
+        "feature_extractor_type", "padding_side", "preemphasis_htk_flavor",
+        "return_attention_mask", "processor_class",
+    )  # fmt: skip
     return SoundInput(
         mels=config.sound_mels,
         frames=gemma4a.FRAMES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import wave
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,28 @@ AUDIO_CONFIG: dict[str, Any] = {
     "subsampling_conv_channels": list(CONFIG.sound_channels),
     "output_proj_dims": CONFIG.sound_width,
 }
+# As transformers writes it.
+FEATURE_EXTRACTOR: dict[str, Any] = {
+    "dither": 0.0,
+    "feature_extractor_type": "Gemma4AudioFeatureExtractor",
+    "feature_size": 128,
+    "fft_length": 512,
+    "fft_overdrive": False,
+    "frame_length": 320,
+    "hop_length": 160,
+    "input_scale_factor": 1.0,
+    "max_frequency": 8000.0,
+    "mel_floor": 0.001,
+    "min_frequency": 0.0,
+    "padding_side": "right",
+    "padding_value": 0.0,
+    "per_bin_mean": None,
+    "per_bin_stddev": None,
+    "preemphasis": 0.0,
+    "preemphasis_htk_flavor": True,
+    "return_attention_mask": True,
+    "sampling_rate": 16_000,
+}
 
 
 def small_gemma4_sound(folder: Path) -> Path:
@@ -46,6 +69,8 @@ def small_gemma4_sound(folder: Path) -> Path:
         "eoa_token_id": 256 + SPECIAL.index("<audio|>"),
     }
     small_gemma4.write_folder(folder, ARCHITECTURE, CONFIG, settings, TEMPLATE, SPECIAL)
+    processors = {"audio_seq_length": 750, "feature_extractor": FEATURE_EXTRACTOR}
+    (folder / "processor_config.json").write_text(json.dumps(processors))
     return folder
 
 

@@ -20,6 +20,8 @@ _NAME = "config.json"
 POOLING = "1_Pooling/config.json"
 # Not of config.json either: how the folder's processor makes pixels of images.
 PROCESSOR = "preprocessor_config.json"
+# Nor this: the object in the folder's processor_config.json that says how sound is read.
+FEATURE_EXTRACTOR = "feature_extractor"
 # What the tools that quantize folders write. The weights are read by it: see
 # baker/weights/quantized_folder.
 QUANTIZED = ("quantization_config", "compression_config")
@@ -30,7 +32,7 @@ LOGIT_SCORE = "1_LogitScore/config.json"
 # The state of transformers' own object.
 _PRIVATE = "_"
 # Keys that change nothing in inference, or that other files are the source of.
-_IGNORED = frozenset((PROCESSOR, *QUANTIZED)) | frozenset(
+_IGNORED = frozenset((PROCESSOR, FEATURE_EXTRACTOR, *QUANTIZED)) | frozenset(
     "architectures attention_dropout auto_map "
     "bos_token_id cache_implementation dtype embd_pdrop eos_token_id initializer_range "
     "is_llama_config model_name model_type pad_token_id pretraining_tp resid_pdrop torch_dtype "

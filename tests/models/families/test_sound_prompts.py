@@ -6,10 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.config_json import FEATURE_EXTRACTOR
 from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.families.gemma4_sound import ARCHITECTURE
 from hearthd.runtime.interface import NO_TOKEN
 from hearthd.server.engine.prompt import ImageRows, Prompt
+from tests.baker.small_gemma4_sound import CONFIG, small_gemma4_sound
+from tests.baker.small_gemma4_sound import FEATURE_EXTRACTOR as FEATURES
 from tests.models.families import sounds
 from tests.models.families.family_recording import recorded, write_folder
 from tests.models.families.sounds import COUNTS, NAME, PROMPT, SOUND, spectrograms
@@ -52,3 +59,14 @@ def test_sounds_are_read_as_transformers_reads_them(tmp_path: Path) -> None:
     logits, answer = answered(program, parameters, prompt, rows, last=PROMPT[-1], has_axes=False)
     close(logits, expected.logits, TOLERANCE)
     assert answer == expected.answer.tolist()
+
+
+def test_sound_that_is_read_otherwise_is_refused(tmp_path: Path) -> None:
+    metadata = dict(open_weights(small_gemma4_sound(tmp_path / "weights")).metadata())
+    settings = ARCHITECTURE.sound_input(CONFIG, metadata)
+    assert settings is not None
+    assert settings.mels == FEATURES["feature_size"]
+    for name, value in (("fft_overdrive", True), ("hop_length", 161), ("emphasis", 0.5)):
+        changed = {**metadata, FEATURE_EXTRACTOR: {**FEATURES, name: value}}
+        with pytest.raises(ConfigError, match=f"feature_extractor: .*{name}"):
+            ARCHITECTURE.sound_input(CONFIG, changed)
