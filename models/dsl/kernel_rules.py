@@ -34,6 +34,7 @@ heads = Part(ops.slice_, "x", "heads")
 some_heads = Part(ops.slice_, "x", "heads", "rows")
 sum_of_normed = node(ops.add, h, norm(y, after))
 plain_sum = node(ops.add, h, y)
+scaled_sum = node(ops.add, h, node(ops.multiply, y, node(ops.full, value="scale")))
 
 
 def both(pair: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,6 +115,13 @@ KERNEL_RULES = (
         pattern=(sum_of_normed, norm(sum_of_normed, before)),
         replacement=lambda h, y, after, before, eps: both(
             fused.residual_norm(h, y, after, before, eps=eps)
+        ),
+    ),
+    Rule(
+        name="add_norm",  # Granite: the result times a number, the add, the next sublayer's norm
+        pattern=(scaled_sum, norm(scaled_sum, before)),
+        replacement=lambda h, y, before, scale, eps: both(
+            fused.add_norm(h, y, before, scale=scale, eps=eps)
         ),
     ),
     Rule(

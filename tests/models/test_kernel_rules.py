@@ -105,6 +105,8 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
             case Node():
                 if id(pattern) not in made:
                     attributes = {key: attrs[name] for key, name in pattern.attrs.items()}
+                    if pattern.op is ops.full:
+                        attributes |= {"shape": shapes["h"], "dtype": DType.F32}
                     made[id(pattern)] = pattern.op(*map(build, pattern.inputs), **attributes)
                 return made[id(pattern)]
 

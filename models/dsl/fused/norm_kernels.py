@@ -39,21 +39,24 @@ def _residual_norm(h: Tensor, y: Tensor, after: Tensor, before: Tensor, *, eps: 
     return f.stack([total, f.rms_norm(total, before, eps=eps)])
 
 
-def _add_norm(h: Tensor, y: Tensor, before: Tensor, *, eps: float) -> Tensor:
-    total = h + y
+def _add_norm(h: Tensor, y: Tensor, before: Tensor, *, eps: float, scale: float = 1.0) -> Tensor:
+    total = h + y * scale
     return f.stack([total, f.rms_norm(total, before, eps=eps)])
 
 
-def _stream(rng: np.random.Generator, rows: int, width: int, weights: int) -> Sample:
+def _stream(
+    rng: np.random.Generator, rows: int, width: int, weights: int, **attrs: float
+) -> Sample:
     tensors = (normal(rng, rows, width), normal(rng, rows, width))
-    return Sample((*tensors, *(positive(rng, width) for _ in range(weights))), {"eps": 1e-3})
+    weight = (positive(rng, width) for _ in range(weights))
+    return Sample((*tensors, *weight), {**attrs, "eps": 1e-3})
 
 
-def _per_row(function: str, types: Types, attrs: Attrs) -> Kernel:
+def _per_row(function: str, types: Types, *scalars: float) -> Kernel:
     return Kernel(
         function=function,
         sizes=types[0].shape,
-        scalars=(attrs["eps"],),
+        scalars=scalars,
         workgroups=types[0].shape[0],
     )
 
@@ -63,17 +66,20 @@ residual_norm: Fused = Fused(
     doc="h + rms_norm(y, after), and the rms_norm of that by `before`: (2, N, E) of h, y (N, E).",
     reference=_residual_norm,
     limits=lambda types, _: _require_rows(types[0], 2, _LANES),
-    kernel=lambda types, _, attrs: _per_row("residual_norm", types, attrs),
+    kernel=lambda types, _, attrs: _per_row("residual_norm", types, attrs["eps"]),
     samples=lambda rng: [_stream(rng, 1, 32, weights=2), _stream(rng, 3, 48, weights=2)],
 )
 
 add_norm: Fused = Fused(
     name="add_norm",
-    doc="h + y, and the rms_norm of that by `before`: (2, N, E) of h, y (N, E).",
+    doc="h + scale y, and the rms_norm of that by `before`: (2, N, E) of h, y (N, E).",
     reference=_add_norm,
     limits=lambda types, _: _require_rows(types[0], 2, _LANES),
-    kernel=lambda types, _, attrs: _per_row("add_norm", types, attrs),
-    samples=lambda rng: [_stream(rng, 1, 32, weights=1), _stream(rng, 3, 48, weights=1)],
+    kernel=lambda types, _, attrs: _per_row("add_norm", types, attrs.get("scale", 1.0), attrs["eps"]),
+    samples=lambda rng: [
+        _stream(rng, 1, 32, weights=1),
+        _stream(rng, 3, 48, weights=1, scale=0.3),
+    ],
 )
 
 # --- heads

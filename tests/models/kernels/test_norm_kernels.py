@@ -52,14 +52,16 @@ def test_a_row_of_a_residual_has_the_same_bits_alone(kernels: Kernels) -> None:
         assert np.array_equal(alone[:, 0], together[:, i])
 
 
-def test_a_sum_is_normalized(kernels: Kernels) -> None:
+@pytest.mark.parametrize("scale", [1.0, 0.22])
+def test_a_sum_is_normalized(kernels: Kernels, scale: float) -> None:
     h, y, _, before = stream(5)
     out = np.full((2, *h.shape), np.nan, np.float32)
-    actual = kernels("add_norm", (h, y, before), out, eps=EPS)
-    np.testing.assert_allclose(actual, [h + y, normalized(h + y, before)], atol=2e-6)
+    actual = kernels("add_norm", (h, y, before), out, scale=scale, eps=EPS)
+    total = h + scale * y.astype(np.float64)
+    np.testing.assert_allclose(actual, [total, normalized(total, before)], atol=2e-6)
     for i in range(5):
         alone = np.full((2, 1, h.shape[1]), np.nan, np.float32)
-        kernels("add_norm", (h[i : i + 1], y[i : i + 1], before), alone, eps=EPS)
+        kernels("add_norm", (h[i : i + 1], y[i : i + 1], before), alone, scale=scale, eps=EPS)
         assert np.array_equal(alone[:, 0], actual[:, i])
 
 

@@ -196,6 +196,7 @@ def _stream(n: Numbers, v: Values) -> Call:
     h, y = v.floats(rows, width), v.floats(rows, width)
     attrs = {"eps": n.one_of(1e-6, 1e-3, 1.0)}
     if n.between(0, 1):
+        attrs["scale"] = n.one_of(1.0, 0.22, -3.0)
         return Call("add_norm", [h, y, v.floats(width)], attrs)
     return Call("residual_norm", [h, y, v.floats(width), v.floats(width)], attrs)
 
