@@ -16,7 +16,7 @@ from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.kv_cache import StateRows
 from hearthd.models.decoder.recurrent_layers import Bias, CausalConv, Rates
 from hearthd.models.dsl import functions as f
-from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl import nn
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
@@ -96,12 +96,7 @@ class GroupedNorm(nn.Module):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(N, width) -> (N, width)."""
-        if self.groups == 1:
-            return f.rms_norm(x, self.weight, eps=self.eps)
-        width = x.shape[1] // self.groups
-        ones = ops.full(shape=(width,), dtype=x.dtype, value=1.0)
-        groups = f.rms_norm(f.split_heads(x, width), ones, eps=self.eps)
-        return f.flatten(groups, first=1) * f.along_last(self.weight, x)
+        return f.grouped_rms_norm(x, self.weight, groups=self.groups, eps=self.eps)
 
 
 class Skip(nn.Module):
@@ -128,9 +123,8 @@ class Mamba2(nn.Module):
         """(N, E) -> (N, E)."""
         config = self.config
         parts = [config.ssm_inner, config.channels, config.ssm_heads]
-        gate, inputs, steps = f.split(self.inputs(x), parts, axis=1)
-        y = cache.recur((inputs, steps), config.states, self._read)
-        y = f.silu(gate) * f.flatten(y, first=1)
+        rows = f.split(self.inputs(x), parts, axis=1)
+        y = cache.recur(rows, config.states, self._read)
         return self.out_proj(y if self.gated_norm is None else self.gated_norm(y))
 
     def inputs(self, x: Tensor) -> Tensor:
@@ -140,24 +134,17 @@ class Mamba2(nn.Module):
     def _read(
         self, rows: Sequence[Tensor], buffers: tuple[Tensor, ...], span: Span
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The outputs (n, H, P) for n tokens of a sequence, and its buffers after them."""
-        config, (inputs, steps), (memory, latest) = self.config, rows, buffers
+        """The gated outputs (n, H * P) for n tokens of a sequence, and its buffers after them."""
+        config, (gate, inputs, steps), (memory, latest) = self.config, rows, buffers
         mixed, latest = self.conv1d(inputs, latest, span)
         keys = config.ssm_groups * config.ssm_state
         x, key, query = f.split(mixed, [config.ssm_inner, keys, keys], axis=1)
-        steps = f.softplus(steps + f.along_last(self.dt.bias, steps))
-        if span.real is not None:
-            steps = steps * f.along_axes(span.real, steps, (1,))
-        x = f.split_heads(x, config.ssm_width)
-        value = x * f.along_axes(steps, x, (2,))
         memory = f.ssm_scan(
-            memory, span.positions,
-            f.split_heads(query, config.ssm_state), f.split_heads(key, config.ssm_state),
-            value, steps * f.along_last(self.rates.weight, steps),
-            ring=span.ring, every=span.every,
+            memory, span.positions, query, key, x, steps, gate,
+            self.dt.bias, self.rates.weight, self.skip.weight,
+            groups=config.ssm_groups, ring=span.ring, every=span.every,
         )  # fmt: skip
-        skipped = x * ops.broadcast(self.skip.weight, shape=x.shape, axes=(1,))
-        return f.learned(memory, value, ring=span.ring) + skipped, (memory, latest)
+        return f.learned(memory, x, ring=span.ring), (memory, latest)
 
 
 def mamba_names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -32,6 +32,15 @@ states, positions, log_decay, rate = variables("states positions log_decay rate"
 row, bias = variables("row bias")
 heads = Part(ops.slice_, "x", "heads")
 some_heads = Part(ops.slice_, "x", "heads", "rows")
+some_columns = Part(ops.slice_, "h", "columns", "rows")
+# Columns of a convolution's result, and of all rows of a product.
+ssm_parts = (
+    Part(ops.slice_, "query", "query_columns"),
+    Part(ops.slice_, "key", "key_columns"),
+    Part(ops.slice_, "x", "x_columns"),
+    Part(ops.slice_, "steps", "steps_columns", "rows"),
+    Part(ops.slice_, "gate", "gate_columns", "rows"),
+)
 sum_of_normed = node(ops.add, h, norm(y, after))
 plain_sum = node(ops.add, h, y)
 scaled_sum = node(ops.add, h, node(ops.multiply, y, node(ops.full, value="scale")))
@@ -58,24 +67,53 @@ def attention_rules(op: Op, kernel: Callable[..., Tensor], *inputs: Variable) ->
         )
 
 
+def ssm_scan(
+    states: Tensor,
+    positions: Tensor,
+    bias: Tensor,
+    rate: Tensor,
+    weight: Tensor,
+    rows: tuple[int, int],
+    **bound: Any,
+) -> tuple[Tensor, ...]:
+    """The kernel of Mamba-2 on what `ssm_parts` matches."""
+    parts, columns = (
+        tuple(bound.pop(name) for name in names)
+        for names in zip(*((part.name, part.range_name) for part in ssm_parts), strict=True)
+    )
+    numbers = (bias, rate, weight)
+    return (
+        fused.ssm_scan(states, positions, *parts, *numbers, columns=columns, rows=rows, **bound),
+    )
+
+
 # Rules of every precision: a kernel computes each token alike, so that a verification has the bits
 # of decodes, and a prompt those of its chunks, whatever their sizes.
 RECURRENT_RULES = (
     Rule(
-        name="causal_conv",
-        pattern=(node(f.causal_conv.op, row, h, weight),),
-        replacement=lambda row, h, weight: (fused.causal_conv(row, h, weight),),
+        name="row_before",
+        pattern=(node(f.row_before.op, states, positions, ring="ring"),),
+        replacement=lambda states, positions, ring: (
+            fused.row_before(states, positions, ring=ring),
+        ),
     ),
-    Rule(
-        name="causal_conv",
-        pattern=(node(f.causal_conv.op, row, h, weight, bias),),
-        replacement=lambda row, h, weight, bias: (fused.causal_conv(row, h, weight, bias),),
+    *(
+        Rule(
+            name="causal_conv",
+            pattern=(node(f.causal_conv.op, row, some_columns, *weights),),
+            replacement=lambda row, h, rows, columns, **weights: (
+                fused.causal_conv(row, h, *weights.values(), rows=rows, columns=columns),
+            ),
+        )
+        for weights in ((weight,), (weight, bias))
     ),
     Rule(
         name="latest_inputs",
-        pattern=(node(f.latest_inputs.op, states, positions, row, h, every="every"),),
-        replacement=lambda states, positions, row, h, every: (
-            fused.latest_inputs(states, positions, row, h, every=every),
+        pattern=(
+            node(f.latest_inputs.op, states, positions, row, some_columns, every="every"),
+        ),
+        replacement=lambda states, positions, row, h, **attributes: (
+            fused.latest_inputs(states, positions, row, h, **attributes),
         ),
     ),
     Rule(
@@ -96,15 +134,11 @@ RECURRENT_RULES = (
         name="ssm_scan",
         pattern=(
             node(
-                f.ssm_scan.op, states, positions, query, key, value, log_decay,
-                ring="ring", every="every",
+                f.ssm_scan.op, states, positions, *ssm_parts, bias, rate, weight,
+                groups="groups", ring="ring", every="every",
             ),
         ),
-        replacement=lambda states, positions, query, key, value, log_decay, ring, every: (
-            fused.ssm_scan(
-                states, positions, query, key, value, log_decay, ring=ring, every=every
-            ),
-        ),
+        replacement=ssm_scan,
     ),
 )  # fmt: skip
 # Each row: what is matched, and what replaces it. Earlier rows go first.
@@ -128,6 +162,13 @@ KERNEL_RULES = (
         name="add_norm",  # Llama: the add, the next sublayer's norm
         pattern=(plain_sum, norm(plain_sum, before)),
         replacement=lambda h, y, before, eps: both(fused.add_norm(h, y, before, eps=eps)),
+    ),
+    Rule(
+        name="grouped_rms_norm",  # Mamba-2: the norm of its outputs
+        pattern=(node(f.grouped_rms_norm.op, h, weight, groups="groups", eps="eps"),),
+        replacement=lambda h, weight, groups, eps: (
+            fused.grouped_rms_norm(h, weight, groups=groups, eps=eps),
+        ),
     ),
     Rule(
         name="norm_rope",  # Gemma: the norm of queries or keys, then RoPE
@@ -184,6 +225,11 @@ KERNEL_RULES = (
         replacement=lambda h, y, limit, slope: (
             fused.clamped_swiglu(h, y, limit=limit, slope=slope),
         ),
+    ),
+    Rule(
+        name="squared_relu",  # Nemotron
+        pattern=(node(f.squared_relu.op, h),),
+        replacement=lambda h: (fused.squared_relu(h),),
     ),
     Rule(
         name="write_f16_rows",

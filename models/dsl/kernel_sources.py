@@ -43,10 +43,17 @@ _CACHES: Mapping[str, _Macros] = {
 }
 # The C types of scales: uint8_t has exponents of two.
 _SCALES = {DType.F16: "_Float16", DType.F32: "float", DType.I8: "uint8_t"}
-_CACHE_KERNELS = (
-    "rotate_heads", "write_f16_rows", "write_int8_rows", "write_packed_rows", "write_packed_scales",
-    "write_row_scales",
-)  # fmt: skip
+# The kernels that have no macros, by their folders.
+_PLAIN: Mapping[str, tuple[str, ...]] = {
+    "": ("clamped_swiglu", "squared_relu"),
+    "cache/": (
+        "rotate_heads", "write_f16_rows", "write_int8_rows", "write_packed_rows",
+        "write_packed_scales", "write_row_scales",
+    ),
+    "lora/": ("lora_up_i8",),
+    "norms/": ("add_norm", "grouped_rms_norm", "norm_rope", "residual_norm", "rope"),
+    "recurrent/": ("gated_delta_rule", "latest_inputs", "row_before", "ssm_scan"),
+}  # fmt: skip
 # The variants of a product, by the suffix of its name: with experts, or with terms of adapters.
 _PRODUCTS: Mapping[str, _Macros] = {
     "linear_{}": {"ROUTED": "0", "ADAPTED": "0"},
@@ -148,18 +155,12 @@ def _sources() -> Iterator[tuple[str, str, _Macros]]:
         yield f"lora_down{suffix}", "lora/lora_down.c", macros
         if suffix != "_i8":
             yield f"lora_up{suffix}", "lora/lora_up.c", macros
-    yield "lora_up_i8", "lora/lora_up_i8.c", {}
     for activation in ("silu", "gelu_tanh"):
         yield f"gated_{activation}", "gated.c", {"ACTIVATION": activation}
-    yield "clamped_swiglu", "clamped_swiglu.c", {}
-    for name in ("add_norm", "norm_rope", "residual_norm", "rope"):
-        yield name, f"norms/{name}.c", {}
-    for name in _CACHE_KERNELS:
-        yield name, f"cache/{name}.c", {}
     for suffix, biased in (("", "0"), ("_bias", "1")):
         yield f"causal_conv{suffix}", "recurrent/causal_conv.c", {"BIASED": biased}
-    for name in ("gated_delta_rule", "latest_inputs", "ssm_scan"):
-        yield name, f"recurrent/{name}.c", {}
+    for folder, names in _PLAIN.items():
+        yield from ((name, f"{folder}{name}.c", {}) for name in names)
 
 
 # By the name of a C function without `hearth_`, which the macro NAME has in full.

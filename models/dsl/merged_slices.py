@@ -1,4 +1,4 @@
-"""Slices of slices as one, and slices of a whole tensor as none."""
+"""Slices of slices as one; slices of a whole tensor, and a tensor joined to nothing, as none."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ def with_merged_slices(graph: Graph) -> Graph:
     """The graph with one slice of the first tensor in the place of a slice of a slice of it."""
 
     def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
+        if op_of(node) is ops.concatenate and len(node.inputs) == 1:
+            return mapped(node.inputs[0])
         if op_of(node) is not ops.slice_:
             return None
         (source,), bounds = node.inputs, _bounds(node)

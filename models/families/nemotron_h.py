@@ -73,8 +73,7 @@ class SquaredMLP(nn.Module):
 
     def __call__(self, x: Tensor, *_: object) -> Tensor:
         """(N, E) -> (N, E)."""
-        y = f.relu(self.up_proj(x))
-        return self.down_proj(y * y)
+        return self.down_proj(f.squared_relu(self.up_proj(x)))
 
 
 _LAYERS: dict[str, type[Mamba2 | Attention | SquaredMLP]] = {

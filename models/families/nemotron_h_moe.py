@@ -53,8 +53,7 @@ class SquaredExperts(nn.Module):
 
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:
         """Rows (M / C, E) through the C experts of each, i32 (M,) -> (M, E)."""
-        y = f.relu(self.up_proj(x, chosen))
-        return self.down_proj(y * y, chosen)
+        return self.down_proj(f.squared_relu(self.up_proj(x, chosen)), chosen)
 
 
 class LatentExperts(MixtureOfExperts):

@@ -47,15 +47,24 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
         shapes["cache"] = (16, 2 * width)
     elif rule.name == "full_attention":  # of some rows: a kernel of many tokens
         shapes["query"] = (16, heads, width)
-    elif rule.name in ("gated_delta_rule", "ssm_scan"):
+    elif rule.name == "gated_delta_rule":
         shapes |= dict.fromkeys(("query", "key"), (rows, 2, 4)) | {"states": (9, 128)}
         shapes |= dict.fromkeys(("log_decay", "rate"), (rows, 2)) | {"value": (rows, 2, 16)}
         shapes |= {"positions": (2,)}
-    elif rule.name == "causal_conv":
-        shapes |= {"row": (1, 48), "h": (rows, 16), "weight": (16, 4), "bias": (16,)}
-    elif rule.name == "latest_inputs":
-        shapes |= {"states": (9, 48), "row": (1, 48), "h": (rows, 16), "positions": (2,)}
+    elif rule.name == "ssm_scan":  # two heads of 16 values, a group of four
+        shapes |= {"states": (9, 128), "positions": (2,), "query": (rows, 5), "key": (rows, 6)}
+        shapes |= {"x": (rows, 48), "steps": (rows, 3), "gate": (rows, 50)}
+        shapes |= dict.fromkeys(("bias", "rate", "weight"), (2,))
+    elif rule.name == "row_before":
+        shapes |= {"states": (9, 48), "positions": (1,)}
+    elif rule.name in ("causal_conv", "latest_inputs"):
+        shapes |= {"row": (1, 48), "h": (rows, 20), "weight": (16, 4), "bias": (16,)}
+        shapes |= {"states": (9, 48), "positions": (2,)}
     return shapes
+
+
+# How many columns of a tensor of two axes a pattern has.
+COLUMNS = {"query": 4, "key": 4, "x": 32, "steps": 2, "gate": 32, "h": 16}
 
 
 def dtypes_of(rule: Rule) -> dict[str, DType]:
@@ -88,6 +97,7 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
         "limit": 0.7,
         "slope": 1.7,
         "bits": 6,
+        "groups": 1,
     }
     inputs: dict[str, Tensor] = {}
     made: dict[int, Tensor] = {}
@@ -101,7 +111,9 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
             case Variable(name):
                 return void(name)
             case Part():
-                return f.narrow(void(pattern.name), 1, 1, 3)
+                source = void(pattern.name)
+                count = 2 if source.type.rank > 2 else COLUMNS[pattern.name]
+                return f.narrow(source, 1, 1, 1 + count)
             case Node():
                 if id(pattern) not in made:
                     attributes = {key: attrs[name] for key, name in pattern.attrs.items()}

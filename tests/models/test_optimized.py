@@ -65,6 +65,7 @@ class Counts:
     whole_head no rule for soft caps: the head is computed whole
     gate       the rule for the activation of the feed-forward layer, and how often
     experts    matrices of an expert: 3, or 2 without a gated activation
+    squares    activations of a model of which few layers have an MLP alone
     by_head    matrices of which each head has its own
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
@@ -78,11 +79,13 @@ class Counts:
     whole_head: bool = False
     gate: tuple[str, int] = ("gated_silu", 1)
     experts: int = 3
+    squares: int = 0
     by_head: int = 0
     beside: tuple[int, int] = (1, 0)
 
 
 GELU = ("gated_gelu_tanh", 1)
+SQUARE = ("squared_relu", 1)
 # The rules for the recurrences of architectures, and in how many of their first layers one is here.
 RECURRENCES = {
     "falcon-h1": ("ssm_scan", 3),
@@ -98,7 +101,7 @@ RECURRENCES = {
 }
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
-    "arcee": Counts(products=4, gate=("gated_silu", 0)),
+    "arcee": Counts(products=4, gate=SQUARE),
     "deepseek2": Counts(products=7, stacked=False, by_head=2),
     "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "falcon-h1": Counts(products=7, needed=2),
@@ -133,12 +136,15 @@ COUNTS = {
     "granitehybrid": Counts(rotations=""),
     "granitehybrid-moe": Counts(rotations=""),
     "minicpm3": Counts(products=7, stacked=False, by_head=2),
-    "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
+    "nemotron_h": Counts(
+        norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0), squares=1
+    ),
     "nemotron_h_moe": Counts(
         norms=("add_norm", 1),
         rotations="",
         products=2,
         gate=("gated_silu", 0),
+        squares=2,
         experts=2,
         beside=(1, 2),  # around the experts of a layer
     ),
@@ -155,9 +161,8 @@ COUNTS = {
     ),
     # Their norms are no RMSNorm, and stay plain.
     **dict.fromkeys(("cohere2", "command-r", "stablelm"), Counts(norms=("", 0))),
-    **dict.fromkeys(
-        ("nemotron", "starcoder2"), Counts(norms=("", 0), products=4, gate=("gated_silu", 0))
-    ),
+    "nemotron": Counts(norms=("", 0), products=4, gate=SQUARE),
+    "starcoder2": Counts(norms=("", 0), products=4, gate=("gated_silu", 0)),
 }
 
 
@@ -178,6 +183,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     tables, matrices = per_layer.beside
     no_positions = 1 if architecture in ("cohere2", "smollm3") else 0  # its last layer here
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
+    gates_apart = recurrence != "ssm_scan"
     # Layers without attention here.
     convolutions = {
         "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "nemotron_h": 2, "nemotron_h_moe": 2,
@@ -197,7 +203,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + matrices
         ),
         **dict.fromkeys(
-            (recurrence, "causal_conv", "latest_inputs") if recurrence else (),
+            (recurrence, "row_before", "causal_conv", "latest_inputs") if recurrence else (),
             recurrent * sequences,
         ),
         "experts": per_layer.experts * routed + per_layer.by_head * whole,
@@ -209,7 +215,11 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + (partial or -shared)
             - no_positions * (2 if whole == layers else 1)
         ),
-        gate: gates * whole + gated_mlps + min(recurrent, whole),
+        "squared_relu": per_layer.squares,
+        gate: gates * whole + gated_mlps + (min(recurrent, whole) if gates_apart else 0),
+        "grouped_rms_norm": (
+            0 if gates_apart or architecture == "falcon-h1" else min(recurrent, whole)
+        ),
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": (
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens

@@ -29,6 +29,7 @@ __all__ = [
     "soft_cap",
     "softmax",
     "softplus",
+    "squared_relu",
 ]
 
 
@@ -81,6 +82,13 @@ def clamp(x: Tensor, low: float, high: float) -> Tensor:
 def relu(x: Tensor) -> Tensor:
     """The larger of x and 0. Its gradient at 0 is 0."""
     return ops.maximum(ops.full_like(x, 0.0), x)
+
+
+@composite()
+def squared_relu(x: Tensor) -> Tensor:
+    """relu(x)^2 (So et al., 2021)."""
+    positive = relu(x)
+    return positive * positive
 
 
 def leaky_relu(x: Tensor, *, slope: float = 0.01) -> Tensor:

@@ -16,7 +16,14 @@ from hearthd.models.dsl.iree_faults.forms import wide_rows
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
 
-__all__ = ["batch_norm", "batch_norm_training", "group_norm", "layer_norm", "rms_norm"]
+__all__ = [
+    "batch_norm",
+    "batch_norm_training",
+    "group_norm",
+    "grouped_rms_norm",
+    "layer_norm",
+    "rms_norm",
+]
 
 
 @composite()
@@ -29,6 +36,17 @@ def rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
     x = _apart(x)
     mean_square = ops.reduce_sum(x * x, axes=(x.type.rank - 1,)) * (1.0 / x.shape[-1])
     return _apart(x / along_axes(ops.sqrt(mean_square + eps), x, (-1,)) * along_last(weight, x))
+
+
+@composite()
+def grouped_rms_norm(x: Tensor, weight: Tensor, *, groups: int, eps: float) -> Tensor:
+    """`rms_norm` of each of `groups` parts of a row of x (N, E), times weight (E,)."""
+    if groups == 1:
+        return rms_norm(x, weight, eps=eps)
+    parts = ops.reshape(x, shape=(x.shape[0], groups, x.shape[1] // groups))
+    ones = ops.full(shape=parts.shape[2:], dtype=x.dtype, value=1.0)
+    normalized = ops.reshape(rms_norm(parts, ones, eps=eps), shape=x.shape)
+    return normalized * along_last(weight, x)
 
 
 def _apart(x: Tensor) -> Tensor:

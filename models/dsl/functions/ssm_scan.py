@@ -12,7 +12,9 @@ import numpy as np
 
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import composite
-from hearthd.models.dsl.functions.shapes import permute
+from hearthd.models.dsl.functions.activations import silu, softplus
+from hearthd.models.dsl.functions.attention import split_heads
+from hearthd.models.dsl.functions.shapes import along_axes, along_last, narrow, permute, trailing
 from hearthd.models.dsl.functions.state_rings import (
     decay_between,
     learned_state,
@@ -22,6 +24,7 @@ from hearthd.models.dsl.functions.state_rings import (
     sums_until,
     times_transposed,
 )
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
@@ -35,36 +38,59 @@ def ssm_scan(
     positions: Tensor,
     query: Tensor,
     key: Tensor,
-    value: Tensor,
-    log_decay: Tensor,
+    x: Tensor,
+    steps: Tensor,
+    gate: Tensor,
+    bias: Tensor,
+    rates: Tensor,
+    skip: Tensor,
     *,
+    groups: int,
     ring: int,
     every: bool,
 ) -> Tensor:
     """A ring of states with those after new tokens, and behind it what they read: see `learned`.
 
     states (ring + X, H * K * V), positions and `every` as of `gated_delta_rule`. query and key, C
-    and B in the paper, (T, G, K): head h has those of group h // (H / G). value, dt x, (T, H, V)
-    and log_decay, dt A, at most 0, (T, H). Token by token
+    and B in the paper, (T, G * K): head h has those of group h // (H / G). x and gate (T, H * V),
+    steps (T, H). bias, rates, A, below 0, and skip, D, (H,). Token by token
 
-        S = exp(log_decay) S + key value^T;  output = S^T query
+        dt = softplus(steps + bias)
+        S = exp(dt rates) S + key (dt x)^T;  output = silu(gate) (S^T query + skip x)
 
-    Tokens after the last one that counts must have a log_decay and a value of 0, which change
-    nothing. Computed by products for many tokens at a time; the kernel computes token by token.
+    Tokens after the last one that counts have a dt of 0, which changes nothing. Computed by
+    products for many tokens at a time; the kernel computes token by token.
     """
-    shape = (value.shape[1], key.shape[2], value.shape[2])
-    rows = (query, key, value, log_decay)
+    dt = softplus(steps + along_last(bias, steps))
+    if not every:
+        index = ops.iota(shape=(x.shape[0],), axis=0, dtype=DType.I32)
+        counted = narrow(positions, 0, 1, 2) - narrow(positions, 0, 0, 1)
+        counts = ops.compare(index, trailing(counted, index.shape), direction="LE")
+        dt = dt * along_axes(ops.convert(counts, dtype=dt.dtype), dt, (1,))
+    heads = bias.shape[0]
+    query, key = (split_heads(rows, rows.shape[1] // groups) for rows in (query, key))
+    x, gate = (split_heads(rows, rows.shape[1] // heads) for rows in (x, gate))
+    value = x * along_axes(dt, x, (2,))
+    skipped = x * ops.broadcast(skip, shape=x.shape, axes=(1,))
+    rows = (query, key, value, dt * along_last(rates, dt), skipped, silu(gate))
+    shape = (heads, key.shape[2], x.shape[2])
     return recurrence(states, positions, rows, _chunk, shape=shape, ring=ring, every=every)
 
 
 def _chunk(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, state: Tensor
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor,
+    skipped: Tensor,
+    gate: Tensor,
+    state: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """The outputs (C, H, V) of C tokens and the state (H, K, V) after them.
 
     With G the sums of log_decay up to each token and D_ij = exp(G_i - G_j) for j <= i, else 0:
 
-        output = exp(G) query S + ((query key^T) D) value
+        output = gate (exp(G) query S + ((query key^T) D) value + skipped)
         S = exp(G_C) S + (exp(G_C - G) key)^T value
     """
     heads = value.shape[1]
@@ -73,8 +99,8 @@ def _chunk(
     decay = decay_between(until)
     seen = times_transposed(query, key) * decay * mask(np.tri(decay.shape[1]), decay)
     before = ops.matmul(scaled(query, ops.exponential(until)), state)
-    output = before + ops.matmul(seen, value)
-    return permute(output, 1, 0, 2), learned_state(state, key, value, until)
+    output = permute(before + ops.matmul(seen, value), 1, 0, 2)
+    return gate * (output + skipped), learned_state(state, key, value, until)
 
 
 def _of_heads(x: Tensor, heads: int) -> Tensor:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import composite
 from hearthd.models.dsl.functions.shapes import along_axes, at, flatten, narrow, permute
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def recurrence(
     return ops.concatenate(narrow(updated, 0, 0, ring), behind, axis=0)
 
 
+@composite()
 def row_before(states: Tensor, position: Tensor, *, ring: int) -> Tensor:
     """The row (1, E) of the position before one, i32 (1,), in a ring; zeros before position 0."""
     place = ops.remainder(position + (ring - 1), ops.full_like(position, ring))

@@ -1,4 +1,4 @@
-"""An activation times other values: the middle of a gated feed-forward layer (Shazeer, 2020)."""
+"""The middle of feed-forward layers: an activation, often times other values (Shazeer, 2020)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Attrs, Types
 
-__all__ = ["clamped_swiglu", "gated_gelu_tanh", "gated_silu"]
+__all__ = ["clamped_swiglu", "gated_gelu_tanh", "gated_silu", "squared_relu"]
 
 _LANES = 16  # as the kernel has them
 _MIN_SHARE = 256  # values of a workgroup
@@ -26,10 +26,10 @@ _MAX_WORKGROUPS = 8
 
 
 def _limits(types: Types, _: Attrs) -> None:
-    gate, up = types
+    first = types[0]
     require(
-        gate == up and gate.dtype in (DType.F32, DType.F64) and gate.size % _LANES == 0,
-        f"two tensors of floats of one type, the size a multiple of {_LANES}",
+        {*types} == {first} and first.dtype in (DType.F32, DType.F64) and first.size % _LANES == 0,
+        f"tensors of floats of one type, the size a multiple of {_LANES}",
     )
 
 
@@ -42,9 +42,10 @@ def _kernel(function: str, types: Types, *scalars: float) -> Kernel:
     )
 
 
-def _samples(rng: np.random.Generator, **attrs: float) -> list[Sample]:
+def _samples(rng: np.random.Generator, tensors: int = 2, **attrs: float) -> list[Sample]:
     return [
-        Sample((normal(rng, *shape), normal(rng, *shape)), attrs) for shape in ((1, 32), (3, 272))
+        Sample(tuple(normal(rng, *shape) for _ in range(tensors)), attrs)
+        for shape in ((1, 32), (3, 272))
     ]
 
 
@@ -69,4 +70,12 @@ clamped_swiglu: Fused = Fused(
     limits=_limits,
     kernel=lambda types, _, attrs: _kernel("clamped_swiglu", types, attrs["limit"], attrs["slope"]),
     samples=lambda rng: _samples(rng, limit=0.7, slope=1.7),
+)
+squared_relu: Fused = Fused(
+    name="squared_relu",
+    doc="`f.squared_relu`: the square of what is above 0.",
+    reference=f.squared_relu.op.reference,
+    limits=_limits,
+    kernel=lambda types, _, __: _kernel("squared_relu", types),
+    samples=lambda rng: _samples(rng, 1),
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.ops.record import Array, Attrs, Types
     from hearthd.models.dsl.types import TensorType
 
-__all__ = ["add_norm", "norm_rope", "residual_norm", "rope"]
+__all__ = ["add_norm", "grouped_rms_norm", "norm_rope", "residual_norm", "rope"]
 
 # As the kernels have it.
 _LANES = 16
@@ -75,11 +75,39 @@ add_norm: Fused = Fused(
     doc="h + scale y, and the rms_norm of that by `before`: (2, N, E) of h, y (N, E).",
     reference=_add_norm,
     limits=lambda types, _: _require_rows(types[0], 2, _LANES),
-    kernel=lambda types, _, attrs: _per_row("add_norm", types, attrs.get("scale", 1.0), attrs["eps"]),
+    kernel=lambda types, _, attrs: _per_row(
+        "add_norm", types, attrs.get("scale", 1.0), attrs["eps"]
+    ),
     samples=lambda rng: [
         _stream(rng, 1, 32, weights=1),
         _stream(rng, 3, 48, weights=1, scale=0.3),
     ],
+)
+
+# --- parts of a row
+
+
+def _group_limits(types: Types, attrs: Attrs) -> None:
+    _require_rows(types[0], 2, attrs["groups"] * _LANES)
+
+
+def _group_sample(rng: np.random.Generator, rows: int, width: int, groups: int) -> Sample:
+    inputs = (normal(rng, rows, width), positive(rng, width))
+    return Sample(inputs, {"groups": groups, "eps": 1e-3})
+
+
+grouped_rms_norm: Fused = Fused(
+    name="grouped_rms_norm",
+    doc="`f.grouped_rms_norm`: RMSNorm of each of some groups of columns.",
+    reference=f.grouped_rms_norm.op.reference,
+    limits=_group_limits,
+    kernel=lambda types, _, attrs: Kernel(
+        function="grouped_rms_norm",
+        sizes=(types[0].shape[1], attrs["groups"]),
+        scalars=(attrs["eps"],),
+        workgroups=types[0].shape[0] * attrs["groups"],
+    ),
+    samples=lambda rng: [_group_sample(rng, 1, 32, 1), _group_sample(rng, 3, 96, 2)],
 )
 
 # --- heads

@@ -1,11 +1,12 @@
 // The recurrence of Mamba-2 (Dao and Gu, 2024), token by token: op `ssm_scan`.
 //
-//     state = exp(log_decay) state + key value^T;  output = state^T query
+//     dt = softplus(steps + bias)
+//     state = exp(dt rates) state + key (dt x)^T;  output = silu(gate) (state^T query + skip x)
 //
 // A column of a state depends on no other column, so a strip of them learns all tokens while it is
 // in the first cache. A row of the strip learns several tokens while it is in registers. Every
 // token is computed alike, so the bits do not depend on how a text is split.
-#include "isa/vector.h"
+#include "gates.h"
 
 // Vectors of a row of the state that are computed together: as many as there are registers for.
 #if defined(__AVX512F__)
@@ -15,66 +16,105 @@ enum { STRIP = 1 };
 #endif
 enum { BLOCK = 4 };  // tokens that a row learns together
 
-// The rows of some tokens that a head reads: each `..._step` behind that of the token before.
+// Rows of some tokens: each is `step` behind that of the token before.
 struct rows {
-    const float *query, *key, *value, *log_decay;
-    size_t group_step, value_step, decay_step;
+    const float *at;
+    size_t step;
+};
+
+INLINE struct rows behind(struct rows rows, size_t tokens) {
+    return (struct rows){rows.at + tokens * rows.step, rows.step};
+}
+
+// What a head reads of some tokens, and the time step and the decay of each.
+struct inputs {
+    struct rows query, key, x, gate;
+    const float *dt, *kept;
+    float skip;
 };
 
 // `count` tokens: `from` and `to` are the same strip of the state before and after them.
-INLINE void learn(const float *from, float *to, struct rows rows, float *out, size_t keys,
-                  size_t width, int vectors, int count) {
-    f32x16 mixed[BLOCK][STRIP], kept[BLOCK];
+INLINE void learn(const float *from, float *to, struct inputs in, float *out, size_t out_step,
+                  size_t keys, size_t width, int vectors, int count) {
+    f32x16 mixed[BLOCK][STRIP] = {}, value[BLOCK][STRIP], kept[BLOCK];
     UNROLL for (int t = 0; t < count; t++) {
-        kept[t] = exp16(splat(rows.log_decay[t * rows.decay_step]));
-        UNROLL for (int v = 0; v < vectors; v++) mixed[t][v] = (f32x16){};
+        kept[t] = splat(in.kept[t]);
+        UNROLL for (int v = 0; v < vectors; v++) value[t][v] =
+            load(in.x.at + t * in.x.step + v * LANES) * in.dt[t];
     }
-    for (size_t i = 0; i < keys; i++) UNROLL for (int v = 0; v < vectors; v++) {
+    for (size_t i = 0; i < keys; i++) {
+        f32x16 key[BLOCK], query[BLOCK];
+        UNROLL for (int t = 0; t < count; t++) {
+            key[t] = splat(in.key.at[t * in.key.step + i]);
+            query[t] = splat(in.query.at[t * in.query.step + i]);
+        }
+        UNROLL for (int v = 0; v < vectors; v++) {
             f32x16 state = load(from + i * width + v * LANES);
             UNROLL for (int t = 0; t < count; t++) {
-                f32x16 value = load(rows.value + t * rows.value_step + v * LANES);
-                f32x16 key = splat(rows.key[t * rows.group_step + i]);
-                f32x16 query = splat(rows.query[t * rows.group_step + i]);
-                state = fma16(key, value, state * kept[t]);
-                mixed[t][v] = fma16(state, query, mixed[t][v]);
+                state = fma16(key[t], value[t][v], state * kept[t]);
+                mixed[t][v] = fma16(state, query[t], mixed[t][v]);
             }
             store(to + i * width + v * LANES, state);
         }
-    UNROLL for (int t = 0; t < count; t++) UNROLL for (int v = 0; v < vectors; v++)
-        store(out + t * rows.value_step + v * LANES, mixed[t][v]);
+    }
+    UNROLL for (int t = 0; t < count; t++) UNROLL for (int v = 0; v < vectors; v++) {
+        f32x16 x = load(in.x.at + t * in.x.step + v * LANES);
+        f32x16 gate = load(in.gate.at + t * in.gate.step + v * LANES);
+        store(out + t * out_step + v * LANES, silu(gate) * fma16(splat(in.skip), x, mixed[t][v]));
+    }
+}
+
+// The time steps and the decays of up to LANES tokens, of which `counted` count.
+INLINE void step_sizes(struct rows steps, size_t tokens, size_t counted, float bias, float rate,
+                       float dt[LANES], float kept[LANES]) {
+    f32x16 sizes = {};
+    for (size_t t = 0; t < least(tokens, LANES); t++) sizes[t] = steps.at[t * steps.step] + bias;
+    sizes = softplus(sizes);
+    for (size_t t = least(counted, LANES); t < LANES; t++) sizes[t] = 0;
+    store(dt, sizes);
+    store(kept, exp16(sizes * rate));
 }
 
 // positions i32 (2,): of the first token and of the last one that counts; query and key f32
-// (tokens, groups, keys), value f32 (tokens, heads, width), log_decay f32 (tokens, heads), out f32
+// (tokens, groups, keys), x and gate f32 (tokens, heads, width) and steps f32 (tokens, heads), which
+// begin at `..._start` and have rows of `..._step` values; bias, rates and skip f32 (heads,), out f32
 // (ring, heads, keys, width): the state after position p is row p mod ring; behind these rows,
 // outputs (tokens, heads, width). A workgroup computes a head.
 int hearth_ssm_scan(const int32_t *positions, size_t positions_at, const float *query,
-                    size_t query_at, const float *key, size_t key_at, const float *value,
-                    size_t value_at, const float *log_decay, size_t log_decay_at, float *out,
-                    size_t out_at, size_t head, size_t tokens, size_t heads, size_t groups,
-                    size_t keys, size_t width, size_t ring, size_t every) {
+                    size_t query_at, const float *key, size_t key_at, const float *x, size_t x_at,
+                    const float *steps, size_t steps_at, const float *gate, size_t gate_at,
+                    const float *bias, size_t bias_at, const float *rates, size_t rates_at,
+                    const float *skip, size_t skip_at, float *out, size_t out_at, size_t head,
+                    size_t tokens, size_t heads, size_t groups, size_t keys, size_t width,
+                    size_t ring, size_t every, size_t query_start, size_t query_step,
+                    size_t key_start, size_t key_step, size_t x_start, size_t x_step,
+                    size_t steps_start, size_t steps_step, size_t gate_start, size_t gate_step) {
     size_t size = keys * width, row = heads * size, group = head / (heads / groups);
     size_t first = (size_t)positions[positions_at], last = (size_t)positions[positions_at + 1];
-    struct rows rows = {
-        .query = query + query_at + group * keys,
-        .key = key + key_at + group * keys,
-        .log_decay = log_decay + log_decay_at + head,
-        .group_step = groups * keys,
-        .value_step = heads * width,
-        .decay_step = heads,
+    size_t counted = every ? tokens : last - first + 1, out_step = heads * width;
+    struct rows times = {steps + steps_at + steps_start + head, steps_step};
+    struct inputs all = {
+        .query = {query + query_at + query_start + group * keys, query_step},
+        .key = {key + key_at + key_start + group * keys, key_step},
+        .x = {x + x_at + x_start + head * width, x_step},
+        .gate = {gate + gate_at + gate_start + head * width, gate_step},
+        .skip = skip[skip_at + head],
     };
-    float *states = out + out_at + head * size;
+    float *states = out + out_at + head * size, dt[LANES], kept[LANES];
     for (size_t at = 0, vectors; at < width; at += vectors * LANES) {
         vectors = width - at < STRIP * LANES ? 1 : STRIP;
         const float *from = first ? states + (first + ring - 1) % ring * row + at : 0;
         for (size_t t = 0, count; t < tokens; t += count) {
-            struct rows next = rows;
-            next.query += t * rows.group_step;
-            next.key += t * rows.group_step;
-            next.value = value + value_at + head * width + t * rows.value_step + at;
-            next.log_decay += t * rows.decay_step;
+            if (t % LANES == 0)
+                step_sizes(behind(times, t), tokens - t, counted - least(counted, t),
+                           bias[bias_at + head], rates[rates_at + head], dt, kept);
+            struct inputs in = all;
+            in.query = behind(all.query, t), in.key = behind(all.key, t);
+            in.x = behind(all.x, t), in.gate = behind(all.gate, t);
+            in.x.at += at, in.gate.at += at;
+            in.dt = dt + t % LANES, in.kept = kept + t % LANES;
             float *to = states + (every ? first + t : last) % ring * row + at;
-            float *output = out + out_at + ring * row + head * width + t * rows.value_step + at;
+            float *output = out + out_at + ring * row + head * width + t * out_step + at;
             if (!from) {
                 for (size_t i = 0; i < keys; i++)
                     for (size_t v = 0; v < vectors; v++)
@@ -83,13 +123,13 @@ int hearth_ssm_scan(const int32_t *positions, size_t positions_at, const float *
             }
             count = every || tokens - t < BLOCK ? 1 : BLOCK;
             if (vectors == STRIP && count == BLOCK)
-                learn(from, to, next, output, keys, width, STRIP, BLOCK);
+                learn(from, to, in, output, out_step, keys, width, STRIP, BLOCK);
             else if (vectors == STRIP)
-                learn(from, to, next, output, keys, width, STRIP, 1);
+                learn(from, to, in, output, out_step, keys, width, STRIP, 1);
             else if (count == BLOCK)
-                learn(from, to, next, output, keys, width, 1, BLOCK);
+                learn(from, to, in, output, out_step, keys, width, 1, BLOCK);
             else
-                learn(from, to, next, output, keys, width, 1, 1);
+                learn(from, to, in, output, out_step, keys, width, 1, 1);
             from = to;
         }
     }

@@ -37,15 +37,24 @@ def chain_dispatches(graph: Graph) -> Iterator[ChainDispatch]:
 
 
 def _levels(nodes: Sequence[Tensor], stages: Stages) -> list[_Level]:
-    """The levels of a stage: each kernel is in the first one after all that it reads."""
+    """The levels of a stage: each kernel is in the first one after all that it reads.
+
+    One that reads nothing of the stage is in the last one before all that read it.
+    """
     level_of: dict[int, int] = {}
-    levels: list[_Level] = []
+    starts: dict[int, int] = {}  # of kernels that read nothing of the stage
     for node in nodes:
         sources = [source for operand in node.inputs for source in stages.sources(operand)]
-        level = max((level_of[id(x)] + 1 for x in sources if id(x) in level_of), default=0)
-        level_of[id(node)] = level
-        levels += [[]] if level == len(levels) else []
-        levels[level].append(node)
+        before = [id(source) for source in sources if id(source) in level_of]
+        level_of[id(node)] = max((level_of[source] + 1 for source in before), default=0)
+        if not before:
+            starts[id(node)] = len(nodes)
+        for source in starts.keys() & before:
+            starts[source] = min(starts[source], level_of[id(node)] - 1)
+    level_of |= {key: level for key, level in starts.items() if level < len(nodes)}
+    levels: list[_Level] = [[] for _ in range(1 + max(level_of.values()))]
+    for node in nodes:
+        levels[level_of[id(node)]].append(node)
     return levels
 
 

@@ -12,6 +12,8 @@ from hearthd.models.dsl.ops.shape import concatenate, reshape, slice_
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from hearthd.models.dsl.graph import Graph, Tensor
 
 
@@ -29,6 +31,7 @@ class Stages:
         self._concatenations: dict[int, Tensor] = {}  # the view that has a result as an operand
         for node in graph.nodes:
             self._enter(node)
+        self._delay(graph)
 
     def nodes(self) -> list[list[Tensor]]:
         """The kernels of each stage, in the order of the graph."""
@@ -68,6 +71,18 @@ class Stages:
         else:
             read = [self._stages[id(x)] + 1 for x in node.inputs if id(x) in self._stages]
             self._next_stages[id(node)] = max([stage, *read])
+
+    def _delay(self, graph: Graph) -> None:
+        """Put a kernel that reads no result into the stage of the first kernel that reads it."""
+        readers: dict[int, list[Tensor]] = defaultdict(list)
+        for node in graph.nodes:
+            for source in node.inputs:
+                readers[id(source)].append(node)
+        for node in self._nodes:
+            reads_results = any(id(source) in self._stages for source in node.inputs)
+            if not reads_results and all(id(x) in self.kernels for x in readers[id(node)]):
+                stages = (self._stages[id(reader)] for reader in readers[id(node)])
+                self._stages[id(node)] = min(stages, default=self._stages[id(node)])
 
     def _can_be_view(self, node: Tensor) -> bool:
         """Whether a node is a view, if its operands are in one stage.
@@ -111,7 +126,7 @@ def slice_start(node: Tensor) -> int | None:
 def _kernels(graph: Graph) -> dict[int, Kernel]:
     """The kernels that can be in chains, by the ids of their nodes.
 
-    They write f32, or in place to a tensor that nothing else reads.
+    They write f32, or in place to a tensor that only what they read has read.
     """
     readers, kernels = readers_of(graph), {}
     for node in graph.nodes:
@@ -119,7 +134,15 @@ def _kernels(graph: Graph) -> dict[int, Kernel]:
         types = tuple(source.type for source in node.inputs)
         lowering = node.origin.op.lower(types, node.type, node.origin.attrs)
         if isinstance(lowering, Kernel) and (
-            readers[id(node.inputs[0])] == 1 if lowering.in_place else node.dtype is DType.F32
+            _is_read_before(node, readers) if lowering.in_place else node.dtype is DType.F32
         ):
             kernels[id(node)] = lowering
     return kernels
+
+
+def _is_read_before(node: Tensor, readers: Counter[int]) -> bool:
+    """Whether nothing reads a node's first input but the node and what it reads itself."""
+    target, *others = node.inputs
+    distinct = {id(source): source for source in others}.values()
+    reads = sum(x is target for source in distinct for x in source.inputs)
+    return readers[id(target)] == 1 + reads
