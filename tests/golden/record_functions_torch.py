@@ -59,15 +59,19 @@ def _delta_rule(states: Any, query: Any, key: Any, value: Any, a: Any, b: Any, *
     return torch.cat([*outputs, *rows])
 
 
-def _ssm_scan(states: Any, query: Any, key: Any, value: Any, a: Any, *, ring: int) -> Any:
+def _ssm_scan(states: Any, query: Any, key: Any, x: Any, *others: Any, ring: int) -> Any:
     """Equation 16 of "Transformers are SSMs" (Dao and Gu, 2024), token by token."""
+    steps, gate, bias, rates, skip = others
     rows, outputs = [*states[:ring]], []
     state = rows[(RECURRENCE_START - 1) % ring].reshape(4, 3, 4)
-    query, key = (x.repeat_interleave(2, 1) for x in (query, key))
-    tokens = zip(query, key, value, a * a * -0.2, strict=True)
-    for position, (q, k, v, g) in enumerate(tokens, RECURRENCE_START):
-        state = state * g.exp()[:, None, None] + torch.einsum("hk,hv->hkv", k, v)
-        outputs.append(torch.einsum("hkv,hk->hv", state, q).flatten())
+    query, key = (y.reshape(-1, 2, 3).repeat_interleave(2, 1) for y in (query, key))
+    inputs = x.reshape(-1, 4, 4)
+    tokens = zip(query, key, inputs, F.softplus(steps + bias), F.silu(gate), strict=True)
+    for position, (q, k, v, dt, z) in enumerate(tokens, RECURRENCE_START):
+        decay = (dt * rates * rates * -0.2).exp()
+        state = state * decay[:, None, None] + torch.einsum("hk,hv->hkv", k, v * dt[:, None])
+        output = torch.einsum("hkv,hk->hv", state, q) + skip[:, None] * v
+        outputs.append(output.flatten() * z)
         if ring > len(query) or position == RECURRENCE_START + len(query) - 1:
             rows[position % ring] = state.flatten()
     return torch.cat([*outputs, *rows])
@@ -88,6 +92,10 @@ THEIRS: dict[str, Callable[..., Any]] = {
     **{f"batch_norm_training_{result}": _trained(result) for result in range(3)},
     "relu": F.relu,
     "softplus": F.softplus,
+    "squared_relu": lambda x: F.relu(x) ** 2,
+    "grouped_rms_norm": lambda x, w: (
+        F.rms_norm(x.reshape(3, 2, 3), (3,), eps=0.1).reshape(3, 6) * w
+    ),
     "delta_rule_chunks": partial(_delta_rule, ring=2),
     "delta_rule_steps": partial(_delta_rule, ring=5),
     "ssm_scan_chunks": partial(_ssm_scan, ring=2),

@@ -178,7 +178,9 @@ def _layer(n: Numbers, v: Values) -> Call:
     """What stands between the products of a layer: new rows of a cache, and a gate."""
     if n.between(0, 1):
         shape = n.between(1, 20), 16 * n.between(1, 80)
-        op = n.one_of("gated_silu", "gated_gelu_tanh", "clamped_swiglu")
+        op = n.one_of("gated_silu", "gated_gelu_tanh", "clamped_swiglu", "squared_relu")
+        if op == "squared_relu":
+            return Call(op, [v.floats(*shape)], {}, rows=(0,))
         inputs = [v.floats(*shape), v.floats(*shape)]
         limits = {"limit": n.one_of(7.0, 0.5, 1e30), "slope": n.one_of(1.702, 0.0, -3.0)}
         return Call(op, inputs, limits if op == "clamped_swiglu" else {}, rows=(0, 1))
@@ -194,7 +196,11 @@ def _layer(n: Numbers, v: Values) -> Call:
 def _stream(n: Numbers, v: Values) -> Call:
     rows, width = n.between(1, 20), 16 * n.between(1, 80)
     h, y = v.floats(rows, width), v.floats(rows, width)
-    attrs = {"eps": n.one_of(1e-6, 1e-3, 1.0)}
+    attrs: dict[str, Any] = {"eps": n.one_of(1e-6, 1e-3, 1.0)}
+    if n.between(0, 2) == 2:
+        attrs["groups"] = groups = n.between(1, 4)
+        wide = v.floats(rows, groups * width)
+        return Call("grouped_rms_norm", [wide, v.floats(groups * width)], attrs, rows=(0,))
     if n.between(0, 1):
         attrs["scale"] = n.one_of(1.0, 0.22, -3.0)
         return Call("add_norm", [h, y, v.floats(width)], attrs)
@@ -262,35 +268,47 @@ def _recurrence(n: Numbers, v: Values) -> Call:
     tokens, heads, keys, width = n.between(1, 9), n.between(1, 4), n.between(1, 40), n.between(1, 3)
     width, first, every = 16 * width, n.between(0, 30), bool(n.between(0, 1))
     ring = n.between(tokens + 1 if every else 2, tokens + 4)
+    if n.between(0, 4) == 4:
+        states, position = v.floats(ring, width), np.array([first], np.int32)
+        return Call("row_before", [states, position], {"ring": n.between(1, ring)})
     behind = -(-tokens // keys)  # rows of outputs
-    name, groups = n.one_of(("gated_delta_rule", heads), ("ssm_scan", 1), ("ssm_scan", heads))
-    inputs = [
-        v.floats(ring + behind, heads * keys * width),
-        np.array([first, first + tokens - 1], np.int32),
-        *(v.floats(tokens, groups, keys) for _ in "qk"),
-        v.floats(tokens, heads, width),
-        *(v.floats(tokens, heads) for _ in range(2 if name == "gated_delta_rule" else 1)),
-    ]
-    return Call(name, inputs, {"ring": ring, "every": every})
+    counted = tokens if every else n.between(1, tokens)
+    states = v.floats(ring + behind, heads * keys * width)
+    positions = np.array([first, first + counted - 1], np.int32)
+    attrs: dict[str, Any] = {"ring": ring, "every": every}
+    if n.between(0, 1):
+        pairs = (v.floats(tokens, heads, keys) for _ in "qk")
+        numbers = (v.floats(tokens, heads) for _ in range(2))
+        rows = [*pairs, v.floats(tokens, heads, width), *numbers]
+        return Call("gated_delta_rule", [states, positions, *rows], attrs)
+    groups, padding = n.one_of(1, heads), n.between(0, 3)
+    widths = [groups * keys] * 2 + [heads * width, heads, heads * width]
+    attrs["columns"] = tuple((padding, padding + columns) for columns in widths)
+    attrs |= {"groups": groups, "rows": (padding, padding + tokens)}
+    extents = zip([tokens] * 3 + [tokens + padding] * 2, widths, strict=True)
+    parts = [v.floats(rows, columns + 2 * padding) for rows, columns in extents]
+    numbers_of_heads = (v.floats(heads) for _ in range(3))
+    return Call("ssm_scan", [states, positions, *parts, *numbers_of_heads], attrs)
 
 
 def _convolution(n: Numbers, v: Values) -> Call:
     """A short convolution, or the ring of its latest inputs."""
     tokens, taps, first = n.between(1, 9), n.between(2, 8), n.between(0, 30)
     channels, every = 16 * n.between(1, 20), bool(n.between(0, 1))
+    row, column = n.between(0, 3), n.between(0, 3)
+    attrs: dict[str, Any] = {
+        "rows": (row, row + tokens), "columns": (column, column + channels),
+    }  # fmt: skip
+    x = v.floats(row + tokens + n.between(0, 1), column + channels + n.between(0, 1))
     if n.between(0, 1):
-        inputs = [v.floats(1, (taps - 1) * channels), v.floats(tokens, channels)]
         bias = [v.floats(channels)] if n.between(0, 1) else []
-        return Call("causal_conv", [*inputs, v.floats(channels, taps), *bias], {})
+        before = v.floats(1, (taps - 1) * channels)
+        return Call("causal_conv", [before, x, v.floats(channels, taps), *bias], attrs)
     ring, width = n.between(tokens if every else 1, tokens + 4), (taps - 1) * channels
     counted = n.between(1, tokens) if not every else tokens
-    inputs = [
-        v.floats(ring, width),
-        np.array([first, first + counted - 1], np.int32),
-        v.floats(1, width),
-        v.floats(tokens, channels),
-    ]
-    return Call("latest_inputs", inputs, {"every": every})
+    positions = np.array([first, first + counted - 1], np.int32)
+    inputs = [v.floats(ring, width), positions, v.floats(1, width), x]
+    return Call("latest_inputs", inputs, attrs | {"every": every})
 
 
 MAKERS = (

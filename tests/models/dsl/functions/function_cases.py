@@ -43,11 +43,16 @@ def _delta_rule(
     return _outputs_and_ring(states, v, ring)
 
 
-def _ssm_scan(states: Tensor, q: Tensor, k: Tensor, v: Tensor, a: Tensor, *, ring: int) -> Tensor:
-    """The outputs and the ring."""
-    every = ring > q.shape[0]
-    states = f.ssm_scan(states, _ends(q), q, k, v, a * a * -0.2, ring=ring, every=every)
-    return _outputs_and_ring(states, v, ring)
+def _ssm_scan(
+    states: Tensor, query: Tensor, key: Tensor, x: Tensor, *others: Tensor, ring: int
+) -> Tensor:
+    """The outputs and the ring; two groups."""
+    steps, gate, bias, rates, skip = others
+    states = f.ssm_scan(
+        states, _ends(x), query, key, x, steps, gate, bias, rates * rates * -0.2, skip,
+        groups=2, ring=ring, every=ring > x.shape[0],
+    )  # fmt: skip
+    return _outputs_and_ring(states, x, ring)
 
 
 def _ends(tokens: Tensor) -> Tensor:
@@ -140,6 +145,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     ),
     "mean_squared_error": (f.mean_squared_error, ((3, 4), (3, 4))),
     "softplus": (f.softplus, ((3, 5),)),
+    "squared_relu": (f.squared_relu, ((3, 5),)),
+    "grouped_rms_norm": (
+        lambda x, w: f.grouped_rms_norm(x, w, groups=2, eps=0.1),
+        ((3, 6), (6,)),
+    ),
     # More tokens than a chunk has, and a ring that has the state after each token.
     **{
         f"delta_rule_{name}": (
@@ -160,10 +170,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
             functools.partial(_ssm_scan, ring=ring),
             (
                 (ring + tokens // 3 + 1, 48),
-                (tokens, 2, 3),
-                (tokens, 2, 3),
-                (tokens, 4, 4),
+                (tokens, 6),
+                (tokens, 6),
+                (tokens, 16),
                 (tokens, 4),
+                (tokens, 16),
+                (4,),
+                (4,),
+                (4,),
             ),
         )
         for name, tokens, ring in (("chunks", 70, 2), ("steps", 4, 5))
