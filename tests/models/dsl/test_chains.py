@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import inlined
-from hearthd.models.dsl.fused import cached_attention
+from hearthd.models.dsl.fused import cached_attention, gated_silu, latest_inputs, row_before
 from hearthd.models.dsl.mlir.chains.addresses import ChainDispatch
 from hearthd.models.dsl.mlir.chains.schedule import schedule
 from hearthd.models.dsl.trace import trace
@@ -21,7 +23,7 @@ from tests.models.test_optimized import OPTIONS
 from tests.models.tiny_configs import tiny
 
 if TYPE_CHECKING:
-    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.program import Program
 
 # Architectures whose layers have nothing between their products but kernels.
@@ -110,6 +112,61 @@ def test_results_of_a_chain_are_apart_and_scratches_computed_before(architecture
             ends = [0, *(end for _, end in spans)]
             assert all(end <= start for end, (start, _) in zip(ends, spans, strict=False))
             assert ends[-1] <= dispatch.chain.size
+
+
+# Architectures of which a layer here is one of Mamba-2 and an MLP, and what makes all of them such.
+RECURRENT = {
+    "granitehybrid": lambda layers: {"attends": (False,) * layers},
+    "nemotron_h": lambda layers: {"kinds": ("mamba", "mlp") * (layers // 2)},
+}
+
+
+@pytest.mark.parametrize("point", ["decode_1", "verify_4"])
+@pytest.mark.parametrize("architecture", first_by_day(RECURRENT))
+def test_layers_of_mamba_hold_nothing_but_kernels(architecture: str, point: str) -> None:
+    """More layers are more chains of the same kernels: nothing compiled, and no kernel alone."""
+
+    def items(layers: int) -> tuple[int, list[ChainDispatch]]:
+        changes = RECURRENT[architecture](layers)
+        config = tiny(architecture, layers=layers, **changes)
+        program = ARCHITECTURES[architecture].program(config, OPTIONS)
+        graph = entry_point(program, point)
+        chains = dispatches(graph)
+        return len(schedule(graph)) - len(chains), chains
+
+    (few, _), (many, chains) = items(2), items(6)
+    assert few == many
+    assert len(chains) <= 6
+    called = Counter(call.kernel.function for chain in chains for call in chain.chain.calls)
+    assert called["ssm_scan"] == called["row_before"] == called["latest_inputs"]
+
+
+def test_a_tensor_that_others_read_is_not_written_in_a_chain() -> None:
+    """What reads the ring comes before the kernel that writes it, or the ring is copied."""
+
+    def written(*, again: bool) -> list[str]:
+        def latest(states: Tensor, start: Tensor, x: Tensor, gate: Tensor) -> tuple[Tensor, ...]:
+            before = row_before(states, start, ring=3)
+            x = gated_silu(x, gate)
+            positions = ops.concatenate(start, start, axis=0)
+            inside: dict[str, Any] = {"rows": (0, 1), "columns": (0, 32)}
+            result = latest_inputs(states, positions, before, x, every=False, **inside)
+            return (result, gated_silu(states, states)) if again else (result,)
+
+        types = {
+            "states": TensorType((3, 64), DType.F32),
+            "start": TensorType((1,), DType.I32),
+            "x": TensorType((1, 32), DType.F32),
+            "gate": TensorType((1, 32), DType.F32),
+        }
+        return [
+            call.kernel.function
+            for dispatch in dispatches(trace("ring", latest, types))
+            for call in dispatch.chain.calls
+        ]
+
+    assert "latest_inputs" in written(again=False)
+    assert "latest_inputs" not in written(again=True)
 
 
 def attention(keys: int, tokens: int = 1) -> Graph:

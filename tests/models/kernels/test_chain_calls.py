@@ -124,12 +124,35 @@ def many_rows() -> Graph:
     return trace("many_rows", twice, {"x": rows, "weight": row})
 
 
+def ring_graph() -> Graph:
+    """A ring whose row is read before another one of it is written."""
+
+    def convolved(
+        states: Tensor, start: Tensor, positions: Tensor, x: Tensor, weight: Tensor
+    ) -> tuple[Tensor, ...]:
+        before = fused.row_before(states, start, ring=3)
+        inside: dict[str, Any] = {"rows": (0, 2), "columns": (0, 1024)}
+        mixed = fused.causal_conv(before, x, weight, **inside)
+        latest = fused.latest_inputs(states, positions, before, x, every=False, **inside)
+        return latest, fused.gated_silu(mixed, mixed)
+
+    types = {
+        "states": TensorType((3, 2048), DType.F32),
+        "start": TensorType((1,), DType.I32),
+        "positions": TensorType((2,), DType.I32),
+        "x": TensorType((2, 1024), DType.F32),
+        "weight": TensorType((1024, 3), DType.F32),
+    }
+    return trace("ring", convolved, types)
+
+
 GRAPHS: Mapping[str, Callable[[], Graph]] = {
     "gemma3": lambda: decode("gemma3", 2),
     "llama": lambda: decode("llama", 2),
     "long_product": long_product_graph,
     "attention": lambda: attention(1000, tokens=3),
     "many_rows": many_rows,
+    "ring": ring_graph,
 }
 # Positions and rows: those of a graph are below it, else below 20.
 MAX_POSITIONS = {"attention": 900}

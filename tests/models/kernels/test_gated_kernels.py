@@ -74,6 +74,12 @@ def test_a_bounded_gate_is_that_of_gpt_oss(kernels: Kernels) -> None:
     np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=1e-6)
 
 
+def test_what_is_above_zero_is_squared(kernels: Kernels) -> None:
+    x = 4 * np.random.default_rng(6).normal(size=(3, 272)).astype(np.float32)
+    actual = kernels("squared_relu", (x,), np.full_like(x, np.nan))
+    assert np.array_equal(actual, np.where(x > 0, x * x, 0))
+
+
 def test_the_tanh_form_is_near_the_normal_distribution(kernels: Kernels) -> None:
     """0.5 x (1 + erf(x / sqrt(2))), which the tanh stands for: less than 5e-4 apart."""
     gate = np.linspace(-6, 6, 256, dtype=np.float32)[np.newaxis]

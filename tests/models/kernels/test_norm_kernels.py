@@ -65,6 +65,16 @@ def test_a_sum_is_normalized(kernels: Kernels, scale: float) -> None:
         assert np.array_equal(alone[:, 0], actual[:, i])
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_groups_of_columns_are_normalized(kernels: Kernels, groups: int) -> None:
+    rng = np.random.default_rng(7)
+    x, weight = rng.normal(size=(5, 240)).astype(np.float32), rng.uniform(0.5, 2, 240)
+    inputs = (x, weight.astype(np.float32))
+    actual = kernels("grouped_rms_norm", inputs, np.full_like(x, np.nan), groups=groups, eps=EPS)
+    parts = normalized(x.reshape(5, groups, -1), np.ones(240 // groups))
+    np.testing.assert_allclose(actual, parts.reshape(5, 240) * weight, rtol=2e-6)
+
+
 def heads(rows: int) -> tuple[Array, ...]:
     """Heads, the weight of their norm, cosines and sines."""
     rng = np.random.default_rng(6)
