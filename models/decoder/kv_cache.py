@@ -58,14 +58,12 @@ class Span:
     start  the position of the first one, i32 (1,)
     kept   i32 (M,): the tokens after which the state is kept, counted from the first new one
     every  whether they are all tokens
-    real   f32 (n,): 1 for each token, 0 for padding; None: all are tokens
     ring   R, the rows of a ring of states
     """
 
     start: Tensor
     kept: Tensor
     every: bool
-    real: Tensor | None
     ring: int
 
     def before(self, states: Tensor) -> Tensor:
@@ -198,13 +196,11 @@ class LayerCache:
         ring = min(buffer.shape[0] for buffer in self.buffers[0])
         index = ops.iota(shape=(tokens,), axis=0, dtype=DType.I32)
         if every or tokens == 1:
-            return Span(start=start, kept=index, every=every, real=None, ring=ring)
+            return Span(start=start, kept=index, every=every, ring=ring)
         if self.count is None:
             kept = f.narrow(index, 0, tokens - 1, tokens)
-            return Span(start=start, kept=kept, every=False, real=None, ring=ring)
-        is_real = ops.compare(index, f.trailing(self.count, (tokens,)), direction="LT")
-        real = ops.convert(is_real, dtype=DType.F32)
-        return Span(start=start, kept=self.count + -1, every=False, real=real, ring=ring)
+            return Span(start=start, kept=kept, every=False, ring=ring)
+        return Span(start=start, kept=self.count + -1, every=False, ring=ring)
 
     def _shape(self, rows: int) -> tuple[int, int]:
         """The new tokens of a span, and the spans of a sequence."""

@@ -15,7 +15,7 @@ from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.decoder.kv_cache import StateRows
 from hearthd.models.dsl import functions as f
-from hearthd.models.dsl import nn, ops
+from hearthd.models.dsl import nn
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.kv_cache import LayerCache, Span
     from hearthd.models.decoder.layers import RopeTable
     from hearthd.models.dsl.graph import Tensor
-
-_EPS = 1e-6  # added to the squares of a key or a query
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,54 +133,22 @@ class GatedDeltaNet(nn.Module):
     def __call__(self, x: Tensor, _: RopeTable | None, cache: LayerCache) -> Tensor:
         """(N, E) -> (N, E)."""
         rows = self.in_proj_qkv(x), self.in_proj_b(x), self.in_proj_a(x)
-        heads = self.output_rms(cache.recur(rows, self.config.states, self._read))
-        gate = f.split_heads(self.in_proj_z(x), self.config.value_width)
-        return self.out_proj(f.flatten(f.silu(gate) * heads, first=1))
+        y = cache.recur(rows, self.config.states, self._read)
+        heads, gate = (f.split_heads(z, self.config.value_width) for z in (y, self.in_proj_z(x)))
+        return self.out_proj(f.flatten(f.silu(gate) * self.output_rms(heads), first=1))
 
     def _read(
         self, rows: Sequence[Tensor], buffers: tuple[Tensor, ...], span: Span
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The outputs (n, H, V) for n tokens of a sequence, and its buffers after them."""
+        """The outputs (n, H * V) for n tokens of a sequence, and its buffers after them."""
         (qkv, b, a), (memory, inputs) = rows, buffers
         mixed, inputs = self.conv1d(qkv, inputs, span)
-        query, key, value = self._heads(mixed)
-        log_decay = f.softplus(a + f.along_last(self.dt.bias, a))
-        log_decay = log_decay * f.along_last(self.rates.weight, a)
-        rate = f.sigmoid(b)
-        if span.real is not None:
-            real = f.along_axes(span.real, rate, (1,))
-            log_decay, rate = log_decay * real, rate * real
-        memory = f.gated_delta_rule(
-            memory, span.positions, query, key, value, log_decay, rate,
-            ring=span.ring, every=span.every,
-        )  # fmt: skip
-        return f.learned(memory, value, ring=span.ring), (memory, inputs)
-
-    def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(n, C) -> queries and keys (n, H, K) of a length of K^-0.5 and of 1, values (n, H, V)."""
         config = self.config
         keys = config.key_heads * config.key_width
         query, key, value = f.split(mixed, [keys, keys, mixed.shape[1] - 2 * keys], axis=1)
-        width = config.key_width
-        return (
-            self._repeated(_of_length(f.split_heads(query, width), width**-0.5)),
-            self._repeated(_of_length(f.split_heads(key, width), 1.0)),
-            f.split_heads(value, config.value_width),
-        )
-
-    def _repeated(self, heads: Tensor) -> Tensor:
-        """Key heads (n, J, K), each for the value heads that read it: (n, H, K)."""
-        tokens, count, width = heads.shape
-        times = self.config.value_heads // count
-        shape, axes = (tokens, count, times, width), (0, 1, 3)
-        if self.config.takes_turns:
-            shape, axes = (tokens, times, count, width), (0, 2, 3)
-        repeated = ops.broadcast(heads, shape=shape, axes=axes)
-        return ops.reshape(repeated, shape=(tokens, self.config.value_heads, width))
-
-
-def _of_length(x: Tensor, length: float) -> Tensor:
-    """x (n, J, K) / sqrt(sum(x^2) + 1e-6) * length."""
-    width = x.shape[2]
-    weight = ops.full(shape=(width,), dtype=x.dtype, value=length * width**-0.5)
-    return f.rms_norm(x, weight, eps=_EPS / width)
+        memory = f.gated_delta_rule(
+            memory, span.positions, query, key, value, a, b, self.dt.bias, self.rates.weight,
+            groups=config.key_heads, takes_turns=config.takes_turns,
+            ring=span.ring, every=span.every,
+        )  # fmt: skip
+        return f.learned(memory, value, ring=span.ring), (memory, inputs)

@@ -92,7 +92,7 @@ class WholeSequences(LayerCache):
     def recur(self, rows: Sequence[Tensor], states: Sequence[StateRows], step: Step) -> Tensor:
         """What a recurrence gives for the tokens, of which each of `rows` has B * L rows."""
         start = ops.full(shape=(1,), dtype=DType.I32, value=0)
-        span = Span(start=start, kept=start + (self.keys - 1), every=False, real=None, ring=2)
+        span = Span(start=start, kept=start + (self.keys - 1), every=False, ring=2)
         buffers = tuple(
             ops.full(
                 shape=(span.ring + state.behind(self.keys), state.width),

@@ -28,19 +28,13 @@ def norm(x: Pattern, weight: Pattern) -> Node:
 h, y, after, before, weight, cosine, sine = variables("h y after before weight cosine sine")
 query, key, value, start, count, sinks = variables("query key value start count sinks")
 key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
-states, positions, log_decay, rate = variables("states positions log_decay rate")
-row, bias = variables("row bias")
+states, positions, row, bias, rate = variables("states positions row bias rate")
 heads = Part(ops.slice_, "x", "heads")
 some_heads = Part(ops.slice_, "x", "heads", "rows")
 some_columns = Part(ops.slice_, "h", "columns", "rows")
-# Columns of a convolution's result, and of all rows of a product.
-ssm_parts = (
-    Part(ops.slice_, "query", "query_columns"),
-    Part(ops.slice_, "key", "key_columns"),
-    Part(ops.slice_, "x", "x_columns"),
-    Part(ops.slice_, "steps", "steps_columns", "rows"),
-    Part(ops.slice_, "gate", "gate_columns", "rows"),
-)
+# Columns of a convolution's result: queries, keys and values; and of all rows of products.
+of_result = tuple(Part(ops.slice_, name, f"{name}_columns") for name in ("query", "key", "value"))
+of_products = tuple(Part(ops.slice_, name, f"{name}_columns", "rows") for name in "ab")
 sum_of_normed = node(ops.add, h, norm(y, after))
 plain_sum = node(ops.add, h, y)
 scaled_sum = node(ops.add, h, node(ops.multiply, y, node(ops.full, value="scale")))
@@ -67,24 +61,22 @@ def attention_rules(op: Op, kernel: Callable[..., Tensor], *inputs: Variable) ->
         )
 
 
-def ssm_scan(
-    states: Tensor,
-    positions: Tensor,
-    bias: Tensor,
-    rate: Tensor,
-    weight: Tensor,
-    rows: tuple[int, int],
-    **bound: Any,
-) -> tuple[Tensor, ...]:
-    """The kernel of Mamba-2 on what `ssm_parts` matches."""
-    parts, columns = (
-        tuple(bound.pop(name) for name in names)
-        for names in zip(*((part.name, part.range_name) for part in ssm_parts), strict=True)
-    )
-    numbers = (bias, rate, weight)
-    return (
-        fused.ssm_scan(states, positions, *parts, *numbers, columns=columns, rows=rows, **bound),
-    )
+def recurrence(
+    kernel: Callable[..., Tensor],
+) -> Callable[..., tuple[Tensor, ...]]:
+    """The replacement of a recurrence, on what `of_result` and `of_products` match."""
+
+    def replacement(
+        states: Tensor, positions: Tensor, rows: tuple[int, int], **bound: Any
+    ) -> tuple[Tensor, ...]:
+        parts = (*of_result, *of_products)
+        tensors = [bound.pop(part.name) for part in parts]
+        columns = tuple(bound.pop(part.range_name) for part in parts)
+        numbers = [bound.pop(name) for name in ("bias", "rate", "weight") if name in bound]
+        inputs = (states, positions, *tensors, *numbers)
+        return (kernel(*inputs, columns=columns, rows=rows, **bound),)
+
+    return replacement
 
 
 # Rules of every precision: a kernel computes each token alike, so that a verification has the bits
@@ -120,25 +112,21 @@ RECURRENT_RULES = (
         name="gated_delta_rule",
         pattern=(
             node(
-                f.gated_delta_rule.op, states, positions, query, key, value, log_decay, rate,
-                ring="ring", every="every",
+                f.gated_delta_rule.op, states, positions, *of_result, *of_products, bias, rate,
+                groups="groups", takes_turns="takes_turns", ring="ring", every="every",
             ),
         ),
-        replacement=lambda states, positions, query, key, value, log_decay, rate, ring, every: (
-            fused.gated_delta_rule(
-                states, positions, query, key, value, log_decay, rate, ring=ring, every=every
-            ),
-        ),
+        replacement=recurrence(fused.gated_delta_rule),
     ),
     Rule(
         name="ssm_scan",
         pattern=(
             node(
-                f.ssm_scan.op, states, positions, *ssm_parts, bias, rate, weight,
+                f.ssm_scan.op, states, positions, *of_result, *of_products, bias, rate, weight,
                 groups="groups", ring="ring", every="every",
             ),
         ),
-        replacement=ssm_scan,
+        replacement=recurrence(fused.ssm_scan),
     ),
 )  # fmt: skip
 # Each row: what is matched, and what replaces it. Earlier rows go first.
@@ -162,6 +150,11 @@ KERNEL_RULES = (
         name="add_norm",  # Llama: the add, the next sublayer's norm
         pattern=(plain_sum, norm(plain_sum, before)),
         replacement=lambda h, y, before, eps: both(fused.add_norm(h, y, before, eps=eps)),
+    ),
+    Rule(
+        name="gated_norm",  # gated delta nets: the norm of their outputs, and a gate
+        pattern=(node(ops.multiply, node(f.silu.op, h), norm(y, weight)),),
+        replacement=lambda h, y, weight, eps: (fused.gated_norm(h, y, weight, eps=eps),),
     ),
     Rule(
         name="grouped_rms_norm",  # Mamba-2: the norm of its outputs

@@ -51,7 +51,7 @@ _PLAIN: Mapping[str, tuple[str, ...]] = {
         "write_packed_scales", "write_row_scales",
     ),
     "lora/": ("lora_up_i8",),
-    "norms/": ("add_norm", "grouped_rms_norm", "norm_rope", "residual_norm", "rope"),
+    "norms/": ("add_norm", "gated_norm", "grouped_rms_norm", "norm_rope", "residual_norm", "rope"),
     "recurrent/": ("gated_delta_rule", "latest_inputs", "row_before", "ssm_scan"),
 }  # fmt: skip
 # The variants of a product, by the suffix of its name: with experts, or with terms of adapters.

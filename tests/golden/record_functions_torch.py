@@ -44,13 +44,19 @@ def _trained(result: int) -> Callable[..., Any]:
     return function
 
 
-def _delta_rule(states: Any, query: Any, key: Any, value: Any, a: Any, b: Any, *, ring: int) -> Any:
+def _delta_rule(states: Any, query: Any, key: Any, value: Any, *others: Any, ring: int) -> Any:
     """Equation 10 of "Gated Delta Networks" (Yang et al., 2024), token by token."""
+    a, b, bias, rates = others
     rows, outputs = [*states[:ring]], []
-    state = rows[(RECURRENCE_START - 1) % ring].reshape(2, 3, 4)
-    tokens = zip(query, key * 0.6, value, a * a * -0.2, b.sigmoid(), strict=True)
-    for position, (q, k, v, g, rate) in enumerate(tokens, RECURRENCE_START):
-        state = state * g.exp()[:, None, None]
+    state = rows[(RECURRENCE_START - 1) % ring].reshape(4, 3, 4)
+    heads = [0, 1, 0, 1] if ring > len(value) else [0, 0, 1, 1]
+    query, key = (y.reshape(-1, 2, 3)[:, heads] for y in (query, key))
+    query, key = (y / (y.square().sum(2, keepdim=True) + 1e-6).sqrt() for y in (query, key))
+    decay = (F.softplus(a + bias) * rates * rates * -0.2).exp()
+    values = value.reshape(-1, 4, 4)
+    tokens = zip(query * 3**-0.5, key, values, decay, b.sigmoid(), strict=True)
+    for position, (q, k, v, kept, rate) in enumerate(tokens, RECURRENCE_START):
+        state = state * kept[:, None, None]
         wrong = v - torch.einsum("hkv,hk->hv", state, k)
         state = state + torch.einsum("hk,hv->hkv", k, wrong * rate[:, None])
         outputs.append(torch.einsum("hkv,hk->hv", state, q).flatten())

@@ -47,13 +47,10 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
         shapes["cache"] = (16, 2 * width)
     elif rule.name == "full_attention":  # of some rows: a kernel of many tokens
         shapes["query"] = (16, heads, width)
-    elif rule.name == "gated_delta_rule":
-        shapes |= dict.fromkeys(("query", "key"), (rows, 2, 4)) | {"states": (9, 128)}
-        shapes |= dict.fromkeys(("log_decay", "rate"), (rows, 2)) | {"value": (rows, 2, 16)}
-        shapes |= {"positions": (2,)}
-    elif rule.name == "ssm_scan":  # two heads of 16 values, a group of four
+    elif rule.name in ("gated_delta_rule", "ssm_scan"):  # two heads of 16 values, a group of four
         shapes |= {"states": (9, 128), "positions": (2,), "query": (rows, 5), "key": (rows, 6)}
-        shapes |= {"x": (rows, 48), "steps": (rows, 3), "gate": (rows, 50)}
+        shapes |= {"value": (rows, 48), "a": (rows, 3)}
+        shapes |= {"b": (rows, 3 if rule.name == "gated_delta_rule" else 50)}
         shapes |= dict.fromkeys(("bias", "rate", "weight"), (2,))
     elif rule.name == "row_before":
         shapes |= {"states": (9, 48), "positions": (1,)}
@@ -64,7 +61,7 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
 
 
 # How many columns of a tensor of two axes a pattern has.
-COLUMNS = {"query": 4, "key": 4, "x": 32, "steps": 2, "gate": 32, "h": 16}
+COLUMNS = {"query": 4, "key": 4, "value": 32, "a": 2, "h": 16}
 
 
 def dtypes_of(rule: Rule) -> dict[str, DType]:
@@ -98,6 +95,7 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
         "slope": 1.7,
         "bits": 6,
         "groups": 1,
+        "takes_turns": False,
     }
     inputs: dict[str, Tensor] = {}
     made: dict[int, Tensor] = {}
@@ -112,7 +110,8 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
                 return void(name)
             case Part():
                 source = void(pattern.name)
-                count = 2 if source.type.rank > 2 else COLUMNS[pattern.name]
+                count = 2 if source.type.rank > 2 or source.shape[1] < 4 else 32
+                count = COLUMNS.get(pattern.name, count) if source.type.rank == 2 else count
                 return f.narrow(source, 1, 1, 1 + count)
             case Node():
                 if id(pattern) not in made:

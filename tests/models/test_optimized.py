@@ -99,6 +99,12 @@ RECURRENCES = {
     "qwen35moe": ("gated_delta_rule", 1),
     "qwen35moe-images": ("gated_delta_rule", 1),
 }
+# The rule for the norm of their outputs; that of Falcon-H1 has none.
+RECURRENT_NORMS = {
+    name: "gated_norm" if rule == "gated_delta_rule" else "grouped_rms_norm"
+    for name, (rule, _) in RECURRENCES.items()
+    if name != "falcon-h1"
+}
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
     "arcee": Counts(products=4, gate=SQUARE),
@@ -183,7 +189,6 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     tables, matrices = per_layer.beside
     no_positions = 1 if architecture in ("cohere2", "smollm3") else 0  # its last layer here
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
-    gates_apart = recurrence != "ssm_scan"
     # Layers without attention here.
     convolutions = {
         "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "nemotron_h": 2, "nemotron_h_moe": 2,
@@ -216,10 +221,8 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             - no_positions * (2 if whole == layers else 1)
         ),
         "squared_relu": per_layer.squares,
-        gate: gates * whole + gated_mlps + (min(recurrent, whole) if gates_apart else 0),
-        "grouped_rms_norm": (
-            0 if gates_apart or architecture == "falcon-h1" else min(recurrent, whole)
-        ),
+        gate: gates * whole + gated_mlps,
+        RECURRENT_NORMS.get(architecture, ""): min(recurrent, whole),
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": (
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens

@@ -1,6 +1,6 @@
 """The gated delta rule (Yang et al., 2024, "Gated Delta Networks"): a matrix as memory, per head.
 
-`T` are tokens, `H` heads, `K` the width of a key, `V` of a value.
+`T` are tokens, `H` heads, `G` groups of them, `K` the width of a key, `V` of a value.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ import numpy as np
 
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import composite
-from hearthd.models.dsl.functions.shapes import along_axes, permute
+from hearthd.models.dsl.functions.activations import sigmoid, softplus
+from hearthd.models.dsl.functions.attention import split_heads
+from hearthd.models.dsl.functions.norms import rms_norm
+from hearthd.models.dsl.functions.shapes import along_axes, along_last, permute
 from hearthd.models.dsl.functions.state_rings import (
+    counted,
     decay_between,
     learned_state,
     mask,
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["gated_delta_rule"]
 
 
+_EPS = 1e-6  # added to the sum of the squares of a key or a query
+
+
 @composite()
 def gated_delta_rule(
     states: Tensor,
@@ -35,9 +42,13 @@ def gated_delta_rule(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    log_decay: Tensor,
-    rate: Tensor,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor,
+    rates: Tensor,
     *,
+    groups: int,
+    takes_turns: bool,
     ring: int,
     every: bool,
 ) -> Tensor:
@@ -45,18 +56,48 @@ def gated_delta_rule(
 
     states (ring + X, H * K * V): the state (H, K, V) after position p is row p mod `ring`; zeros
     before position 0. positions i32 (2,): of the first token, and of the last one that counts.
-    query, key (T, H, K), value (T, H, V), log_decay, at most 0, and rate (T, H). Token by token
+    query, key (T, G * K): head h has those of group h // (H / G), or h mod G if it `takes_turns`.
+    value (T, H * V), a and b (T, H), bias and rates, below 0, (H,). Token by token, with keys of
+    length 1 and queries of length K^-0.5,
 
-        S = exp(log_decay) S;  S = S + key (rate (value - S^T key))^T;  output = S^T query
+        decay = exp(softplus(a + bias) rates);  rate = sigmoid(b)
+        S = decay S;  S = S + key (rate (value - S^T key))^T;  output = S^T query
 
     The state is written after each token if `every`, else after the last one that counts. Those
-    behind it have a log_decay and a rate of 0, which changes nothing. The outputs (T, H, V) are at
-    the start of the X rows. Computed by products for CHUNK tokens at a time; the kernel computes
+    behind it have a decay of 1 and a rate of 0, which changes nothing. The outputs (T, H * V) are
+    at the start of the X rows. Computed by products for CHUNK tokens at a time; the kernel computes
     token by token.
     """
-    shape = (*key.shape[1:], value.shape[2])
-    rows = (query, key, value, log_decay, rate)
+    heads, width = bias.shape[0], key.shape[1] // groups
+    log_decay = softplus(a + along_last(bias, a)) * along_last(rates, a)
+    numbers = (log_decay, sigmoid(b))
+    if not every:
+        numbers = (counted(log_decay, positions), counted(sigmoid(b), positions))
+    query, key = (
+        _of_heads(_of_length(split_heads(x, width), length), heads, takes_turns=takes_turns)
+        for x, length in ((query, width**-0.5), (key, 1.0))
+    )
+    value = split_heads(value, value.shape[1] // heads)
+    shape = (heads, width, value.shape[2])
+    rows = (query, key, value, *numbers)
     return recurrence(states, positions, rows, _chunk, shape=shape, ring=ring, every=every)
+
+
+def _of_length(x: Tensor, length: float) -> Tensor:
+    """x (T, G, K) / sqrt(sum(x^2) + 1e-6) * length."""
+    width = x.shape[2]
+    weight = ops.full(shape=(width,), dtype=x.dtype, value=length * width**-0.5)
+    return rms_norm(x, weight, eps=_EPS / width)
+
+
+def _of_heads(x: Tensor, heads: int, *, takes_turns: bool) -> Tensor:
+    """Rows of groups (T, G, K), each for the heads that read it: (T, H, K)."""
+    tokens, groups, width = x.shape
+    times = heads // groups
+    shape, axes = (tokens, groups, times, width), (0, 1, 3)
+    if takes_turns:
+        shape, axes = (tokens, times, groups, width), (0, 2, 3)
+    return ops.reshape(ops.broadcast(x, shape=shape, axes=axes), shape=(tokens, heads, width))
 
 
 def _chunk(

@@ -14,8 +14,9 @@ from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import composite
 from hearthd.models.dsl.functions.activations import silu, softplus
 from hearthd.models.dsl.functions.attention import split_heads
-from hearthd.models.dsl.functions.shapes import along_axes, along_last, narrow, permute, trailing
+from hearthd.models.dsl.functions.shapes import along_axes, along_last, permute
 from hearthd.models.dsl.functions.state_rings import (
+    counted,
     decay_between,
     learned_state,
     mask,
@@ -24,7 +25,6 @@ from hearthd.models.dsl.functions.state_rings import (
     sums_until,
     times_transposed,
 )
-from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
@@ -62,11 +62,7 @@ def ssm_scan(
     products for many tokens at a time; the kernel computes token by token.
     """
     dt = softplus(steps + along_last(bias, steps))
-    if not every:
-        index = ops.iota(shape=(x.shape[0],), axis=0, dtype=DType.I32)
-        counted = narrow(positions, 0, 1, 2) - narrow(positions, 0, 0, 1)
-        counts = ops.compare(index, trailing(counted, index.shape), direction="LE")
-        dt = dt * along_axes(ops.convert(counts, dtype=dt.dtype), dt, (1,))
+    dt = dt if every else counted(dt, positions)
     heads = bias.shape[0]
     query, key = (split_heads(rows, rows.shape[1] // groups) for rows in (query, key))
     x, gate = (split_heads(rows, rows.shape[1] // heads) for rows in (x, gate))

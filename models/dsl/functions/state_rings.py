@@ -11,7 +11,15 @@ import numpy as np
 
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import composite
-from hearthd.models.dsl.functions.shapes import along_axes, at, flatten, narrow, permute
+from hearthd.models.dsl.functions.shapes import (
+    along_axes,
+    at,
+    flatten,
+    narrow,
+    permute,
+    trailing,
+)
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,8 +88,16 @@ def row_before(states: Tensor, position: Tensor, *, ring: int) -> Tensor:
     return ops.select(exists, row, ops.full_like(row, 0.0))
 
 
+def counted(x: Tensor, positions: Tensor) -> Tensor:
+    """x (T, H), and 0 for tokens after the last one that counts: see `recurrence`."""
+    index = ops.iota(shape=(x.shape[0],), axis=0, dtype=DType.I32)
+    last = narrow(positions, 0, 1, 2) - narrow(positions, 0, 0, 1)
+    counts = ops.compare(index, trailing(last, index.shape), direction="LE")
+    return x * along_axes(ops.convert(counts, dtype=x.dtype), x, (1,))
+
+
 def learned(states: Tensor, value: Tensor, *, ring: int) -> Tensor:
-    """The outputs (T, H, V) that a recurrence left behind a ring, for values (T, H, V)."""
+    """The outputs that a recurrence left behind a ring, for values of the same shape."""
     behind = flatten(narrow(states, 0, ring, states.shape[0]))
     return ops.reshape(narrow(behind, 0, 0, value.type.size), shape=value.shape)
 

@@ -8,73 +8,92 @@ import numpy as np
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.composite import Fused
+from hearthd.models.dsl.fused.chosen_columns import (
+    chosen,
+    limit_states,
+    padded_parts,
+    places,
+)
 from hearthd.models.dsl.ops.record import Kernel, Sample, require
-from hearthd.models.dsl.ops.samples import normal
-from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.dsl.ops.samples import normal, positive
 
 if TYPE_CHECKING:
+    from hearthd.models.dsl.fused.chosen_columns import Range
+    from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Attrs, Types
 
 __all__ = ["gated_delta_rule"]
 
-_LANES = 16  # as the kernel has them
+_OF_RESULT, _PARTS = 3, 5  # query, key and value; a and b
 
 
-def limit_states(states: TensorType, key: TensorType, value: TensorType, attrs: Attrs) -> None:
-    """Raise TypeRuleError unless a ring of states fits keys (T, G, K) and values (T, H, V)."""
-    tokens, heads, width = value.shape
-    ring = attrs["ring"]
-    require(
-        states.shape[1] == heads * key.shape[2] * width
-        and (states.shape[0] - ring) * states.shape[1] >= value.size
-        and ring > (tokens if attrs["every"] else 1),
-        "a ring of states (H * K * V,), with room for the outputs behind it",
-    )
-    require(width % _LANES == 0, f"values of a multiple of {_LANES}")
+def _gated_delta_rule(
+    states: Tensor,
+    positions: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor,
+    rates: Tensor,
+    *,
+    columns: tuple[Range, ...],
+    rows: Range,
+    groups: int,
+    takes_turns: bool,
+    ring: int,
+    every: bool,
+) -> Tensor:
+    parts = chosen((query, key, value, a, b), columns, rows, _OF_RESULT)
+    attrs = {"groups": groups, "takes_turns": takes_turns, "ring": ring, "every": every}
+    return f.gated_delta_rule(states, positions, *parts, bias, rates, **attrs)
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
-    states, positions, query, key, value, log_decay, rate = types
-    tokens, heads, _ = value.shape
-    require(query.dtype in (DType.F32, DType.F64), "floats")
-    require(positions == TensorType((2,), DType.I32), "positions i32 (2,)")
-    require(
-        query == key and log_decay == rate and rate.shape == (tokens, heads),
-        "queries and keys (T, H, K), values (T, H, V) and numbers (T, H)",
-    )
-    limit_states(states, key, value, attrs)
+    bias, rates = types[2 + _PARTS :]
+    limit_states(types, attrs, bias.shape[0])
+    _, _, _, a, b = (stop - start for start, stop in attrs["columns"])
+    require(bias == rates and a == b == bias.shape[0], "a and b (T, H), and numbers (H,)")
 
 
 def _kernel(types: Types, attrs: Attrs) -> Kernel:
-    tokens, heads, width = types[4].shape
+    (heads,), parts = types[-1].shape, types[2 : 2 + _PARTS]
+    (start, stop), _, (first, end), *_ = attrs["columns"]
+    groups = attrs["groups"]
+    sizes = (heads, groups, (stop - start) // groups, (end - first) // heads, attrs["ring"])
+    flags = (int(attrs["every"]), int(attrs["takes_turns"]))
     return Kernel(
         function="gated_delta_rule",
-        sizes=(tokens, heads, types[3].shape[2], width, attrs["ring"], int(attrs["every"])),
+        sizes=(types[4].shape[0], *sizes, *flags, *places(parts, attrs, _OF_RESULT)),
         workgroups=heads,
         in_place=True,
     )
 
 
-def _sample(rng: np.random.Generator, first: int, *shape: int, ring: int, every: bool) -> Sample:
-    tokens, heads, keys, width = shape
-    key = normal(rng, tokens, heads, keys)
-    key = key / np.sqrt((key * key).sum(axis=2, keepdims=True))
+def _sample(
+    rng: np.random.Generator, first: int, *shape: int, ring: int, every: bool, padding: int
+) -> Sample:
+    tokens, groups, heads, keys, width = shape
     positions = np.array([first, first + tokens - 1], np.int32)
-    rows = (normal(rng, tokens, heads, keys), key, normal(rng, tokens, heads, width))
-    decay, rate = (rng.uniform(0.2, 1.0, (tokens, heads)).astype(np.float32) for _ in range(2))
+    widths = (groups * keys, groups * keys, heads * width, heads, heads)
+    parts, attrs = padded_parts(rng, tokens, widths, _OF_RESULT, padding)
     states = normal(rng, ring + 1, heads * keys * width)
-    return Sample((states, positions, *rows, np.log(decay), rate), {"ring": ring, "every": every})
+    inputs = (states, positions, *parts, normal(rng, heads), -positive(rng, heads))
+    flags = {"ring": ring, "every": every, "groups": groups, "takes_turns": every}
+    return Sample(inputs, {**attrs, **flags})
 
 
 gated_delta_rule: Fused = Fused(
     name="gated_delta_rule",
-    doc="`f.gated_delta_rule`: a ring of states with those after new tokens, and their outputs.",
-    reference=f.gated_delta_rule.op.reference,
+    doc="`f.gated_delta_rule`: a ring of states with those after new tokens, and their outputs; of "
+    "columns of queries, keys, values, a and b, and of some `rows` of the last two.",
+    reference=_gated_delta_rule,
     limits=_limits,
     kernel=lambda types, _, attrs: _kernel(types, attrs),
     no_gradient="the compiler fails on that of its function, `f.gated_delta_rule`",
     samples=lambda rng: [
-        _sample(rng, 0, 3, 2, 5, 16, ring=2, every=False),
-        _sample(rng, 4, 2, 1, 2, 80, ring=3, every=True),
+        _sample(rng, 0, 3, 1, 2, 5, 16, ring=2, every=False, padding=0),
+        _sample(rng, 4, 2, 2, 4, 3, 80, ring=3, every=True, padding=1),
     ],
 )

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.ops.record import Array, Attrs, Types
     from hearthd.models.dsl.types import TensorType
 
-__all__ = ["add_norm", "grouped_rms_norm", "norm_rope", "residual_norm", "rope"]
+__all__ = ["add_norm", "gated_norm", "grouped_rms_norm", "norm_rope", "residual_norm", "rope"]
 
 # As the kernels have it.
 _LANES = 16
+_MAX_WORKGROUPS = 16
 
 
 def _require_rows(x: TensorType, rank: int, multiple: int) -> None:
@@ -108,6 +109,39 @@ grouped_rms_norm: Fused = Fused(
         workgroups=types[0].shape[0] * attrs["groups"],
     ),
     samples=lambda rng: [_group_sample(rng, 1, 32, 1), _group_sample(rng, 3, 96, 2)],
+)
+
+
+def _gated_norm_limits(types: Types, _: Attrs) -> None:
+    gate, x, weight = types
+    _require_rows(x, x.rank, _LANES)
+    require(gate == x and weight.shape == x.shape[-1:], "gates as the values, and weights (D,)")
+
+
+def _gated_norm_kernel(types: Types, attrs: Attrs) -> Kernel:
+    width = types[2].size
+    rows = types[1].size // width
+    share = -(-rows // _MAX_WORKGROUPS)
+    return Kernel(
+        function="gated_norm",
+        sizes=(rows, width, share),
+        scalars=(attrs["eps"],),
+        workgroups=-(-rows // share),
+    )
+
+
+def _gated_norm_sample(rng: np.random.Generator, *shape: int) -> Sample:
+    inputs = (normal(rng, *shape), normal(rng, *shape), positive(rng, shape[-1]))
+    return Sample(inputs, {"eps": 1e-3})
+
+
+gated_norm: Fused = Fused(
+    name="gated_norm",
+    doc="silu(gate) times the rms_norm of x (..., D) by a weight (D,).",
+    reference=lambda gate, x, weight, *, eps: f.silu(gate) * f.rms_norm(x, weight, eps=eps),
+    limits=_gated_norm_limits,
+    kernel=lambda types, _, attrs: _gated_norm_kernel(types, attrs),
+    samples=lambda rng: [_gated_norm_sample(rng, 1, 2, 32), _gated_norm_sample(rng, 5, 9, 48)],
 )
 
 # --- heads

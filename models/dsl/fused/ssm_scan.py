@@ -11,20 +11,23 @@ import numpy as np
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.composite import Fused
-from hearthd.models.dsl.fused.delta_rule import limit_states
+from hearthd.models.dsl.fused.chosen_columns import (
+    chosen,
+    limit_states,
+    padded_parts,
+    places,
+)
 from hearthd.models.dsl.ops.record import Kernel, Sample, require
 from hearthd.models.dsl.ops.samples import normal, positive
-from hearthd.models.dsl.types import DType, TensorType
 
 if TYPE_CHECKING:
+    from hearthd.models.dsl.fused.chosen_columns import Range
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Attrs, Types
 
-    Range = tuple[int, int]
-
 __all__ = ["ssm_scan"]
 
-_PARTS = 5  # tensors of which the kernel reads some columns: query, key, x, steps and gate
+_OF_RESULT, _PARTS = 3, 5  # query, key and x; steps and gate
 
 
 def _ssm_scan(
@@ -45,47 +48,29 @@ def _ssm_scan(
     ring: int,
     every: bool,
 ) -> Tensor:
-    steps, gate = (f.narrow(part, 0, *rows) for part in (steps, gate))
-    parts = zip((query, key, x, steps, gate), columns, strict=True)
-    chosen = (f.narrow(part, 1, *some) for part, some in parts)
-    return f.ssm_scan(
-        states, positions, *chosen, bias, rates, skip, groups=groups, ring=ring, every=every
-    )
+    parts = chosen((query, key, x, steps, gate), columns, rows, _OF_RESULT)
+    attrs = {"groups": groups, "ring": ring, "every": every}
+    return f.ssm_scan(states, positions, *parts, bias, rates, skip, **attrs)
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
-    states, positions, query, key, x, *_ = types
     bias, rates, skip = types[2 + _PARTS :]
-    tokens, (heads,) = x.shape[0], bias.shape
-    keys, key_columns, values, steps, gates = (stop - start for start, stop in attrs["columns"])
-    require(x.dtype in (DType.F32, DType.F64), "floats")
-    require(positions == TensorType((2,), DType.I32), "positions i32 (2,)")
+    limit_states(types, attrs, bias.shape[0])
+    _, _, values, steps, gates = (stop - start for start, stop in attrs["columns"])
     require(
-        query.shape[0] == key.shape[0] == tokens == attrs["rows"][1] - attrs["rows"][0]
-        and keys == key_columns
-        and keys % attrs["groups"] == heads % attrs["groups"] == 0,
-        "queries and keys (T, G * K), H a multiple of G",
+        bias == rates == skip and steps == bias.shape[0] and gates == values,
+        "gates (T, H * V), time steps (T, H), and numbers (H,)",
     )
-    require(
-        bias == rates == skip and steps == heads and gates == values and values % heads == 0,
-        "inputs and gates (T, H * V), time steps (T, H), and numbers (H,)",
-    )
-    key = key.with_shape(tokens, attrs["groups"], keys // attrs["groups"])
-    limit_states(states, key, x.with_shape(tokens, heads, values // heads), attrs)
 
 
 def _kernel(types: Types, attrs: Attrs) -> Kernel:
-    parts, (heads,), groups = types[2 : 2 + _PARTS], types[-1].shape, attrs["groups"]
+    (heads,), parts, groups = types[-1].shape, types[2 : 2 + _PARTS], attrs["groups"]
     (start, stop), _, (first, end), *_ = attrs["columns"]
-    places = []
-    for i, (part, columns) in enumerate(zip(parts, attrs["columns"], strict=True)):
-        stride = part.shape[1]
-        row = attrs["rows"][0] if i > 2 else 0
-        places += [row * stride + columns[0], stride]
     sizes = (heads, groups, (stop - start) // groups, (end - first) // heads, attrs["ring"])
+    of_parts = places(parts, attrs, _OF_RESULT)
     return Kernel(
         function="ssm_scan",
-        sizes=(parts[2].shape[0], *sizes, int(attrs["every"]), *places),
+        sizes=(types[4].shape[0], *sizes, int(attrs["every"]), *of_parts),
         workgroups=heads,
         in_place=True,
     )
@@ -94,27 +79,14 @@ def _kernel(types: Types, attrs: Attrs) -> Kernel:
 def _sample(
     rng: np.random.Generator, first: int, *shape: int, ring: int, every: bool, padding: int
 ) -> Sample:
-    """Columns of tensors that have `padding` more on each side, and as many rows more."""
     tokens, groups, heads, keys, width = shape
     positions = np.array([first, first + tokens - 1], np.int32)
     widths = (groups * keys, groups * keys, heads * width, heads, heads * width)
-    rows = [tokens] * 3 + [tokens + padding] * 2
-    parts = (
-        normal(rng, count, columns + 2 * padding)
-        for count, columns in zip(rows, widths, strict=True)
-    )
+    parts, attrs = padded_parts(rng, tokens, widths, _OF_RESULT, padding)
     states = normal(rng, ring + 1, heads * keys * width)
-    bias, skip = normal(rng, heads), normal(rng, heads)
-    return Sample(
-        (states, positions, *parts, bias, -positive(rng, heads), skip),
-        {
-            "ring": ring,
-            "every": every,
-            "groups": groups,
-            "rows": (padding, padding + tokens),
-            "columns": tuple((padding, padding + width) for width in widths),
-        },
-    )
+    numbers = (normal(rng, heads), -positive(rng, heads), normal(rng, heads))
+    inputs = (states, positions, *parts, *numbers)
+    return Sample(inputs, {**attrs, "ring": ring, "every": every, "groups": groups})
 
 
 ssm_scan: Fused = Fused(

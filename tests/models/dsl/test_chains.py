@@ -114,8 +114,9 @@ def test_results_of_a_chain_are_apart_and_scratches_computed_before(architecture
             assert ends[-1] <= dispatch.chain.size
 
 
-# Architectures of which a layer here is one of Mamba-2 and an MLP, and what makes all of them such.
+# Changes of configurations that make all layers recurrent.
 RECURRENT = {
+    "qwen35": lambda layers: {"attends": (False,) * layers},
     "granitehybrid": lambda layers: {"attends": (False,) * layers},
     "nemotron_h": lambda layers: {"kinds": ("mamba", "mlp") * (layers // 2)},
 }
@@ -123,7 +124,7 @@ RECURRENT = {
 
 @pytest.mark.parametrize("point", ["decode_1", "verify_4"])
 @pytest.mark.parametrize("architecture", first_by_day(RECURRENT))
-def test_layers_of_mamba_hold_nothing_but_kernels(architecture: str, point: str) -> None:
+def test_recurrent_layers_hold_nothing_but_kernels(architecture: str, point: str) -> None:
     """More layers are more chains of the same kernels: nothing compiled, and no kernel alone."""
 
     def items(layers: int) -> tuple[int, list[ChainDispatch]]:
@@ -138,7 +139,8 @@ def test_layers_of_mamba_hold_nothing_but_kernels(architecture: str, point: str)
     assert few == many
     assert len(chains) <= 6
     called = Counter(call.kernel.function for chain in chains for call in chain.chain.calls)
-    assert called["ssm_scan"] == called["row_before"] == called["latest_inputs"]
+    recurrences = called["ssm_scan"] + called["gated_delta_rule"]
+    assert recurrences == called["row_before"] == called["latest_inputs"]
 
 
 def test_a_tensor_that_others_read_is_not_written_in_a_chain() -> None:

@@ -75,6 +75,20 @@ def test_groups_of_columns_are_normalized(kernels: Kernels, groups: int) -> None
     np.testing.assert_allclose(actual, parts.reshape(5, 240) * weight, rtol=2e-6)
 
 
+def test_the_outputs_of_heads_are_normalized_and_gated(kernels: Kernels) -> None:
+    rng = np.random.default_rng(8)
+    gate, x = rng.normal(size=(2, 5, 7, 48)).astype(np.float32)
+    weight = rng.uniform(0.5, 2, 48).astype(np.float32)
+    actual = kernels("gated_norm", (gate, x, weight), np.full_like(x, np.nan), eps=EPS)
+    expected = gate / (1 + np.exp(-gate.astype(np.float64))) * normalized(x, weight)
+    np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=1e-7)
+    alone = np.full_like(x[:1], np.nan)
+    for i in range(5):
+        row = slice(i, i + 1)
+        kernels("gated_norm", (gate[row], x[row], weight), alone, eps=EPS)
+        assert np.array_equal(alone, actual[row])
+
+
 def heads(rows: int) -> tuple[Array, ...]:
     """Heads, the weight of their norm, cosines and sines."""
     rng = np.random.default_rng(6)

@@ -6,111 +6,184 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from tests.models.kernels.kernel_library import Kernels
 
     Array = NDArray[Any]
 
-TOKENS, GROUPS, HEADS, KEYS, WIDTH = 21, 2, 4, 6, 80
+TOKENS, GROUPS, HEADS, KEYS, WIDTH = 21, 2, 4, 22, 80
 INNER, COMMON = HEADS * WIDTH, GROUPS * KEYS
 CHANNELS = INNER + 2 * COMMON
 RING = 3
-# The columns of x, keys and queries in a convolution's result, of gates and steps in a product.
-X, KEY, QUERY = (0, INNER), (INNER, INNER + COMMON), (INNER + COMMON, CHANNELS)
-GATE, STEPS = (0, INNER), (INNER, INNER + HEADS)
+# The columns of values, keys and queries in a convolution's result.
+VALUE, KEY, QUERY = (0, INNER), (INNER, INNER + COMMON), (INNER + COMMON, CHANNELS)
 
 
-class Mamba:
-    """What a layer of Mamba-2 reads of some tokens, and its states before them."""
+def sigmoid(x: Array) -> Array:
+    return np.asarray(np.exp(-np.logaddexp(0, -x)))
+
+
+class Recurrence:
+    """A recurrent layer's inputs of some tokens, and its states before them.
+
+    `products` are columns of what products give: b, or gates, behind a.
+    """
+
+    name: str
+    products: tuple[tuple[int, int], ...]
+    numbers: int
+    attrs: Mapping[str, Any]
 
     def __init__(self) -> None:
         rng = np.random.default_rng(3)
         self.mixed = rng.normal(size=(TOKENS, CHANNELS)).astype(np.float32)
-        self.projected = rng.normal(size=(TOKENS, INNER + HEADS)).astype(np.float32)
-        self.projected[3, INNER:] = (-30, 30, -1e4, 90)  # time steps of any size
+        self.mixed[5] = 0
+        width = max(stop for _, stop in self.products)
+        self.projected = rng.normal(size=(TOKENS, width)).astype(np.float32)
+        self.projected[3, :HEADS] = (-30, 30, -1e4, 90)  # time steps of any size
         behind = -(-TOKENS * INNER // (HEADS * KEYS * WIDTH))
         shape = (RING + behind, HEADS * KEYS * WIDTH)
         self.states = rng.normal(size=shape).astype(np.float32)
-        self.numbers = [
-            rng.normal(size=HEADS).astype(np.float32),
-            -rng.uniform(0.5, 4, size=HEADS).astype(np.float32),
-            rng.normal(size=HEADS).astype(np.float32),
-        ]
+        bias, skip = rng.normal(size=(2, HEADS)).astype(np.float32)
+        rates = -rng.uniform(0.5, 4, size=HEADS).astype(np.float32)
+        self.of_heads = (bias, rates, skip)[: self.numbers]
 
     def outputs(self, first: int) -> tuple[Array, Array]:
         """Those of all tokens, (T, H * V), and the state after each, (T, H * K * V)."""
-        bias, rates, skip = (numbers.astype(np.float64) for numbers in self.numbers)
         shape = (HEADS, KEYS, WIDTH)
-        state = self.states[(first - 1) % RING].reshape(shape) * float(first > 0)
+        state = self.states[(first - 1) % RING].reshape(shape) * np.float64(first > 0)
         outputs, states = [], []
         for mixed, projected in zip(self.mixed, self.projected, strict=True):
-            x, key, query = (
-                mixed[slice(*columns)].astype(np.float64) for columns in (X, KEY, QUERY)
-            )
-            x = x.reshape(HEADS, WIDTH)
-            key, query = (
-                y.reshape(GROUPS, KEYS).repeat(HEADS // GROUPS, axis=0) for y in (key, query)
-            )
-            steps = projected[slice(*STEPS)].astype(np.float64) + bias
-            dt = np.logaddexp(0, steps)
-            gate = projected[slice(*GATE)].astype(np.float64)
-            added = np.einsum("hk,hv->hkv", key, dt[:, np.newaxis] * x)
-            state = np.exp(dt * rates)[:, np.newaxis, np.newaxis] * state + added
-            output = np.einsum("hkv,hk->hv", state, query) + skip[:, np.newaxis] * x
-            outputs.append(gate / (1 + np.exp(-gate)) * output.ravel())
+            value, key, query = (mixed[slice(*x)].astype(np.float64) for x in (VALUE, KEY, QUERY))
+            a, b = (projected[slice(*columns)].astype(np.float64) for columns in self.products)
+            pair = (self.of_group(x.reshape(GROUPS, KEYS)) for x in (query, key))
+            output, state = self.step(state, *pair, value.reshape(HEADS, WIDTH), a, b)
+            outputs.append(output.ravel())
             states.append(state.ravel())
         return np.array(outputs), np.array(states)
 
-    def scanned(
+    def of_group(self, x: Array) -> Array:
+        return x.repeat(HEADS // GROUPS, axis=0)
+
+    def step(
+        self, state: Array, query: Array, key: Array, value: Array, a: Array, b: Array
+    ) -> tuple[Array, Array]:
+        """The outputs (H, V) of a token and the state (H, K, V) after it."""
+        raise NotImplementedError
+
+    def computed(
         self, kernels: Kernels, first: int, start: int, stop: int, counted: int, *, every: bool
     ) -> Array:
         """The outputs of the tokens from `start` up to `stop`; `states` become those after them."""
         positions = np.array([first, first + counted - 1], np.int32)
         mixed = self.mixed[start:stop]
         inputs = (self.states, positions, mixed, mixed, mixed, self.projected, self.projected)
-        attrs = {"columns": (QUERY, KEY, X, STEPS, GATE), "rows": (start, stop)}
+        attrs = {"columns": (QUERY, KEY, VALUE, *self.products), "rows": (start, stop)}
         result = np.full_like(self.states, np.nan)
         self.states = kernels(
-            "ssm_scan", (*inputs, *self.numbers), result,
-            groups=GROUPS, ring=RING, every=every, **attrs,
+            self.name, (*inputs, *self.of_heads), result,
+            groups=GROUPS, ring=RING, every=every, **attrs, **self.attrs,
         )  # fmt: skip
         return self.states[RING:].ravel()[: (stop - start) * INNER].reshape(-1, INNER).copy()
 
 
+class Mamba(Recurrence):
+    """Equation 16 of "Transformers are SSMs" (Dao and Gu, 2024), with gates."""
+
+    name = "ssm_scan"
+    products = ((0, HEADS), (HEADS, HEADS + INNER))
+    numbers = 3
+    attrs: Mapping[str, Any] = {}
+
+    @override
+    def step(
+        self, state: Array, query: Array, key: Array, value: Array, a: Array, b: Array
+    ) -> tuple[Array, Array]:
+        bias, rates, skip = (numbers.astype(np.float64) for numbers in self.of_heads)
+        dt = np.logaddexp(0, a + bias)
+        added = np.einsum("hk,hv->hkv", key, dt[:, np.newaxis] * value)
+        state = np.exp(dt * rates)[:, np.newaxis, np.newaxis] * state + added
+        output = np.einsum("hkv,hk->hv", state, query) + skip[:, np.newaxis] * value
+        return b * sigmoid(b) * output.ravel(), state
+
+
+class DeltaRule(Recurrence):
+    """Equation 10 of "Gated Delta Networks" (Yang et al., 2024)."""
+
+    name = "gated_delta_rule"
+    products = ((0, HEADS), (HEADS, 2 * HEADS))
+    numbers = 2
+    attrs: Mapping[str, Any] = {"takes_turns": False}
+
+    @override
+    def step(
+        self, state: Array, query: Array, key: Array, value: Array, a: Array, b: Array
+    ) -> tuple[Array, Array]:
+        bias, rates = (numbers.astype(np.float64) for numbers in self.of_heads)
+        query, key = (x / np.sqrt((x**2).sum(axis=1, keepdims=True) + 1e-6) for x in (query, key))
+        state = np.exp(np.logaddexp(0, a + bias) * rates)[:, np.newaxis, np.newaxis] * state
+        wrong = value - np.einsum("hkv,hk->hv", state, key)
+        state = state + np.einsum("hk,hv->hkv", key, wrong * sigmoid(b)[:, np.newaxis])
+        return np.einsum("hkv,hk->hv", state, query) * KEYS**-0.5, state
+
+
+class TurnTaking(DeltaRule):
+    """Heads that take turns with the groups of keys."""
+
+    attrs: Mapping[str, Any] = {"takes_turns": True}
+
+    @override
+    def of_group(self, x: Array) -> Array:
+        return np.tile(x, (HEADS // GROUPS, 1))
+
+
+LAYERS = (Mamba, DeltaRule, TurnTaking)
+
+
+@pytest.mark.parametrize("layer_type", LAYERS)
 @pytest.mark.parametrize("first", [0, 7])
-def test_mamba_is_its_formula(kernels: Kernels, first: int) -> None:
-    layer = Mamba()
+def test_a_recurrence_is_its_formula(
+    kernels: Kernels, layer_type: type[Recurrence], first: int
+) -> None:
+    layer = layer_type()
     outputs, states = layer.outputs(first)
-    actual = layer.scanned(kernels, first, 0, TOKENS, TOKENS, every=False)
-    np.testing.assert_allclose(actual, outputs, rtol=1e-5, atol=1e-5)
+    actual = layer.computed(kernels, first, 0, TOKENS, TOKENS, every=False)
+    np.testing.assert_allclose(actual, outputs, rtol=1e-5, atol=2e-5)
     last = layer.states[(first + TOKENS - 1) % RING]
-    np.testing.assert_allclose(last, states[-1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(last, states[-1], rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("layer_type", LAYERS[:2])
 @pytest.mark.parametrize("sizes", [(1,) * TOKENS, (2,) * 10, (5, 16), (20, 1)])
-def test_a_token_of_mamba_has_the_same_bits_in_every_chunk(
-    kernels: Kernels, sizes: tuple[int, ...]
+def test_a_token_of_a_recurrence_has_the_same_bits_in_every_chunk(
+    kernels: Kernels, layer_type: type[Recurrence], sizes: tuple[int, ...]
 ) -> None:
     """Those of a verify leave a state of each token."""
-    whole, parts = Mamba(), Mamba()
-    expected = whole.scanned(kernels, 4, 0, sum(sizes), sum(sizes), every=False)
+    whole, parts = layer_type(), layer_type()
+    expected = whole.computed(kernels, 4, 0, sum(sizes), sum(sizes), every=False)
     start = 0
     for size in sizes:
         every = size < RING
-        actual = parts.scanned(kernels, 4 + start, start, start + size, size, every=every)
+        actual = parts.computed(kernels, 4 + start, start, start + size, size, every=every)
         assert np.array_equal(actual, expected[start : start + size])
         start += size
     last = (3 + start) % RING
     assert np.array_equal(parts.states[last], whole.states[last])
 
 
-def test_padding_behind_the_last_token_changes_no_state(kernels: Kernels) -> None:
-    padded, exact = Mamba(), Mamba()
-    padded.scanned(kernels, 4, 0, TOKENS, 18, every=False)
-    exact.scanned(kernels, 4, 0, 18, 18, every=False)
+@pytest.mark.parametrize("layer_type", LAYERS[:2])
+def test_padding_behind_the_last_token_changes_no_state(
+    kernels: Kernels, layer_type: type[Recurrence]
+) -> None:
+    padded, exact = layer_type(), layer_type()
+    padded.computed(kernels, 4, 0, TOKENS, 18, every=False)
+    exact.computed(kernels, 4, 0, 18, 18, every=False)
     assert np.array_equal(padded.states[(3 + 18) % RING], exact.states[(3 + 18) % RING])
 
 
@@ -139,8 +212,12 @@ def test_a_convolution_sums_the_latest_inputs(kernels: Kernels) -> None:
     np.testing.assert_allclose(actual, sums / (1 + np.exp(-sums)), rtol=1e-5, atol=1e-6)
 
 
-def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
+@pytest.mark.parametrize("layer_type", LAYERS[:2])
+def test_every_instruction_set_gives_the_same_bits(
+    built: dict[str, Kernels], layer_type: type[Recurrence]
+) -> None:
     outputs = [
-        Mamba().scanned(kernels, 4, 0, TOKENS, TOKENS, every=False) for kernels in built.values()
+        layer_type().computed(kernels, 4, 0, TOKENS, TOKENS, every=False)
+        for kernels in built.values()
     ]
     assert all(np.array_equal(outputs[0], other) for other in outputs)

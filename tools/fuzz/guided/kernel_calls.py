@@ -197,6 +197,10 @@ def _stream(n: Numbers, v: Values) -> Call:
     rows, width = n.between(1, 20), 16 * n.between(1, 80)
     h, y = v.floats(rows, width), v.floats(rows, width)
     attrs: dict[str, Any] = {"eps": n.one_of(1e-6, 1e-3, 1.0)}
+    if n.between(0, 3) == 3:
+        shape = rows, n.between(1, 4), width
+        inputs = [v.floats(*shape), v.floats(*shape), v.floats(width)]
+        return Call("gated_norm", inputs, attrs, rows=(0, 1))
     if n.between(0, 2) == 2:
         attrs["groups"] = groups = n.between(1, 4)
         wide = v.floats(rows, groups * width)
@@ -276,19 +280,19 @@ def _recurrence(n: Numbers, v: Values) -> Call:
     states = v.floats(ring + behind, heads * keys * width)
     positions = np.array([first, first + counted - 1], np.int32)
     attrs: dict[str, Any] = {"ring": ring, "every": every}
-    if n.between(0, 1):
-        pairs = (v.floats(tokens, heads, keys) for _ in "qk")
-        numbers = (v.floats(tokens, heads) for _ in range(2))
-        rows = [*pairs, v.floats(tokens, heads, width), *numbers]
-        return Call("gated_delta_rule", [states, positions, *rows], attrs)
+    name = n.one_of("gated_delta_rule", "ssm_scan")
     groups, padding = n.one_of(1, heads), n.between(0, 3)
-    widths = [groups * keys] * 2 + [heads * width, heads, heads * width]
+    widths = [groups * keys] * 2 + [heads * width, heads, heads]
+    if name == "gated_delta_rule":
+        attrs["takes_turns"] = bool(n.between(0, 1))
+    else:
+        widths[-1] = heads * width
     attrs["columns"] = tuple((padding, padding + columns) for columns in widths)
     attrs |= {"groups": groups, "rows": (padding, padding + tokens)}
     extents = zip([tokens] * 3 + [tokens + padding] * 2, widths, strict=True)
     parts = [v.floats(rows, columns + 2 * padding) for rows, columns in extents]
-    numbers_of_heads = (v.floats(heads) for _ in range(3))
-    return Call("ssm_scan", [states, positions, *parts, *numbers_of_heads], attrs)
+    numbers = (v.floats(heads) for _ in range(2 if name == "gated_delta_rule" else 3))
+    return Call(name, [states, positions, *parts, *numbers], attrs)
 
 
 def _convolution(n: Numbers, v: Values) -> Call:

@@ -1,22 +1,37 @@
-// The gated delta rule, token by token: op `gated_delta_rule`.
+// The gated delta rule (Yang et al., 2024), token by token: op `gated_delta_rule`.
 //
-// A column of a state depends on no other column, so a strip of them learns all tokens while it is
-// in the first cache: the state is read from memory once, and written once. Every token is computed
-// alike, whether it comes alone or among others, so the bits do not depend on how a text is split.
-#include "isa/vector.h"
+//     decay = exp(softplus(a + bias) rates);  rate = sigmoid(b)
+//     state = decay state;  state = state + key (rate (value - state^T key))^T
+//     output = state^T query
+//
+// Keys have length 1 and queries K^-0.5: what a sum over them gives is multiplied, in place of each
+// of their values. A column of a state depends on no other column, so a strip of them learns all
+// tokens while it is in the first cache: the state is read from memory once, and written once. Every
+// token is computed alike, whether it comes alone or among others, so the bits do not depend on how
+// a text is split.
+#include "gates.h"
+#include "recurrent/rows.h"
 
 enum { STRIP = 4 };  // vectors of a row of the state that are computed together
 
-// One token: `from` and `to` are the same strip of the state before and after it.
+// Of some tokens: what keys and queries are multiplied by to have their lengths, how much of the
+// state stays, and how much it learns.
+struct numbers {
+    float key[LANES], query[LANES], kept[LANES], rate[LANES];
+};
+
+// One token, number `t` of `numbers`: `from` and `to` are the same strip of the state before and
+// after it.
 INLINE void learn(const float *from, float *to, const float *query, const float *key,
-                  const float *value, float decay, float rate, float *out, size_t keys,
-                  size_t width, int vectors) {
-    f32x16 read[STRIP] = {}, mixed[STRIP] = {}, learned[STRIP], kept = splat(decay);
+                  const float *value, const struct numbers *numbers, size_t t, float *out,
+                  size_t keys, size_t width, int vectors) {
+    f32x16 read[STRIP] = {}, mixed[STRIP] = {}, learned[STRIP], kept = splat(numbers->kept[t]);
+    float key_factor = numbers->key[t], rate = numbers->rate[t] * key_factor;
     for (size_t i = 0; i < keys; i++)
         for (int v = 0; v < vectors; v++)
             read[v] = fma16(load(from + i * width + v * LANES) * kept, splat(key[i]), read[v]);
     for (int v = 0; v < vectors; v++)
-        learned[v] = (load(value + v * LANES) - read[v]) * splat(rate);
+        learned[v] = (load(value + v * LANES) - read[v] * key_factor) * rate;
     for (size_t i = 0; i < keys; i++)
         for (int v = 0; v < vectors; v++) {
             f32x16 old = load(from + i * width + v * LANES) * kept;
@@ -24,46 +39,82 @@ INLINE void learn(const float *from, float *to, const float *query, const float 
             store(to + i * width + v * LANES, new);
             mixed[v] = fma16(new, splat(query[i]), mixed[v]);
         }
-    for (int v = 0; v < vectors; v++) store(out + v * LANES, mixed[v]);
+    for (int v = 0; v < vectors; v++) store(out + v * LANES, mixed[v] * numbers->query[t]);
+}
+
+// 1 / sqrt(sum(x^2) + 1e-6).
+INLINE float inverse_length(const float *x, size_t count) {
+    f32x16 squares = {}, rest = {};
+    size_t i = 0;
+    for (; i + LANES <= count; i += LANES) squares = fma16(load(x + i), load(x + i), squares);
+    for (size_t lane = 0; i + lane < count; lane++) rest[lane] = x[i + lane];
+    return 1.0f / __builtin_sqrtf(sum(fma16(rest, rest, squares)) + 1e-6f);
+}
+
+// Those of up to LANES tokens, of which `counted` count.
+INLINE void measure(struct rows query, struct rows key, struct rows a, struct rows b, size_t tokens,
+                    size_t counted, size_t keys, float bias, float rate, struct numbers *numbers) {
+    f32x16 steps = {}, rates = {};
+    float length = 1.0f / __builtin_sqrtf((float)keys);
+    for (size_t t = 0; t < least(tokens, LANES); t++) {
+        steps[t] = *behind(a, t).at + bias, rates[t] = *behind(b, t).at;
+        numbers->key[t] = inverse_length(behind(key, t).at, keys);
+        numbers->query[t] = inverse_length(behind(query, t).at, keys) * length;
+    }
+    steps = softplus(steps) * rate, rates = sigmoid16(rates);
+    for (size_t t = least(counted, LANES); t < LANES; t++) steps[t] = rates[t] = 0;
+    store(numbers->kept, exp16(steps));
+    store(numbers->rate, rates);
 }
 
 // positions i32 (2,): of the first token and of the last one that counts; query and key f32
-// (tokens, heads, keys), value f32 (tokens, heads, width), log_decay and rate f32 (tokens, heads),
-// out f32 (ring, heads, keys, width): the state after position p is row p mod ring; behind these
-// rows, outputs (tokens, heads, width). A workgroup computes a head.
+// (tokens, groups, keys), value f32 (tokens, heads, width), a and b f32 (tokens, heads), which begin
+// at `..._start` and have rows of `..._step` values; bias and rates f32 (heads,), out f32 (ring,
+// heads, keys, width): the state after position p is row p mod ring; behind these rows, outputs
+// (tokens, heads, width). A workgroup computes a head: its queries and keys are those of group
+// head / (heads / groups), or head mod groups if heads take turns.
 int hearth_gated_delta_rule(const int32_t *positions, size_t positions_at, const float *query,
                             size_t query_at, const float *key, size_t key_at, const float *value,
-                            size_t value_at, const float *log_decay, size_t log_decay_at,
-                            const float *rate, size_t rate_at, float *out, size_t out_at,
-                            size_t head, size_t tokens, size_t heads, size_t keys, size_t width,
-                            size_t ring, size_t every) {
+                            size_t value_at, const float *a, size_t a_at, const float *b,
+                            size_t b_at, const float *bias, size_t bias_at, const float *rates,
+                            size_t rates_at, float *out, size_t out_at, size_t head, size_t tokens,
+                            size_t heads, size_t groups, size_t keys, size_t width, size_t ring,
+                            size_t every, size_t takes_turns, size_t query_start, size_t query_step,
+                            size_t key_start, size_t key_step, size_t value_start,
+                            size_t value_step, size_t a_start, size_t a_step, size_t b_start,
+                            size_t b_step) {
     size_t size = keys * width, row = heads * size;
+    size_t group = takes_turns ? head % groups : head / (heads / groups);
     size_t first = (size_t)positions[positions_at], last = (size_t)positions[positions_at + 1];
-    query += query_at + head * keys;
-    key += key_at + head * keys;
-    value += value_at + head * width;
-    log_decay += log_decay_at + head;
-    rate += rate_at + head;
+    size_t counted = every ? tokens : last - first + 1;
+    struct rows queries = {query + query_at + query_start + group * keys, query_step};
+    struct rows key_rows = {key + key_at + key_start + group * keys, key_step};
+    struct rows values = {value + value_at + value_start + head * width, value_step};
+    struct rows as = {a + a_at + a_start + head, a_step}, bs = {b + b_at + b_start + head, b_step};
     float *output = out + out_at + ring * row + head * width;
     float *states = out + out_at + head * size;
+    struct numbers numbers;
     for (size_t at = 0; at < width; at += STRIP * LANES) {
         int vectors = (int)least(STRIP, (width - at) / LANES);
         const float *from = first ? states + (first + ring - 1) % ring * row + at : 0;
         for (size_t t = 0; t < tokens; t++) {
+            const float *q = behind(queries, t).at, *k = behind(key_rows, t).at;
+            const float *v = behind(values, t).at + at;
             float *to = states + (every ? first + t : last) % ring * row + at;
-            const float *q = query + t * heads * keys, *k = key + t * heads * keys;
-            const float *v = value + t * heads * width + at;
             float *o = output + t * heads * width + at;
-            float kept = exp16(splat(log_decay[t * heads]))[0], learned = rate[t * heads];
+            if (t % LANES == 0)
+                measure(behind(queries, t), behind(key_rows, t), behind(as, t), behind(bs, t),
+                        tokens - t, counted - least(counted, t), keys, bias[bias_at + head],
+                        rates[rates_at + head], &numbers);
             if (!from) {
                 for (size_t i = 0; i < keys; i++)
                     for (int j = 0; j < vectors; j++) store(to + i * width + j * LANES, (f32x16){});
                 from = to;
             }
             if (vectors == STRIP)
-                learn(from, to, q, k, v, kept, learned, o, keys, width, STRIP);
+                learn(from, to, q, k, v, &numbers, t % LANES, o, keys, width, STRIP);
             else
-                learn(from, to, q, k, v, kept, learned, o, keys, width, vectors);
+                learn(from, to, q, k, v, &numbers, t % LANES, o, keys, width, vectors);
             from = to;
         }
     }

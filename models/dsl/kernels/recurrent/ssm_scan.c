@@ -7,6 +7,7 @@
 // in the first cache. A row of the strip learns several tokens while it is in registers. Every
 // token is computed alike, so the bits do not depend on how a text is split.
 #include "gates.h"
+#include "recurrent/rows.h"
 
 // Vectors of a row of the state that are computed together: as many as there are registers for.
 #if defined(__AVX512F__)
@@ -15,16 +16,6 @@ enum { STRIP = 4 };
 enum { STRIP = 1 };
 #endif
 enum { BLOCK = 4 };  // tokens that a row learns together
-
-// Rows of some tokens: each is `step` behind that of the token before.
-struct rows {
-    const float *at;
-    size_t step;
-};
-
-INLINE struct rows behind(struct rows rows, size_t tokens) {
-    return (struct rows){rows.at + tokens * rows.step, rows.step};
-}
 
 // What a head reads of some tokens, and the time step and the decay of each.
 struct inputs {

@@ -33,14 +33,16 @@ RECURRENCE_START = 3  # the position of the first token
 
 
 def _delta_rule(
-    states: Tensor, q: Tensor, k: Tensor, v: Tensor, a: Tensor, b: Tensor, *, ring: int
+    states: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Tensor, ring: int
 ) -> Tensor:
-    """The outputs and the ring. The keys are about as long as normalized ones."""
+    """The outputs and the ring; heads take turns if the state after each token is kept."""
+    a, b, bias, rates = others
+    every = ring > value.shape[0]
     states = f.gated_delta_rule(
-        states, _ends(q), q, k * 0.6, v, a * a * -0.2, f.sigmoid(b),
-        ring=ring, every=ring > q.shape[0],
+        states, _ends(value), query, key, value, a, b, bias, rates * rates * -0.2,
+        groups=2, takes_turns=every, ring=ring, every=every,
     )  # fmt: skip
-    return _outputs_and_ring(states, v, ring)
+    return _outputs_and_ring(states, value, ring)
 
 
 def _ssm_scan(
@@ -155,12 +157,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
         f"delta_rule_{name}": (
             functools.partial(_delta_rule, ring=ring),
             (
-                (ring + tokens // 3 + 1, 24),
-                (tokens, 2, 3),
-                (tokens, 2, 3),
-                (tokens, 2, 4),
-                (tokens, 2),
-                (tokens, 2),
+                (ring + tokens // 3 + 1, 48),
+                (tokens, 6),
+                (tokens, 6),
+                (tokens, 16),
+                (tokens, 4),
+                (tokens, 4),
+                (4,),
+                (4,),
             ),
         )
         for name, tokens, ring in (("chunks", 70, 2), ("steps", 4, 5))
