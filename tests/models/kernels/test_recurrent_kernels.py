@@ -29,6 +29,14 @@ def sigmoid(x: Array) -> Array:
     return np.asarray(np.exp(-np.logaddexp(0, -x)))
 
 
+def placed(shape: tuple[int, ...], place: int) -> Array:
+    """An array that begins so many floats behind a multiple of 64 bytes."""
+    size = int(np.prod(shape))
+    memory = np.empty(size + 32, np.float32)
+    start = -(memory.ctypes.data // 4) % 16 + place
+    return memory[start : start + size].reshape(shape)
+
+
 class Recurrence:
     """A recurrent layer's inputs of some tokens, and its states before them.
 
@@ -40,7 +48,9 @@ class Recurrence:
     numbers: int
     attrs: Mapping[str, Any]
 
-    def __init__(self) -> None:
+    def __init__(self, place: int = 0) -> None:
+        """`place` is where states lie: floats behind a multiple of 64 bytes."""
+        self.place = place
         rng = np.random.default_rng(3)
         self.mixed = rng.normal(size=(TOKENS, CHANNELS)).astype(np.float32)
         self.mixed[5] = 0
@@ -85,7 +95,7 @@ class Recurrence:
         mixed = self.mixed[start:stop]
         inputs = (self.states, positions, mixed, mixed, mixed, self.projected, self.projected)
         attrs = {"columns": (QUERY, KEY, VALUE, *self.products), "rows": (start, stop)}
-        result = np.full_like(self.states, np.nan)
+        result = placed(self.states.shape, self.place)
         self.states = kernels(
             self.name, (*inputs, *self.of_heads), result,
             groups=GROUPS, ring=RING, every=every, **attrs, **self.attrs,
@@ -175,6 +185,17 @@ def test_a_token_of_a_recurrence_has_the_same_bits_in_every_chunk(
         start += size
     last = (3 + start) % RING
     assert np.array_equal(parts.states[last], whole.states[last])
+
+
+@pytest.mark.parametrize("layer_type", LAYERS[:2])
+def test_states_have_the_same_bits_at_every_address(
+    kernels: Kernels, layer_type: type[Recurrence]
+) -> None:
+    """That of a single token is stored past the caches where its address is a multiple of 64."""
+    layers = [layer_type(place) for place in (0, 1, 8)]
+    outputs = [layer.computed(kernels, 4, 0, 1, 1, every=False) for layer in layers]
+    assert all(np.array_equal(outputs[0], other) for other in outputs)
+    assert all(np.array_equal(layers[0].states[4 % RING], x.states[4 % RING]) for x in layers)
 
 
 @pytest.mark.parametrize("layer_type", LAYERS[:2])

@@ -40,6 +40,14 @@ INLINE f32x16 load(const float *from) {
 
 INLINE void store(float *to, f32x16 lanes) { __builtin_memcpy(to, &lanes, sizeof lanes); }
 
+// Whether an address suits `store_past`.
+INLINE int is_aligned(const float *to) { return (uintptr_t)to % sizeof(f32x16) == 0; }
+
+// Stores past the caches: their lines are not read from memory first, and nothing else leaves them.
+INLINE void store_past(float *to, f32x16 lanes) {
+    __builtin_nontemporal_store(lanes, (f32x16 *)__builtin_assume_aligned(to, sizeof lanes));
+}
+
 // Sixteen times x. To add x to zeros would be an addition, as 0 + -0 is not -0.
 INLINE f32x16 splat(float x) { return x - (f32x16){}; }
 

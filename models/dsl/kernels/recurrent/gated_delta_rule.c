@@ -24,7 +24,7 @@ struct numbers {
 // after it.
 INLINE void learn(const float *from, float *to, const float *query, const float *key,
                   const float *value, const struct numbers *numbers, size_t t, float *out,
-                  size_t keys, size_t width, int vectors) {
+                  size_t keys, size_t width, int vectors, int is_alone) {
     f32x16 read[STRIP] = {}, mixed[STRIP] = {}, learned[STRIP], kept = splat(numbers->kept[t]);
     float key_factor = numbers->key[t], rate = numbers->rate[t] * key_factor;
     for (size_t i = 0; i < keys; i++)
@@ -36,7 +36,7 @@ INLINE void learn(const float *from, float *to, const float *query, const float 
         for (int v = 0; v < vectors; v++) {
             f32x16 old = load(from + i * width + v * LANES) * kept;
             f32x16 new = fma16(splat(key[i]), learned[v], old);
-            store(to + i * width + v * LANES, new);
+            store_state(to + i * width + v * LANES, new, is_alone);
             mixed[v] = fma16(new, splat(query[i]), mixed[v]);
         }
     for (int v = 0; v < vectors; v++) store(out + v * LANES, mixed[v] * numbers->query[t]);
@@ -94,6 +94,7 @@ int hearth_gated_delta_rule(const int32_t *positions, size_t positions_at, const
     float *output = out + out_at + ring * row + head * width;
     float *states = out + out_at + head * size;
     struct numbers numbers;
+    int is_alone = tokens == 1 && is_aligned(states);
     for (size_t at = 0; at < width; at += STRIP * LANES) {
         int vectors = (int)least(STRIP, (width - at) / LANES);
         const float *from = first ? states + (first + ring - 1) % ring * row + at : 0;
@@ -111,10 +112,12 @@ int hearth_gated_delta_rule(const int32_t *positions, size_t positions_at, const
                     for (int j = 0; j < vectors; j++) store(to + i * width + j * LANES, (f32x16){});
                 from = to;
             }
-            if (vectors == STRIP)
-                learn(from, to, q, k, v, &numbers, t % LANES, o, keys, width, STRIP);
+            if (vectors == STRIP && is_alone)
+                learn(from, to, q, k, v, &numbers, 0, o, keys, width, STRIP, 1);
+            else if (vectors == STRIP)
+                learn(from, to, q, k, v, &numbers, t % LANES, o, keys, width, STRIP, 0);
             else
-                learn(from, to, q, k, v, &numbers, t % LANES, o, keys, width, vectors);
+                learn(from, to, q, k, v, &numbers, t % LANES, o, keys, width, vectors, 0);
             from = to;
         }
     }

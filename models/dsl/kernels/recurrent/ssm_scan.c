@@ -26,7 +26,7 @@ struct inputs {
 
 // `count` tokens: `from` and `to` are the same strip of the state before and after them.
 INLINE void learn(const float *from, float *to, struct inputs in, float *out, size_t out_step,
-                  size_t keys, size_t width, int vectors, int count) {
+                  size_t keys, size_t width, int vectors, int count, int is_alone) {
     f32x16 mixed[BLOCK][STRIP] = {}, value[BLOCK][STRIP], kept[BLOCK];
     UNROLL for (int t = 0; t < count; t++) {
         kept[t] = splat(in.kept[t]);
@@ -45,7 +45,7 @@ INLINE void learn(const float *from, float *to, struct inputs in, float *out, si
                 state = fma16(key[t], value[t][v], state * kept[t]);
                 mixed[t][v] = fma16(state, query[t], mixed[t][v]);
             }
-            store(to + i * width + v * LANES, state);
+            store_state(to + i * width + v * LANES, state, is_alone);
         }
     }
     UNROLL for (int t = 0; t < count; t++) UNROLL for (int v = 0; v < vectors; v++) {
@@ -92,6 +92,7 @@ int hearth_ssm_scan(const int32_t *positions, size_t positions_at, const float *
         .skip = skip[skip_at + head],
     };
     float *states = out + out_at + head * size, dt[LANES], kept[LANES];
+    int is_alone = tokens == 1 && is_aligned(states);
     for (size_t at = 0, vectors; at < width; at += vectors * LANES) {
         vectors = width - at < STRIP * LANES ? 1 : STRIP;
         const float *from = first ? states + (first + ring - 1) % ring * row + at : 0;
@@ -114,13 +115,15 @@ int hearth_ssm_scan(const int32_t *positions, size_t positions_at, const float *
             }
             count = every || tokens - t < BLOCK ? 1 : BLOCK;
             if (vectors == STRIP && count == BLOCK)
-                learn(from, to, in, output, out_step, keys, width, STRIP, BLOCK);
+                learn(from, to, in, output, out_step, keys, width, STRIP, BLOCK, 0);
+            else if (vectors == STRIP && is_alone)
+                learn(from, to, in, output, out_step, keys, width, STRIP, 1, 1);
             else if (vectors == STRIP)
-                learn(from, to, in, output, out_step, keys, width, STRIP, 1);
+                learn(from, to, in, output, out_step, keys, width, STRIP, 1, 0);
             else if (count == BLOCK)
-                learn(from, to, in, output, out_step, keys, width, 1, BLOCK);
+                learn(from, to, in, output, out_step, keys, width, 1, BLOCK, 0);
             else
-                learn(from, to, in, output, out_step, keys, width, 1, 1);
+                learn(from, to, in, output, out_step, keys, width, 1, 1, 0);
             from = to;
         }
     }
