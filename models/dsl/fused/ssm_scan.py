@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hearthd.models.dsl import functions as f
-from hearthd.models.dsl.composite import Fused
-from hearthd.models.dsl.fused.chosen_columns import (
+from hearthd.models.dsl.chosen_columns import (
     chosen,
     limit_states,
     padded_parts,
     places,
 )
+from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.ops.record import Kernel, Sample, require
 from hearthd.models.dsl.ops.samples import normal, positive
 
 if TYPE_CHECKING:
-    from hearthd.models.dsl.fused.chosen_columns import Range
+    from hearthd.models.dsl.chosen_columns import Range
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.ops.record import Attrs, Types
 
