@@ -65,7 +65,6 @@ class Counts:
     whole_head no rule for soft caps: the head is computed whole
     gate       the rule for the activation of the feed-forward layer, and how often
     experts    matrices of an expert: 3, or 2 without a gated activation
-    squares    activations of a model of which few layers have an MLP alone
     by_head    matrices of which each head has its own
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
@@ -79,7 +78,6 @@ class Counts:
     whole_head: bool = False
     gate: tuple[str, int] = ("gated_silu", 1)
     experts: int = 3
-    squares: int = 0
     by_head: int = 0
     beside: tuple[int, int] = (1, 0)
 
@@ -99,12 +97,7 @@ RECURRENCES = {
     "qwen35moe": ("gated_delta_rule", 1),
     "qwen35moe-images": ("gated_delta_rule", 1),
 }
-# The rule for the norm of their outputs; that of Falcon-H1 has none.
-RECURRENT_NORMS = {
-    name: "gated_norm" if rule == "gated_delta_rule" else "grouped_rms_norm"
-    for name, (rule, _) in RECURRENCES.items()
-    if name != "falcon-h1"
-}
+OUTPUT_NORMS = {"ssm_scan": "grouped_rms_norm", "gated_delta_rule": "gated_norm"}
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
     "arcee": Counts(products=4, gate=SQUARE),
@@ -142,15 +135,12 @@ COUNTS = {
     "granitehybrid": Counts(rotations=""),
     "granitehybrid-moe": Counts(rotations=""),
     "minicpm3": Counts(products=7, stacked=False, by_head=2),
-    "nemotron_h": Counts(
-        norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0), squares=1
-    ),
+    "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "nemotron_h_moe": Counts(
         norms=("add_norm", 1),
         rotations="",
         products=2,
         gate=("gated_silu", 0),
-        squares=2,
         experts=2,
         beside=(1, 2),  # around the experts of a layer
     ),
@@ -220,9 +210,9 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + (partial or -shared)
             - no_positions * (2 if whole == layers else 1)
         ),
-        "squared_relu": per_layer.squares,
+        "squared_relu": {"nemotron_h": 1, "nemotron_h_moe": 2}.get(architecture, 0),
         gate: gates * whole + gated_mlps,
-        RECURRENT_NORMS.get(architecture, ""): min(recurrent, whole),
+        OUTPUT_NORMS.get(recurrence, ""): min(recurrent, whole) * (architecture != "falcon-h1"),
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": (
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens
