@@ -115,7 +115,9 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
                 return f.narrow(source, 1, 1, 1 + count)
             case Node():
                 if id(pattern) not in made:
-                    attributes = {key: attrs[name] for key, name in pattern.attrs.items()}
+                    attributes: dict[str, Any] = {
+                        key: attrs[name] for key, name in pattern.attrs.items()
+                    }
                     if pattern.op is ops.full:
                         attributes |= {"shape": shapes["h"], "dtype": DType.F32}
                     made[id(pattern)] = pattern.op(*map(build, pattern.inputs), **attributes)

@@ -45,9 +45,11 @@ def _gated_delta_rule(
     ring: int,
     every: bool,
 ) -> Tensor:
-    parts = chosen((query, key, value, a, b), columns, rows, _OF_RESULT)
-    attrs = {"groups": groups, "takes_turns": takes_turns, "ring": ring, "every": every}
-    return f.gated_delta_rule(states, positions, *parts, bias, rates, **attrs)
+    query, key, value, a, b = chosen((query, key, value, a, b), columns, rows, _OF_RESULT)
+    return f.gated_delta_rule(
+        states, positions, query, key, value, a, b, bias, rates,
+        groups=groups, takes_turns=takes_turns, ring=ring, every=every,
+    )  # fmt: skip
 
 
 def _limits(types: Types, attrs: Attrs) -> None:

@@ -48,9 +48,11 @@ def _ssm_scan(
     ring: int,
     every: bool,
 ) -> Tensor:
-    parts = chosen((query, key, x, steps, gate), columns, rows, _OF_RESULT)
-    attrs = {"groups": groups, "ring": ring, "every": every}
-    return f.ssm_scan(states, positions, *parts, bias, rates, skip, **attrs)
+    query, key, x, steps, gate = chosen((query, key, x, steps, gate), columns, rows, _OF_RESULT)
+    return f.ssm_scan(
+        states, positions, query, key, x, steps, gate, bias, rates, skip,
+        groups=groups, ring=ring, every=every,
+    )  # fmt: skip
 
 
 def _limits(types: Types, attrs: Attrs) -> None:

@@ -72,8 +72,8 @@ class Recurrence:
         for mixed, projected in zip(self.mixed, self.projected, strict=True):
             value, key, query = (mixed[slice(*x)].astype(np.float64) for x in (VALUE, KEY, QUERY))
             a, b = (projected[slice(*columns)].astype(np.float64) for columns in self.products)
-            pair = (self.of_group(x.reshape(GROUPS, KEYS)) for x in (query, key))
-            output, state = self.step(state, *pair, value.reshape(HEADS, WIDTH), a, b)
+            query, key = (self.of_group(x.reshape(GROUPS, KEYS)) for x in (query, key))
+            output, state = self.step(state, query, key, value.reshape(HEADS, WIDTH), a, b)
             outputs.append(output.ravel())
             states.append(state.ravel())
         return np.array(outputs), np.array(states)
