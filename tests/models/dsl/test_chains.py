@@ -171,6 +171,25 @@ def test_a_tensor_that_others_read_is_not_written_in_a_chain() -> None:
     assert "latest_inputs" not in written(again=True)
 
 
+def test_a_kernel_alone_reads_a_ring_where_it_is() -> None:
+    """Its result is too large for a longer chain. The compiler would copy a row of the ring."""
+    width = 1 << 20
+
+    def latest(ring: Tensor, positions: Tensor, before: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        inside: dict[str, Any] = {"rows": (0, 1), "columns": (0, width)}
+        ring = latest_inputs(ring, positions, before, x, every=False, **inside)
+        row = ops.slice_(ring, bounds=((2, 3, 1), (0, width, 1)))
+        return ring, gated_silu(row, row)
+
+    row = TensorType((1, width), DType.F32)
+    positions = TensorType((2,), DType.I32)
+    types = {"ring": row.with_shape(3, width), "positions": positions, "before": row, "x": row}
+    (dispatch,) = dispatches(trace("ring", latest, types))
+    ((call,),) = dispatch.chain.levels
+    assert call.kernel.function == "gated_silu"
+    assert call.inputs[0].offset == 2 * width
+
+
 def attention(keys: int, tokens: int = 1) -> Graph:
     """Attention of new tokens over a cache of as many positions."""
     cache = TensorType((keys, 64), DType.F16)

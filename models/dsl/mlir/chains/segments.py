@@ -24,7 +24,11 @@ _Segment: TypeAlias = "list[_Level]"
 
 
 def chain_dispatches(graph: Graph) -> Iterator[ChainDispatch]:
-    """The chains of an inlined graph: of at least two kernels, or of one that has a scratch."""
+    """The chains of an inlined graph: of at least two kernels, or of one that has to be in one.
+
+    That is a kernel with a scratch, and one that reads part of what is written in place, which the
+    compiler would copy.
+    """
     stages = Stages(graph)
     for nodes in stages.nodes():
         for dispatch in _joined(_segments(_levels(nodes, stages), stages), stages):
@@ -32,8 +36,17 @@ def chain_dispatches(graph: Graph) -> Iterator[ChainDispatch]:
                 yield dispatch
                 continue
             for node, _ in dispatch.results:
-                if stages.kernels[id(node)].scratch:
+                if stages.kernels[id(node)].scratch or _reads_in_place(node, stages):
                     yield dispatch_of([[node]], stages)
+
+
+def _reads_in_place(node: Tensor, stages: Stages) -> bool:
+    return any(
+        stages.kernels[id(source)].in_place
+        for operand in node.inputs
+        if stages.is_view(operand)
+        for source in stages.sources(operand)
+    )
 
 
 def _levels(nodes: Sequence[Tensor], stages: Stages) -> list[_Level]:
