@@ -167,11 +167,6 @@ def _prepared(request: TuneRequest) -> _Run:
     """Open the weights and read the examples."""
     source, architecture, config = _opened(request)
     config = config.for_context(request.max_length)
-    if any(map(architecture.model(config).states, range(config.cached_layers))):
-        raise TuneError(
-            f"MODEL: {architecture.name} has recurrent layers, which cannot be tuned yet: choose a "
-            "model without them"
-        )
     examples = _reader(request, source).read(request.data)
     order = np.random.default_rng([request.seed, 1 << 31]).permutation(len(examples)).tolist()
     held_out = round(request.validation * len(examples))

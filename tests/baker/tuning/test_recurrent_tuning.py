@@ -1,4 +1,4 @@
-"""Adapters of recurrent hybrids: no kernel without a gradient, and right gradients."""
+"""Adapters of recurrent hybrids: no kernel without a gradient, right gradients, whole runs."""
 
 from __future__ import annotations
 
@@ -6,19 +6,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from rich.console import Console
+from safetensors.numpy import load_file
 
+from hearthd.baker.tuning import tuning
 from hearthd.baker.tuning.batches import Bucket
 from hearthd.baker.tuning.training_program import traced
+from hearthd.baker.tuning.tuning import TuneError, TuneRequest
+from hearthd.baker.tuning.tuning_report import TuningReport
+from hearthd.bundle.lora.adapter_folder import TENSORS
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.graph import op_of
 from hearthd.models.lora.training import Lora, gradient_graph
+from tests.baker.tuning.tiny_model import TEMPLATE, write_lines
+from tests.conftest import Silent
+from tests.e2e.test_recurrent_model import write_model
 from tests.models.lora.lora_cases import OPTIMIZER, LoraCase
 from tests.models.tiny_configs import tiny
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -82,3 +93,35 @@ def test_gradients_are_those_of_finite_differences(architecture: str) -> None:
         difference = (loss(step) - loss(-step)) / (2 * step)
         assert difference == pytest.approx(slope, rel=0.01, abs=1e-4), name
     assert not pending
+
+
+def request_of(folder: Path, **options: Any) -> TuneRequest:
+    """Tune a small Qwen3.5 on two examples."""
+    write_model(folder / "model", "qwen35")
+    (folder / "model/chat_template.jinja").write_text(TEMPLATE)
+    data = write_lines(folder / "data.jsonl", [{"prompt": "1+1=", "completion": "2"}] * 2)
+    return TuneRequest(
+        model="qwen3.5", weights=folder / "model", data=data, out=folder / "adapter", rank=2,
+        targets=("in_proj_qkv", "in_proj_z", "out_proj", "q_proj"), batch=1, accumulate=1, steps=2,
+        **options,
+    )  # fmt: skip
+
+
+def tune(request: TuneRequest) -> None:
+    report = TuningReport(Console(quiet=True), request.out)
+    tuning.tune(request, Silent(), report)
+
+
+def test_a_recurrent_model_is_tuned_where_memory_is_enough(tmp_path: Path) -> None:
+    with pytest.raises(TuneError, match="--max-memory: tuning needs about"):
+        tune(request_of(tmp_path, max_memory=1_000_000))
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_every_target_of_a_recurrent_model_learns(tmp_path: Path) -> None:
+    request = request_of(tmp_path)
+    tune(request)
+    factors = load_file(request.out / TENSORS)
+    assert {name.split(".")[-3] for name in factors} == set(request.targets or ())
+    assert all(values.any() for values in factors.values())

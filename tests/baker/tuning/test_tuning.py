@@ -32,7 +32,6 @@ from hearthd.models.families.gemma3 import ARCHITECTURE
 from tests.baker.tuning.tiny_model import CONFIG as TINY
 from tests.baker.tuning.tiny_model import request, write_lines, write_model
 from tests.conftest import Silent
-from tests.models.families.family_recording import recorded, write_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +110,6 @@ from rich.console import Console
 from tests.baker.tuning import test_tuning
 from tests.baker.tuning.tiny_model import request
 from tests.conftest import Silent
-from tests.models.families.family_recording import recorded, write_folder
 test_tuning.use_program(Path({str(folder / "program")!r}), pytest.MonkeyPatch())
 stepped = TuningReport.stepped
 def kill(self, history):
@@ -233,13 +231,6 @@ def test_values_are_computed_again_where_they_need_too_much_memory(
     assert text in run(replace(one, max_memory=kept - 1))
     with pytest.raises(TuneError, match="--max-memory: tuning needs about"):
         run(replace(one, out=folder / "more", max_memory=again - 1))
-
-
-def test_a_recurrent_model_is_refused(tmp_path: Path, run: Callable[[TuneRequest], str]) -> None:
-    (tmp_path / "model").mkdir()
-    write_folder(recorded("qwen35-qwen35"), tmp_path / "model")
-    with pytest.raises(TuneError, match="MODEL: qwen35 has recurrent layers, which cannot be"):
-        run(replace(request(tmp_path), model="qwen3.5"))
 
 
 def test_a_run_that_cannot_start_says_why(folder: Path, run: Callable[[TuneRequest], str]) -> None:
