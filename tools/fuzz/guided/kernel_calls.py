@@ -197,18 +197,18 @@ def _stream(n: Numbers, v: Values) -> Call:
     rows, width = n.between(1, 20), 16 * n.between(1, 80)
     h, y = v.floats(rows, width), v.floats(rows, width)
     attrs: dict[str, Any] = {"eps": n.one_of(1e-6, 1e-3, 1.0)}
-    if n.between(0, 3) == 3:
+    op = n.one_of("residual_norm", "add_norm", "gated_norm", "grouped_rms_norm")
+    if op == "gated_norm":
         shape = rows, n.between(1, 4), width
-        inputs = [v.floats(*shape), v.floats(*shape), v.floats(width)]
-        return Call("gated_norm", inputs, attrs, rows=(0, 1))
-    if n.between(0, 2) == 2:
+        return Call(op, [v.floats(*shape), v.floats(*shape), v.floats(width)], attrs, rows=(0, 1))
+    if op == "grouped_rms_norm":
         attrs["groups"] = groups = n.between(1, 4)
         wide = v.floats(rows, groups * width)
-        return Call("grouped_rms_norm", [wide, v.floats(groups * width)], attrs, rows=(0,))
-    if n.between(0, 1):
+        return Call(op, [wide, v.floats(groups * width)], attrs, rows=(0,))
+    if op == "add_norm":
         attrs["scale"] = n.one_of(1.0, 0.22, -3.0)
-        return Call("add_norm", [h, y, v.floats(width)], attrs)
-    return Call("residual_norm", [h, y, v.floats(width), v.floats(width)], attrs)
+        return Call(op, [h, y, v.floats(width)], attrs)
+    return Call(op, [h, y, v.floats(width), v.floats(width)], attrs)
 
 
 def _heads(n: Numbers, v: Values) -> Call:

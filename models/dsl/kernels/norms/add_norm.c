@@ -1,8 +1,8 @@
 // What a layer adds to the residual stream, and the stream as the next one reads it: op `add_norm`.
 #include "norms/norm.h"
 
-// h and y f32 (rows, width), before f32 (width,), out f32 (2, rows, width): first h + y * scale, then
-// norm of that * before. A workgroup computes a row.
+// h and y f32 (rows, width), before f32 (width,), out f32 (2, rows, width): first h + y * scale,
+// then norm of that * before. A workgroup computes a row.
 int hearth_add_norm(const float *h, size_t h_at, const float *y, size_t y_at, const float *before,
                     size_t before_at, float *out, size_t out_at, size_t row, size_t rows,
                     size_t width, float scale, float eps) {

@@ -6,9 +6,9 @@
 
 enum { MAX_TAPS = 8 };
 
-// before f32 (taps - 1, channels), x f32 (tokens, channels), which begins at `start` and has rows of
-// `step` values, weight f32 (channels, taps), bias f32 (channels,), out f32 (tokens, channels). A
-// workgroup computes `share` channels.
+// before f32 (taps - 1, channels), x f32 (tokens, channels), which begins at `start` and has rows
+// of `step` values, weight f32 (channels, taps), bias f32 (channels,), out f32 (tokens, channels).
+// A workgroup computes `share` channels.
 int NAME(const float *before, size_t before_at, const float *x, size_t x_at, const float *weight,
          size_t weight_at,
 #if BIASED

@@ -6,9 +6,9 @@
 //
 // Keys have length 1 and queries K^-0.5: what a sum over them gives is multiplied, in place of each
 // of their values. A column of a state depends on no other column, so a strip of them learns all
-// tokens while it is in the first cache: the state is read from memory once, and written once. Every
-// token is computed alike, whether it comes alone or among others, so the bits do not depend on how
-// a text is split.
+// tokens while it is in the first cache: the state is read from memory once, and written once.
+// Every token is computed alike, whether it comes alone or among others, so the bits do not depend
+// on how a text is split.
 #include "gates.h"
 #include "recurrent/rows.h"
 
@@ -68,11 +68,11 @@ INLINE void measure(struct rows query, struct rows key, struct rows a, struct ro
 }
 
 // positions i32 (2,): of the first token and of the last one that counts; query and key f32
-// (tokens, groups, keys), value f32 (tokens, heads, width), a and b f32 (tokens, heads), which begin
-// at `..._start` and have rows of `..._step` values; bias and rates f32 (heads,), out f32 (ring,
-// heads, keys, width): the state after position p is row p mod ring; behind these rows, outputs
-// (tokens, heads, width). A workgroup computes a head: its queries and keys are those of group
-// head / (heads / groups), or head mod groups if heads take turns.
+// (tokens, groups, keys), value f32 (tokens, heads, width), a and b f32 (tokens, heads), which
+// begin at `..._start` and have rows of `..._step` values; bias and rates f32 (heads,), out f32
+// (ring, heads, keys, width): the state after position p is row p mod ring; behind these rows,
+// outputs (tokens, heads, width). A workgroup computes a head: its queries and keys are those of
+// group head / (heads / groups), or head mod groups if heads take turns.
 int hearth_gated_delta_rule(const int32_t *positions, size_t positions_at, const float *query,
                             size_t query_at, const float *key, size_t key_at, const float *value,
                             size_t value_at, const float *a, size_t a_at, const float *b,

@@ -2,8 +2,9 @@
 #include "isa/vector.h"
 
 // positions i32 (2,): of the first token and of the last one that counts; before f32 (earlier,
-// channels), x f32 (tokens, channels), which begins at `start` and has rows of `step` values, out f32 (ring, earlier, channels): the inputs after position
-// p are row p mod ring, the oldest first. A workgroup writes a share of the channels.
+// channels), x f32 (tokens, channels), which begins at `start` and has rows of `step` values, out
+// f32 (ring, earlier, channels): the inputs after position p are row p mod ring, the oldest first.
+// A workgroup writes a share of the channels.
 int hearth_latest_inputs(const int32_t *positions, size_t positions_at, const float *before,
                          size_t before_at, const float *x, size_t x_at, float *out, size_t out_at,
                          size_t workgroup, size_t tokens, size_t channels, size_t earlier,

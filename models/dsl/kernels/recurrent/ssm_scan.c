@@ -67,10 +67,10 @@ INLINE void step_sizes(struct rows steps, size_t tokens, size_t counted, float b
 }
 
 // positions i32 (2,): of the first token and of the last one that counts; query and key f32
-// (tokens, groups, keys), x and gate f32 (tokens, heads, width) and steps f32 (tokens, heads), which
-// begin at `..._start` and have rows of `..._step` values; bias, rates and skip f32 (heads,), out f32
-// (ring, heads, keys, width): the state after position p is row p mod ring; behind these rows,
-// outputs (tokens, heads, width). A workgroup computes a head.
+// (tokens, groups, keys), x and gate f32 (tokens, heads, width) and steps f32 (tokens, heads),
+// which begin at `..._start` and have rows of `..._step` values; bias, rates and skip f32 (heads,),
+// out f32 (ring, heads, keys, width): the state after position p is row p mod ring; behind these
+// rows, outputs (tokens, heads, width). A workgroup computes a head.
 int hearth_ssm_scan(const int32_t *positions, size_t positions_at, const float *query,
                     size_t query_at, const float *key, size_t key_at, const float *x, size_t x_at,
                     const float *steps, size_t steps_at, const float *gate, size_t gate_at,
