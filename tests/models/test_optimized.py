@@ -82,8 +82,7 @@ class Counts:
     beside: tuple[int, int] = (1, 0)
 
 
-GELU = ("gated_gelu_tanh", 1)
-SQUARE = ("squared_relu", 1)
+GELU, SQUARE = ("gated_gelu_tanh", 1), ("squared_relu", 1)
 # The rules for the recurrences of architectures, and in how many of their first layers one is here.
 RECURRENCES = {
     "falcon-h1": ("ssm_scan", 3),
