@@ -141,7 +141,7 @@ gated_norm: Fused = Fused(
     reference=lambda gate, x, weight, *, eps: f.silu(gate) * f.rms_norm(x, weight, eps=eps),
     limits=_gated_norm_limits,
     kernel=lambda types, _, attrs: _gated_norm_kernel(types, attrs),
-    samples=lambda rng: [_gated_norm_sample(rng, 1, 2, 32), _gated_norm_sample(rng, 5, 9, 48)],
+    samples=lambda rng: [_gated_norm_sample(rng, 1, 2, 32), _gated_norm_sample(rng, 3, 5, 48)],
 )
 
 # --- heads
