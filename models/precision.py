@@ -71,7 +71,7 @@ class Precision:
     @property
     def adapters(self) -> AdapterDType:
         """How the factors of adapters are stored: as precisely as matrices."""
-        if self.kernels:
+        if self.storage.format is not None:
             return "i8"
         return "f32" if self.storage is STORAGES["f32"] else "f16"
 
@@ -119,7 +119,7 @@ PRECISIONS: Mapping[str, Precision] = {
         Precision(
             name="bf16",
             storage=STORAGES["bf16"],
-            kernels=False,
+            kernels=True,
             tolerance=0.25,
             speed=7,
             speed_without=1,

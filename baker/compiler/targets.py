@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hearthd.bundle import Manifest, ProgramFile
 
 _X86_V4 = (*X86_64_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_AMX = ("amx-tile", "amx-int8", "amx-bf16")
 
 _CROSS_TARGETS: Mapping[str, Target] = {
     target.name: target
@@ -47,8 +48,8 @@ _CROSS_TARGETS: Mapping[str, Target] = {
         Target(
             name="x86_64-amx",
             triple="x86_64-linux-gnu",
-            cpu="x86-64-v4+avx512vnni+avx512vbmi+amx-tile+amx-int8",
-            features=(*_X86_V4, "avx512vnni", "avx512vbmi", "amx-tile", "amx-int8"),
+            cpu="x86-64-v4+avx512vnni+avx512vbmi+avx512bf16+amx-tile+amx-int8+amx-bf16",
+            features=(*_X86_V4, "avx512vnni", "avx512vbmi", "avx512bf16", *_AMX),
         ),
         # Raspberry Pi 5, and other cores with the dot products of ARMv8.2.
         Target(

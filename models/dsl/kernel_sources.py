@@ -144,12 +144,19 @@ def _attention() -> Iterator[tuple[str, str, _Macros]]:
             yield f"{name}{suffix}_sinks", f"attention/{name}.c", macros | {"SINKS": "1"}
 
 
+def _floats() -> Iterator[tuple[str, str, _Macros]]:
+    """The products with matrices of floats."""
+    for dtype, macros in _FLOATS.items():
+        yield f"routed_linear_{dtype}", "product/routed_floats.c", macros
+    yield "linear_bf16", "product/linear_bf16.c", _FLOATS["bf16"]
+    yield "linear_rounded_bf16", "product/linear_rounded_bf16.c", {}
+
+
 def _sources() -> Iterator[tuple[str, str, _Macros]]:
     """The name, the file and the macros of each kernel."""
     for matrix_format in STORED:
         yield from _products(matrix_format)
-    for dtype, macros in _FLOATS.items():
-        yield f"routed_linear_{dtype}", "product/routed_floats.c", macros
+    yield from _floats()
     yield from _attention()
     for suffix, macros in _VALUES.items():
         yield f"lora_down{suffix}", "lora/lora_down.c", macros

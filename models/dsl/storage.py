@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
+from hearthd.models.dsl.fused.bf16_products import times_bf16
 from hearthd.models.dsl.fused.quantized_products import embedding_quantized, linear_quantized
 from hearthd.models.dsl.fused.routed_products import routed_linear, routed_linear_quantized
 from hearthd.models.dsl.fused.two_part_head import two_part_head
@@ -49,15 +50,15 @@ class Storage:
     format: MatrixFormat | None = None
 
 
-def _floats(name: str, dtype: DType) -> Storage:
-    """One array of a dtype. Products do not round activations."""
+def _floats(name: str, dtype: DType, product: Callable[[Tensor, Tensor], Tensor]) -> Storage:
+    """One array of a dtype. `product` does not round activations as integers."""
     return Storage(
         name=name,
         arrays=lambda rows, columns: {"weight": TensorType((rows, columns), dtype)},
-        product=lambda x, weight, **_: f.times_weight(x, weight),
+        product=lambda x, weight, **_: product(x, weight),
         rows=f.embedding,
         routed=lambda *tensors, experts, **_: routed_linear(*tensors, experts=experts),
-        logits=lambda x, _, weight: f.times_weight(x, weight),
+        logits=lambda x, _, weight: product(x, weight),
     )
 
 
@@ -137,8 +138,8 @@ def _table(matrix_format: MatrixFormat) -> Storage:
     )
 
 
-F32 = _floats("f32", DType.F32)
-BF16 = _floats("bf16", DType.BF16)
+F32 = _floats("f32", DType.F32, f.times_weight)
+BF16 = _floats("bf16", DType.BF16, times_bf16)
 # Ways to store a matrix, by name; those of tables are not among them.
 STORAGES: Mapping[str, Storage] = {
     storage.name: storage for storage in (F32, BF16, *map(_integers, STORED))

@@ -119,7 +119,7 @@ N100 = "avx avx2 bmi1 bmi2 f16c fma abm movbe avx_vnni"
 CASCADE_LAKE = (
     "avx avx2 bmi1 bmi2 f16c fma abm movbe avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni"
 )
-SAPPHIRE_RAPIDS = f"{CASCADE_LAKE} avx512vbmi avx_vnni amx_tile amx_int8"
+SAPPHIRE_RAPIDS = f"{CASCADE_LAKE} avx512vbmi avx512_bf16 avx_vnni amx_tile amx_int8 amx_bf16"
 
 
 @pytest.mark.parametrize(

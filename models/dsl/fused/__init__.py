@@ -7,6 +7,7 @@ these ops: rules put them into a traced graph (models/optimized.py).
 
 from hearthd.models.dsl.fused.adapted_products import *
 from hearthd.models.dsl.fused.adapter_products import *
+from hearthd.models.dsl.fused.bf16_products import *
 from hearthd.models.dsl.fused.cache_attention import *
 from hearthd.models.dsl.fused.causal_conv import *
 from hearthd.models.dsl.fused.delta_rule import *

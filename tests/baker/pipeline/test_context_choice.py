@@ -79,8 +79,8 @@ def test_the_context_is_that_of_the_model_where_short_prompts_stay_as_they_are(
     assert points["decode_1"] == context
 
 
-def test_floats_have_no_kernel() -> None:
-    assert chosen(opened("llama3"), precision="bf16").options.context == 2048
+def test_f32_has_no_kernel() -> None:
+    assert chosen(opened("llama3"), precision="f32").options.context == 2048
 
 
 def test_memory_decides_the_context_and_int8_caches() -> None:

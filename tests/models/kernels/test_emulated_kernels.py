@@ -72,7 +72,8 @@ def arm(program: Path, names: list[str]) -> Iterator[EmulatedKernels]:
 
 @pytest.fixture(scope="module")
 def here(built: dict[str, LoadedKernels]) -> Kernels:
-    return next(iter(built.values()))
+    """Without tiles, which add products of bf16 in another order."""
+    return built["avx2"]
 
 
 def compute(kernels: Kernels, call: Call) -> Array:

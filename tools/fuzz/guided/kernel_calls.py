@@ -20,6 +20,7 @@ from hearthd.models.dsl.functions import CACHE_GROUP, KEY_BITS, VALUE_BITS
 from hearthd.models.dsl.fused.adapter_products import LANES, MAX_SMALL_RANK, TERMS, adapter_blocks
 from hearthd.models.dsl.matrix_format import GROUP, ROWS, STORED
 from hearthd.models.dsl.ops import REGISTRY
+from hearthd.models.dsl.ops.matmul import DECODE_ROWS
 from hearthd.models.dsl.types import DType, TensorType
 from tools.fuzz.guided.call_values import Call, Values
 from tools.fuzz.guided.chosen_numbers import Numbers
@@ -99,6 +100,17 @@ def _routed(n: Numbers, v: Values) -> Call:
     weight = v.bits(np.uint8, experts * outputs, columns * np.dtype(dtype).itemsize).view(dtype)
     x, chosen = v.floats(rows, columns), v.integers(n.one_of(0, -(2**31)), experts, rows)
     return Call("routed_linear", [x, chosen, weight], {"experts": experts}, rows=(0, 1))
+
+
+def _bf16(n: Numbers, v: Values) -> Call:
+    """Few rows of f32, or many of bf16."""
+    outputs, columns, rows = n.between(1, 90), n.between(1, 300), n.between(1, 70)
+    bf16 = np.dtype(ml_dtypes.bfloat16)
+    weight = v.bits(np.uint8, outputs, columns * bf16.itemsize).view(bf16)
+    if rows > DECODE_ROWS:
+        x = v.bits(np.uint8, rows, columns * bf16.itemsize).view(bf16)
+        return Call("linear_rounded_bf16", [x, weight], {}, rows=(0,))
+    return Call("linear_bf16", [v.floats(rows, columns), weight], {}, rows=(0,))
 
 
 def _attention(n: Numbers, v: Values) -> Call:
@@ -317,7 +329,7 @@ def _convolution(n: Numbers, v: Values) -> Call:
 
 MAKERS = (
     _quantized, _two_parts, _routed, _attention, _stream, _heads, _adapter, _int8_cache,
-    _int4_cache, _layer, _experts, _adapted, _recurrence, _convolution,
+    _int4_cache, _layer, _experts, _adapted, _recurrence, _convolution, _bf16,
 )  # fmt: skip
 
 

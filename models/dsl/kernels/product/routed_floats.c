@@ -1,33 +1,20 @@
 // Multiplies rows of f32 with the matrices of their experts, which are floats: op `routed_linear`.
-// A variant defines NAME, WEIGHT, the type of a stored weight, and `load_weights` and `f32_of`,
-// which convert sixteen weights, or one, to f32.
+// A variant defines NAME and the type of weights (floats.h).
+#include "product/floats.h"
 #include "product/read_ahead.h"
 
-// The most rows that are multiplied together.
-enum { SHARED_ROWS = 8 };
-
 // Some rows of x times the rows `begin` to `end` of an expert's matrix: out has `outputs` floats a
-// row. A row's sums are added in the same order whatever the other rows are.
-INLINE void multiply_floats(const float *x, const size_t *rows, int count, size_t each,
-                            const WEIGHT *weight, size_t columns, size_t begin, size_t end,
-                            float *out, size_t outputs) {
-    size_t whole = columns / LANES * LANES;
+// row.
+INLINE void multiply_rows(const float *x, const size_t *rows, int count, size_t each,
+                          const WEIGHT *weight, size_t columns, size_t begin, size_t end,
+                          float *out, size_t outputs) {
     const float *sources[SHARED_ROWS];
+    Products products;
     for (int i = 0; i < count; i++) sources[i] = x + rows[i] / each * columns;
     for (size_t output = begin; output < end; output++) {
-        const WEIGHT *from = weight + output * columns;
-        f32x16 sums[SHARED_ROWS] = {};
-        for (size_t column = 0; column < whole; column += LANES) {
-            f32x16 factor = load_weights(from + column);
-            for (int i = 0; i < count; i++)
-                sums[i] = fma16(load(sources[i] + column), factor, sums[i]);
-        }
-        for (int i = 0; i < count; i++) {
-            float total = sum(sums[i]);
-            for (size_t column = whole; column < columns; column++)
-                total += sources[i][column] * f32_of(from[column]);
-            out[rows[i] * outputs + output] = total;
-        }
+        multiply_floats(sources, count, weight + output * columns, 1, weight + end * columns,
+                        columns, products);
+        for (int i = 0; i < count; i++) out[rows[i] * outputs + output] = products[i][0];
     }
 }
 
@@ -54,14 +41,10 @@ int NAME(const float *x, size_t x_at, const int32_t *chosen, size_t chosen_at, c
         const WEIGHT *own = weight + expert * outputs * columns;
         for (size_t next = 0; next < rows;) {
             int count = next_rows(some, SHARED_ROWS, routing, expert, &next);
-            if (count == 8)
-                multiply_floats(x, some, 8, each, own, columns, begin, end, out, outputs);
-            if (count == 4)
-                multiply_floats(x, some, 4, each, own, columns, begin, end, out, outputs);
-            if (count == 2)
-                multiply_floats(x, some, 2, each, own, columns, begin, end, out, outputs);
-            if (count == 1)
-                multiply_floats(x, some, 1, each, own, columns, begin, end, out, outputs);
+            if (count == 8) multiply_rows(x, some, 8, each, own, columns, begin, end, out, outputs);
+            if (count == 4) multiply_rows(x, some, 4, each, own, columns, begin, end, out, outputs);
+            if (count == 2) multiply_rows(x, some, 2, each, own, columns, begin, end, out, outputs);
+            if (count == 1) multiply_rows(x, some, 1, each, own, columns, begin, end, out, outputs);
         }
     }
     return 0;
