@@ -32,6 +32,8 @@ typedef struct {
 // first plus the second: so that `steps` times a weight is a byte, and a tile multiplies both at
 // once.
 INLINE int is_joined(const Matrix *matrix) { return PARTS == 2 && matrix->integers.bits == 4; }
+// Whether integers have 12 bits, of which the lower four are multiplied apart.
+INLINE int is_wide(const Matrix *matrix) { return matrix->integers.bits > 8; }
 // The steps of the second part that are one of the first.
 INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254; }
 

@@ -99,7 +99,7 @@ enum { MAX_SHARING = 8 };
 INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_t block,
                      size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
     int scales = matrix->halves ? 2 : 1;
-    int is_small = matrix->integers.bits < 8, is_wide = matrix->integers.bits > 8;
+    int is_small = matrix->integers.bits < 8;
     f32x16 sums[MAX_SHARING];
     Cursor cursor = {0};
     if (fetches) cursor = *fetches;
@@ -114,7 +114,7 @@ INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_
         Quad quads[QUADS];
         Bytes lower[QUADS];
         unpack(quads, matrix->integers, at, is_small ? matrix->zero : DOT_OFFSET);
-        if (is_wide) unpack_low(lower, matrix->integers, at);
+        if (is_wide(matrix)) unpack_low(lower, matrix->integers, at);
         ROW_LOOP
         for (int row = 0; row < rows; row++) {
             size_t cell = first_cell + row;
@@ -162,15 +162,14 @@ INLINE void multiply_all(const float *x, Share share, const Matrix *whole, Curso
     const Matrix own = read_until(whole, share.end), *matrix = &own;
     size_t all = matrix->groups;
     x += share.row * all * GROUP, out += share.row * stride;
-    int has_tiles = TILES && matrix->integers.bits <= 8;
 #if TILES
     int shaped = 0;  // the rows for which the tiles are shaped
 #endif
     for (size_t row = 0, count; row < share.rows; row += count) {
         size_t left = share.rows - row;
         count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        if ((has_tiles || MAX_SHARING == 16) && left >= 16) count = 16;
-        int in_tiles = has_tiles && (int)count >= min_tile_rows(matrix);
+        if ((TILES || MAX_SHARING == 16) && left >= 16) count = 16;
+        int in_tiles = TILES && (int)count >= min_tile_rows(matrix);
 #if TILES
         if (in_tiles && (int)count != shaped) shape_tiles(matrix, shaped = (int)count);
 #endif

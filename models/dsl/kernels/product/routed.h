@@ -84,7 +84,6 @@ INLINE RoutedShare routed_share_of(size_t workgroup, size_t experts_each, size_t
 INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matrix,
                             RoutedShare share, float *out, size_t outputs) {
     size_t begin = share.begin, end = share.end, some[TOGETHER];
-    int has_tiles = TILES && matrix->integers.bits <= 8;
 #if TILES
     int shaped = 0;  // the rows for which the tiles are shaped
 #endif
@@ -99,10 +98,9 @@ INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matri
             fetch_start(matrix, following * (outputs / ROWS) + begin);
         size_t first = expert * (outputs / ROWS);
         for (size_t next = 0; next < routing.rows;) {
-            int count =
-                next_rows(some, has_tiles ? TILE_ROWS : SHARED_ROWS, routing, expert, &next);
+            int count = next_rows(some, TILES ? TILE_ROWS : SHARED_ROWS, routing, expert, &next);
 #if TILES
-            int in_tiles = has_tiles && count >= min_tile_rows(matrix);
+            int in_tiles = TILES && count >= min_tile_rows(matrix);
             if (in_tiles && count != shaped) shape_tiles(matrix, shaped = count);
             if (in_tiles && count == 16)
                 multiply_rows(x, some, 16, routing.each, 1, matrix, first, begin, end, out,

@@ -84,14 +84,20 @@ INLINE void store_tiles(int turn, TileSums to, int is_one) {
     }
 }
 
-// The scaled parts of a product are added to the sums of each row.
-INLINE void add_tiles(f32x16 sums[TILE_ROWS], int rows, TileSums from, const float *x_scale,
-                      f32x16 scale, const Matrix *matrix) {
+// The scaled parts of a product are added to the sums of each row. Of integers of 12 bits, the last
+// product is that of the lower four bits, and the one before that of the upper eight.
+INLINE void add_tiles(f32x16 sums[TILE_ROWS], int rows, TileSums products[2], int last,
+                      const float *x_scale, f32x16 scale, const Matrix *matrix) {
 #pragma clang loop unroll(full)
     for (int row = 0; row < rows; row++) {
         i32x16 parts[MAX_PARTS];
-        for (int part = 0; part < (is_joined(matrix) ? 1 : PARTS); part++)
-            __builtin_memcpy(&parts[part], from[part][row], sizeof parts[part]);
+        for (int part = 0; part < (is_joined(matrix) ? 1 : PARTS); part++) {
+            __builtin_memcpy(&parts[part], products[last][part][row], sizeof parts[part]);
+            if (!is_wide(matrix)) continue;
+            i32x16 upper;
+            __builtin_memcpy(&upper, products[1 - last][part][row], sizeof upper);
+            parts[part] += upper * 16;
+        }
         f32x16 product =
             is_joined(matrix) ? __builtin_convertvector(parts[0], f32x16) : join(parts, matrix);
         sums[row] = fma16(product, scale * x_scale[row], sums[row]);
@@ -115,9 +121,15 @@ INLINE const Quad *joined_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix
     return to;
 }
 
-// The quads of a group, signed: those of 8 bits where they are, others unpacked to `to`.
+// The quads of a group, signed: those of 8 bits where they are, others unpacked to `to`. Of 12
+// bits, those of the lower four are unpacked too.
 INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix, size_t group) {
     if (is_joined(matrix)) return joined_quads(to, matrix, group);
+    if (is_wide(matrix)) {
+        Bytes lower[QUADS];
+        unpack_low(lower, matrix->integers, group);
+        for (int i = 0; i < QUADS; i++) to[i] = (Quad)lower[i] - (int8_t)matrix->zero;
+    }
     const int8_t *stored = stored_quads(matrix->integers);
     if (stored) {
         fetch_group(stored, GROUP * ROWS, group, matrix->integers.last);
@@ -131,40 +143,45 @@ INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix
 
 // What `multiply` computes, for eight or sixteen rows. The tiles are shaped for them.
 //
-// Step i is group i, or half i % 2 of group i / 2: a group is unpacked before its first step, and
-// a product is added in the step after its own.
+// Step i is group i, or part i % 2 of group i / 2: one of its halves, or the upper or the lower
+// bits of 12. A group is unpacked before its first step, and a product is added in the step after
+// its own.
 INLINE void multiply_tiles(const Activations *x, int rows, const Matrix *matrix, size_t block,
                            size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
     _Alignas(64) TileSums products[2];
     _Alignas(64) Quad unpacked[2][MAX_PARTS * QUADS];
     int joined = is_joined(matrix);
     size_t scales = matrix->halves ? 2 : 1, quads_each = QUADS / scales;
+    size_t each = is_wide(matrix) ? 2 : scales;
     size_t first_group = block * matrix->groups;
     f32x16 sums[TILE_ROWS];
     Cursor cursor = {0};
     if (fetches) cursor = *fetches;
     for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
     const Quad *quads, *next = signed_quads(unpacked[0], matrix, first_group + begin);
-    size_t steps = (end - begin) * scales;
+    size_t steps = (end - begin) * each;
 #pragma clang loop unroll_count(2)
     for (size_t step = 0; step <= steps; step++) {
-        size_t group = begin + step / scales, half = step % scales;
-        if (half == 0) quads = next;
-        if (half == 0 && group < end && fetches) cursor = fetch_some(cursor);
-        if (half == scales - 1 && group + 1 < end) {
+        size_t group = begin + step / each, part = step % each, half = part % scales;
+        if (part == 0) quads = next;
+        if (part == 0 && group < end && fetches) cursor = fetch_some(cursor);
+        if (part == each - 1 && group + 1 < end) {
             next = signed_quads(unpacked[(group + 1 - begin) & 1], matrix, first_group + group + 1);
             fetch_factors(matrix, first_group + group);
         }
         if (group < end && joined)
             start_joined(step & 1, x->q[(group - begin) * rows][0], quads, matrix->zero);
+        else if (group < end && part > half)
+            start_tiles(step & 1, x->q[(group - begin) * rows][0], unpacked[(group - begin) & 1]);
         else if (group < end)
             start_tiles(step & 1, x->q[(group - begin) * rows][0] + half * quads_each * QUAD,
                         quads + half * quads_each);
         if (step == 0) continue;
-        size_t before = step - 1, added = before / scales, cell = added * rows;
-        Factors factors = factors_of(matrix, block, begin + added, before % scales);
+        size_t before = step - 1, added = before / each, cell = added * rows;
         store_tiles(before & 1, products[before & 1], joined || PARTS == 1);
-        add_tiles(sums, rows, products[before & 1], x->scale + cell, factors.scale, matrix);
+        if (is_wide(matrix) && before % each == 0) continue;  // the lower bits follow
+        Factors factors = factors_of(matrix, block, begin + added, before % scales);
+        add_tiles(sums, rows, products, before & 1, x->scale + cell, factors.scale, matrix);
         if (!matrix->minimum) continue;
         const float *total = x->total[before % scales] + cell;
         for (int row = 0; row < rows; row++)
