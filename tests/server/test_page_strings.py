@@ -25,6 +25,7 @@ ATTRIBUTES = "text|label|title|tip|placeholder"
 NOT_FOR_USERS = {
     "Error: the arguments are not a JSON object.",
     "Error: the server of this tool is not connected.",
+    "Error: an image of the result cannot be read.",
     "Method not found",
     "Name: value",
     "The user did not allow this call.",

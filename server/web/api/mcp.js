@@ -44,9 +44,10 @@ export class McpServer {
     return tools;
   }
 
-  /** The text that a tool returns for arguments, an object. Throws McpError. */
+  /** What a tool returns for arguments, an object: {text, images}, where an image is {data, mimeType}
+   * with `data` in base64. Throws McpError. */
   async callTool(name, given, signal) {
-    return textOf(await this.#call("tools/call", { name, arguments: given }, signal));
+    return resultOf(await this.#call("tools/call", { name, arguments: given }, signal));
   }
 
   // The result of a request. A session that the server has ended begins again, once.
@@ -200,9 +201,19 @@ async function unreachable(url) {
   return phrase("mcp.no_cors", { origin, page: location.origin, headers: HEADERS });
 }
 
-function textOf({ content = [], structuredContent, isError }) {
-  const text = content.map(partText).join("\n\n") || (structuredContent ? JSON.stringify(structuredContent) : "");
-  return isError ? `Error: ${text}` : text;
+function resultOf({ content = [], structuredContent, isError }) {
+  const images = content.map(imageOf).filter(Boolean);
+  const parts = content.filter((part) => !imageOf(part)).map(partText);
+  const isEmpty = !content.length && structuredContent;
+  const text = isEmpty ? JSON.stringify(structuredContent) : parts.join("\n\n");
+  return { text: isError ? `Error: ${text}` : text, images };
+}
+
+// The image of a part, which may be an embedded file, or null.
+function imageOf({ type, data, mimeType, resource }) {
+  if (type === "image") return { data, mimeType };
+  const isImage = resource?.blob && resource.mimeType?.startsWith("image/");
+  return isImage ? { data: resource.blob, mimeType: resource.mimeType } : null;
 }
 
 function partText({ type, text, resource, uri, mimeType }) {

@@ -4,11 +4,13 @@ import { base64Of } from "./data_uri.js";
 import { validSettings } from "./records.js";
 
 /** Messages for a model with a chat template. Templates require alternating roles, so adjacent
- * messages of the user are joined. An answer at the end is continued by the server. */
-export function turns(messages, system) {
+ * messages of the user are joined. An answer at the end is continued by the server.
+ * `reads` is whether the model reads images: a model that does not gets a note in place of those that
+ * tools returned. */
+export function turns(messages, system, reads) {
   const joined = system ? [{ role: "system", content: system }] : [];
   for (const message of messages) {
-    const turn = turnOf(message);
+    const turn = turnOf(message.role === "tool" && !reads ? withoutImages(message) : message);
     const last = joined.at(-1);
     if (turn.role === "assistant" && !turn.content && !turn.tool_calls) continue;
     if (last?.role === turn.role && turn.role === "user") last.content = together(last.content, turn.content);
@@ -52,6 +54,11 @@ function turnOf(message) {
     }));
   }
   return turn;
+}
+
+function withoutImages(message) {
+  const notes = imagesOf(message).map(() => "[image]");
+  return { ...message, content: [message.content, ...notes].filter(Boolean).join("\n\n"), attachments: [] };
 }
 
 // A text, or with images and sounds a list of parts, in which these are first.

@@ -17,12 +17,12 @@ const POLL_INTERVAL = 1000; // milliseconds between requests for the server's st
  * entered. on.onWaiting(message) reports why the server is not ready, and resolves to whether it will
  * be. on.onReply(reply) gets the reply so far.
  */
-export async function answer({ messages, settings, tools, model, chats, signal }, on) {
+export async function answer({ messages, settings, tools, model, chats, images, signal }, on) {
   const reply = { content: "", reasoning: "", calls: [], tokens: [], figures: null, finish: null };
   const end = (finish, error) => ({ reply: { ...reply, finish }, error });
   for (;;) {
     try {
-      for await (const part of request({ messages, settings, tools, model, chats, signal, key: on.key() })) {
+      for await (const part of request({ messages, settings, tools, model, chats, images, signal, key: on.key() })) {
         if (add(reply, part)) on.onReply({ ...reply });
       }
       // The stream ended before the answer did.
@@ -51,11 +51,11 @@ export function figures({ cache_n, prompt_n, predicted_n, queue_ms, prefill_ms, 
   };
 }
 
-function request({ messages, settings, tools, model, chats, signal, key }) {
+function request({ messages, settings, tools, model, chats, images, signal, key }) {
   const { system, sampling, probabilities } = settings;
   const options = { model, sampling, probabilities, tools };
   return chats
-    ? chat(turns(messages, system), options, { key, signal })
+    ? chat(turns(messages, system, images), options, { key, signal })
     : continuation(text(messages), options, { key, signal });
 }
 

@@ -15,8 +15,8 @@ export function automatic({ messages }, answer) {
   return answer.calls.map(() => "once");
 }
 
-/** The results of an answer's calls, or null if the user stops them. A decision is {result}, which the
- * user entered, or "once", "always" or "never" for a tool of an MCP server. */
+/** The results of an answer's calls, {content, attachments} of each, or null if the user stops them. A
+ * decision is {content}, which the user entered, or "once", "always" or "never" for a tool of an MCP server. */
 export async function resultsOf(thread, answer, decisions) {
   const { signal } = threads.begin(thread);
   const results = [];
@@ -25,7 +25,7 @@ export async function resultsOf(thread, answer, decisions) {
     for (const [at, call] of answer.calls.entries()) {
       const decision = decisions[at];
       if (decision === "always" && hostOf(call.name)) allow(call.name);
-      results.push(decision.result ?? (await resultOf(call, decision !== "never", signal)));
+      results.push(decision.content === undefined ? await resultOf(call, decision !== "never", signal) : decision);
       if (signal.aborted) return null;
     }
   } catch (error) {

@@ -16,7 +16,7 @@ const TEMPLATE = 512; // bytes; more than what a chat template usually adds
 export function impairment({ conversation, messages }, attachments) {
   const path = [...pathTo(messages, conversation.leaf), { attachments }];
   const { images, sounds } = modelOf(conversation);
-  if (!images && path.some((message) => imagesOf(message).length)) return phrase("notice.blind");
+  if (!images && path.some((message) => message.role !== "tool" && imagesOf(message).length)) return phrase("notice.blind");
   return !sounds && path.some((message) => soundsOf(message).length) ? phrase("notice.deaf") : "";
 }
 
@@ -31,9 +31,9 @@ export async function excess({ conversation, messages }, content, attachments) {
   const tools = model.chats ? offeredTools(conversation.settings) : [];
   const bytes = new TextEncoder().encode(system + prompt + JSON.stringify(tools)).length;
   const media = path.flatMap((message) => [...imagesOf(message), ...soundsOf(message)]);
-  const rows = media.reduce((sum, { tokens }) => sum + (tokens ?? 0), 0);
+  const rows = media.reduce((sum, { tokens }) => sum + (tokens ?? model.context), 0);
   if (bytes + rows + TEMPLATE < model.context) return 0; // a token has at least a byte
-  const request = model.chats ? { messages: turns(path, system), tools } : { prompt };
+  const request = model.chats ? { messages: turns(path, system, model.images), tools } : { prompt };
   try {
     const tokens = await countPrompt(request, requestName(model), key());
     return Math.max(0, tokens - (model.context - 1)); // one token is for the answer

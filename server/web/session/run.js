@@ -9,14 +9,14 @@ const SAVE_INTERVAL = 500; // milliseconds
 
 /**
  * Add an answer of the model `name` after the message `parent`, or continue the answer `base`. `model` is its
- * name in requests. Return
+ * name in requests, and `images` whether it reads them. Return
  * {message, error, finish}, where `message` is null if nothing came.
  *
  * on.tools() resolves to the tools in OpenAI's form. on.onMessage(message) gets the answer as it grows.
  * on.onFull() reports that the storage is full.
  * The others are those of answer().
  */
-export async function run(thread, { parent, base = null, name, model, chats }, on) {
+export async function run(thread, { parent, base = null, name, model, chats, images }, on) {
   const { signal } = threads.begin(thread);
   const { id, settings } = thread.conversation;
   const messages = pathTo(thread.messages, base ? base.id : parent);
@@ -42,7 +42,7 @@ export async function run(thread, { parent, base = null, name, model, chats }, o
   };
   if (base) thread.messages.set(base.id, { ...base, finish: "running", writer: threads.TAB, saved: Date.now() });
   const tools = chats ? await on.tools() : [];
-  const { reply, error } = await answer({ messages, settings, tools, model, chats, signal }, { ...on, onReply });
+  const { reply, error } = await answer({ messages, settings, tools, model, chats, images, signal }, { ...on, onReply });
   threads.end(thread);
   if (!base && isEmpty(reply)) return { message: null, error, finish: reply.finish };
   const message = grow(reply, error ? { error: error.message } : {});

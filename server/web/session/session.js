@@ -189,7 +189,7 @@ async function answerCalls(thread, message, decisions) {
   let parent = message.id;
   const { id: conversation } = thread.conversation;
   const added = message.calls.map(({ id: call }, at) => {
-    const result = newMessage({ conversation, parent, role: "tool", call, content: results[at] });
+    const result = newMessage({ conversation, parent, role: "tool", call, ...results[at] });
     parent = result.id;
     return result;
   });
@@ -228,7 +228,7 @@ async function generate(thread, { parent, base }) {
   const { leaf } = thread.conversation;
   if (!base) thread.conversation = { ...thread.conversation, leaf: parent };
   const model = server.modelOf(thread.conversation);
-  const request = { parent, base, name: model.id, model: server.requestName(model), chats: model.chats };
+  const request = { parent, base, name: model.id, model: server.requestName(model), chats: model.chats, images: model.images };
   const onMessage = (message) => {
     if (state.thread !== thread) return;
     notices.hideNotice();

@@ -4,6 +4,7 @@ import { McpError, McpServer } from "../api/mcp.js";
 import { toolsOf } from "../data/prompt.js";
 import { readServers, writeServers } from "../data/tool_servers.js";
 import { phrase } from "../strings/phrase.js";
+import { readPicture } from "../view/pictures.js";
 
 const MAX_NAME = 64; // characters of a tool's name that the server takes
 // The model reads it, so it is not translated, like the beginning of the errors below.
@@ -94,16 +95,31 @@ export function allow(name) {
   store();
 }
 
-/** The result of a call that the user allows or not: a text for the model, of an error as well. */
+/** The result of a call that the user allows or not, {content, attachments} of a message: a text for the
+ * model, of an error as well, and images. */
 export async function resultOf({ name, arguments: given }, isAllowedNow, signal) {
-  if (!isAllowedNow) return DENIED;
+  if (!isAllowedNow) return { content: DENIED };
   const found = offered().get(name);
-  if (!found) return "Error: the server of this tool is not connected.";
+  if (!found) return { content: "Error: the server of this tool is not connected." };
   try {
-    return await found.server.client.callTool(found.tool.name, JSON.parse(given || "{}"), signal);
+    const { text, images } = await found.server.client.callTool(found.tool.name, JSON.parse(given || "{}"), signal);
+    const attachments = await Promise.all(images.map((image) => attachmentOf(image, found.tool.name)));
+    const unreadable = attachments.includes(null) ? ["Error: an image of the result cannot be read."] : [];
+    return { content: [text, ...unreadable].filter(Boolean).join("\n\n"), attachments: attachments.filter(Boolean) };
   } catch (error) {
-    if (error instanceof SyntaxError) return "Error: the arguments are not a JSON object.";
-    if (error instanceof McpError) return `Error: ${error.message}`;
+    if (error instanceof SyntaxError) return { content: "Error: the arguments are not a JSON object." };
+    if (error instanceof McpError) return { content: `Error: ${error.message}` };
+    throw error;
+  }
+}
+
+// The attachment of an image, or null if the browser cannot read it.
+async function attachmentOf({ data, mimeType }, name) {
+  try {
+    const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
+    return { name, image: await readPicture(new Blob([bytes], { type: mimeType })), tokens: null };
+  } catch (error) {
+    if (error instanceof DOMException) return null;
     throw error;
   }
 }

@@ -6,7 +6,7 @@ import { make } from "./dom.js";
 /**
  * A form for the calls of a message. `hostOf(name)` is the MCP server of a tool: for its calls the user
  * decides "once", "always" or "never". The user enters the results of the others. `send(message,
- * decisions)` gets these words, and {result} of the others.
+ * decisions)` gets these words, and {content} of the others.
  */
 export function callForm(message, { hostOf, send }) {
   const decisions = message.calls.map(() => null);
@@ -26,7 +26,7 @@ export function callForm(message, { hostOf, send }) {
   const form = make("form", { className: "results idle-only" }, ...parts);
   form.onsubmit = (event) => {
     event.preventDefault();
-    for (const [at, field] of fields) decide(at, { result: field.value });
+    for (const [at, field] of fields) decide(at, { content: field.value });
   };
   return form;
 }

@@ -80,13 +80,13 @@ function draw(entry, actions) {
   const tools = [copyButton(message.content, phrase("message.copy")), ...buttonsOf(entry, actions)];
   if (versions.length > 1) tools.push(versionSwitch(message, versions, actions.choose));
   const bar = make("div", { className: "actions" }, ...tools);
+  const files = message.attachments?.length ? [attachmentList(message.attachments)] : [];
   if (message.role === "user") {
     const body = make("div", { className: "body" }, message.content);
-    const files = message.attachments?.length ? [attachmentList(message.attachments)] : [];
     return article(message.role, ...files, ...(message.content ? [body] : []), bar);
   }
   const body = make("div", { className: "body" });
-  if (message.role === "tool") return article("result", callResult(message.content), bar);
+  if (message.role === "tool") return article("result", callResult(message.content), ...files, bar);
   fill(body, render(message.content));
   if (message.tokens?.length) bar.append(probabilityButton(message, body));
   const parts = [body];

@@ -23,16 +23,13 @@ SETTINGS = ImageInput(
 )  # fmt: skip
 
 
+LIBRARY = fakes.gemma_like(special=SPECIAL)
+
+
 def image_service(**options: Any) -> LocalLanguageService:
     """A service whose model reads images as SmolVLM does; `options` are those of fake_service."""
-    return fakes.fake_service(
-        fakes.gemma_like(special=SPECIAL),
-        template=TEMPLATE,
-        images=SETTINGS,
-        image_rows=ROWS,
-        context=512,
-        **options,
-    )
+    fields = {"template": TEMPLATE, "context": 512, **options}
+    return fakes.fake_service(LIBRARY, images=SETTINGS, image_rows=ROWS, **fields)
 
 
 def encoded(width: int, height: int) -> str:

@@ -310,6 +310,18 @@ def test_images_are_parts_before_the_text(modules: Page) -> None:
     ]
 
 
+def test_images_of_tools_are_for_models_that_read_them(modules: Page) -> None:
+    images = [{"name": "plot", "image": "data:image/png;base64,AAAA", "tokens": None}]
+    url = {"type": "image_url", "image_url": {"url": images[0]["image"]}}
+    result = {"role": "tool", "call": "1", "content": "done", "attachments": images}
+    for reads, content in (
+        (True, [url, {"type": "text", "text": "done"}]),
+        (False, "done\n\n[image]"),
+    ):
+        (turn,) = call(modules, "data/prompt.js", "m.turns", [result], "", reads)
+        assert turn == {"role": "tool", "tool_call_id": "1", "content": content}
+
+
 @pytest.mark.parametrize(
     ("image", "valid"),
     [

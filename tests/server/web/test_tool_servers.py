@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hearthd.text.tokenizer import Tokenizer
+from tests.baker.small_smolvlm import TEMPLATE
 from tests.server import fakes, templates
+from tests.server.images.image_service import LIBRARY, WIDE, image_service
 from tests.server.openai_servers import scripted
 from tests.server.web.tool_server import ToolServer, tool_server
 
@@ -48,7 +51,7 @@ def add(page: Page, url: str, headers: str = "") -> None:
     page.shows("#tool-servers label", host)
 
 
-def results(doorman: Doorman) -> list[str]:
+def results(doorman: Doorman) -> list[Any]:
     """The results of calls in the latest request."""
     messages = doorman.bodies[-1]["messages"]
     return [message["content"] for message in messages if message["role"] == "tool"]
@@ -58,12 +61,12 @@ def test_the_user_decides_about_each_call(
     caller: Page, doorman: Doorman, tools: ToolServer
 ) -> None:
     add(caller, f"{tools.url}/mcp", "Authorization: Bearer abc")
-    caller.shows("#tool-servers summary", "1 tool")
+    caller.shows("#tool-servers summary", "2 tools")
     assert tools.headers[0]["authorization"] == "Bearer abc"
     caller.press("\ue00c")  # Esc
     caller.type("the dog", "\ue007")
     caller.shows(".call legend", f"Call add on {tools.url.removeprefix('http://')}?")
-    (offered,) = doorman.bodies[-1]["tools"]
+    (offered, _) = doorman.bodies[-1]["tools"]
     assert offered["function"]["name"] == "add"
     assert set(offered["function"]["parameters"]["properties"]) == {"a", "b"}
     assert json.loads(caller.find(".call pre").text) == {"a": 2, "b": 3}
@@ -91,6 +94,38 @@ def test_the_user_decides_about_each_call(
     caller.until(lambda: caller.run(stored) == [None, 0], "the end of all data")
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_images_of_tools_are_shown_and_read(
+    page: Page, doorman: Doorman, tools: ToolServer, reads: bool
+) -> None:
+    tokenizer = Tokenizer(LIBRARY, bos=fakes.BOS)
+    script = fakes.Script(
+        cue=tokenizer.read("Assistant:"),
+        answer=tokenizer.read('{"tool_calls": [{"name": "draw", "arguments": {}}]}'),
+        end=tokenizer.read("<end_of_utterance>")[0],
+    )
+    fields: dict[str, Any] = {"context": 2048, "script": script}
+    blind = fakes.fake_service(LIBRARY, template=TEMPLATE, **fields)
+    service = image_service(**fields) if reads else blind
+    with fakes.running(service, before=doorman.before) as client:
+        page.open(str(client.base_url))
+        add(page, f"{tools.url}/json")
+        page.press("\ue00c")  # Esc
+        page.type("the dog", "\ue007")
+        page.shows(".call legend", "Call draw on ")
+        page.run("document.querySelectorAll('.call button')[0].click()")
+        page.until(lambda: results(doorman), "the request with the result")
+        text = "drawn\n\nError: an image of the result cannot be read."
+        image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{WIDE}"}}
+        parts = [image, {"type": "text", "text": text}]
+        assert results(doorman) == [parts if reads else f"{text}\n\n[image]"]
+        page.shows(".call legend", "Call draw on ")
+        shown = "return document.querySelector('.result .attachments img').naturalWidth"
+        assert page.run(shown) == 60
+        page.type("the fox", "\ue007")
+        page.until(lambda: doorman.bodies[-1]["messages"][-1]["role"] == "user", "a question")
+
+
 @pytest.mark.nightly
 def test_the_page_requests_only_servers_that_the_user_added(
     caller: Page, tools: ToolServer
@@ -110,10 +145,11 @@ def test_the_page_requests_only_servers_that_the_user_added(
             return [tools.map(({ name }) => name), await server.callTool("add", given)];
         })"""
     given: dict[str, Any] = {"a": 2, "b": 3}
-    assert caller.run(call, f"{tools.url}/json", given) == [["add"], ADDED]
+    added = {"text": ADDED, "images": []}
+    assert caller.run(call, f"{tools.url}/json", given) == [["add", "draw"], added]
     tools.forgets = True  # the first request in the session
-    assert caller.run(call, f"{tools.url}/mcp", given) == [["add"], ADDED]
+    assert caller.run(call, f"{tools.url}/mcp", given) == [["add", "draw"], added]
     assert not tools.forgets
-    (_, text) = caller.run(call, f"{tools.url}/mcp", {"a": "two"})
-    assert text.startswith("Error: ")
-    assert "valid integer" in text
+    (_, result) = caller.run(call, f"{tools.url}/mcp", {"a": "two"})
+    assert result["text"].startswith("Error: ")
+    assert "valid integer" in result["text"]

@@ -1,7 +1,8 @@
-"""A real MCP server of the `mcp` package: a tool that adds, over streamable HTTP."""
+"""A real MCP server of the `mcp` package, over streamable HTTP: tools that add, and draw."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import socket
 import threading
@@ -9,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Image, MCPServer
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from tests.patience import PATIENCE
+from tests.server.images.image_service import WIDE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,13 +23,21 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-def _adder(name: str) -> MCPServer[Any]:
+PICTURE = base64.b64decode(WIDE)
+
+
+def _tools(name: str) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer(name)
 
     @server.tool()
     def add(a: int, b: int) -> str:
         """Add two numbers."""
         return f"{a} + {b} = {a + b}"
+
+    @server.tool()
+    def draw() -> list[str | Image]:
+        """Draw two pictures, of which no browser reads the second one."""
+        return ["drawn", Image(data=PICTURE, format="png"), Image(data=b"no", format="png")]
 
     return server
 
@@ -62,8 +72,8 @@ class ToolServer:
 @contextlib.contextmanager
 def tool_server() -> Iterator[ToolServer]:
     """The server, in a thread, as long as the block."""
-    app = _adder("streams").streamable_http_app()
-    answers = _adder("answers").streamable_http_app(
+    app = _tools("streams").streamable_http_app()
+    answers = _tools("answers").streamable_http_app(
         streamable_http_path="/json", json_response=True
     )
 
