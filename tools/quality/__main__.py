@@ -3,11 +3,12 @@
     pip install --no-deps bfcl-eval
     python -m tools.quality http://127.0.0.1:8080 http://127.0.0.1:8081 --task simple_python
 
-The servers get the same requests over /v1/chat/completions, with greedy sampling and a call that is
-required. With --schema, a system message describes the functions, and a JSON schema holds the
-answer to a call: every server then reads the same prompt, also with a template that has no form for
-tools. Data and checker are those of the package. Two servers are compared case by case: they are
-equal within noise if McNemar's test finds the cases that only one of them solves to be fair coins.
+The servers get the same requests over /v1/chat/completions, with greedy sampling. A call is
+required, except where the right answer is none (irrelevance). With --schema, a system message
+describes the functions, and a JSON schema holds the answer to calls: every server then reads the
+same prompt, also with a template that has no form for tools. Data and checker are those of the
+package. Two servers are compared case by case: they are equal within noise if McNemar's test finds
+the cases that only one of them solves to be fair coins.
 """
 
 from __future__ import annotations
@@ -31,13 +32,50 @@ import httpx
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TASKS = ("simple_python", "multiple")
+Calls: TypeAlias = "list[dict[str, Any]]"  # {name: arguments} of each
+Tools: TypeAlias = "list[dict[str, Any]]"  # in OpenAI's form
+
 _TIMEOUT = 600  # seconds of a request
-_MAX_TOKENS = 128
-_SYSTEM = "Call one of these functions. Answer with JSON, its name and its arguments."
+_MAX_TEXT = 100  # characters of an answer without a call
+_MAX_CALLS = 8
+_NO_FUNCTION = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "maxLength": _MAX_TEXT}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
 
 
-Form: TypeAlias = "Callable[[Case, list[dict[str, Any]]], dict[str, Any]]"
+@dataclass(frozen=True)
+class Task:
+    """How the answers of a task are asked for.
+
+    system      describes the answer for --schema, before the functions
+    several     an answer is a list of calls
+    may_refuse  an answer may have no call, and none is right
+    """
+
+    system: str = "Call one of these functions. Answer with JSON, its name and its arguments."
+    max_tokens: int = 128
+    several: bool = False
+    may_refuse: bool = False
+
+
+TASKS = {
+    "simple_python": Task(),
+    "multiple": Task(),
+    "parallel": Task(
+        "Call these functions as often as needed. Answer with a JSON list of calls, each with the "
+        "name and the arguments.",
+        max_tokens=512,
+        several=True,
+    ),
+    "irrelevance": Task(
+        "Call one of these functions if it can answer the question. Answer with JSON, its name and "
+        "its arguments. If none can, answer with JSON that has a text.",
+        may_refuse=True,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -67,18 +105,24 @@ class Leaderboard:
         )
         self._types: dict[str, str] = mappings.GORILLA_TO_OPENAPI
         self._data = Path(str(importlib.import_module("bfcl_eval").__path__[0])) / "data"
-        self._task = task
+        self._name = task
+        self.task = TASKS[task]
 
     def cases(self, limit: int | None) -> list[Case]:
         """The first cases of the task."""
-        name = f"BFCL_v4_{self._task}.json"
-        asked, answers = _lines(self._data / name), _lines(self._data / "possible_answer" / name)
+        name = f"BFCL_v4_{self._name}.json"
+        asked = _lines(self._data / name)
+        if self.task.may_refuse:
+            right: list[Calls] = [[] for _ in asked]
+        else:
+            answers = _lines(self._data / "possible_answer" / name)
+            right = [answer["ground_truth"] for answer in answers]
         return [
-            Case(case["question"][0], case["function"], answer["ground_truth"])
-            for case, answer in itertools.islice(zip(asked, answers, strict=True), limit)
+            Case(case["question"][0], case["function"], calls)
+            for case, calls in itertools.islice(zip(asked, right, strict=True), limit)
         ]
 
-    def tools(self, case: Case) -> list[dict[str, Any]]:
+    def tools(self, case: Case) -> Tools:
         """The functions in OpenAI's form, whose names have no dots."""
         return [
             {
@@ -92,8 +136,10 @@ class Leaderboard:
             for function in case.functions
         ]
 
-    def is_right(self, case: Case, calls: list[dict[str, Any]]) -> bool:
-        """Whether these calls {name: arguments} are right."""
+    def is_right(self, case: Case, calls: Calls) -> bool:
+        """Whether these calls are right."""
+        if not case.right:
+            return not calls
         verdict: dict[str, Any] = self._check(case.functions, calls, case.right)
         return bool(verdict["valid"])
 
@@ -115,15 +161,23 @@ def _lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def tool_request(case: Case, tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """A request with tools, of which one must be called."""
-    return {"messages": case.messages, "tools": tools, "tool_choice": "required"}
+def tool_request(task: Task, case: Case, tools: Tools) -> dict[str, Any]:
+    """A request with tools, of which one must be called if the task has no refusals."""
+    choice = "auto" if task.may_refuse else "required"
+    fields = {"parallel_tool_calls": True} if task.several else {}
+    return {"messages": case.messages, "tools": tools, "tool_choice": choice, **fields}
 
 
-def schema_request(case: Case, tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """A request for a text that is a call."""
+def tool_calls(message: dict[str, Any]) -> Calls:
+    """The calls of an answer to a request with tools; JSONDecodeError if they were cut off."""
+    calls = [call["function"] for call in message.get("tool_calls") or []]
+    return [{call["name"]: json.loads(call["arguments"])} for call in calls]
+
+
+def schema_request(task: Task, case: Case, tools: Tools) -> dict[str, Any]:
+    """A request for a text that is a call, or several."""
     functions = [tool["function"] for tool in tools]
-    calls = [
+    answers: list[dict[str, Any]] = [
         {
             "type": "object",
             "properties": {
@@ -135,31 +189,48 @@ def schema_request(case: Case, tools: list[dict[str, Any]]) -> dict[str, Any]:
         }
         for function in functions
     ]
-    described = "\n".join([_SYSTEM, *map(json.dumps, functions)])
+    if task.may_refuse:
+        answers.append(_NO_FUNCTION)
+    schema: dict[str, Any] = {"anyOf": answers}
+    if task.several:
+        schema = {"type": "array", "items": schema, "minItems": 1, "maxItems": _MAX_CALLS}
+    described = "\n".join([task.system, *map(json.dumps, functions)])
     return {
         "messages": [{"role": "system", "content": described}, *case.messages],
         "response_format": {
             "type": "json_schema",
-            "json_schema": {"name": "call", "schema": {"anyOf": calls}},
+            "json_schema": {"name": "call", "schema": schema},
         },
     }
 
 
-def calls_in(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """The calls {name: arguments} in an answer; raises JSONDecodeError if it was cut off."""
-    if calls := message.get("tool_calls"):
-        return [{c["function"]["name"]: json.loads(c["function"]["arguments"])} for c in calls]
-    call = json.loads(message["content"] or "")
-    return [{call["name"]: call["arguments"]}]
+def schema_calls(message: dict[str, Any]) -> Calls:
+    """The calls in a text; raises JSONDecodeError if it was cut off."""
+    answer = json.loads(message["content"] or "")
+    calls = answer if isinstance(answer, list) else [answer]
+    return [{call["name"]: call["arguments"]} for call in calls if "name" in call]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How calls are asked for, and found in an answer."""
+
+    request: Callable[[Task, Case, Tools], dict[str, Any]]
+    calls: Callable[[dict[str, Any]], Calls]
+
+
+WITH_TOOLS = Form(tool_request, tool_calls)
+WITH_SCHEMA = Form(schema_request, schema_calls)
 
 
 def solve(client: httpx.Client, board: Leaderboard, form: Form, case: Case) -> bool:
-    """Whether a server calls the right function with the right arguments."""
-    body = {**form(case, board.tools(case)), "temperature": 0, "max_tokens": _MAX_TOKENS}
+    """Whether a server makes the right calls."""
+    asked = form.request(board.task, case, board.tools(case))
+    body = {**asked, "temperature": 0, "max_tokens": board.task.max_tokens}
     response = client.post("/v1/chat/completions", json=body)
     response.raise_for_status()
     try:
-        calls = calls_in(response.json()["choices"][0]["message"])
+        calls = form.calls(response.json()["choices"][0]["message"])
     except json.JSONDecodeError:
         return False
     return board.is_right(case, calls)
@@ -196,7 +267,7 @@ def main() -> None:
     for task in options.task or TASKS:
         board = Leaderboard(task)
         cases = board.cases(options.limit)
-        form = schema_request if options.schema else tool_request
+        form = WITH_SCHEMA if options.schema else WITH_TOOLS
         solved = {
             url: measure(url, board, form, cases, requests=options.requests) for url in options.urls
         }
