@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _TIMEOUT = 600  # seconds
 _LENGTH = 200  # tokens of an answer
 _TRIES = 5  # of a compaction: one with random weights may write no summary
-_NO_SUMMARY = "empty response"
+_NO_SUMMARY = ("empty response", "no assistant message")
 _AT_LIMIT = "max_output_tokens"  # a small model may not end its answer
 
 
@@ -71,7 +71,7 @@ class Conversation:
         """A summary takes the place of the conversation, which goes on."""
         for _ in range(_TRIES):
             result = self.answer("/compact", "--continue")["result"]
-            if _NO_SUMMARY not in result:
+            if not any(words in result for words in _NO_SUMMARY):
                 break
         require("Error" not in result, result)
         self.answer(NEXT, "--continue")
