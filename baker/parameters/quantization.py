@@ -52,10 +52,10 @@ def encoded(storage: Storage, block: NDArray[np.float32]) -> tuple[NDArray[Any],
     Rows that are missing to a multiple of 16 are added to integers, and columns of zeros to a
     multiple of 32. Raises NotFiniteError.
     """
-    if storage is F32:
+    if storage.name == F32.name:
         require_finite(block, block)
         return (block,)
-    if storage is BF16:
+    if storage.name == BF16.name:
         return (to_bf16(block),)
     missing = -block.shape[1] % GROUP
     columns = np.pad(block, ((0, 0), (0, missing))) if missing else block

@@ -14,9 +14,9 @@ from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.tuning.training_program import TrainingProgram, TrainingTask, result_names
 from hearthd.bundle import DRAFTER
 from hearthd.models.decoder.drafter import DEPTH, Drafter, drafter_loss_graph, frozen_graph
+from hearthd.models.dsl.storage import TRAINED
 from hearthd.models.lora.training import sum_graph, update_graph
 from hearthd.models.optimized import optimized
-from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ArraysProgram
 from hearthd.runtime.drafter_file import HEAD_TOKENS
 
@@ -72,7 +72,7 @@ class DrafterTask(TrainingTask):
         frozen = [
             frozen_graph(model, f"loss_{shape.name}", shape, head_tokens=tokens) for shape in shapes
         ]
-        storage = PRECISIONS[precision].storage
+        storage = TRAINED[precision]
         stored = optimized(
             frozen,
             model.parameters(),

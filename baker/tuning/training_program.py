@@ -21,9 +21,9 @@ from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
 from hearthd.models.decoder.next_token_loss import answer_loss_graph
 from hearthd.models.dsl.mlir.stablehlo import module_text
+from hearthd.models.dsl.storage import TRAINED
 from hearthd.models.lora.training import adapted, sum_graph, update_graph
 from hearthd.models.optimized import optimized
-from hearthd.models.precision import PRECISIONS
 from hearthd.models.program import ArraysProgram
 from hearthd.runtime.device import Device, result
 
@@ -139,7 +139,7 @@ def traced(
         if validated and lora.dropout:
             plain = dataclasses.replace(lora, dropout=0.0)
             without_dropout.append(adapted(graph, parameters, plain)[0])
-    storage = PRECISIONS[precision].storage
+    storage = TRAINED[precision]
     stored = optimized(
         [*losses, *without_dropout],
         parameters,

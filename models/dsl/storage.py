@@ -140,6 +140,10 @@ def _table(matrix_format: MatrixFormat) -> Storage:
 
 F32 = _floats("f32", DType.F32, f.times_weight)
 BF16 = _floats("bf16", DType.BF16, times_bf16)
+# Ways to store a matrix whose products have gradients, by name.
+TRAINED: Mapping[str, Storage] = {
+    storage.name: storage for storage in (F32, _floats("bf16", DType.BF16, f.times_weight))
+}
 # Ways to store a matrix, by name; those of tables are not among them.
 STORAGES: Mapping[str, Storage] = {
     storage.name: storage for storage in (F32, BF16, *map(_integers, STORED))
