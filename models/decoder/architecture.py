@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hearthd.models.program import Program, ProgramOptions
 
 C = TypeVar("C", bound=ModelConfig)
+S = TypeVar("S")
 _WEIGHT = ".weight"
 
 
@@ -106,6 +107,16 @@ class ArchitectureFiles(Generic[C]):
             raise ConfigError(f"the manifest's config is not of {self.name}: {error}") from error
 
 
+def _read(
+    read: Callable[[C, ConfigJson], S], config: C, metadata: Mapping[str, Any], key: str
+) -> S:
+    """What a function reads of a processor's settings; raises ConfigError if it leaves a key."""
+    reader = ConfigJson(metadata.get(key, {}), where=key)
+    settings = read(config, reader)
+    reader.finish()
+    return settings
+
+
 @dataclass(frozen=True, kw_only=True)
 class Architecture(ArchitectureFiles[C]):
     """An architecture of decoders.
@@ -129,21 +140,13 @@ class Architecture(ArchitectureFiles[C]):
 
     def image_input(self, config: C, metadata: Mapping[str, Any]) -> ImageInput | GridInput | None:
         """How the model of these weights reads images, if it does; raises ConfigError."""
-        if self.images is None:
-            return None
-        reader = ConfigJson(metadata.get(PROCESSOR, {}), where=PROCESSOR)
-        settings = self.images(config, reader)
-        reader.finish()
-        return settings
+        return None if self.images is None else _read(self.images, config, metadata, PROCESSOR)
 
     def sound_input(self, config: C, metadata: Mapping[str, Any]) -> SoundInput | None:
         """How the model of these weights reads sound, if it does; raises ConfigError."""
-        if self.sound is None:
-            return None
-        reader = ConfigJson(metadata.get(FEATURE_EXTRACTOR, {}), where=FEATURE_EXTRACTOR)
-        settings = self.sound(config, reader)
-        reader.finish()
-        return settings
+        return (
+            None if self.sound is None else _read(self.sound, config, metadata, FEATURE_EXTRACTOR)
+        )
 
     def program(self, config: C, options: ProgramOptions) -> Program:
         """The model's entry points; raises TypeRuleError if the precision is not for this model."""
