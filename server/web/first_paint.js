@@ -3,7 +3,7 @@
 const root = document.documentElement;
 
 // The server's policy allows requests to every address. Allow only this server, and the MCP servers that
-// data/tool_servers.js has stored.
+// data/tool_servers.js has stored, with the authorization servers that the user signs in to.
 const policy = document.createElement("meta");
 policy.httpEquiv = "Content-Security-Policy";
 policy.content = `connect-src 'self' ${toolServers().join(" ")}`;
@@ -33,8 +33,13 @@ function written(tag) {
 
 function toolServers() {
   try {
-    return JSON.parse(localStorage.getItem("hearth.mcp") ?? "[]").map(({ url }) => new URL(url).origin);
+    const servers = JSON.parse(localStorage.getItem("hearth.mcp") ?? "[]");
+    return servers.flatMap(({ url }) => [url, ...issuers(url)]).map((url) => new URL(url).origin);
   } catch {
     return [];
   }
+}
+
+function issuers(url) {
+  return JSON.parse(localStorage.getItem(`hearth.mcp ${url}`))?.origins ?? [];
 }

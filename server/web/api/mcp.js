@@ -17,18 +17,29 @@ const HEADERS = ["Authorization", "Content-Type", "Last-Event-ID", "MCP-Protocol
 /** An MCP server cannot be used. The message is a sentence for the user. */
 export class McpError extends Error {}
 
+/** The server requires authorization. `challenge` is its header WWW-Authenticate, if the page may read it. */
+export class Unauthorized extends McpError {
+  constructor(challenge) {
+    super(phrase("mcp.unauthorized"));
+    this.challenge = challenge;
+  }
+}
+
 class SessionEnded extends McpError {}
 
-/** A server at an address, which gets these headers {name: value} with each request. */
+/** A server at an address, which gets these headers {name: value} with each request. `token(rejected)` resolves
+ * to a bearer token, another one than the server rejected, or null. */
 export class McpServer {
   #url;
   #headers;
+  #token;
   #session = null; // a promise of {version, id}
   #lastId = 0;
 
-  constructor({ url, headers }) {
+  constructor({ url, headers, token = async () => null }) {
     this.#url = url;
     this.#headers = headers;
+    this.#token = token;
   }
 
   /** The tools [{name, description, inputSchema}]. Throws McpError. */
@@ -137,10 +148,17 @@ export class McpServer {
     const all = { ...this.#headers, ...headers };
     if (session.version) all["MCP-Protocol-Version"] = session.version;
     if (session.id) all["Mcp-Session-Id"] = session.id;
-    const response = await fetch(this.#url, { ...options, headers: all, signal, cache: "no-store" }).catch(async (error) => {
-      if (error.name !== "TypeError") throw error;
-      throw new McpError(await unreachable(this.#url));
-    });
+    const request = (token) => {
+      if (token) all.Authorization = `Bearer ${token}`;
+      return fetch(this.#url, { ...options, headers: all, signal, cache: "no-store" }).catch(async (error) => {
+        if (error.name !== "TypeError") throw error;
+        throw new McpError(await unreachable(this.#url));
+      });
+    };
+    const token = await this.#token();
+    let response = await request(token);
+    const other = token && response.status === 401 ? await this.#token(token) : null;
+    if (other) response = await request(other);
     if (!response.ok) throw await refusal(response, session);
     return response;
   }
@@ -167,9 +185,8 @@ async function* events(response) {
 
 async function refusal(response, session) {
   const { status, statusText } = response;
-  if (status === 401) {
-    return new McpError(phrase("mcp.unauthorized"));
-  }
+  const challenge = response.headers.get("WWW-Authenticate") ?? "";
+  if (status === 401 || (status === 403 && challenge.includes("insufficient_scope"))) return new Unauthorized(challenge);
   if (status === 404 && session.id) return new SessionEnded(phrase("mcp.session_ends"));
   if (status === 400 && session.version && !session.id) {
     return new McpError(phrase("mcp.hidden_session"));
@@ -187,10 +204,13 @@ function reason(body) {
   }
 }
 
+/** Whether a host name means the machine of the browser. */
+export const isThisMachine = (hostname) => /^(localhost|127\..*|\[::1\])$/.test(hostname);
+
 // Why a request had no response: a browser does not say. One without CORS shows whether there is a server.
 async function unreachable(url) {
   const { origin, protocol, hostname } = new URL(url);
-  if (location.protocol === "https:" && protocol === "http:" && !/^(localhost|127\..*|\[::1\])$/.test(hostname)) {
+  if (location.protocol === "https:" && protocol === "http:" && !isThisMachine(hostname)) {
     return phrase("mcp.needs_https");
   }
   try {

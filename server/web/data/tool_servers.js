@@ -2,9 +2,13 @@
 //
 // A server is {url, headers, enabled, allowed}: `headers` is {name: value}, and `allowed` is
 // {name: definition} of the tools that are called without a question.
+//
+// The authorization of a server that the user signed in to has an entry of its own, which other tabs may renew:
+// {issuer, resource, scope, origins, metadata, client, tokens}, where `origins` are those of the requests to the
+// issuer. The other values are those of api/oauth.js, or null before they are known.
 
 import { phrase } from "../strings/phrase.js";
-import { recall, remember } from "./preferences.js";
+import { forget, recall, remember } from "./preferences.js";
 
 const NAME = "mcp";
 
@@ -20,6 +24,21 @@ export function readServers() {
 /** Store servers. Return false if they do not fit. */
 export const writeServers = (servers) => remember(NAME, JSON.stringify(servers));
 
+/** The authorization of the server at an address, or null. */
+export function readAuthorization(url) {
+  try {
+    return JSON.parse(recall(authorizationOf(url)));
+  } catch {
+    return null;
+  }
+}
+
+/** Store the authorization of a server. Return false if it does not fit. */
+export const writeAuthorization = (url, authorization) => remember(authorizationOf(url), JSON.stringify(authorization));
+
+/** Delete the authorization of a server. */
+export const forgetAuthorization = (url) => forget(authorizationOf(url));
+
 /** A new server from what the user typed: an address, and lines "Name: value". Throws an Error that says
  * what is wrong. */
 export function newServer(address, lines) {
@@ -32,6 +51,8 @@ export function newServer(address, lines) {
   }
   return { url: new URL(address).href, headers, enabled: true, allowed: {} };
 }
+
+const authorizationOf = (url) => `${NAME} ${url}`;
 
 function validServer({ url, headers, enabled, allowed }) {
   if (!URL.canParse(url)) return null;

@@ -1,53 +1,80 @@
 // The MCP servers of this tab: their tools, which every conversation offers to the model, and their calls.
 
-import { McpError, McpServer } from "../api/mcp.js";
+import { McpError, McpServer, Unauthorized } from "../api/mcp.js";
+import { findIssuer } from "../api/oauth.js";
 import { toolsOf } from "../data/prompt.js";
-import { readServers, writeServers } from "../data/tool_servers.js";
+import { forgetAuthorization, readAuthorization, readServers, writeServers } from "../data/tool_servers.js";
 import { phrase } from "../strings/phrase.js";
 import { readPicture } from "../view/pictures.js";
+import * as signing from "./sign_in.js";
 
 const MAX_NAME = 64; // characters of a tool's name that the server takes
 // The model reads it, so it is not translated, like the beginning of the errors below.
 const DENIED = "The user did not allow this call.";
 
-// Of each: {record, client, tools, problem, pending}, where `pending` is null or a promise of its tools.
+// Of each: {record, client, tools, problem, pending, issuer}, where `pending` is null or a promise of its tools, and
+// `issuer` what findIssuer() found if the user must sign in, or null.
 const state = { servers: readServers().map(opened), changed: () => {} };
 
 /** Call `changed()` when tools have become known, or a server has changed. */
 export const onToolServers = (changed) => (state.changed = changed);
 
-/** The servers as {url, enabled, tools: [{name, description}], problem, isPending, hasAllowed}. */
+/** The servers as {url, enabled, tools: [{name, description}], problem, signInHost, asksClient, isPending, hasAllowed}.
+ * `signInHost` is where the user must sign in, or ""; `asksClient` says that this needs the id of a client. */
 export const toolServers = () =>
-  state.servers.map(({ record, tools, problem, pending }) => ({
+  state.servers.map(({ record, tools, problem, pending, issuer, asksClient }) => ({
     url: record.url,
     enabled: record.enabled,
     tools,
     problem,
+    signInHost: issuer ? new URL(issuer.issuer).host : "",
+    asksClient,
     isPending: pending !== null,
     hasAllowed: Object.keys(record.allowed).length > 0,
   }));
 
+/** Complete a sign-in from which the page comes back, and connect the servers. */
+export async function start() {
+  const failure = await signing.resume();
+  const failed = state.servers.find(({ record }) => record.url === failure?.url);
+  if (failed) showFailure(failed, failure.error);
+  await Promise.all(state.servers.filter((server) => server !== failed).map(connectTo));
+}
+
 /** Read the tools of the enabled servers that have none yet. */
 export const connect = () => Promise.all(state.servers.map(connectTo));
+
+/** Go to the authorization server of a server, and come back. `clientId` is an id that the user entered, or "". */
+export async function signIn(at, clientId) {
+  const server = state.servers[at];
+  try {
+    await signing.signIn(server.record.url, server.issuer, clientId);
+  } catch (error) {
+    showFailure(server, error);
+  }
+}
 
 /** Wait for the servers that are being connected. */
 export const settled = () => Promise.allSettled(state.servers.map(({ pending }) => pending));
 
 /** Add a server. The page must then be loaded again, as its policy is that of the servers before. Return
  * false if the storage is full. */
-export const addServer = (record) =>
-  writeServers([...readServers().filter(({ url }) => url !== record.url), record]);
+export function addServer(record) {
+  forgetAuthorization(record.url);
+  return writeServers([...readServers().filter(({ url }) => url !== record.url), record]);
+}
 
 /** Remove a server. */
 export function removeServer(at) {
   const [{ record }] = state.servers.splice(at, 1);
+  forgetAuthorization(record.url);
   writeServers(readServers().filter(({ url }) => url !== record.url));
   state.changed();
 }
 
 /** Remove all servers. */
 export function removeServers() {
-  state.servers = [];
+  for (const { record } of state.servers.splice(0)) forgetAuthorization(record.url);
   writeServers([]);
   state.changed();
 }
@@ -108,6 +135,7 @@ export async function resultOf({ name, arguments: given }, isAllowedNow, signal)
     return { content: [text, ...unreadable].filter(Boolean).join("\n\n"), attachments: attachments.filter(Boolean) };
   } catch (error) {
     if (error instanceof SyntaxError) return { content: "Error: the arguments are not a JSON object." };
+    if (error instanceof Unauthorized) offerSignIn(found.server, error);
     if (error instanceof McpError) return { content: `Error: ${error.message}` };
     throw error;
   }
@@ -125,12 +153,13 @@ async function attachmentOf({ data, mimeType }, name) {
 }
 
 function opened(record) {
-  return { record, client: new McpServer(record), tools: [], problem: "", pending: null };
+  const client = new McpServer({ ...record, token: (rejected) => signing.token(record.url, rejected) });
+  return { record, client, tools: [], problem: "", pending: null, issuer: null, asksClient: false };
 }
 
 async function connectTo(server) {
   if (!server.record.enabled || server.tools.length) return;
-  server.problem = "";
+  Object.assign(server, { problem: "", issuer: null, asksClient: false });
   server.pending ??= server.client.tools();
   state.changed();
   try {
@@ -138,8 +167,25 @@ async function connectTo(server) {
     if (!server.tools.length) server.problem = phrase("mcp.no_tools");
   } catch (error) {
     server.problem = error instanceof McpError ? error.message : phrase("mcp.unreadable", { reason: error.message });
+    if (error instanceof Unauthorized) await offerSignIn(server, error);
   }
   server.pending = null;
+  state.changed();
+}
+
+// Let the user sign in to a server, if it names an authorization server and has no header of the user's for it.
+async function offerSignIn(server, { challenge }) {
+  if (new Headers(server.record.headers).has("Authorization")) return;
+  server.issuer = await findIssuer(server.record.url, challenge);
+  if (server.issuer) server.problem = phrase("oauth.required");
+  state.changed();
+}
+
+function showFailure(server, error) {
+  if (!(error instanceof McpError)) throw error;
+  server.issuer ??= readAuthorization(server.record.url);
+  server.asksClient = error instanceof signing.NoRegistration;
+  server.problem = error.message;
   state.changed();
 }
 

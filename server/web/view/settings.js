@@ -64,9 +64,12 @@ export function openSettings(part = null) {
   if (part) byId("settings").querySelector(part).scrollIntoView();
 }
 
+/** Open the settings at a part when the page is loaded again in this tab. */
+export const keepSettings = (part) => sessionStorage.setItem(REOPENED, part);
+
 /** Load the page again, and open the settings at a part. */
 export function reloadSettings(part) {
-  sessionStorage.setItem(REOPENED, part);
+  keepSettings(part);
   location.reload();
 }
 

@@ -29,7 +29,7 @@ export function startToolServers(servers) {
   return show;
 }
 
-function item({ url, enabled, tools, problem, isPending, hasAllowed }, at, servers) {
+function item({ url, enabled, tools, problem, signInHost, asksClient, isPending, hasAllowed }, at, servers) {
   const { host } = new URL(url);
   const box = make("input", { type: "checkbox", checked: enabled, onchange: () => servers.enableServer(at, box.checked) });
   const remove = iconButton("close", phrase("mcp.remove", { host }), () => servers.removeServer(at));
@@ -37,7 +37,7 @@ function item({ url, enabled, tools, problem, isPending, hasAllowed }, at, serve
   if (isPending) parts.push(make("p", { className: "about" }, phrase("bar.connecting")));
   if (problem) {
     const again = make("button", { type: "button", className: "plain", onclick: servers.connect }, phrase("notice.retry"));
-    parts.push(make("p", { className: "bad", role: "status" }, problem), again);
+    parts.push(make("p", { className: "bad", role: "status" }, problem), ...signIn(signInHost, asksClient, at, servers), again);
   }
   if (tools.length) {
     const names = tools.map(({ name, description }) => make("li", {}, make("code", {}, name), ` ${description ?? ""}`));
@@ -49,4 +49,13 @@ function item({ url, enabled, tools, problem, isPending, hasAllowed }, at, serve
     parts.push(ask);
   }
   return make("li", {}, ...parts);
+}
+
+// What signs in at a host, if there is one.
+function signIn(host, asksClient, at, servers) {
+  if (!host) return [];
+  const id = make("input", { autocomplete: "off", spellcheck: false });
+  const ask = asksClient ? [make("label", { className: "wide" }, phrase("oauth.client"), " ", id)] : [];
+  const go = () => servers.signIn(at, id.value.trim());
+  return [...ask, make("button", { type: "button", className: "plain sign-in", onclick: go }, phrase("oauth.sign_in", { host }))];
 }

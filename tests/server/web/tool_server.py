@@ -98,15 +98,22 @@ def tool_server() -> Iterator[ToolServer]:
 
         # The lifespan of an application with sessions starts the tasks of those.
         app.router.lifespan_context = _both(app.router, answers.router)
-        running = uvicorn.Server(uvicorn.Config(entrance, log_level="error"))
-        thread = threading.Thread(target=running.run, args=([bound],))
-        thread.start()
-        try:
+        with serving(entrance, bound):
             yield server
-        finally:
-            running.should_exit = True
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
+
+
+@contextlib.contextmanager
+def serving(app: ASGIApp, bound: socket.socket) -> Iterator[None]:
+    """Serve an application in a thread, as long as the block."""
+    running = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    thread = threading.Thread(target=running.run, args=([bound],))
+    thread.start()
+    try:
+        yield
+    finally:
+        running.should_exit = True
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 def _both(first: Any, second: Any) -> Any:

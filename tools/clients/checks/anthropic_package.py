@@ -62,7 +62,8 @@ class Messages:
         for question in (QUESTION, NEXT):
             messages.append({"role": "user", "content": question})
             asked: dict[str, Any] = {"messages": messages, "tools": [_TOOL], "stream": stream}
-            called = self.create(**asked, tool_choice={"type": "any"})
+            choice = {"type": "any", "disable_parallel_tool_use": True}
+            called = self.create(**asked, tool_choice=choice)
             calls = [block for block in called.content if block.type == "tool_use"]
             require(calls and all("city" in call.input for call in calls), called)
             results = [

@@ -109,7 +109,11 @@ class Responses:
                 for call in calls
             ]
             fields = carry(called)
-            answer = self._create(results, fields, stream=stream, tool_choice="none")
+            # A stream that is cut off at its length is an error of the package.
+            until = {"stop": ["."]}
+            answer = self._create(
+                results, fields, stream=stream, tool_choice="none", extra_body=until
+            )
             require(answer.output_text, answer)
             fields, given = carry(answer), NEXT
 
