@@ -239,7 +239,7 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
             allow_origin_regex=_LOCAL_ORIGIN if "localhost" in guards.cors_origins else None,
             # Any page could use what a proxy knows a browser by, such as its cookies.
             allow_credentials="*" not in guards.cors_origins,
-            allow_methods=["GET", "POST", "DELETE"],
+            allow_methods=["GET", "POST", "DELETE", "OPTIONS"],
             allow_headers=["*"],
             expose_headers=[access_log.HEADER, "Retry-After", "Warning", FUNCTION, OUTPUTS],
         )

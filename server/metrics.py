@@ -22,6 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from typing_extensions import override
 
 from hearthd.server.engine.state import CacheState, CallsState, EngineState
+from hearthd.server.llama_metrics import LlamaServerMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -124,30 +125,29 @@ class LanguageMetrics(Metrics):
         registry = self._registry
         self._state = state
         registry.register(_Engine(lambda: self._state()))
-        self._completions = Counter(
-            "hearth_completions",
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"hearth_{name}", text, labels, registry=registry)
+
+        self._completions = counter(
+            "completions",
             "Accepted completions by outcome. cancelled: the client disconnected.",
-            ("outcome",),
-            registry=registry,
+            "outcome",
         )
-        self._prompt_tokens = Counter(
-            "hearth_prompt_tokens",
+        self._prompt_tokens = counter(
+            "prompt_tokens",
             "Prompt tokens by source: computed by the model, or reused from the prefix cache.",
-            ("source",),
-            registry=registry,
+            "source",
         )
-        self._generated_tokens = Counter(
-            "hearth_generated_tokens", "Tokens that were generated.", registry=registry
+        self._generated_tokens = counter("generated_tokens", "Tokens that were generated.")
+        self._drafted_tokens = counter(
+            "drafted_tokens", "Tokens that prompt lookup drafted and the model verified."
         )
-        self._drafted_tokens = Counter(
-            "hearth_drafted_tokens",
-            "Tokens that prompt lookup drafted and the model verified.",
-            registry=registry,
+        self._accepted_tokens = counter(
+            "drafted_tokens_accepted", "Drafted tokens that the model accepted."
         )
-        self._accepted_tokens = Counter(
-            "hearth_drafted_tokens_accepted",
-            "Drafted tokens that the model accepted.",
-            registry=registry,
+        self._prompt_seconds = counter(
+            "prompt_seconds", "Seconds from the slot of a request to its first token."
         )
         self._first_token = Histogram(
             "hearth_time_to_first_token_seconds",
@@ -189,6 +189,8 @@ class LanguageMetrics(Metrics):
             self._queue_time.observe(ended.started - ended.submitted)
         if ended.token_times:
             self._first_token.observe(ended.token_times[0] - ended.submitted)
+            if ended.started is not None:
+                self._prompt_seconds.inc(ended.token_times[0] - ended.started)
         for before, after in itertools.pairwise(ended.token_times):
             self._next_token.observe(after - before)
 
@@ -245,6 +247,7 @@ class _Models:
 
     def __init__(self, models: Callable[[], Iterable[MeasuredModel]]) -> None:
         self._models = models
+        self._llama_server = LlamaServerMetrics()
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry."""
@@ -277,6 +280,7 @@ class _Models:
                 ]
         yield from gauges.values()
         yield from families.values()
+        yield from self._llama_server.collect(families.values())
 
 
 class _Model:

@@ -61,7 +61,7 @@ class Piece:
     """More of the answer: at most one token, and what of the text, reasoning and calls is final.
 
     `logprobs` has one entry per token, or none if the request did not ask for them. `timings` and
-    `progress` are present if the request asks for them; a piece with `progress` has nothing else.
+    `progress` are present if the request asks for them; a piece with `progress` has no token.
     """
 
     text: str
@@ -90,10 +90,7 @@ class Timings:
         float, Field(description="Milliseconds from the first token to the last one.")
     ]
     tokens_per_second: Annotated[
-        float | None,
-        Field(
-            description="Tokens per second after the first token. null with fewer than two tokens."
-        ),
+        float, Field(description="Tokens per second after the first token. 0 without such tokens.")
     ]
     cache_n: Annotated[
         int, Field(description="Tokens of the prompt that came from the prefix cache.")
@@ -113,7 +110,7 @@ class Timings:
     ]
     predicted_per_second: Annotated[
         float,
-        Field(description="Tokens per second after the first token. 0 without such tokens."),
+        Field(description="The same as tokens_per_second."),
     ]
     draft_n: Annotated[
         int, Field(description="Number of tokens that were drafted and verified by the model.")

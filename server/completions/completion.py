@@ -201,7 +201,10 @@ class Completion:
             processed=tokens,
             time_ms=1e3 * (time.monotonic() - started),
         )
-        return Piece(text="", token_ids=(), logprobs=(), progress=progress)
+        timings = None
+        if self._request.timings_per_token:
+            timings = self._timings_of(started, tokens, cached_tokens)
+        return Piece(text="", token_ids=(), logprobs=(), progress=progress, timings=timings)
 
     def _end_at(self, event: Event) -> tuple[str, FinishReason] | None:
         """The rest of the text and the reason if the answer ends at an event, or None."""
@@ -249,20 +252,25 @@ class Completion:
         return TokenCandidate(id_, names.name(id_), names.bytes_of(id_), logprob)
 
     def _timings(self) -> Timings:
+        started = self._generation.submitted if self._started is None else self._started
+        return self._timings_of(started, self._prompt_tokens, self._cached_tokens)
+
+    def _timings_of(self, started: float, tokens: int, cached_tokens: int) -> Timings:
+        """The times of a prompt of which this many tokens have been read or were cached."""
         times = self._token_times
         submitted = self._generation.submitted
-        started = submitted if self._started is None else self._started
+        prefilled, decoded = tokens - cached_tokens, len(times) - 1
         # An answer without tokens spent all its time in the prefill.
         first, last = (times[0], times[-1]) if times else (time.monotonic(),) * 2
-        prefill_ms, decode_ms = 1e3 * (first - started), 1e3 * (last - first)
-        prefilled, decoded = self._prompt_tokens - self._cached_tokens, len(times) - 1
-        speed = 1e3 * decoded / decode_ms if decode_ms else None
+        is_reading = prefilled or times
+        prefill_ms, decode_ms = 1e3 * (first - started) if is_reading else 0.0, 1e3 * (last - first)
+        speed = 1e3 * decoded / decode_ms if decode_ms else 0.0
         return Timings(
             queue_ms=1e3 * (started - submitted),
             prefill_ms=prefill_ms,
             decode_ms=decode_ms,
             tokens_per_second=speed,
-            cache_n=self._cached_tokens,
+            cache_n=cached_tokens,
             prompt_n=prefilled,
             prompt_ms=prefill_ms,
             prompt_per_token_ms=prefill_ms / prefilled if prefilled else 0.0,
@@ -270,7 +278,7 @@ class Completion:
             predicted_n=len(times),
             predicted_ms=decode_ms,
             predicted_per_token_ms=decode_ms / decoded if decoded > 0 else 0.0,
-            predicted_per_second=speed or 0.0,
+            predicted_per_second=speed,
             draft_n=self._drafted,
             draft_n_accepted=self._accepted,
             n_ctx=self._context,

@@ -1,12 +1,12 @@
 """GET /props and /slots: the state of a language model, with llama-server's field names."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import Query, Request
+from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import LanguageManifest
-from hearthd.server.api.current_service import NamedModel, lease
+from hearthd.server.api.current_service import NamedModel, Pool, lease
 from hearthd.server.api.generation_fields import SamplingFields
 from hearthd.server.api.http_errors import ERRORS, ErrorResponse
 from hearthd.server.api.surface import surface
@@ -62,6 +62,15 @@ class Props(BaseModel):
     is_sleeping: bool = Field(
         description="Whether the model is unloaded. The next request for an answer loads it."
     )
+    role: Literal["model", "router"] = Field(
+        description="router if the server has several models, which requests choose by name."
+    )
+    max_instances: int = Field(
+        default=0, description="Maximum number of loaded models. Always 0: memory is the limit."
+    )
+    models_autoload: bool = Field(
+        default=True, description="Whether a request loads its model. Always true."
+    )
 
 
 class NextToken(BaseModel):
@@ -89,7 +98,7 @@ class Slot(BaseModel):
 
 
 @router.get("/props", summary="Get the properties of the server")
-async def props(deployment: NamedModel, request: Request) -> Props:
+async def props(deployment: NamedModel, pool: Pool, request: Request) -> Props:
     """Return properties of the server and a model, and the defaults of requests.
 
     A model that was never loaded is loaded for the answer.
@@ -125,6 +134,7 @@ async def props(deployment: NamedModel, request: Request) -> Props:
         build_info=f"hearth {version()}",
         bundle=deployment.fingerprint,
         is_sleeping=deployment.current is None,
+        role="router" if len(pool) > 1 else "model",
     )
 
 
@@ -169,3 +179,12 @@ async def slots(
         )
         for slot in states
     ]
+
+
+@router.post("/slots/{id}", summary="Reject a file of a slot")
+async def slot_files(id: Annotated[int, Path(description="Number of the slot.")]) -> None:  # noqa: A002
+    """Answer 501: prompts are found by their tokens, in memory and in `--cache-dir`."""
+    raise NotSupported(
+        f"slots/{id}: slots have no files; --cache-dir keeps what was read for all slots, and "
+        '"cache_prompt": false reads a prompt again'
+    )

@@ -287,6 +287,14 @@ def test_progress_of_the_prompt(client: httpx.Client, path: str, body: dict[str,
     assert {progress["cache"] for progress in seen} == {0}
     times = [progress["time_ms"] for progress in seen]
     assert times == sorted(times)
+    timed = [
+        event["timings"]
+        for event in events(client, path, **body, return_progress=True, timings_per_token=True)
+        if "prompt_progress" in event
+    ]
+    assert [timings["prompt_n"] for timings in timed] == processed
+    assert timed[0]["prompt_ms"] == 0 < timed[-1]["prompt_ms"]
+    assert all(value is not None for timings in timed for value in timings.values())
 
 
 def test_responses_report_progress_and_timings(client: httpx.Client) -> None:

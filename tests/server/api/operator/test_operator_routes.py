@@ -77,11 +77,50 @@ def test_props_have_defaults_and_properties(client: httpx.Client) -> None:
     assert data["total_slots"] == len(client.get("/slots").json())
     assert data["model_alias"] == client.get("/v1/models").json()["data"][0]["id"]
     assert data["bos_token"] == "<bos>"
+    assert (data["role"], data["models_autoload"]) == ("model", True)
     assert data["build_info"] == f"hearth {version()}"
     assert data["chat_template"] == ""
     # Slow kernels are said to be.
     assert data["kernels"] == {"names": ["linear_int8_g32"], "instructions": "portable"}
     assert client.get("/v1/bundle").json()["provenance"]["kernels"] == data["kernels"]
+
+
+def test_slots_have_no_files(client: httpx.Client) -> None:
+    refused = client.post("/slots/0?action=save", json={"filename": "a.bin"})
+    assert refused.status_code == 501
+    assert "--cache-dir" in refused.json()["error"]["message"]
+
+
+def test_metrics_have_the_names_of_llama_server(client: httpx.Client) -> None:
+    def read() -> dict[str, float]:
+        text = client.get("/metrics").text
+        families = text_string_to_metric_families(text)
+        samples = [sample for family in families for sample in family.samples]
+        return {
+            sample.name.removeprefix("llamacpp:"): sample.value
+            for sample in samples
+            if sample.name.startswith("llamacpp:")
+        }
+
+    before = read()
+    prompt = list(range(5, 30))
+    timings = [
+        client.post("/completion", json={"prompt": prompt, "n_predict": 4}).json()["timings"]
+        for _ in range(2)
+    ]
+    after = read()
+    grown = {name: after[name] - before[name] for name in after}
+    assert grown["prompt_tokens_total"] == sum(each["prompt_n"] for each in timings)
+    assert grown["prompt_tokens_cached_total"] == sum(each["cache_n"] for each in timings) > 0
+    assert grown["tokens_predicted_total"] == sum(each["predicted_n"] for each in timings) > 0
+    for name, field in (("prompt", "prompt_ms"), ("tokens_predicted", "predicted_ms")):
+        seconds = sum(each[field] for each in timings) / 1e3
+        assert grown[f"{name}_seconds_total"] == pytest.approx(seconds)
+    decoded = sum(each["predicted_n"] - 1 for each in timings)
+    rate = decoded / grown["tokens_predicted_seconds_total"]
+    assert after["predicted_tokens_seconds"] == pytest.approx(rate)
+    assert read()["predicted_tokens_seconds"] == 0
+    assert (after["requests_processing"], after["requests_deferred"]) == (0, 0)
 
 
 def test_the_bundle_route_returns_the_manifest(client: httpx.Client) -> None:
