@@ -78,9 +78,22 @@ class ListedModel(BaseModel):
     status: ModelStatus = Field(description="A field of llama-server, which OpenAI's API lacks.")
 
 
+class NamedCapabilities(BaseModel):
+    """A model as llama-server lists it beside OpenAI's list."""
+
+    name: str = Field(description="Name of the model.")
+    model: str = Field(description="The name again.")
+    capabilities: list[Literal["completion", "multimodal"]] = Field(
+        description="completion: it generates text. multimodal: it reads images or sound."
+    )
+
+
 class ModelList(BaseModel):
     """The models of this server."""
 
+    models: list[NamedCapabilities] = Field(
+        description="A field of llama-server: the models of `data`, and which read more than text."
+    )
     object: Literal["list"]
     data: list[ListedModel] = Field(description="The models, the default one first.")
     has_more: bool = Field(description="Whether `limit` left models out.")
@@ -123,6 +136,7 @@ async def models(
     if limit is not None:
         shown = shown[-limit:] if before_id is not None else shown[:limit]
     return ModelList(
+        models=[_named(listed) for listed in shown],
         object="list",
         data=shown,
         has_more=len(shown) < len(data[start:end]),
@@ -175,6 +189,15 @@ def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
         else None,
         status=_status(pool, deployment),
     )
+
+
+def _named(listed: ListedModel) -> NamedCapabilities:
+    capabilities: list[Literal["completion", "multimodal"]] = []
+    if "completion" in listed.capabilities:
+        capabilities.append("completion")
+    if {"vision", "audio"} & {*listed.capabilities}:
+        capabilities.append("multimodal")
+    return NamedCapabilities(name=listed.id, model=listed.id, capabilities=capabilities)
 
 
 def _capabilities(deployment: Deployment) -> list[Capability]:

@@ -61,7 +61,10 @@ def test_every_surface_reads_the_same_images(client: httpx.Client) -> None:
 
 def test_a_client_can_ask_whether_the_model_reads_images(client: httpx.Client) -> None:
     assert client.get("/props").json()["modalities"] == {"vision": True, "audio": False}
-    (listed,) = client.get("/v1/models").json()["data"]
+    models = client.get("/v1/models").json()
+    (listed,) = models["data"]
+    (named,) = models["models"]
+    assert (named["name"], named["capabilities"]) == (listed["id"], ["completion", "multimodal"])
     assert "vision" in listed["capabilities"]
 
 

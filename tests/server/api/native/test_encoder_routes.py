@@ -203,7 +203,9 @@ def test_a_language_model_orders_nothing() -> None:
 
 
 def test_an_encoder_is_listed_with_its_sizes(client: httpx.Client) -> None:
-    (model,) = client.get("/v1/models").json()["data"]
+    models = client.get("/v1/models").json()
+    (model,) = models["data"]
+    assert models["models"][0]["capabilities"] == []
     assert model["meta"]["n_vocab"] == len(WORDS)
     assert model["meta"]["n_ctx"] == 16
     assert client.post("/v1/completions", json={"prompt": "dog"}).status_code == 404
