@@ -28,13 +28,8 @@ from hearthd.server.process.lazy_imports import build_models_lazily
 from hearthd.server.process.listening import CannotListen, Tls, bound_sockets, url
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.setting_files import read_keys
-from hearthd.server.settings import (
-    BadSettings,
-    LoadedSettings,
-    Settings,
-    as_toml,
-    load,
-)
+from hearthd.server.settings import BadSettings, LoadedSettings, Settings, load
+from hearthd.server.settings_as_toml import as_toml
 from hearthd.server.version import version
 
 # Exceptions that end the command, each with its exit code: see hearthd/cli.py.

@@ -65,6 +65,8 @@ def open_pool(loaded: LoadedSettings, stored_memory: int = 0) -> ModelPool:
             reserved_memory=stored_memory + signature_memory(settings) + fetched_memory,
             max_body_bytes=settings.max_body_bytes,
             pinned=settings.pin,
+            models_max=settings.models_max,
+            autoload=settings.models_autoload,
             queue_limit=settings.queue_limit,
         )
     except ModelNotFound as error:

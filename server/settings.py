@@ -6,10 +6,9 @@ It knows names, ranges and the source of each value. It opens no files except th
 the file of API keys.
 """
 
-import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -263,6 +262,19 @@ class Settings(BaseSettings):
         "Model that is loaded at the start and never unloaded. Repeatable. The first model is also "
         "loaded at the start, the others when they are requested.",
     )
+    models_max: int = _setting(
+        "Several models",
+        0,
+        "Maximum number of loaded models. The least recently used one is unloaded for another. "
+        "0: only memory is the limit.",
+        ge=0,
+    )
+    models_autoload: bool = _setting(
+        "Several models",
+        True,
+        "Load a model when it is requested. --no-models-autoload rejects requests for models that "
+        "POST /models/load has not loaded.",
+    )
     idle_timeout: float | None = _setting(
         "Several models",
         None,
@@ -344,27 +356,6 @@ def reject_language_only(loaded: LoadedSettings, bundle: Path) -> None:
             )
 
 
-def as_toml(loaded: LoadedSettings) -> str:
-    """The effective settings as TOML: one per line with its source, secrets hidden."""
-    return "".join(f"{line}\n" for line in _lines(loaded))
-
-
-def _lines(loaded: LoadedSettings) -> Iterator[str]:
-    for name in Settings.model_fields:
-        value = getattr(loaded.settings, name)
-        origin = loaded.origins.get(name, "default")
-        if name == "config":
-            continue
-        if _is_secret(name):
-            yield f"# {name}: {len(value)} hidden  # {origin}"
-        elif value is None:
-            yield f"# {name} is not set  # {origin}"
-        else:
-            # JSON of a number, string or list is valid TOML.
-            text = json.dumps(value, ensure_ascii=False, default=str)
-            yield f"{name} = {text}  # {origin}"
-
-
 def _read(path: str | Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(read_text(Path(path)))
@@ -387,7 +378,7 @@ def _problem(error: ValidationError, origins: Mapping[str, str]) -> str:
     name = str(problem["loc"][0])
     origin = origins[name]
     source = _source(name, origin)
-    got = "" if _is_secret(name) else f"got {problem['input']!r}, "
+    got = "" if is_secret(name) else f"got {problem['input']!r}, "
     return f"{name}: {got}expected {expected(problem)} (from {source})"
 
 
@@ -395,5 +386,6 @@ def _source(name: str, origin: str) -> str:
     return {"flag": flag(name), "environment": variable_of(name)}.get(origin, origin)
 
 
-def _is_secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
+    """Whether a setting is not shown."""
     return name == "api_key"

@@ -5,9 +5,6 @@ If the model is not loaded, the request waits: loads run one at a time, in the o
 requests. To make room, a load unloads the least recently used models, those without requests first.
 A model with requests finishes these; later requests for it wait until it is loaded again. So models
 that are all flooded take turns.
-
-The memory contract: the process and the models that are loaded never exceed `memory` bytes by the
-sum in bundle/memory_sum.py.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from hearthd.bundle import REQUEST_MEMORY, SHARED_MEMORY, ArraysManifest
+from hearthd.bundle import REQUEST_MEMORY, ArraysManifest
 from hearthd.server.errors import (
     Draining,
     ModelNotFound,
@@ -31,6 +28,7 @@ from hearthd.server.errors import (
 from hearthd.server.fault_isolation import STOPS, BackgroundTasks, contained
 from hearthd.server.metrics import MeasuredModel, ServerMetrics
 from hearthd.server.services.model_kind import WORDS, kind_of
+from hearthd.server.services.model_room import ModelRoom, is_unused
 from hearthd.server.services.pending_load import PendingLoad
 from hearthd.text.errors import InvalidRequest
 
@@ -51,8 +49,8 @@ class ModelPool:
     The first deployment that can be opened and the `pinned` ones are loaded when the server starts,
     and the pinned ones are never unloaded.
 
-    memory          limit for the process in bytes; None for no limit
-    reserved_memory bytes of it that no model takes: of stored responses, for example
+    memory, reserved_memory, models_max   limits: see ModelRoom
+    autoload        load a model for a request; otherwise only for `load`
     max_body_bytes  maximum size of a request body
     queue_limit     requests that may wait for one model to be loaded
     find            the models that there are now, for `rescan`; may raise NotReloaded
@@ -64,6 +62,8 @@ class ModelPool:
         *,
         memory: int | None = None,
         reserved_memory: int = 0,
+        models_max: int = 0,
+        autoload: bool = True,
         max_body_bytes: int = 10 * 2**20,
         pinned: Collection[str] = (),
         queue_limit: int = 64,
@@ -72,8 +72,9 @@ class ModelPool:
         self._deployments = {deployment.name: deployment for deployment in deployments}
         self.metrics = ServerMetrics(self._measured)
         self.max_body_bytes = max_body_bytes
-        self._memory = memory
-        self._reserved_memory = reserved_memory
+        self.models_max = models_max
+        self.autoload = autoload
+        self._room = ModelRoom(memory, reserved_memory, models_max)
         self._queue_limit = queue_limit
         self._find = find
         self._loads: dict[Deployment, PendingLoad] = {}
@@ -170,7 +171,7 @@ class ModelPool:
         for deployment in self:
             if deployment.pinned or not any(deployment.current for deployment in self):
                 try:
-                    deployment.open(reserved=self._reserved(deployment))
+                    deployment.open(reserved=self._room.reserved(self, deployment))
                 except Exception as error:
                     errors.append(error)
         if errors and all(deployment.failure for deployment in self):
@@ -194,8 +195,17 @@ class ModelPool:
     async def lease(self, deployment: Deployment) -> Lease:
         """The model's service for one request; loads the model if needed.
 
-        Raises NotLoaded, Draining, or QueueFull if too many requests wait for this model.
+        Raises NotLoaded, Draining, InvalidRequest if the pool loads no models for requests, or
+        QueueFull if too many requests wait for this model.
         """
+        return await self._lease(deployment, loads=self.autoload)
+
+    async def load(self, deployment: Deployment) -> None:
+        """Load a model unless it is loaded; raises what `lease` raises."""
+        deployment.failed_at = 0.0
+        (await self._lease(deployment, loads=True)).close()
+
+    async def _lease(self, deployment: Deployment, *, loads: bool) -> Lease:
         if lease := self.lease_now(deployment):
             return lease
         load = self._loads.get(deployment)
@@ -204,14 +214,12 @@ class ModelPool:
         is_recent = time.monotonic() - deployment.failed_at < _RETRY_SECONDS
         if load is None and deployment.failure and is_recent:
             raise NotLoaded(deployment.failure)
+        if load is None and not loads:
+            expected = "a loaded model: POST /models/load loads it"
+            raise InvalidRequest(field="model", got=deployment.name, expected=expected)
         if load is not None and len(load.waiting) >= self._queue_limit:
             raise QueueFull(queued=len(load.waiting), limit=self._queue_limit, retry_after=1)
         return await self._wait(deployment, load or self._begin(deployment))
-
-    async def load(self, deployment: Deployment) -> None:
-        """Load a model unless it is loaded; raises what `lease` raises."""
-        deployment.failed_at = 0.0
-        (await self.lease(deployment)).close()
 
     async def unload(self, deployment: Deployment) -> None:
         """Unload a model when its requests are answered; raises InvalidRequest if it is pinned."""
@@ -224,8 +232,8 @@ class ModelPool:
     async def reload(self, deployment: Deployment) -> Reload:
         """Reload a model, or load it; raises NotReloaded."""
         async with self._turn:
-            await self._make_room(deployment)
-            return await deployment.reload(reserved=self._reserved(deployment))
+            await self._room.make(self, deployment)
+            return await deployment.reload(reserved=self._room.reserved(self, deployment))
 
     async def reload_all(self) -> None:
         """Reload all models that are loaded or failed; the log and /health report errors."""
@@ -262,7 +270,7 @@ class ModelPool:
         for deployment in self:
             with contained(f"the check of the files of {deployment.name}"):
                 deployment.check_files()
-            if self._is_expired(deployment):
+            if not self._draining and is_unused(deployment):
                 log.info("%s was not used for %s s", deployment.name, deployment.idle_timeout)
                 self._unloads.start(f"the unload of {deployment.name}", deployment.unload())
 
@@ -347,40 +355,10 @@ class ModelPool:
             self._end(deployment, load)
 
     async def _load(self, deployment: Deployment, load: PendingLoad) -> None:
-        await self._make_room(deployment)
+        await self._room.make(self, deployment)
         load.opening = True
-        await deployment.load(reserved=self._reserved(deployment))
+        await deployment.load(reserved=self._room.reserved(self, deployment))
         load.succeed(deployment)
-
-    async def _make_room(self, deployment: Deployment) -> None:
-        """Unload the least recently used models until this one fits with all its slots.
-
-        Returns also if none is left to unload; the model then gets the memory that there is.
-        """
-        if deployment.current is not None or self._memory is None:
-            return
-        needed = SHARED_MEMORY + _needed(deployment)
-        while self._reserved(deployment) + needed > self._memory:
-            loaded = [other for other in self if other.current and not other.pinned]
-            if not loaded:
-                return
-            await min(loaded, key=lambda other: (other.requests > 0, other.last_used)).unload()
-
-    def _reserved(self, deployment: Deployment) -> int:
-        """Bytes that other models and no models take, and requests beyond REQUEST_MEMORY."""
-        others = sum(other.memory for other in self if other is not deployment)
-        return others + self._reserved_memory + self.request_memory - REQUEST_MEMORY
-
-    def _is_expired(self, deployment: Deployment) -> bool:
-        """Whether a loaded model was not used for too long."""
-        service, timeout = deployment.current, deployment.idle_timeout
-        if timeout is None or service is None or service.verdict is None:
-            return False
-        if deployment.pinned or deployment.claimed or self._draining:
-            return False
-        if deployment.requests:
-            deployment.last_used = time.monotonic()
-        return time.monotonic() - deployment.last_used >= timeout
 
     def _measured(self) -> Iterator[MeasuredModel]:
         for deployment in self:
@@ -392,9 +370,3 @@ class ModelPool:
                 waiting=len(load.waiting) if load else 0,
                 metrics=deployment.metrics,
             )
-
-
-def _needed(deployment: Deployment) -> int:
-    """Bytes that the model takes with all its slots and no prefix cache, besides the process's."""
-    manifest = deployment.manifest
-    return 0 if manifest is None else manifest.own_memory

@@ -16,7 +16,8 @@ from hearthd import flags
 from hearthd.server.cli import app
 from hearthd.server.environment import variable_of
 from hearthd.server.setting_files import adapter_folders, read_keys
-from hearthd.server.settings import BadSettings, Settings, as_toml, load
+from hearthd.server.settings import BadSettings, Settings, load
+from hearthd.server.settings_as_toml import as_toml
 
 # For every setting, a value that is not its default: as a flag, and what it is read as.
 GIVEN: dict[str, tuple[str, Any]] = {
@@ -38,6 +39,8 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "mmap": ("true", True),
     "queue_limit": ("0", 0),
     "pin": ("gemma", ["gemma"]),
+    "models_max": ("2", 2),
+    "models_autoload": ("true", True),
     "idle_timeout": ("60", 60.0),
     "speculation": ("off", "off"),
     "logits": ("exact", "exact"),
@@ -62,7 +65,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "lora": ("sql=a", ["sql=a"]),
     "lora_dir": ("adapters", "adapters"),
 }
-SWITCHES = frozenset({"strict_fields", "fetch_images", "webui", "slots", "mmap"})
+SWITCHES = frozenset({"strict_fields", "fetch_images", "webui", "slots", "mmap", "models_autoload"})
 TOGETHER = {"tls_cert": {"tls_key": "k.pem"}, "tls_key": {"tls_cert": "c.pem"}}
 
 

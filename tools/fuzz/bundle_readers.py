@@ -27,7 +27,8 @@ from hearthd.bundle import (
 )
 from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.setting_files import read_keys
-from hearthd.server.settings import BadSettings, as_toml, load
+from hearthd.server.settings import BadSettings, load
+from hearthd.server.settings_as_toml import as_toml
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.templates.chat_template import ChatTemplate
 from hearthd.text.tokenizer import Tokenizer

@@ -66,11 +66,9 @@ class Props(BaseModel):
         description="router if the server has several models, which requests choose by name."
     )
     max_instances: int = Field(
-        default=0, description="Maximum number of loaded models. Always 0: memory is the limit."
+        description="Maximum number of loaded models. 0: only memory is the limit."
     )
-    models_autoload: bool = Field(
-        default=True, description="Whether a request loads its model. Always true."
-    )
+    models_autoload: bool = Field(description="Whether a request loads its model.")
 
 
 class NextToken(BaseModel):
@@ -135,6 +133,8 @@ async def props(deployment: NamedModel, pool: Pool, request: Request) -> Props:
         bundle=deployment.fingerprint,
         is_sleeping=deployment.current is None,
         role="router" if len(pool) > 1 else "model",
+        max_instances=pool.models_max,
+        models_autoload=pool.autoload,
     )
 
 
