@@ -8,6 +8,7 @@ are in seconds.
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import (
@@ -92,6 +93,7 @@ class ServerMetrics:
     """The metrics of a server and all its models. `models` is called when they are read."""
 
     def __init__(self, models: Callable[[], Iterable[MeasuredModel]]) -> None:
+        self.started = int(time.time())  # Unix time, in seconds
         self._registry = registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=registry)
         registry.register(_Models(models))

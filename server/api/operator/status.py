@@ -114,8 +114,12 @@ async def ready(deployment: NamedModel, pool: Pool, response: Response, request:
     responses={200: {"content": {"text/plain": {}}}},
 )
 async def metrics(pool: Pool) -> Response:
-    """Return the metrics of the server and of all its models in the text format of Prometheus."""
-    return Response(pool.metrics.text(), media_type=CONTENT_TYPE)
+    """Return the metrics of the server and of all its models in the text format of Prometheus.
+
+    The header Process-Start-Time-Unix is llama-server's.
+    """
+    headers = {"Process-Start-Time-Unix": str(pool.metrics.started)}
+    return Response(pool.metrics.text(), media_type=CONTENT_TYPE, headers=headers)
 
 
 @router.get("/v1/bundle", summary="Get the manifest of the bundle")

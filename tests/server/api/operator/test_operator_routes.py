@@ -93,7 +93,9 @@ def test_slots_have_no_files(client: httpx.Client) -> None:
 
 def test_metrics_have_the_names_of_llama_server(client: httpx.Client) -> None:
     def read() -> dict[str, float]:
-        text = client.get("/metrics").text
+        response = client.get("/metrics")
+        assert 0 <= time.time() - int(response.headers["process-start-time-unix"]) < 600
+        text = response.text
         families = text_string_to_metric_families(text)
         samples = [sample for family in families for sample in family.samples]
         return {
