@@ -102,6 +102,7 @@ def test_signing_in_keeps_the_conversation_and_tokens_are_renewed(
     assert caller.run(STORED) == []
 
 
+@pytest.mark.nightly
 def test_a_page_requests_only_the_issuers_of_servers_that_it_signs_in_to(
     caller: Page, issuer: Issuer
 ) -> None:
@@ -153,20 +154,19 @@ METADATA: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({}, ""),
-        ({"issuer": "https://b.example"}, "does not describe itself"),
-        ({"authorization_endpoint": "javascript:alert(1)"}, "cannot be used"),
-        ({"token_endpoint": "http://a.example/token"}, "cannot be used"),
-        ({"code_challenge_methods_supported": ["plain"]}, "cannot be used"),
-    ],
-)
-def test_an_issuer_must_be_safe(chat: Page, changes: dict[str, Any], problem: str) -> None:
+def test_an_issuer_must_be_safe(chat: Page) -> None:
     script = """const [metadata] = arguments;
         const fetched = window.fetch;
         window.fetch = async () => new Response(metadata);
         return import("/web/api/oauth.js").then(({ metadataOf }) => metadataOf("https://a.example"))
             .then(() => "", error => error.message).finally(() => (window.fetch = fetched))"""
-    assert problem in chat.run(script, json.dumps({**METADATA, **changes}))
+    for changes, problem in (
+        ({}, ""),
+        ({"issuer": "https://b.example"}, "does not describe itself"),
+        ({"authorization_endpoint": "javascript:alert(1)"}, "cannot be used"),
+        ({"token_endpoint": "http://a.example/token"}, "cannot be used"),
+        ({"code_challenge_methods_supported": ["plain"]}, "cannot be used"),
+    ):
+        told = chat.run(script, json.dumps({**METADATA, **changes}))
+        assert problem in told
+        assert bool(problem) == bool(told)
