@@ -37,7 +37,8 @@ function item({ url, enabled, tools, problem, signInHost, asksClient, isPending,
   if (isPending) parts.push(make("p", { className: "about" }, phrase("bar.connecting")));
   if (problem) {
     const again = make("button", { type: "button", className: "plain", onclick: servers.connect }, phrase("notice.retry"));
-    parts.push(make("p", { className: "bad", role: "status" }, problem), ...signIn(signInHost, asksClient, at, servers), again);
+    const ways = signInHost ? signIn(signInHost, asksClient, at, servers, again) : [again];
+    parts.push(make("p", { className: "bad", role: "status" }, problem), ...ways);
   }
   if (tools.length) {
     const names = tools.map(({ name, description }) => make("li", {}, make("code", {}, name), ` ${description ?? ""}`));
@@ -51,11 +52,11 @@ function item({ url, enabled, tools, problem, signInHost, asksClient, isPending,
   return make("li", {}, ...parts);
 }
 
-// What signs in at a host, if there is one.
-function signIn(host, asksClient, at, servers) {
-  if (!host) return [];
+// What signs in at a host, beside the button `again`.
+function signIn(host, asksClient, at, servers, again) {
   const id = make("input", { autocomplete: "off", spellcheck: false });
   const ask = asksClient ? [make("label", { className: "wide" }, phrase("oauth.client"), " ", id)] : [];
   const go = () => servers.signIn(at, id.value.trim());
-  return [...ask, make("button", { type: "button", className: "plain sign-in", onclick: go }, phrase("oauth.sign_in", { host }))];
+  const button = make("button", { type: "button", className: "plain sign-in", onclick: go }, phrase("oauth.sign_in", { host }));
+  return [...ask, make("div", { className: "choices" }, button, again)];
 }
