@@ -142,6 +142,9 @@ def _attention() -> Iterator[tuple[str, str, _Macros]]:
         for name in ("attention_scores", "attention_mix", "attention_many"):
             yield f"{name}{suffix}", f"attention/{name}.c", macros
             yield f"{name}{suffix}_sinks", f"attention/{name}.c", macros | {"SINKS": "1"}
+    for suffix in ("", "_f16"):
+        for name in ("full_attention", "split_rows"):
+            yield f"{name}{suffix}", f"attention/{name}.c", _VALUES[suffix]
 
 
 def _floats() -> Iterator[tuple[str, str, _Macros]]:

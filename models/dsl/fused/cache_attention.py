@@ -40,8 +40,9 @@ _PREFILL_QUERIES = (64, 32, 16)
 _PREFILL_TOKENS = 16
 # Workgroups that leave enough for each of up to eight threads.
 _WORKGROUPS = 8
-# In the place of `causal`: each query sees the rows up to `start`, and no others.
-_SEEN_ROWS = 2
+# As full_attention.c has them with tiles: keys of a block, queries of a set, floats of a workgroup,
+# and columns of a tile.
+_BLOCK, _SET, _MAX_FLOATS, _TILE_COLUMNS = 128, 32, 17 << 10, 32
 # A kernel computes so many values of a head at a time.
 _LANES = 16
 
@@ -49,11 +50,15 @@ _LANES = 16
 def _limits(types: Types, attrs: Attrs) -> None:
     query, key, value, position, *sinks = types
     require(position.dtype is DType.I32, "a position i32")
+    _limit_caches(query, key, value)
+    limit_shapes(query, key, sinks, attrs)
+
+
+def _limit_caches(query: TensorType, key: TensorType, value: TensorType) -> None:
     require(
         key == value and key.dtype in (query.dtype, DType.F16),
         "keys and values of one type: the query's dtype or f16",
     )
-    limit_shapes(query, key, sinks, attrs)
 
 
 def _limits_i8(types: Types, attrs: Attrs) -> None:
@@ -68,25 +73,32 @@ def limit_shapes(
     query: TensorType, key: TensorType, sinks: Sequence[TensorType], attrs: Attrs
 ) -> None:
     """Raises TypeRuleError for a query and a cache (R, G * D) that the kernels cannot take."""
-    require(query.dtype in (DType.F32, DType.F64), "floats")
-    require(query.rank == 3 and key.rank == 2, "a query (T, H, D) and a cache (R, G * D)")
-    (tokens, heads, width), columns = query.shape, key.shape[1]
-    require(
-        columns % width == 0 and heads % (columns // width) == 0,
-        "heads of one width, H a multiple of G",
-    )
-    is_prefill = _prefill_queries(tokens, heads, columns // width, attrs) is not None
-    step = _LANES if is_prefill else _WIDTH_STEP
-    require(
-        width % step == 0 and width <= _MAX_WIDTH,
-        f"heads of a multiple of {step} and at most {_MAX_WIDTH}",
-    )
+    groups = _limit_heads(query, key, _LANES)
+    tokens, heads, width = query.shape
+    is_prefill = _prefill_queries(tokens, heads, groups) is not None
+    require(is_prefill or width % _WIDTH_STEP == 0, f"heads of a multiple of {_WIDTH_STEP}")
     require(attrs.get("cap") is None, "no soft cap of scores")
     per_head = TensorType(query.shape[1:2], query.dtype)
     require([*sinks] in ([], [per_head]), f"sinks {per_head}")
     require(attrs.get("causal", True) or is_prefill, "later tokens seen by those of a prefill only")
     window = attrs.get("window")
     require(window is None or window >= 1, f"a window of at least 1 key, got {window}")
+
+
+def _limit_heads(query: TensorType, key: TensorType, step: int) -> int:
+    """The groups G of a query (T, H, D) and keys (R, G * D); D is a multiple of a step."""
+    require(query.dtype in (DType.F32, DType.F64), "floats")
+    require(query.rank == 3 and key.rank == 2, "a query (T, H, D) and a cache (R, G * D)")
+    (_, heads, width), columns = query.shape, key.shape[1]
+    require(
+        columns % width == 0 and heads % (columns // width) == 0,
+        "heads of one width, H a multiple of G",
+    )
+    require(
+        width % step == 0 and width <= _MAX_WIDTH,
+        f"heads of a multiple of {step} and at most {_MAX_WIDTH}",
+    )
+    return columns // width
 
 
 def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
@@ -105,14 +117,13 @@ def attention_kernel(query: TensorType, key: TensorType, attrs: Attrs, suffix: s
     sizes = (tokens, heads, groups, width, rows, window)
     together = _heads_together(heads // groups)
     parts = heads // together
-    queries = _prefill_queries(tokens, heads, groups, attrs)
+    queries = _prefill_queries(tokens, heads, groups)
     if queries is None:
         stored = min(rows, window + tokens - 1) + _KEYS - 1  # from the first key of a block on
         return _spread(sizes, min(attrs["keys"], stored), attrs["scale"], suffix)
-    seen = _SEEN_ROWS if attrs.get("counted") else int(attrs.get("causal", True))
     return Kernel(
         function=f"attention_many{suffix}",
-        sizes=(*sizes, seen, together, queries),
+        sizes=(*sizes, int(attrs.get("causal", True)), together, queries),
         workgroups=parts * -(-tokens * together // queries),
         scalars=(attrs["scale"],),
     )
@@ -144,19 +155,16 @@ def _heads_together(shared: int) -> int:
     return max(heads for heads in range(1, _QUERIES + 1) if shared % heads == 0)
 
 
-def _prefill_queries(tokens: int, heads: int, groups: int, attrs: Attrs) -> int | None:
+def _prefill_queries(tokens: int, heads: int, groups: int) -> int | None:
     """Queries of one workgroup of a prefill.
 
     None for few tokens: a decode step and a verification of drafts spread over keys and widths.
-    Counted rows are read by the kernel of prefills alone.
     """
     together = _heads_together(heads // groups)
     if tokens >= _PREFILL_TOKENS:
         for count in _PREFILL_QUERIES:
             if heads // together * -(-tokens * together // count) >= _WORKGROUPS:
                 return count
-        if attrs.get("counted"):
-            return _PREFILL_QUERIES[-1]
     return None
 
 
@@ -232,17 +240,40 @@ def _full_attention(
 
 
 def _full_limits(types: Types, attrs: Attrs) -> None:
-    _limits(types, attrs)
-    require(
-        not attrs["counted"] or types[0].shape[0] >= _PREFILL_TOKENS,
-        f"rows that are counted, for at least {_PREFILL_TOKENS} tokens",
-    )
+    if types[0].shape[0] < _PREFILL_TOKENS:
+        require(
+            not attrs["counted"], f"rows that are counted, for {_PREFILL_TOKENS} tokens or more"
+        )
+        _limits(types, attrs)
+        return
+    query, key, value, last = types
+    require(last.dtype is DType.I32, "a last row i32")
+    _limit_caches(query, key, value)
+    _limit_heads(query, key, _LANES)
 
 
 def _full_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     """Of a ring of R rows, tokens from position R - 1 on see R positions: each row once."""
-    tokens, rows = types[0].shape[0], types[1].shape[0]
-    return _kernel(types, result, {**attrs, "keys": rows + tokens, "window": rows})
+    query, key = types[:2]
+    (tokens, heads, width), (rows, columns) = query.shape, key.shape
+    if tokens < _PREFILL_TOKENS:
+        return _kernel(types, result, {**attrs, "keys": rows + tokens, "window": rows})
+    suffix = "" if key.dtype is query.dtype else f"_{key.dtype.label}"
+    groups, blocks = columns // width, -(-rows // _BLOCK)
+    floats = -(-width // _TILE_COLUMNS) * _TILE_COLUMNS + width  # of a query and its mixed values
+    queries = _MAX_FLOATS // (floats * _SET) * _SET
+    while queries > _SET and heads * -(-tokens // queries) < _WORKGROUPS:
+        queries -= _SET
+    split_rows = Kernel(
+        function=f"split_rows{suffix}", sizes=(groups, width, rows), workgroups=blocks
+    )
+    return Kernel(
+        function=f"full_attention{suffix}",
+        sizes=(tokens, heads, groups, width, rows, queries),
+        workgroups=heads * -(-tokens // queries),
+        scalars=(attrs["scale"],),
+        scratch=Scratch(kernel=split_rows, size=groups * blocks * _BLOCK * floats),
+    )
 
 
 def _full_sample(

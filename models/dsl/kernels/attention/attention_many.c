@@ -6,6 +6,7 @@
 // of attention_scores.c are added up in a vector for 16 keys, and these vectors in the order in
 // which sums4 adds lanes. Values are converted once for all queries.
 #include "attention/attention_softmax.h"
+#include "isa/transpose.h"
 
 // A workgroup takes 54 KiB of stack: a worker has 128.
 enum {
@@ -21,44 +22,6 @@ enum { CHAINS = 2, WIDE = 4 };
 #else
 enum { CHAINS = 1, WIDE = 1 };
 #endif
-
-// Transposes 16 x 16.
-INLINE void transpose16(f32x16 x[LANES]) {
-#define SHUFFLE __builtin_shufflevector
-    f32x16 y[LANES];
-    for (int i = 0; i < LANES; i += 2) {
-        y[i] = SHUFFLE(x[i], x[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
-        y[i + 1] =
-            SHUFFLE(x[i], x[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-    }
-#define LOW(a, b) SHUFFLE(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
-#define HIGH(a, b) SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
-    for (int i = 0; i < LANES; i += 4) {
-        x[i] = LOW(y[i], y[i + 2]);
-        x[i + 1] = HIGH(y[i], y[i + 2]);
-        x[i + 2] = LOW(y[i + 1], y[i + 3]);
-        x[i + 3] = HIGH(y[i + 1], y[i + 3]);
-    }
-#undef LOW
-#undef HIGH
-#define LOW(a, b) SHUFFLE(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
-#define HIGH(a, b) SHUFFLE(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)
-#define EVEN(a, b) SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
-#define ODD(a, b) SHUFFLE(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
-    for (int i = 0; i < 4; i++) {
-        f32x16 a = LOW(x[i], x[i + 4]), b = HIGH(x[i], x[i + 4]);
-        f32x16 c = LOW(x[i + 8], x[i + 12]), d = HIGH(x[i + 8], x[i + 12]);
-        x[i] = EVEN(a, c);
-        x[i + 4] = ODD(a, c);
-        x[i + 8] = EVEN(b, d);
-        x[i + 12] = ODD(b, d);
-    }
-#undef LOW
-#undef HIGH
-#undef EVEN
-#undef ODD
-#undef SHUFFLE
-}
 
 // Keys of a block from `first` on: value LANES * j + i of key k to
 // to[(i * steps + j) * TRANSPOSED + k].
@@ -232,13 +195,10 @@ INLINE void attend_many(const float *query, const Queries *sets, size_t count, c
         }
 }
 
-// Which positions a token sees: those of all tokens too, those up to its own, or those up to
-// `start`, as every token does.
-enum { SEES_ALL, SEES_EARLIER, SEES_START };
-
 // out f32 (tokens, heads, width). A workgroup computes `queries`, a multiple of QUERIES, of
-// `together` heads of one group, token after token.
-int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t sees, size_t together,
+// `together` heads of one group, token after token. A token sees those up to its own if `causal`,
+// otherwise all of them.
+int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t causal, size_t together,
          size_t queries, float scale) {
     size_t parts = heads / together, head = workgroup % parts * together;
     size_t begin = workgroup / parts * queries, end = tokens * together;
@@ -248,10 +208,9 @@ int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t sees
     size_t token = begin / together, next = begin % together;
     for (size_t j = 0; j < all * QUERIES; j++) {
         sets[j / QUERIES].at[j % QUERIES] = (token * heads + head + next) * width;
-        size_t ahead = sees == SEES_START ? 0 : token;
-        sets[j / QUERIES].position[j % QUERIES] = (size_t)start[start_at] + ahead;
+        sets[j / QUERIES].position[j % QUERIES] = (size_t)start[start_at] + token;
         sets[j / QUERIES].last[j % QUERIES] =
-            (size_t)start[start_at] + (sees == SEES_ALL ? tokens - 1 : ahead);
+            (size_t)start[start_at] + (causal ? token : tokens - 1);
         if (j + 1 < count && ++next == together) next = 0, token++;
     }
     attend_many(query + query_at, sets, all, &cache, window, SINKS_OF_HEADS, heads, out + out_at);
