@@ -14,19 +14,17 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, reapplied, rebuilt
 from hearthd.models.dsl.recomputation import varying
+from hearthd.models.dsl.row_blocks import RowBlocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-# Kernels divide rows into blocks of this many. Fewer than two blocks are read by other kernels.
-_ROWS = 32
-# Two cores of a Sapphire Rapids do 600 GFLOP/s in products with weights of int8, 100 in attention.
-_ATTENTION = 6
+# Two cores of a Sapphire Rapids do 600 GFLOP/s in products with weights of int8, 300 in attention.
+_ATTENTION = 2
 
 
 def sliced(graph: Graph, limit: int) -> tuple[Graph, ...]:
@@ -37,7 +35,7 @@ def sliced(graph: Graph, limit: int) -> tuple[Graph, ...]:
     computed in each slice that reads them.
     """
     assert not graph.in_place, "a slice updates no argument"
-    graph = rebuilt(graph, lambda node, mapped: _row_blocks(node, mapped, limit))
+    graph = rebuilt(graph, RowBlocks(graph, work, limit).divided)
     dependent = varying(graph.nodes)
     nodes = [node for node in graph.nodes if id(node) in dependent]
     values = _Values(graph, nodes)
@@ -80,23 +78,6 @@ def work(node: Tensor) -> int:
     (heads, _), (axes, _) = origin.attrs["batch"], origin.attrs["contract"]
     terms = math.prod(node.inputs[0].shape[axis] for axis in axes)
     return 2 * node.type.size * int(terms) * (_ATTENTION if heads else 1)
-
-
-def _row_blocks(node: Tensor, mapped: Callable[[Tensor], Tensor], limit: int) -> Tensor | None:
-    """An op with more operations than the limit, as ops on blocks of rows; None for another one."""
-    assert isinstance(node.origin, Apply)
-    op, attrs, cost = node.origin.op, node.origin.attrs, work(node)
-    if cost <= limit or not isinstance(op, Fused) or not op.rows_apart:
-        return None
-    x, *others = map(mapped, node.inputs)
-    x = ops.barrier(x)
-    units = -(-x.shape[0] // _ROWS)
-    count = min(-(-cost // limit), units // 2)
-    if count < 2:
-        return None
-    ends = [min(x.shape[0], units * number // count * _ROWS) for number in range(count + 1)]
-    blocks = (f.narrow(x, 0, start, end) for start, end in pairwise(ends))
-    return ops.concatenate(*(op(block, *others, **attrs) for block in blocks), axis=0)
 
 
 class _Values:

@@ -76,10 +76,17 @@ def test_a_slice_exceeds_the_limit_by_a_few_rows_at_most(limit: int) -> None:
     assert sum(costs) == sum(map(work, tower().nodes))
 
 
+def test_no_value_between_two_products_is_stored_for_all_rows() -> None:
+    slices = sliced(tower(), 2**22)
+    middle = [node for part in slices for node in part.nodes if CONFIG.tower_ffn in node.shape]
+    assert middle
+    assert all(node.shape[0] < 400 for node in middle)
+
+
 def test_products_and_attention_are_counted() -> None:
-    """2 x rows x inputs x outputs of a product; 4 x rows x rows x width of attention, six times."""
+    """2 x rows x inputs x outputs of a product; 4 x rows x rows x width of attention, twice."""
     patches, rows, width, ffn = 400, 100, CONFIG.tower_hidden, CONFIG.tower_ffn
-    layer = 2 * patches * width * (4 * width + 2 * ffn) + 6 * 4 * patches**2 * width
+    layer = 2 * patches * width * (4 * width + 2 * ffn) + 2 * 4 * patches**2 * width
     embedding = 2 * patches * 3 * CONFIG.patch_size**2 * width
     projection = 2 * rows * 4 * width * CONFIG.hidden
     expected = embedding + CONFIG.tower_layers * layer + projection
