@@ -11,6 +11,8 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import ArraysManifest, EncoderManifest, LanguageManifest, SpeechManifest
+from hearthd.runtime.log_mel import SAMPLE_RATE
+from hearthd.runtime.sound_features import max_samples
 from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.surface import surface
@@ -28,6 +30,9 @@ class ModelSize(BaseModel):
 
     n_vocab: int = Field(description="Number of tokens in the vocabulary.")
     n_ctx: int = Field(description="Size of the context in tokens.")
+    sound_seconds: float | None = Field(
+        None, description="Seconds of the longest sound that the model reads."
+    )
 
 
 class ModelStatus(BaseModel):
@@ -184,7 +189,7 @@ def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
         created_at=datetime.fromtimestamp(int(deployment.created), UTC).isoformat(),
         aliases=list(deployment.aliases),
         tags=list(deployment.tags),
-        meta=ModelSize(n_vocab=manifest.vocab_size, n_ctx=served_context(deployment, manifest))
+        meta=_size(deployment, manifest)
         if isinstance(manifest, LanguageManifest | EncoderManifest)
         else None,
         status=_status(pool, deployment),
@@ -198,6 +203,15 @@ def _named(listed: ListedModel) -> NamedCapabilities:
     if {"vision", "audio"} & {*listed.capabilities}:
         capabilities.append("multimodal")
     return NamedCapabilities(name=listed.id, model=listed.id, capabilities=capabilities)
+
+
+def _size(deployment: Deployment, manifest: LanguageManifest | EncoderManifest) -> ModelSize:
+    sound = manifest.sound if isinstance(manifest, LanguageManifest) else None
+    return ModelSize(
+        n_vocab=manifest.vocab_size,
+        n_ctx=served_context(deployment, manifest),
+        sound_seconds=None if sound is None else max_samples(sound) / SAMPLE_RATE,
+    )
 
 
 def _capabilities(deployment: Deployment) -> list[Capability]:

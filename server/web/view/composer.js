@@ -6,7 +6,7 @@ import { byId, iconButton, make, picture } from "./dom.js";
 import { showNotice, speak } from "./notices.js";
 import { allowMicrophone, startMicrophone } from "./microphone.js";
 import { isPicture, readPicture } from "./pictures.js";
-import { isSound, readSound } from "./sounds.js";
+import { isSound, longestSound, readSound } from "./sounds.js";
 
 const MAX_TEXT = 1_000_000; // bytes of a text file, or characters in a document
 const MAX_DOCUMENT = 50_000_000; // bytes
@@ -54,11 +54,12 @@ export function startComposer({ send, count, transcribe, refusal, changed }) {
   });
 }
 
-/** Say whether the model reads `images` and `sounds`, and whether another one `transcribes` speech. */
+/** Say whether the model reads `images`, how many seconds of `sounds` it reads, or false, and whether another
+ * one `transcribes` speech. */
 export function allowMedia(reads) {
   state.reads = reads;
   byId("photograph").hidden = !reads.images;
-  allowMicrophone(reads.sounds || reads.transcribes);
+  allowMicrophone(longestSound(reads.sounds || (reads.transcribes ? Infinity : 0)));
 }
 
 /** Attach a text as a file. */
@@ -154,10 +155,11 @@ async function attachPicture(file) {
 }
 
 async function attachSound(file) {
+  const seconds = longestSound(state.reads.sounds);
   try {
-    add({ name: file.name, sound: await readSound(file), tokens: null });
+    add({ name: file.name, sound: await readSound(file, seconds), tokens: null });
   } catch (error) {
-    return error instanceof RangeError ? phrase("file.long_sound") : phrase("file.bad_sound");
+    return error instanceof RangeError ? phrase("file.long_sound", { seconds }) : phrase("file.bad_sound");
   }
 }
 

@@ -3,18 +3,20 @@
 import { phrase } from "../strings/phrase.js";
 import { byId } from "./dom.js";
 import { showNotice } from "./notices.js";
-import { asWav, MAX_SECONDS } from "./sounds.js";
+import { asWav } from "./sounds.js";
 
-const state = { recorder: null };
+const state = { recorder: null, seconds: 0 };
 
 /** Bind the button. `recorded(file)` gets what was recorded, as WAV. */
 export function startMicrophone(recorded) {
   byId("record").onclick = () => (state.recorder ? state.recorder.stop() : record(recorded));
 }
 
-/** Show the button if the sound can be used. Browsers have microphones only over HTTPS or on localhost. */
-export function allowMicrophone(allowed) {
-  byId("record").hidden = !allowed || !navigator.mediaDevices;
+/** Show the button if sounds of some `seconds` can be used. Browsers have microphones only over HTTPS or on
+ * localhost. */
+export function allowMicrophone(seconds) {
+  state.seconds = seconds;
+  byId("record").hidden = !seconds || !navigator.mediaDevices;
 }
 
 async function record(recorded) {
@@ -26,14 +28,15 @@ async function record(recorded) {
     return;
   }
   const recorder = new MediaRecorder(stream);
+  const { seconds } = state;
   const pieces = [];
-  const timer = setTimeout(() => recorder.stop(), 1000 * (MAX_SECONDS - 1));
+  const timer = setTimeout(() => recorder.stop(), 950 * seconds);
   recorder.ondataavailable = ({ data }) => pieces.push(data);
   recorder.onstop = async () => {
     clearTimeout(timer);
     for (const track of stream.getTracks()) track.stop();
     show(null);
-    recorded(await asWav(new File(pieces, phrase("composer.recording"))));
+    recorded(await asWav(new File(pieces, phrase("composer.recording")), seconds));
   };
   recorder.start();
   show(recorder);

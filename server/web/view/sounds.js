@@ -2,22 +2,25 @@
 
 import { dataUri } from "../data/data_uri.js";
 
-export const MAX_SECONDS = 60; // 2.6 MB of a request, which may have 4 MB
+const MAX_SECONDS = 60; // 2.6 MB of a request, which may have 4 MB
 const RATE = 16_000; // hertz
 const HEADER = 44; // bytes
 
 /** Whether a file is a sound. */
 export const isSound = ({ type }) => type.startsWith("audio/");
 
+/** The seconds of a sound that can be attached, for a model that reads up to `seconds`. */
+export const longestSound = (seconds) => Math.min(seconds, MAX_SECONDS);
+
 /** A data URI of a sound as WAV. Throws DOMException if the browser cannot read it, and RangeError if it is
- * longer than MAX_SECONDS. */
-export const readSound = async (file) => dataUri(await asWav(file));
+ * longer than `seconds`. */
+export const readSound = async (file, seconds) => dataUri(await asWav(file, seconds));
 
 /** The file of a sound as WAV, which each server reads. Throws as `readSound`. */
-export async function asWav(file) {
+export async function asWav(file, seconds) {
   const decoder = new OfflineAudioContext(1, 1, RATE); // resamples to its rate
   const sound = await decoder.decodeAudioData(await file.arrayBuffer());
-  if (sound.duration > MAX_SECONDS) throw new RangeError(`${sound.duration} s`);
+  if (sound.duration > seconds) throw new RangeError(`${sound.duration} s`);
   return new File([header(sound.length), samples(sound)], `${file.name}.wav`, { type: "audio/wav" });
 }
 

@@ -121,6 +121,7 @@ def test_formats_and_rates(client: httpx.Client) -> None:
 def test_clients_can_ask_whether_the_model_reads_sound(client: httpx.Client) -> None:
     assert client.get("/props").json()["modalities"] == {"vision": False, "audio": True}
     (listed,) = client.get("/v1/models").json()["data"]
+    assert listed["meta"]["sound_seconds"] == 1.2
     assert "audio" in listed["capabilities"]
 
 
