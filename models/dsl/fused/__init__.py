@@ -11,6 +11,7 @@ from hearthd.models.dsl.fused.bf16_products import *
 from hearthd.models.dsl.fused.cache_attention import *
 from hearthd.models.dsl.fused.causal_conv import *
 from hearthd.models.dsl.fused.delta_rule import *
+from hearthd.models.dsl.fused.full_attention import *
 from hearthd.models.dsl.fused.gated_layers import *
 from hearthd.models.dsl.fused.int4_cache import *
 from hearthd.models.dsl.fused.norm_kernels import *

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "cached_attention",
-    "full_attention",
     "int8_cache_attention",
     "write_f16_rows",
     "write_int8_rows",
@@ -37,24 +36,21 @@ _WIDTH_STEP, _MAX_WIDTH = 64, 256
 # Queries of a workgroup of a prefill, the fastest first. A workgroup of more transposes keys and
 # converts values for more; of fewer than 16, transposing takes longer than it saves.
 _PREFILL_QUERIES = (64, 32, 16)
-_PREFILL_TOKENS = 16
+PREFILL_TOKENS = 16
 # Workgroups that leave enough for each of up to eight threads.
-_WORKGROUPS = 8
-# As full_attention.c has them with tiles: keys of a block, queries of a set, floats of a workgroup,
-# and columns of a tile.
-_BLOCK, _SET, _MAX_FLOATS, _TILE_COLUMNS = 128, 32, 17 << 10, 32
+WORKGROUPS = 8
 # A kernel computes so many values of a head at a time.
-_LANES = 16
+LANES = 16
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
     query, key, value, position, *sinks = types
     require(position.dtype is DType.I32, "a position i32")
-    _limit_caches(query, key, value)
+    limit_caches(query, key, value)
     limit_shapes(query, key, sinks, attrs)
 
 
-def _limit_caches(query: TensorType, key: TensorType, value: TensorType) -> None:
+def limit_caches(query: TensorType, key: TensorType, value: TensorType) -> None:
     require(
         key == value and key.dtype in (query.dtype, DType.F16),
         "keys and values of one type: the query's dtype or f16",
@@ -73,7 +69,7 @@ def limit_shapes(
     query: TensorType, key: TensorType, sinks: Sequence[TensorType], attrs: Attrs
 ) -> None:
     """Raises TypeRuleError for a query and a cache (R, G * D) that the kernels cannot take."""
-    groups = _limit_heads(query, key, _LANES)
+    groups = limit_heads(query, key, LANES)
     tokens, heads, width = query.shape
     is_prefill = _prefill_queries(tokens, heads, groups) is not None
     require(is_prefill or width % _WIDTH_STEP == 0, f"heads of a multiple of {_WIDTH_STEP}")
@@ -85,7 +81,7 @@ def limit_shapes(
     require(window is None or window >= 1, f"a window of at least 1 key, got {window}")
 
 
-def _limit_heads(query: TensorType, key: TensorType, step: int) -> int:
+def limit_heads(query: TensorType, key: TensorType, step: int) -> int:
     """The groups G of a query (T, H, D) and keys (R, G * D); D is a multiple of a step."""
     require(query.dtype in (DType.F32, DType.F64), "floats")
     require(query.rank == 3 and key.rank == 2, "a query (T, H, D) and a cache (R, G * D)")
@@ -132,13 +128,13 @@ def attention_kernel(query: TensorType, key: TensorType, attrs: Attrs, suffix: s
 def _spread(sizes: tuple[int, ...], keys: int, scale: float, suffix: str) -> Kernel:
     """Scores of up to `keys` keys, spread over them, then values, spread over their widths."""
     tokens, heads, groups, width, *_ = sizes
-    keys = -(-keys // _LANES) * _LANES
+    keys = -(-keys // LANES) * LANES
     slices = groups * -(-tokens * (heads // groups) // _QUERIES) * (width // _WIDTH_STEP)
-    shares = min(slices, _WORKGROUPS)
+    shares = min(slices, WORKGROUPS)
     scores = Kernel(
         function=f"attention_scores{suffix}",
-        sizes=(*sizes, keys, _WORKGROUPS),
-        workgroups=_WORKGROUPS,
+        sizes=(*sizes, keys, WORKGROUPS),
+        workgroups=WORKGROUPS,
         scalars=(scale,),
     )
     return Kernel(
@@ -161,9 +157,9 @@ def _prefill_queries(tokens: int, heads: int, groups: int) -> int | None:
     None for few tokens: a decode step and a verification of drafts spread over keys and widths.
     """
     together = _heads_together(heads // groups)
-    if tokens >= _PREFILL_TOKENS:
+    if tokens >= PREFILL_TOKENS:
         for count in _PREFILL_QUERIES:
-            if heads // together * -(-tokens * together // count) >= _WORKGROUPS:
+            if heads // together * -(-tokens * together // count) >= WORKGROUPS:
                 return count
     return None
 
@@ -230,76 +226,6 @@ int8_cache_attention: Fused = Fused(
 )
 
 
-# --- attention to every row
-
-
-def _full_attention(
-    query: Tensor, key: Tensor, value: Tensor, last: Tensor, *, scale: float, counted: bool
-) -> Tensor:
-    return f.full_attention(query, key, value, last + 1 if counted else None, scale=scale)
-
-
-def _full_limits(types: Types, attrs: Attrs) -> None:
-    if types[0].shape[0] < _PREFILL_TOKENS:
-        require(
-            not attrs["counted"], f"rows that are counted, for {_PREFILL_TOKENS} tokens or more"
-        )
-        _limits(types, attrs)
-        return
-    query, key, value, last = types
-    require(last.dtype is DType.I32, "a last row i32")
-    _limit_caches(query, key, value)
-    _limit_heads(query, key, _LANES)
-
-
-def _full_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
-    """Of a ring of R rows, tokens from position R - 1 on see R positions: each row once."""
-    query, key = types[:2]
-    (tokens, heads, width), (rows, columns) = query.shape, key.shape
-    if tokens < _PREFILL_TOKENS:
-        return _kernel(types, result, {**attrs, "keys": rows + tokens, "window": rows})
-    suffix = "" if key.dtype is query.dtype else f"_{key.dtype.label}"
-    groups, blocks = columns // width, -(-rows // _BLOCK)
-    floats = -(-width // _TILE_COLUMNS) * _TILE_COLUMNS + width  # of a query and its mixed values
-    queries = _MAX_FLOATS // (floats * _SET) * _SET
-    while queries > _SET and heads * -(-tokens // queries) < _WORKGROUPS:
-        queries -= _SET
-    split_rows = Kernel(
-        function=f"split_rows{suffix}", sizes=(groups, width, rows), workgroups=blocks
-    )
-    return Kernel(
-        function=f"full_attention{suffix}",
-        sizes=(tokens, heads, groups, width, rows, queries),
-        workgroups=heads * -(-tokens // queries),
-        scalars=(attrs["scale"],),
-        scratch=Scratch(kernel=split_rows, size=groups * blocks * _BLOCK * floats),
-    )
-
-
-def _full_sample(
-    rng: np.random.Generator, tokens: int, rows: int, count: int | None = None, heads: int = 2
-) -> Sample:
-    cache = (normal(rng, rows, 64), normal(rng, rows, 64))
-    inputs = (normal(rng, tokens, heads, 64), *cache, np.array([(count or rows) - 1], np.int32))
-    return Sample(inputs, {"scale": 0.2, "counted": count is not None})
-
-
-full_attention: Fused = Fused(
-    name="full_attention",
-    doc="`f.full_attention`: softmax(scale * q k^T) v over all R rows, or if `counted` over the "
-    "first ones. The last input is the index of the last row.",
-    reference=_full_attention,
-    limits=_full_limits,
-    kernel=_full_kernel,
-    rows_apart=True,
-    samples=lambda rng: [
-        _full_sample(rng, 1, 7),
-        _full_sample(rng, 3, 5),
-        _full_sample(rng, _PREFILL_TOKENS, 16, 11, heads=1),
-    ],
-)
-
-
 # --- new rows of a cache of int8
 
 
@@ -312,7 +238,7 @@ def row_limits(types: Types, dtype: DType, width: int) -> None:
         f"a cache {dtype} (R, {x.shape[1] * width})",
     )
     require(places == TensorType(x.shape[:1], DType.I32), "a place i32 for each row")
-    require(x.shape[2] % _LANES == 0, f"heads of a multiple of {_LANES}")
+    require(x.shape[2] % LANES == 0, f"heads of a multiple of {LANES}")
 
 
 def row_kernel(function: str, x: TensorType) -> Kernel:
@@ -371,7 +297,7 @@ def _f16_row_limits(types: Types, attrs: Attrs) -> None:
         cache == TensorType((cache.shape[0], columns), DType.F16), f"a cache f16 (R, {columns})"
     )
     require(places == TensorType((end - first,), DType.I32), "a place i32 for each row")
-    require(columns % _LANES == 0, f"rows of a multiple of {_LANES}")
+    require(columns % LANES == 0, f"rows of a multiple of {LANES}")
 
 
 def _f16_row_kernel(types: Types, attrs: Attrs) -> Kernel:
