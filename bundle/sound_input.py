@@ -12,6 +12,7 @@ __all__ = ["GoldenSound", "SoundInput"]
 _MAX_MELS = 1024
 _MAX_FRAMES = 64
 _MAX_ROWS = 2**16
+_FRAMES_PER_SECOND = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,11 @@ class SoundInput:
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens that a tokenizer must have."""
         return self.start, self.placeholder, self.end
+
+    @property
+    def max_seconds(self) -> float:
+        """The longest sound, in seconds."""
+        return self.max_rows * self.frames / _FRAMES_PER_SECOND
 
     def rows(self, frames: int) -> int:
         """The rows of embeddings of a spectrogram."""

@@ -15,8 +15,6 @@ from hearthd.runtime.log_mel import HOP, SAMPLE_RATE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hearthd.bundle import SoundInput
-
 MAX_SAMPLES = 30 * SAMPLE_RATE
 _WINDOW, _TRANSFORM = 320, 512
 _MULTIPLE = 128  # samples that a sound is padded to
@@ -41,11 +39,6 @@ def sound_features(samples: NDArray[np.float32], *, mels: int) -> tuple[NDArray[
     inside = np.arange(len(features)) * HOP + _WINDOW < _WINDOW // 2 + count
     features[~inside] = 0.0
     return features.astype(np.float32), int(inside.sum())
-
-
-def max_samples(sound: SoundInput) -> int:
-    """The samples of the longest sound that a model reads."""
-    return sound.max_rows * sound.frames * HOP
 
 
 def golden_frames(count: int, mels: int) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from hearthd.runtime.log_mel import SAMPLE_RATE
-from hearthd.runtime.sound_features import max_samples, sound_features
+from hearthd.runtime.sound_features import sound_features
 from hearthd.server.images.image_data import from_url
 from hearthd.server.images.read_media import ReadMedia
 from hearthd.server.speech.sound_files import open_sound
@@ -33,7 +33,7 @@ class SoundReader:
 
     def __init__(self, settings: SoundInput, memory: ImageMemory) -> None:
         self._settings, self._memory = settings, memory
-        self._max_samples = max_samples(settings)
+        self._max_samples = round(settings.max_seconds * SAMPLE_RATE)
 
     def read(self, sound: Media) -> ReadMedia:
         """Decode a sound; raises InvalidRequest or ImagesFull."""

@@ -11,8 +11,6 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import ArraysManifest, EncoderManifest, LanguageManifest, SpeechManifest
-from hearthd.runtime.log_mel import SAMPLE_RATE
-from hearthd.runtime.sound_features import max_samples
 from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.surface import surface
@@ -210,7 +208,7 @@ def _size(deployment: Deployment, manifest: LanguageManifest | EncoderManifest) 
     return ModelSize(
         n_vocab=manifest.vocab_size,
         n_ctx=served_context(deployment, manifest),
-        sound_seconds=None if sound is None else max_samples(sound) / SAMPLE_RATE,
+        sound_seconds=None if sound is None else sound.max_seconds,
     )
 
 
