@@ -107,22 +107,26 @@ class NormedAttention(Attention):
 
 
 class GatedAttention(NormedAttention):
-    """Attention whose result is multiplied by a gate: a projection gives queries and gates."""
+    """Attention whose result is multiplied by a gate: a projection gives queries and gates.
+
+    A head of the gate follows its head of queries.
+    """
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config)
         self.q_proj = HeadLinear(
-            config.hidden, config.heads, 2 * config.head_dim, bias=config.attention_bias
+            config.hidden, 2 * config.heads, config.head_dim, bias=config.attention_bias
         )
 
     @override
     def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
         """(N, E) -> (N, E)."""
-        both, width = self.q_proj(x), self.k_proj.heads[1]
-        query, gate = (f.narrow(both, 2, start, start + width) for start in (0, width))
+        both = self.q_proj(x)
+        query, gate = both[:, 0::2], both[:, 1::2]
         query, key = rotated(self.q_norm(query), rope), rotated(self.k_norm(self.k_proj(x)), rope)
         mixed = cache.attend(query, key, self.v_proj(x), scale=self.scale)
-        return self.o_proj(mixed * f.sigmoid(f.flatten(gate, first=1)))
+        gated = f.gated_heads(gate, f.split_heads(mixed, gate.shape[2]))
+        return self.o_proj(f.flatten(gated, first=1))
 
 
 class FusedAttention(Attention):
@@ -310,10 +314,4 @@ def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = Non
 
 def rotated(x: Tensor, rope: RopeTable | None) -> Tensor:
     """Rotate the first columns of heads (N, H, D), as many as the table is for."""
-    if rope is None:
-        return x
-    width, turning = x.shape[2], 2 * rope.cosine.shape[1]
-    if turning == width:
-        return f.rope(x, rope.cosine, rope.sine)
-    turned = f.rope(f.narrow(x, 2, 0, turning), rope.cosine, rope.sine)
-    return ops.concatenate(turned, f.narrow(x, 2, turning, width), axis=2)
+    return x if rope is None else f.rope(x, rope.cosine, rope.sine)

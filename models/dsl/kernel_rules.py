@@ -29,7 +29,7 @@ h, y, after, before, weight, cosine, sine = variables("h y after before weight c
 query, key, value, start, count, sinks = variables("query key value start count sinks")
 key_scale, value_scale, cache, places = variables("key_scale value_scale cache places")
 states, positions, row, bias, rate = variables("states positions row bias rate")
-heads = Part(ops.slice_, "x", "heads")
+heads = Part(ops.slice_, "x", "heads", is_strided=True)
 some_heads = Part(ops.slice_, "x", "heads", "rows")
 some_columns = Part(ops.slice_, "h", "columns", "rows")
 # Columns of a convolution's result: queries, keys and values; and of all rows of products.
@@ -174,6 +174,11 @@ KERNEL_RULES = (
         name="rope",  # Llama: RoPE
         pattern=(node(f.rope.op, heads, cosine, sine),),
         replacement=lambda x, heads, cosine, sine: (fused.rope(x, cosine, sine, heads=heads),),
+    ),
+    Rule(
+        name="gated_heads",  # Qwen3.5: the gate of attention
+        pattern=(node(f.gated_heads.op, heads, y),),
+        replacement=lambda x, heads, y: (fused.gated_heads(x, y, heads=heads),),
     ),
     *attention_rules(f.cached_attention.op, fused.cached_attention, query, key, value, start),
     *attention_rules(

@@ -45,7 +45,7 @@ _CACHES: Mapping[str, _Macros] = {
 _SCALES = {DType.F16: "_Float16", DType.F32: "float", DType.I8: "uint8_t"}
 # The kernels that have no macros, by their folders.
 _PLAIN: Mapping[str, tuple[str, ...]] = {
-    "": ("clamped_swiglu", "squared_relu"),
+    "": ("clamped_swiglu", "gated_heads", "squared_relu"),
     "cache/": (
         "rotate_heads", "write_f16_rows", "write_int8_rows", "write_packed_rows",
         "write_packed_scales", "write_row_scales",

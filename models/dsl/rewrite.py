@@ -41,13 +41,15 @@ class Node:
 class Part:
     """Any tensor, or a range of its axis 1: bound to `name`, with (start, stop) as `range_name`.
 
-    With `rows_name` it may be a range of axis 0, too, which is bound to that name.
+    With `rows_name` it may be a range of axis 0, too, which is bound to that name. If
+    `is_strided`, the range is (start, stop, step).
     """
 
     slice_: Op
     name: str
     range_name: str
     rows_name: str = ""
+    is_strided: bool = False
 
 
 Pattern: TypeAlias = "Variable | Node | Part"
@@ -92,12 +94,12 @@ class _Match:
         match pattern:
             case Variable(name):
                 return self._bind(name, tensor)
-            case Part(slice_, name, range_name, rows_name):
-                source, rows, columns = _ranges(slice_, tensor, has_rows=bool(rows_name))
+            case Part():
+                source, rows, columns = _ranges(pattern, tensor)
                 return (
-                    self._bind(name, source)
-                    and self._bind(range_name, columns)
-                    and (not rows_name or self._bind(rows_name, rows))
+                    self._bind(pattern.name, source)
+                    and self._bind(pattern.range_name, columns)
+                    and (not pattern.rows_name or self._bind(pattern.rows_name, rows))
                 )
             case Node():
                 return self._matches_node(pattern, tensor)
@@ -134,24 +136,19 @@ class _Match:
         return self.rule.replacement(**values)
 
 
-def _ranges(
-    slice_: Op, tensor: Tensor, *, has_rows: bool
-) -> tuple[Tensor, tuple[int, int], tuple[int, int]]:
-    """The tensor that this one is a range of, and the ranges of its axes 0 and 1.
-
-    Unless `has_rows`, it has all rows.
-    """
-    origin = tensor.origin
-    if isinstance(origin, Apply) and origin.op is slice_ and tensor.type.rank > 1:
+def _ranges(part: Part, tensor: Tensor) -> tuple[Tensor, tuple[int, ...], tuple[int, ...]]:
+    """The tensor that this one is a range of, and the ranges of its axes 0 and 1."""
+    origin, ends = tensor.origin, 3 if part.is_strided else 2
+    if isinstance(origin, Apply) and origin.op is part.slice_ and tensor.type.rank > 1:
         (source,), bounds = origin.inputs, origin.attrs["bounds"]
         expected = [(0, extent, 1) for extent in source.shape]
-        expected[1] = (*bounds[1][:2], 1)
-        if has_rows:
+        expected[1] = (*bounds[1][:ends], 1)[:3]
+        if part.rows_name:
             expected[0] = (*bounds[0][:2], 1)
         if list(bounds) == expected:
-            return source, bounds[0][:2], bounds[1][:2]
+            return source, bounds[0][:2], bounds[1][:ends]
     rows, columns = (*tensor.shape, 0, 0)[:2]
-    return tensor, (0, rows), (0, columns)
+    return tensor, (0, rows), (0, columns, 1)[:ends]
 
 
 class Refused(NamedTuple):

@@ -109,6 +109,7 @@ THEIRS: dict[str, Callable[..., Any]] = {
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
     "elu": lambda x: F.elu(x, 0.7),
     "sigmoid": torch.sigmoid,
+    "gated_heads": lambda gate, x: torch.sigmoid(gate) * x,
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),

@@ -147,12 +147,22 @@ COUNTS = {
     "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
     **dict.fromkeys(
-        ("dots1", "lfm2", "lfm2moe", "lfm2-vl", "qwen3", "qwen3vl", "qwen3moe", "qwen3vlmoe"),
+        (
+            "dots1",
+            "glm4moe",
+            "lfm2",
+            "lfm2moe",
+            "lfm2-vl",
+            "qwen3",
+            "qwen3vl",
+            "qwen3moe",
+            "qwen3vlmoe",
+        ),
         Counts(rotations="norm_rope"),
     ),
     **dict.fromkeys(
         ("qwen3next", "qwen35", "qwen35-images", "qwen35moe", "qwen35moe-images"),
-        Counts(rotations="norm_rope", products=6),
+        Counts(rotations="norm_rope"),
     ),
     # Their norms are no RMSNorm, and stay plain.
     **dict.fromkeys(("cohere2", "command-r", "stablelm"), Counts(norms=("", 0))),
@@ -193,7 +203,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             per_layer.products * whole
             + per_layer.needed * partial
             - 3 * (routed - shared_mlps)
-            + (2 if recurrence == "gated_delta_rule" else 0)
+            + (3 if recurrence == "gated_delta_rule" else 0)
             + matrices
         ),
         **dict.fromkeys(
@@ -211,6 +221,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         ),
         "squared_relu": {"nemotron_h": 1, "nemotron_h_moe": 2}.get(architecture, 0),
         gate: gates * whole + gated_mlps,
+        "gated_heads": (whole - recurrent) * (recurrence == "gated_delta_rule"),
         OUTPUT_NORMS.get(recurrence, ""): min(recurrent, whole) * (architecture != "falcon-h1"),
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": (

@@ -17,6 +17,7 @@ __all__ = [
     "clamp",
     "clamped_swiglu",
     "elu",
+    "gated_heads",
     "gelu",
     "gelu_tanh",
     "leaky_relu",
@@ -139,6 +140,12 @@ def clamped_swiglu(gate: Tensor, up: Tensor, *, limit: float, slope: float) -> T
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x)), as a tanh, which overflows nowhere."""
     return ops.tanh(x * 0.5) * 0.5 + 0.5
+
+
+@composite()
+def gated_heads(gate: Tensor, x: Tensor) -> Tensor:
+    """sigmoid(gate) x: gates of heads (N, H, D), and the heads of attention."""
+    return sigmoid(gate) * x
 
 
 def soft_cap(x: Tensor, cap: float) -> Tensor:

@@ -93,13 +93,21 @@ def _has_bit(x: Tensor, bit: int) -> Tensor:
 
 @composite()
 def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotate x (N, H, D) by the table (N, D/2): pairs are (x_i, x_{i + D/2}), "split half"."""
-    ops.require(x.type.rank == 3 and x.shape[2] % 2 == 0, f"(N, H, D) with an even D, got {x.type}")
-    half = x.shape[-1] // 2
+    """Rotate the first T columns of x (N, H, D) by the table (N, T/2), "split half".
+
+    Pairs are (x_i, x_{i + T/2}).
+    """
+    half = cosine.shape[-1] if cosine.type.rank else 0
+    ops.require(
+        x.type.rank == 3 and 0 < 2 * half <= x.shape[2],
+        f"(N, H, D) and a table of at most D / 2 columns, got {x.type} and {cosine.type}",
+    )
     first, second = narrow(x, 2, 0, half), narrow(x, 2, half, 2 * half)
+    rest = [narrow(x, 2, 2 * half, x.shape[2])] if 2 * half < x.shape[2] else []
     cos = ops.broadcast(cosine, shape=first.shape, axes=(0, 2))
     sin = ops.broadcast(sine, shape=first.shape, axes=(0, 2))
-    return ops.concatenate(first * cos - second * sin, second * cos + first * sin, axis=2)
+    turned = first * cos - second * sin, second * cos + first * sin
+    return ops.concatenate(*turned, *rest, axis=2)
 
 
 def visible(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.ops.record import Array, Attrs, Types
     from hearthd.models.dsl.types import TensorType
 
-__all__ = ["add_norm", "gated_norm", "grouped_rms_norm", "norm_rope", "residual_norm", "rope"]
+__all__ = [
+    "add_norm",
+    "gated_heads",
+    "gated_norm",
+    "grouped_rms_norm",
+    "norm_rope",
+    "residual_norm",
+    "rope",
+]
+
+Heads: TypeAlias = tuple[int, int, int]  # from the first up to the second, the third apart
 
 # As the kernels have it.
 _LANES = 16
@@ -148,65 +158,106 @@ gated_norm: Fused = Fused(
 
 
 def _norm_rope(
-    x: Tensor, weight: Tensor, cosine: Tensor, sine: Tensor, *, heads: tuple[int, int], eps: float
+    x: Tensor, weight: Tensor, cosine: Tensor, sine: Tensor, *, heads: Heads, eps: float
 ) -> Tensor:
-    return f.rope(f.rms_norm(f.narrow(x, 1, *heads), weight, eps=eps), cosine, sine)
+    return f.rope(f.rms_norm(f.every(x, 1, *heads), weight, eps=eps), cosine, sine)
 
 
-def _rope(x: Tensor, cosine: Tensor, sine: Tensor, *, heads: tuple[int, int]) -> Tensor:
-    return f.rope(f.narrow(x, 1, *heads), cosine, sine)
+def _rope(x: Tensor, cosine: Tensor, sine: Tensor, *, heads: Heads) -> Tensor:
+    return f.rope(f.every(x, 1, *heads), cosine, sine)
+
+
+def _gated_heads(gate: Tensor, x: Tensor, *, heads: Heads) -> Tensor:
+    return f.gated_heads(f.every(gate, 1, *heads), x)
+
+
+def _turning_limits(types: Types, _: Attrs) -> None:
+    _require_rows(types[0], 3, _LANES)
+    table = types[-1]
+    require(table.shape[-1] % _LANES == 0, f"tables with a multiple of {_LANES} columns")
 
 
 def _heads_kernel(function: str, types: Types, attrs: Attrs) -> Kernel:
     rows, count, width = types[0].shape
+    turning = () if function == "gated_heads" else (2 * types[-1].shape[1],)
     return Kernel(
         function=function,
-        sizes=(count, *attrs["heads"], width),
+        sizes=(count, *attrs["heads"], width, *turning),
         scalars=(attrs["eps"],) if "eps" in attrs else (),
         workgroups=rows,
     )
 
 
-def _heads(rng: np.random.Generator, rows: int, count: int) -> tuple[Array, Array, Array]:
-    """Heads of width 32, and a table of cosines and sines."""
+def _heads(
+    rng: np.random.Generator, rows: int, count: int, width: int = 32
+) -> tuple[Array, Array, Array]:
+    """Heads, and a table of cosines and sines for 32 of their columns."""
     angles = rng.uniform(0, 7, size=(rows, 16)).astype(np.float32)
-    return normal(rng, rows, count, 32), np.cos(angles), np.sin(angles)
+    return normal(rng, rows, count, width), np.cos(angles), np.sin(angles)
 
 
-def _rope_sample(rng: np.random.Generator, rows: int, count: int, heads: tuple[int, int]) -> Sample:
-    return Sample(_heads(rng, rows, count), {"heads": heads})
+def _rope_sample(
+    rng: np.random.Generator, rows: int, count: int, heads: Heads, width: int = 32
+) -> Sample:
+    return Sample(_heads(rng, rows, count, width), {"heads": heads})
 
 
 def _norm_rope_sample(
-    rng: np.random.Generator, rows: int, count: int, heads: tuple[int, int]
+    rng: np.random.Generator, rows: int, count: int, heads: Heads, width: int = 32
 ) -> Sample:
-    x, *table = _heads(rng, rows, count)
-    return Sample((x, positive(rng, 32), *table), {"heads": heads, "eps": 1e-3})
+    x, *table = _heads(rng, rows, count, width)
+    return Sample((x, positive(rng, width), *table), {"heads": heads, "eps": 1e-3})
+
+
+def _gated_heads_sample(rng: np.random.Generator, rows: int, count: int, heads: Heads) -> Sample:
+    chosen = len(range(*heads))
+    inputs = (normal(rng, rows, count, 32), normal(rng, rows, chosen, 32))
+    return Sample(inputs, {"heads": heads})
 
 
 norm_rope: Fused = Fused(
     name="norm_rope",
     doc=(
-        "rope(rms_norm(x, weight)) of the heads from `heads[0]` up to `heads[1]` of x (N, H, D), "
-        "by a table of cosines and sines (N, D / 2)."
+        "rope(rms_norm(x, weight)) of the heads from `heads[0]` up to `heads[1]`, `heads[2]` "
+        "apart, of x (N, H, D), by a table of cosines and sines (N, T / 2) for T columns."
     ),
     reference=_norm_rope,
-    limits=lambda types, _: _require_rows(types[0], 3, 2 * _LANES),
+    limits=_turning_limits,
     kernel=lambda types, _, attrs: _heads_kernel("norm_rope", types, attrs),
     samples=lambda rng: [
-        _norm_rope_sample(rng, 1, 1, (0, 1)),
-        _norm_rope_sample(rng, 3, 4, (1, 3)),
+        _norm_rope_sample(rng, 1, 1, (0, 1, 1)),
+        _norm_rope_sample(rng, 3, 4, (1, 3, 1)),
+        _norm_rope_sample(rng, 2, 5, (0, 4, 2), width=64),
     ],
 )
 
 rope: Fused = Fused(
     name="rope",
     doc=(
-        "rope(x) of the heads from `heads[0]` up to `heads[1]` of x (N, H, D), by a table of "
-        "cosines and sines (N, D / 2)."
+        "rope(x) of the heads from `heads[0]` up to `heads[1]`, `heads[2]` apart, of x (N, H, D), "
+        "by a table of cosines and sines (N, T / 2) for T columns."
     ),
     reference=_rope,
-    limits=lambda types, _: _require_rows(types[0], 3, 2 * _LANES),
+    limits=_turning_limits,
     kernel=lambda types, _, attrs: _heads_kernel("rope", types, attrs),
-    samples=lambda rng: [_rope_sample(rng, 1, 1, (0, 1)), _rope_sample(rng, 3, 4, (1, 3))],
+    samples=lambda rng: [
+        _rope_sample(rng, 1, 1, (0, 1, 1)),
+        _rope_sample(rng, 3, 4, (1, 3, 1)),
+        _rope_sample(rng, 2, 5, (1, 5, 2), width=48),
+    ],
+)
+
+gated_heads: Fused = Fused(
+    name="gated_heads",
+    doc=(
+        "x (N, G, D) times the sigmoids of the heads from `heads[0]` up to `heads[1]`, `heads[2]` "
+        "apart, of gates (N, H, D)."
+    ),
+    reference=_gated_heads,
+    limits=lambda types, _: _require_rows(types[0], 3, _LANES),
+    kernel=lambda types, _, attrs: _heads_kernel("gated_heads", types, attrs),
+    samples=lambda rng: [
+        _gated_heads_sample(rng, 1, 1, (0, 1, 1)),
+        _gated_heads_sample(rng, 3, 5, (1, 4, 2)),
+    ],
 )

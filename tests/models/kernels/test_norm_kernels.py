@@ -92,46 +92,59 @@ def test_the_outputs_of_heads_are_normalized_and_gated(kernels: Kernels) -> None
 def heads(rows: int) -> tuple[Array, ...]:
     """Heads, the weight of their norm, cosines and sines."""
     rng = np.random.default_rng(6)
-    x = rng.normal(size=(rows, 3, 96)).astype(np.float32)
+    x = rng.normal(size=(rows, 5, 96)).astype(np.float32)
     angles = rng.uniform(0, 100, size=(rows, 48)).astype(np.float32)
     return x, rng.uniform(0.5, 2, size=96).astype(np.float32), np.cos(angles), np.sin(angles)
 
 
-def rotated(kernels: Kernels, inputs: tuple[Array, ...], start: int = 0, stop: int = 3) -> Array:
+def turned_pairs(x: Array, cosine: Array, sine: Array) -> Array:
+    """The first columns of heads as complex numbers that are turned, and the other columns."""
+    half = cosine.shape[1]
+    pairs = x[..., :half].astype(np.float64) + 1j * x[..., half : 2 * half]
+    turned = pairs * (cosine + 1j * sine)[:, np.newaxis]
+    return np.concatenate([turned.real, turned.imag, x[..., 2 * half :]], axis=2)
+
+
+def rotated(
+    kernels: Kernels, inputs: tuple[Array, ...], chosen: tuple[int, int, int] = (0, 5, 1)
+) -> Array:
     rows, _, width = inputs[0].shape
-    out = np.full((rows, stop - start, width), np.nan, np.float32)
-    return kernels("norm_rope", inputs, out, heads=(start, stop), eps=EPS)
+    out = np.full((rows, len(range(*chosen)), width), np.nan, np.float32)
+    if len(inputs) == 3:
+        return kernels("rope", inputs, out, heads=chosen)
+    return kernels("norm_rope", inputs, out, heads=chosen, eps=EPS)
 
 
-def test_heads_are_normalized_and_then_rotated_as_complex_numbers(kernels: Kernels) -> None:
-    x, weight, cosine, sine = inputs = heads(5)
-    pairs = normalized(x, weight)
-    turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
-    expected = np.concatenate([turned.real, turned.imag], axis=2)
-    np.testing.assert_allclose(rotated(kernels, inputs), expected, atol=2e-6)
+@pytest.mark.parametrize("half", [48, 32, 16])
+def test_heads_are_normalized_and_then_rotated_as_complex_numbers(
+    kernels: Kernels, half: int
+) -> None:
+    x, weight, cosine, sine = heads(5)
+    table = cosine[:, :half].copy(), sine[:, :half].copy()
+    actual = rotated(kernels, (x, weight, *table))
+    np.testing.assert_allclose(actual, turned_pairs(normalized(x, weight), *table), atol=2e-6)
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 3), (1, 2)])
-def test_heads_are_rotated_without_a_norm(kernels: Kernels, start: int, stop: int) -> None:
+@pytest.mark.parametrize(("chosen", "half"), [((0, 5, 1), 48), ((1, 2, 1), 48), ((0, 4, 2), 16)])
+def test_heads_are_rotated_without_a_norm(
+    kernels: Kernels, chosen: tuple[int, int, int], half: int
+) -> None:
     x, _, cosine, sine = heads(5)
-    out = np.full((5, stop - start, 96), np.nan, np.float32)
-    actual = kernels("rope", (x, cosine, sine), out, heads=(start, stop))
-    pairs = x[:, start:stop].astype(np.float64)
-    turned = (pairs[..., :48] + 1j * pairs[..., 48:]) * (cosine + 1j * sine)[:, np.newaxis]
-    expected = np.concatenate([turned.real, turned.imag], axis=2)
+    table = cosine[:, :half].copy(), sine[:, :half].copy()
+    actual = rotated(kernels, (x, *table), chosen)
+    expected = turned_pairs(x[:, slice(*chosen)], *table)
     np.testing.assert_allclose(actual, expected, atol=2e-6)
     for i in range(5):
-        alone = np.full((1, stop - start, 96), np.nan, np.float32)
         row = slice(i, i + 1)
-        kernels("rope", (x[row], cosine[row], sine[row]), alone, heads=(start, stop))
+        alone = rotated(kernels, (x[row], *(part[row] for part in table)), chosen)
         assert np.array_equal(alone[0], actual[i])
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 1), (1, 3), (2, 3)])
-def test_some_heads_are_rotated_as_all_are(kernels: Kernels, start: int, stop: int) -> None:
+@pytest.mark.parametrize("chosen", [(0, 1, 1), (1, 3, 1), (2, 5, 1), (1, 5, 2), (0, 5, 3)])
+def test_some_heads_are_rotated_as_all_are(kernels: Kernels, chosen: tuple[int, int, int]) -> None:
     inputs = heads(2)
-    expected = rotated(kernels, inputs)[:, start:stop]
-    assert np.array_equal(rotated(kernels, inputs, start, stop), expected)
+    expected = rotated(kernels, inputs)[:, slice(*chosen)]
+    assert np.array_equal(rotated(kernels, inputs, chosen), expected)
 
 
 def test_a_token_is_rotated_with_the_same_bits_alone(kernels: Kernels) -> None:
@@ -141,6 +154,21 @@ def test_a_token_is_rotated_with_the_same_bits_alone(kernels: Kernels) -> None:
         row = slice(i, i + 1)
         alone = rotated(kernels, (x[row], weight, cosine[row], sine[row]))
         assert np.array_equal(alone[0], together[i])
+
+
+@pytest.mark.parametrize("chosen", [(0, 7, 1), (1, 7, 2)])
+def test_heads_of_attention_are_gated(kernels: Kernels, chosen: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(9)
+    gate = 4 * rng.normal(size=(5, 7, 48)).astype(np.float32)
+    x = rng.normal(size=(5, len(range(*chosen)), 48)).astype(np.float32)
+    actual = kernels("gated_heads", (gate, x), np.full_like(x, np.nan), heads=chosen)
+    expected = x / (1 + np.exp(-gate[:, slice(*chosen)].astype(np.float64)))
+    np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=1e-7)
+    alone = np.full_like(x[:1], np.nan)
+    for i in range(5):
+        row = slice(i, i + 1)
+        kernels("gated_heads", (gate[row], x[row]), alone, heads=chosen)
+        assert np.array_equal(alone, actual[row])
 
 
 def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:

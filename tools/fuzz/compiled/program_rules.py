@@ -292,8 +292,10 @@ def _rotary(maker: Maker) -> bool:
         return maker.add("rope_table", positions, width=8, part=maker.random.randrange(2))
     x = maker.pick(3, 3)
     tokens, _, width = maker.tensors[x].shape
-    table = [maker.float_like(x, tokens, width // 2) for _ in range(2)] if width > 1 else []
-    return width % 2 == 0 and maker.add("rope", x, *table)
+    if width < 2:
+        return False
+    half = maker.random.randint(1, width // 2)
+    return maker.add("rope", x, *(maker.float_like(x, tokens, half) for _ in range(2)))
 
 
 def _convolution(maker: Maker) -> bool:

@@ -108,6 +108,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "leaky_relu": (lambda x: f.leaky_relu(x, slope=0.2), ((3, 5),)),
     "elu": (lambda x: f.elu(x, alpha=0.7), ((3, 5),)),
     "sigmoid": (f.sigmoid, ((3, 5),)),
+    "gated_heads": (f.gated_heads, ((3, 2, 4), (3, 2, 4))),
     "silu": (f.silu, ((3, 5),)),
     "gelu": (f.gelu, ((3, 5),)),
     "gelu_tanh": (f.gelu_tanh, ((3, 5),)),

@@ -94,12 +94,15 @@ def test_silu() -> None:
 
 
 @quick
-@given(sizes, sizes, st.integers(1, 4), seeds)
-def test_rope_turns_split_halves(tokens: int, heads: int, half: int, seed: int) -> None:
-    x, angles = normal(seed, tokens, heads, 2 * half), normal(seed + 1, tokens, half)
+@given(sizes, sizes, st.integers(1, 4), st.integers(0, 3), seeds)
+def test_rope_turns_split_halves(
+    tokens: int, heads: int, half: int, others: int, seed: int
+) -> None:
+    x, angles = normal(seed, tokens, heads, 2 * half + others), normal(seed + 1, tokens, half)
     actual = run(f.rope, x, np.cos(angles), np.sin(angles))
-    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles[:, None])
-    np.testing.assert_allclose(actual, np.concatenate([turned.real, turned.imag], -1), atol=2e-6)
+    turned = (x[..., :half] + 1j * x[..., half : 2 * half]) * np.exp(1j * angles[:, None])
+    expected = np.concatenate([turned.real, turned.imag, x[..., 2 * half :]], -1)
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
 
 
 @pytest.mark.parametrize(("base", "factor"), [(10_000.0, 1.0), (1_000_000.0, 8.0), (0.5, 0.1)])

@@ -24,7 +24,10 @@ def x(*shape: int, dtype: DType = DType.F32) -> Tensor:
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "rope": (lambda: f.rope(x(2, 3, 5), x(2, 2), x(2, 2)), r"rope\(.* with an even D, got f32"),
+    "rope": (
+        lambda: f.rope(x(2, 3, 5), x(2, 3), x(2, 3)),
+        r"rope\(.* a table of at most D / 2 columns, got f32",
+    ),
     "rope_table": (
         lambda: f.rope_table(x(3, dtype=DType.I32), 7, base=1e4),
         "rope_table: expected an even head_dim, got 7",
