@@ -204,6 +204,13 @@ def options() -> argparse.Namespace:
         "and long prompts, which take minutes with large models",
     )
     parser.add_argument(
+        "--max-depth",
+        type=int,
+        choices=DEPTHS,
+        default=DEPTHS[-1],
+        help="the deepest context in which decoding is measured",
+    )
+    parser.add_argument(
         "--threads", type=int, default=physical_cores(), help="threads of every engine"
     )
     parser.add_argument(
@@ -250,13 +257,15 @@ def bench_of(arguments: argparse.Namespace, models: Sequence[Model]) -> Benchmar
         raise BenchmarkError(f"--llama-server: {server} does not exist")
     tokenizer = BundleVocabulary.of(next(model.path for model in models if model.is_hearth))
     assert tokenizer is not None, "a language model has one"
-    text = " ".join(shipped_texts().values())
+    text = tokenizer.tokenize(" ".join(shipped_texts().values()))
+    repeated = text * -(-arguments.tokens // len(text))
     return BenchmarkSetup(
-        tokens=tokenizer.tokenize(text)[: arguments.tokens],
+        tokens=repeated[: arguments.tokens],
         python=arguments.llama_python,
         server=server and shutil.which(server),
         threads=arguments.threads,
         context=contexts.pop(),
+        max_depth=arguments.max_depth,
         mapped=not arguments.no_mmap,
     )
 

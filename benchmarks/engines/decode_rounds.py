@@ -68,6 +68,7 @@ class BenchmarkSetup:
     """How to measure; `server` is the path of llama-server, or None.
 
     `tokens` are the text that all models read. Hearth's weights are `mapped`, or in memory.
+    Decoding is measured in contexts of at most `max_depth` tokens.
     """
 
     tokens: tuple[int, ...]
@@ -75,6 +76,7 @@ class BenchmarkSetup:
     server: str | None
     threads: int
     context: int
+    max_depth: int = DEPTHS[-1]
     mapped: bool = True
 
 
@@ -104,13 +106,18 @@ def run_worker(model: Model, bench: BenchmarkSetup) -> tuple[EngineDescription, 
     if model.bench is not None:
         try:
             limit = min(bench.context, len(bench.tokens))
-            return model.bench.measure(model.path, bench.threads, limit)
+            return model.bench.measure(model.path, bench.threads, limit, bench.max_depth)
         except LlamaBenchError as error:
             raise BenchmarkError(f"{model.name}: {error}") from error
     engine = "hearth" if model.is_hearth else "llama.cpp"
     python = sys.executable if model.is_hearth else bench.python
     command: list[str | Path] = [python, "-m", _WORKER, engine, model.path]
-    options = {"context": bench.context, "threads": bench.threads, "begun": time.monotonic()}
+    options = {
+        "context": bench.context,
+        "threads": bench.threads,
+        "max-depth": bench.max_depth,
+        "begun": time.monotonic(),
+    }
     for name, value in options.items():
         command += [f"--{name}", str(value)]
     if model.exact:

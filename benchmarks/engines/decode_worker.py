@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
     from hearthd.runtime.interface import Reader
 
-PROMPTS = (128, 512)  # tokens; measured until the logits after the last one
+PROMPTS = (128, 512, 4096)  # tokens; measured until the logits after the last one
 DEPTHS = (128, 1024, 1900)  # tokens in the context when decoding is measured
 TOGETHER = 8  # sequences in a batch, at the first depth
 WARM_STEPS = 8  # decode steps before the clock starts
 STEPS = 48  # measured decode steps
 REPETITIONS = 3  # of a prefill, and of the decode steps; the median counts
+LONG_REPETITIONS = 1  # of a prefill of the longest prompt
 _SLOT = 0
 
 
@@ -88,10 +89,24 @@ ENGINES: dict[str, Callable[[Path, int, int, bool, bool], tuple[Reader, EngineDe
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """The text to read; if `exact`, all logits are exact."""
+    """The text to read; if `exact`, all logits are exact.
+
+    Decoding is measured in contexts of at most `max_depth` tokens.
+    """
 
     tokens: Sequence[int]
     exact: bool
+    max_depth: int = DEPTHS[-1]
+
+
+def prefill_repetitions(size: int) -> int:
+    """How often a prompt is read."""
+    return LONG_REPETITIONS if size == PROMPTS[-1] else REPETITIONS
+
+
+def measured_depths(limit: int, max_depth: int) -> list[int]:
+    """The depths at which decoding is measured, in a text or a context of `limit` tokens."""
+    return [depth for depth in DEPTHS if depth + STEPS <= limit and depth <= max_depth]
 
 
 def measure(runtime: Reader, text: Text, begun: float) -> dict[str, float]:
@@ -107,9 +122,8 @@ def measure(runtime: Reader, text: Text, begun: float) -> dict[str, float]:
     for size in PROMPTS:
         if size <= limit:
             figures[f"prefill_{size}"] = size / _prefill_seconds(runtime, text.tokens[:size])
-    for depth in DEPTHS:
-        if depth + STEPS <= limit:
-            figures[f"decode_{depth}"] = _decode_rate(runtime, text, depth, 1)
+    for depth in measured_depths(limit, text.max_depth):
+        figures[f"decode_{depth}"] = _decode_rate(runtime, text, depth, 1)
     figures |= _memory()  # with one slot in use
     if min(runtime.slots, runtime.batch) >= TOGETHER:
         figures["decode_together"] = _decode_rate(runtime, text, DEPTHS[0], TOGETHER)
@@ -117,7 +131,7 @@ def measure(runtime: Reader, text: Text, begun: float) -> dict[str, float]:
 
 
 def _prefill_seconds(runtime: Reader, prompt: Sequence[int]) -> float:
-    return _median_seconds(lambda: read_prompt(runtime, prompt))
+    return _median_seconds(lambda: read_prompt(runtime, prompt), prefill_repetitions(len(prompt)))
 
 
 def _decode_rate(runtime: Reader, text: Text, depth: int, sequences: int) -> float:
@@ -143,9 +157,9 @@ def _memory() -> dict[str, float]:
     return {name: int(status[key].split()[0]) * 1024 / 1e6 for name, key in sizes.items()}
 
 
-def _median_seconds(work: Callable[[], object]) -> float:
+def _median_seconds(work: Callable[[], object], repetitions: int = REPETITIONS) -> float:
     seconds = []
-    for _ in range(REPETITIONS):
+    for _ in range(repetitions):
         began = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - began)
@@ -159,11 +173,12 @@ def main() -> None:
     parser.add_argument("model", type=Path, help="a bundle, or a GGUF file for llama.cpp")
     parser.add_argument("--context", type=int, required=True, help="positions per slot")
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--max-depth", type=int, default=DEPTHS[-1])
     parser.add_argument("--begun", type=float, required=True, help="time.monotonic() at the start")
     parser.add_argument("--exact", action="store_true", help="compute all logits exactly")
     parser.add_argument("--no-mmap", action="store_true", help="copy Hearth's weights into memory")
     arguments = parser.parse_args()
-    text = Text(tokens=json.load(sys.stdin), exact=arguments.exact)
+    text = Text(tokens=json.load(sys.stdin), exact=arguments.exact, max_depth=arguments.max_depth)
     runtime, about = ENGINES[arguments.engine](
         arguments.model,
         arguments.context,

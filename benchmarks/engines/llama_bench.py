@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.engines.decode_worker import (
-    DEPTHS,
     PROMPTS,
     REPETITIONS,
     STEPS,
     EngineDescription,
+    measured_depths,
+    prefill_repetitions,
 )
 
 if TYPE_CHECKING:
@@ -37,17 +38,23 @@ class LlamaBench:
     command: tuple[str, ...]
 
     def measure(
-        self, model: Path, threads: int, context: int
+        self, model: Path, threads: int, context: int, max_depth: int
     ) -> tuple[EngineDescription, dict[str, float]]:
         """The same rates as decode_worker.py, in tokens/s; raises LlamaBenchError."""
-        common = ("-m", str(model), "-t", str(threads), "-r", str(REPETITIONS))
-        prompts = [str(size) for size in PROMPTS if size <= context]
-        rows = self._rows(*common, "-p", ",".join(prompts), "-n", "0")
+        common = ("-m", str(model), "-t", str(threads))
+        rows = [
+            row
+            for size in PROMPTS
+            if size <= context
+            for row in self._rows(
+                *common, "-r", str(prefill_repetitions(size)), "-p", str(size), "-n", "0"
+            )
+        ]
         figures = {f"prefill_{row['n_prompt']}": float(row["avg_ts"]) for row in rows}
-        for depth in DEPTHS:
-            if depth + STEPS <= context:
-                (row,) = self._rows(*common, *self._decode_options(depth))
-                figures[f"decode_{depth}"] = float(row["avg_ts"])
+        for depth in measured_depths(context, max_depth):
+            options = ("-r", str(REPETITIONS), *self._decode_options(depth))
+            (row,) = self._rows(*common, *options)
+            figures[f"decode_{depth}"] = float(row["avg_ts"])
         about = EngineDescription(
             # such as "gemma3 270M Q4_K - Medium"
             quantization=rows[0]["model_type"].split(" ", 2)[2],

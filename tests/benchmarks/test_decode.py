@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-TEXT = Text(tokens=[7] * (DEPTHS[-1] + STEPS), exact=False)
+TEXT = Text(tokens=[7] * PROMPTS[-1], exact=False)
 
 
 def test_a_worker_measures_everything_that_fits_the_context() -> None:
     whole = FakeRuntime(
-        vocab_size=16, context=DEPTHS[-1] + STEPS, slots=TOGETHER, chunk=512, batch=TOGETHER
+        vocab_size=16, context=PROMPTS[-1], slots=TOGETHER, chunk=512, batch=TOGETHER
     )
     figures = measure(whole, TEXT, time.monotonic())
     shown = {figure.name for figure in FIGURES}
@@ -56,16 +57,18 @@ def test_a_worker_measures_everything_that_fits_the_context() -> None:
     assert all(value > 0 for value in figures.values())
     small = measure(FakeRuntime(vocab_size=16, context=200), TEXT, time.monotonic())
     assert set(figures) - set(small) == {
-        "prefill_512", "decode_1024", "decode_1900", "decode_together",
+        "prefill_512", "prefill_4096", "decode_1024", "decode_1900", "decode_together",
     }  # fmt: skip
     short = Text(tokens=TEXT.tokens[: DEPTHS[0] + STEPS], exact=False)
     assert set(measure(whole, short, time.monotonic())) == {*small, "decode_together"}
+    shallow = measure(whole, replace(TEXT, max_depth=DEPTHS[1]), time.monotonic())
+    assert set(figures) - set(shallow) == {"decode_1900"}
     too_small = FakeRuntime(vocab_size=16, context=DEPTHS[0] + STEPS - 1)
     assert set(small) - set(measure(too_small, TEXT, time.monotonic())) == {"decode_128"}
 
 
 def test_a_batch_counts_the_tokens_of_every_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def a_second(work: Callable[[], object]) -> float:
+    def a_second(work: Callable[[], object], _: int = 0) -> float:
         work()
         return 1.0
 
@@ -204,7 +207,8 @@ if "--help" in sys.argv:
 option = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 common = dict(model_type="gemma3 270M Q4_K - Medium", model_size=253, build_commit="abc")
 if option["-n"] == "0" and "-gp" not in option:
-    rows = [dict(n_prompt=int(n), n_gen=0, avg_ts=float(n)) for n in option["-p"].split(",")]
+    size, repetitions = int(option["-p"]), int(option["-r"])
+    rows = [dict(n_prompt=size, n_gen=0, avg_ts=size * repetitions)]
 elif "-gp" in option:
     depth, steps = map(int, option["-gp"].split(","))
     rows = [dict(n_prompt=depth, n_gen=steps, avg_ts=depth / 2)]
@@ -219,9 +223,10 @@ def test_llama_bench_measures_the_same_lengths(tmp_path: Path, help_text: str) -
     script = tmp_path / "llama-bench"
     script.write_text(FAKE_BENCH.format(help=help_text), encoding="utf-8")
     bench = LlamaBench("fork", (sys.executable, str(script)))
-    about, figures = bench.measure(tmp_path / "a.gguf", threads=2, context=1500)
+    about, figures = bench.measure(tmp_path / "a.gguf", threads=2, context=4096, max_depth=1024)
     assert figures == {
-        "prefill_128": 128, "prefill_512": 512, "decode_128": 64, "decode_1024": 512,
+        "prefill_128": 384, "prefill_512": 1536, "prefill_4096": 4096, "decode_128": 64,
+        "decode_1024": 512,
     }  # fmt: skip
     assert about == EngineDescription(
         quantization="Q4_K - Medium", weights_bytes=253, versions={"fork": "abc"}
@@ -234,9 +239,11 @@ def test_a_failing_llama_bench_is_named(tmp_path: Path) -> None:
     script = "import sys; sys.exit('no such model')"
     bench = LlamaBench("fork", (sys.executable, "-c", script))
     with pytest.raises(LlamaBenchError, match=r"^fork ended with 1: no such model$"):
-        bench.measure(tmp_path / "a.gguf", threads=2, context=600)
+        bench.measure(tmp_path / "a.gguf", threads=2, context=600, max_depth=128)
     with pytest.raises(LlamaBenchError, match=r"^fork: .*No such file"):
-        LlamaBench("fork", (str(tmp_path / "absent"),)).measure(tmp_path, threads=2, context=600)
+        LlamaBench("fork", (str(tmp_path / "absent"),)).measure(
+            tmp_path, threads=2, context=600, max_depth=128
+        )
 
 
 def test_each_bench_is_compared_with_the_bundle(tmp_path: Path) -> None:

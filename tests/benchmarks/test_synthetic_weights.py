@@ -14,6 +14,7 @@ import pytest
 from benchmarks.engines.gguf_bytes import unread_bytes
 from benchmarks.synthetic_shapes import SIZES, architecture_of, tensors_of
 from benchmarks.synthetic_weights import (
+    final_norm_of,
     main,
     read_vocabulary,
     with_layers,
@@ -26,6 +27,7 @@ from hearthd.baker.weights.source import BLOCK_BYTES
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
 from hearthd.models.decoder.experts import ExpertsConfig
+from hearthd.models.dsl.fused.two_part_head import LOGIT_MARGIN
 from hearthd.models.families.gemma3 import Config
 
 if TYPE_CHECKING:
@@ -301,3 +303,14 @@ def test_help_names_every_size(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "{tiny,narrow}" in capsys.readouterr().out
+
+
+def test_logits_are_as_uneven_as_on_text() -> None:
+    """A head of its own has no larger logit of the token itself; Granite divides its logits."""
+    tied, untied = SIZES["qwen3.5-0.8b"], SIZES["nemotron-3-nano-4b"]
+    assert final_norm_of(tied) == 4.5
+    assert final_norm_of(SIZES["granite-4-h-1b"]) == 6 * 4.5
+    deviation = final_norm_of(untied)
+    logits = np.random.default_rng(0).normal(0, deviation, (8, untied.vocab_size // 16, 16))
+    margins = logits.max(axis=(1, 2), keepdims=True) - logits.max(axis=2, keepdims=True)
+    assert np.median((margins < LOGIT_MARGIN).mean(axis=1)) == pytest.approx(0.07, abs=0.01)
