@@ -124,8 +124,7 @@ class Mamba2(nn.Module):
         config = self.config
         parts = [config.ssm_inner, config.channels, config.ssm_heads]
         rows = f.split(self.inputs(x), parts, axis=1)
-        y = cache.recur(rows, config.states, self._read)
-        return self.out_proj(y if self.gated_norm is None else self.gated_norm(y))
+        return self.out_proj(cache.recur(rows, config.states, self._read))
 
     def inputs(self, x: Tensor) -> Tensor:
         """(N, E) -> gates (N, H * P), the convolution's inputs (N, C), time steps (N, H)."""
@@ -144,7 +143,8 @@ class Mamba2(nn.Module):
             self.dt.bias, self.rates.weight, self.skip.weight,
             groups=config.ssm_groups, ring=span.ring, every=span.every,
         )  # fmt: skip
-        return f.learned(memory, x, ring=span.ring), (memory, latest)
+        y = f.learned(memory, x, ring=span.ring)
+        return y if self.gated_norm is None else self.gated_norm(y), (memory, latest)
 
 
 def mamba_names(module: str, folder: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -132,16 +132,14 @@ class GatedDeltaNet(nn.Module):
 
     def __call__(self, x: Tensor, _: RopeTable | None, cache: LayerCache) -> Tensor:
         """(N, E) -> (N, E)."""
-        rows = self.in_proj_qkv(x), self.in_proj_b(x), self.in_proj_a(x)
-        y = cache.recur(rows, self.config.states, self._read)
-        heads, gate = (f.split_heads(z, self.config.value_width) for z in (y, self.in_proj_z(x)))
-        return self.out_proj(f.flatten(f.silu(gate) * self.output_rms(heads), first=1))
+        rows = self.in_proj_qkv(x), self.in_proj_b(x), self.in_proj_a(x), self.in_proj_z(x)
+        return self.out_proj(cache.recur(rows, self.config.states, self._read))
 
     def _read(
         self, rows: Sequence[Tensor], buffers: tuple[Tensor, ...], span: Span
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The outputs (n, H * V) for n tokens of a sequence, and its buffers after them."""
-        (qkv, b, a), (memory, inputs) = rows, buffers
+        """The gated outputs (n, H * V) for n tokens of a sequence, and its buffers after them."""
+        (qkv, b, a, z), (memory, inputs) = rows, buffers
         mixed, inputs = self.conv1d(qkv, inputs, span)
         config = self.config
         keys = config.key_heads * config.key_width
@@ -151,4 +149,6 @@ class GatedDeltaNet(nn.Module):
             groups=config.key_heads, takes_turns=config.takes_turns,
             ring=span.ring, every=span.every,
         )  # fmt: skip
-        return f.learned(memory, value, ring=span.ring), (memory, inputs)
+        y = f.learned(memory, value, ring=span.ring)
+        heads, gate = (f.split_heads(part, config.value_width) for part in (y, z))
+        return f.flatten(f.silu(gate) * self.output_rms(heads), first=1), (memory, inputs)

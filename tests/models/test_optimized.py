@@ -222,7 +222,9 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         "squared_relu": {"nemotron_h": 1, "nemotron_h_moe": 2}.get(architecture, 0),
         gate: gates * whole + gated_mlps,
         "gated_heads": (whole - recurrent) * (recurrence == "gated_delta_rule"),
-        OUTPUT_NORMS.get(recurrence, ""): min(recurrent, whole) * (architecture != "falcon-h1"),
+        OUTPUT_NORMS.get(recurrence, ""): (
+            min(recurrent, whole) * sequences * (architecture != "falcon-h1")
+        ),
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": (
             0 if per_layer.capped else (whole - convolutions) * sequences * tokens
