@@ -114,17 +114,21 @@ def test_results_of_a_chain_are_apart_and_scratches_computed_before(architecture
             assert ends[-1] <= dispatch.chain.size
 
 
-# Changes of configurations that make all layers recurrent.
+# Changes of configurations that make layers recurrent: all of them, or every second one.
 RECURRENT = {
-    "qwen35": lambda layers: {"attends": (False,) * layers},
+    "qwen35": lambda layers: {"attends": (False, True) * (layers // 2)},
     "granitehybrid": lambda layers: {"attends": (False,) * layers},
     "nemotron_h": lambda layers: {"kinds": ("mamba", "mlp") * (layers // 2)},
 }
+# Entry points, and the largest number of chains in a layer: a batch reads the states of two slots.
+POINTS = [("decode_1", 1), ("decode_2", 2), ("verify_4", 1)]
 
 
-@pytest.mark.parametrize("point", ["decode_1", "verify_4"])
+@pytest.mark.parametrize(("point", "chains_of_layer"), POINTS)
 @pytest.mark.parametrize("architecture", first_by_day(RECURRENT))
-def test_recurrent_layers_hold_nothing_but_kernels(architecture: str, point: str) -> None:
+def test_recurrent_layers_hold_nothing_but_kernels(
+    architecture: str, point: str, chains_of_layer: int
+) -> None:
     """More layers are more chains of the same kernels: nothing compiled, and no kernel alone."""
 
     def items(layers: int) -> tuple[int, list[ChainDispatch]]:
@@ -136,8 +140,8 @@ def test_recurrent_layers_hold_nothing_but_kernels(architecture: str, point: str
         return len(schedule(graph)) - len(chains), chains
 
     (few, _), (many, chains) = items(2), items(6)
-    assert few == many
-    assert len(chains) <= 6
+    assert many <= few
+    assert len(chains) <= 6 * chains_of_layer
     called = Counter(call.kernel.function for chain in chains for call in chain.chain.calls)
     recurrences = called["ssm_scan"] + called["gated_delta_rule"]
     assert recurrences == called["row_before"] == called["latest_inputs"]
