@@ -52,6 +52,8 @@ def shapes_of(rule: Rule) -> dict[str, tuple[int, ...]]:
         shapes |= {"value": (rows, 48), "a": (rows, 3)}
         shapes |= {"b": (rows, 3 if rule.name == "gated_delta_rule" else 50)}
         shapes |= dict.fromkeys(("bias", "rate", "weight"), (2,))
+    elif rule.name == "gated_heads":
+        shapes["y"] = (rows, 2, width)
     elif rule.name == "row_before":
         shapes |= {"states": (9, 48), "positions": (1,)}
     elif rule.name in ("causal_conv", "latest_inputs"):
@@ -112,7 +114,9 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
                 source = void(pattern.name)
                 count = 2 if source.type.rank > 2 or source.shape[1] < 4 else 32
                 count = COLUMNS.get(pattern.name, count) if source.type.rank == 2 else count
-                return f.narrow(source, 1, 1, 1 + count)
+                step = 2 if pattern.is_strided else 1
+                start = 2 - step
+                return f.every(source, 1, start, start + step * (count - 1) + 1, step)
             case Node():
                 if id(pattern) not in made:
                     attributes: dict[str, Any] = {

@@ -82,6 +82,7 @@ class Counts:
     beside: tuple[int, int] = (1, 0)
 
 
+NORMED_HEADS = "dots1 glm4moe lfm2 lfm2moe lfm2-vl qwen3 qwen3vl qwen3moe qwen3vlmoe".split()
 GELU, SQUARE = ("gated_gelu_tanh", 1), ("squared_relu", 1)
 # The rules for the recurrences of architectures, and in how many of their first layers one is here.
 RECURRENCES = {
@@ -146,20 +147,7 @@ COUNTS = {
     "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
     "olmoe": Counts(products=7, needed=2, stacked=False),
     "phi3": Counts(products=4, stacked=False),
-    **dict.fromkeys(
-        (
-            "dots1",
-            "glm4moe",
-            "lfm2",
-            "lfm2moe",
-            "lfm2-vl",
-            "qwen3",
-            "qwen3vl",
-            "qwen3moe",
-            "qwen3vlmoe",
-        ),
-        Counts(rotations="norm_rope"),
-    ),
+    **dict.fromkeys(NORMED_HEADS, Counts(rotations="norm_rope")),
     **dict.fromkeys(
         ("qwen3next", "qwen35", "qwen35-images", "qwen35moe", "qwen35moe-images"),
         Counts(rotations="norm_rope"),
@@ -222,8 +210,8 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         "squared_relu": {"nemotron_h": 1, "nemotron_h_moe": 2}.get(architecture, 0),
         gate: gates * whole + gated_mlps,
         "gated_heads": (whole - recurrent) * (recurrence == "gated_delta_rule"),
-        OUTPUT_NORMS.get(recurrence, ""): (
-            min(recurrent, whole) * sequences * (architecture != "falcon-h1")
+        OUTPUT_NORMS.get(recurrence if architecture != "falcon-h1" else "", ""): (
+            min(recurrent, whole) * sequences
         ),
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
         "cached_attention": (
