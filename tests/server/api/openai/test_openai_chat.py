@@ -206,7 +206,7 @@ def test_tool_calls_are_parsed() -> None:
         assert answer.finish_reason == "tool_calls"
         assert answer.message.content == "I look."
         calls = answer.message.tool_calls or []
-        assert [(c.function.name, json.loads(c.function.arguments)) for c in calls] == [  # type: ignore[union-attr]
+        assert [(c.function.name, json.loads(c.function.arguments)) for c in calls] == [
             ("f", {"a": 1})
         ] * 2
         assert len({call.id for call in calls}) == 2

@@ -78,7 +78,7 @@ def test_an_object_with_a_text_is_that_text(client: openai.OpenAI) -> None:
 def test_embeddings_do_not_change_answers(client: openai.OpenAI) -> None:
     def text() -> str:
         answer = client.completions.create(model="any", prompt=LONG, seed=1, max_tokens=8)
-        return answer.choices[0].text
+        return str(answer.choices[0].text)
 
     before = text()
     embed(client, [LONG, LONG[:20], LONG])

@@ -71,9 +71,8 @@ def stream(client: openai.OpenAI, **fields: Any) -> list[ResponseStreamEvent]:
 
 
 def prompt_tokens(client: openai.OpenAI, **fields: Any) -> int:
-    return client.responses.input_tokens.count(
-        model="any", **{"input": [USER], **fields}
-    ).input_tokens
+    count = client.responses.input_tokens.count(model="any", **{"input": [USER], **fields})
+    return int(count.input_tokens)
 
 
 @pytest.mark.parametrize("tool", HOSTED, ids=lambda tool: str(tool["type"]))
