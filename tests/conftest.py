@@ -116,11 +116,14 @@ def weights_in(bundle: Path) -> dict[str, NDArray[np.float32]]:
 
 
 OTHER_TARGET = {"x86_64": "aarch64", "aarch64": "x86_64-v3"}[this_machine()]
-# What is baked once a session, beside the quick tests: each with its options of `bake`.
+# What is baked once a session, each with its options of `bake`.
 SHARED = {
     "int8-g32": ("gemma3", "--precision", "int8-g32", "--context", "2048", "--slots", "8"),
-    "smollm2": ("smollm2", "--precision", "f32", "--slots", "1"),
+    "smollm2": ("smollm2", "--activations", "int16", "--kv-cache", "f32", "--slots", "1"),
+    "smollm2-f32": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
+# What every session needs, baked beside the quick tests.
+_BY_DAY = ("int8-g32", "smollm2")
 _BAKE = (sys.executable, "-m", "hearthd", "bake")
 
 
@@ -304,5 +307,5 @@ def _is_slow(item: pytest.Item) -> bool:
 def _baked_meanwhile(request: pytest.FixtureRequest) -> None:
     """Bake the shared bundles beside the fast tests of a session that needs both."""
     if {"fast", "bundle"} <= {_stage(item) for item in request.session.items}:
-        for name in SHARED:
+        for name in _BY_DAY:
             request.getfixturevalue("bundles").begin(name)

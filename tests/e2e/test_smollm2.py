@@ -1,4 +1,4 @@
-"""The real SmolLM2 135M, baked once in f32: llama.cpp's tokens, embeddings, and a chat."""
+"""The real SmolLM2 135M, as stored and in f32: llama.cpp's tokens, embeddings, and a chat."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from tests.baker.compare.test_compare_real_model import TOKENS, against
 from tests.server.openai_servers import client_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hearthd.baker.compare.measurement.side_by_side import PassageResult
     from hearthd.runtime.language_model import IreeRuntime
     from tests.conftest import Bundles
 
@@ -43,10 +46,23 @@ def runtime(bundle: Path) -> IreeRuntime:
     return open_bundle(bundle, threads=None)[1]
 
 
-def test_f32_predicts_every_token_and_its_log_probability(runtime: IreeRuntime) -> None:
+def readings(runtime: IreeRuntime) -> Iterator[PassageResult]:
+    """What a runtime predicts in the answers of CASES."""
     cases = tuple(case for case in RECORDING.cases if case.name in CASES)
     assert len(cases) == len(CASES)
-    for reading in against(dataclasses.replace(RECORDING, cases=cases), runtime):
+    yield from against(dataclasses.replace(RECORDING, cases=cases), runtime)
+
+
+def test_probabilities_of_weights_as_stored(runtime: IreeRuntime) -> None:
+    for reading in readings(runtime):
+        summary = summarize(reading.positions)
+        assert summary.positions == TOKENS
+        assert summary.kl_max < 4e-4, reading.passage.name
+
+
+@pytest.mark.nightly
+def test_f32_predicts_every_token_and_its_log_probability(bundles: Bundles) -> None:
+    for reading in readings(open_bundle(bundles["smollm2-f32"], threads=None)[1]):
         assert reading.first_difference is None, reading.passage.name
         summary = summarize(reading.positions)
         assert summary.positions == TOKENS
@@ -54,7 +70,9 @@ def test_f32_predicts_every_token_and_its_log_probability(runtime: IreeRuntime) 
 
 
 @pytest.mark.nightly
-def test_an_embedding_equals_numpy_for_any_chunks(bundle: Path, runtime: IreeRuntime) -> None:
+def test_an_embedding_equals_numpy_for_any_chunks(bundles: Bundles) -> None:
+    bundle = bundles["smollm2-f32"]
+    _, runtime = open_bundle(bundle, threads=None)
     ids = next(case.prompt_ids for case in RECORDING.cases if case.name == "artistic_520")
     reference = open_reference(bundle, read_manifest_of(bundle, LanguageManifest))
     whole = runtime.embed(0, ids[:40], 0)

@@ -116,7 +116,7 @@ def test_int8_g32_stays_within_its_kl_divergence(
 @pytest.mark.nightly
 def test_numpy_and_the_compiled_program_agree(bundles: Mapping[str, Path]) -> None:
     options = CompareOptions(texts=(), positions=3, answers=0, tokenizer=None, top=20, threads=None)
-    bundle = str(bundles["smollm2"])
+    bundle = str(bundles["smollm2-f32"])
     report = compare_sides(f"numpy:{bundle}", bundle, options, Silent())
     assert report.texts is not None
     assert report.texts.positions == report.texts.agree == 4
