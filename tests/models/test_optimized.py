@@ -159,6 +159,20 @@ COUNTS = {
 }
 
 
+# Layers without attention here, where they are not the recurrent ones.
+NOT_ATTENDING = {
+    "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "nemotron_h": 2, "nemotron_h_moe": 2,
+}  # fmt: skip
+
+
+def _routed(architecture: str, layers: int) -> tuple[int, int]:
+    """How many of the first layers have experts, and how many of those an MLP beside them."""
+    config = tiny(architecture)
+    routed = sum(config.routed[:layers]) if isinstance(config, ExpertsConfig) else 0
+    beside_experts = getattr(config, "shared_ffn", None) or architecture == "gemma4-moe"
+    return routed, routed if beside_experts else 0
+
+
 def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     """How often each rule applies: a fact of the architecture, and of what the entry point needs.
 
@@ -176,14 +190,8 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     tables, matrices = per_layer.beside
     no_positions = 1 if architecture in ("cohere2", "smollm3") else 0  # its last layer here
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
-    # Layers without attention here.
-    convolutions = {
-        "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "nemotron_h": 2, "nemotron_h_moe": 2,
-    }.get(architecture, recurrent)  # fmt: skip
-    config = tiny(architecture)
-    routed = sum(config.routed[:whole]) if isinstance(config, ExpertsConfig) else 0
-    beside_experts = getattr(config, "shared_ffn", None) or architecture == "gemma4-moe"
-    shared_mlps = routed if beside_experts else 0
+    convolutions = NOT_ATTENDING.get(architecture, recurrent)
+    routed, shared_mlps = _routed(architecture, whole)
     gated_mlps = shared_mlps if per_layer.experts > 2 else 0
     counts = {
         "stacked_heads": layers - convolutions - shared if per_layer.stacked else 0,

@@ -199,6 +199,14 @@ def pool(service: Service, *later: Service | Exception, **options: Any) -> Model
     return ModelPool([deployed(service, *later)], **options)
 
 
+def _client_of(address: str) -> httpx.Client:
+    """A client of http://..., https://... or unix:PATH."""
+    if address.startswith("unix:"):
+        socket_file = httpx.HTTPTransport(uds=address.removeprefix("unix:"))
+        return httpx.Client(base_url="http://any", transport=socket_file, timeout=PATIENCE)
+    return httpx.Client(base_url=address, verify=trusting(), timeout=PATIENCE)
+
+
 @contextlib.contextmanager
 def running(
     service: Service | ModelPool,
@@ -237,7 +245,6 @@ def running(
     if send_buffer is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     bound.listen()  # a client may connect before the server begins
-    address = url(bound, tls)
     models = service if isinstance(service, ModelPool) else pool(service, *later)
     app = create_app(
         models,
@@ -254,12 +261,8 @@ def running(
     )
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
-    options: dict[str, Any] = {"base_url": address, "verify": trusting()}
-    if address.startswith("unix:"):
-        path = address.removeprefix("unix:")
-        options = {"base_url": "http://any", "transport": httpx.HTTPTransport(uds=path)}
     try:
-        with httpx.Client(**options, timeout=PATIENCE) as client:
+        with _client_of(url(bound, tls)) as client:
             if wait:
                 assert ready.wait(PATIENCE)
             yield client

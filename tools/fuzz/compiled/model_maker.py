@@ -207,6 +207,13 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
         ),
     }
     sizes |= _special_sizes(config_type, sizes, width, wide, random)
+    return config_type(**_fields(config_type, sizes, layers, random))
+
+
+def _fields(
+    config_type: type[Any], sizes: dict[str, Any], layers: int, random: Random
+) -> dict[str, Any]:
+    """The fields of a config: those in `sizes` by their names, the others by their types."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(config_type):
         annotation = str(field.type)
@@ -225,7 +232,7 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
             fields[field.name] = random.randint(1, 3)
         elif "float" in annotation:
             fields[field.name] = random.choice((0.5, 1.0, 2.0))
-    return config_type(**fields)
+    return fields
 
 
 def _options(precision: str, random: Random, config: ModelConfig) -> ProgramOptions:

@@ -18,7 +18,7 @@ INLINE u32x16 load_pairs(const uint16_t *from) {
     return pairs;
 }
 
-// Adds the product of the second column of each lane, then that of the first one.
+// For each lane, adds the product of the second column, then of the first one.
 #ifdef __AVX512BF16__
 #include <immintrin.h>
 INLINE f32x16 dot_pairs(f32x16 sums, u32x16 x, u32x16 y) {

@@ -4,7 +4,7 @@
 // A tile of x has 32 columns of sixteen rows, as they are stored. A tile of the matrix has two
 // columns of each of sixteen outputs in a row, so a panel of the matrix is turned first, once for
 // all rows of x. The sums of a row stay in one register while the columns pass, or go to `out` and
-// back at the end of a panel: their order is that of the columns.
+// back at the end of a panel, so columns are added in order.
 #ifndef HEARTH_BF16_TILES_H
 #define HEARTH_BF16_TILES_H
 

@@ -84,8 +84,8 @@ INLINE void store_tiles(int turn, TileSums to, int is_one) {
     }
 }
 
-// The scaled parts of a product are added to the sums of each row. Of integers of 12 bits, the last
-// product is that of the lower four bits, and the one before that of the upper eight.
+// The scaled parts of a product are added to the sums of each row. Of integers of 12 bits, the
+// upper eight are multiplied first, then the lower four.
 INLINE void add_tiles(f32x16 sums[TILE_ROWS], int rows, TileSums products[2], int last,
                       const float *x_scale, f32x16 scale, const Matrix *matrix) {
 #pragma clang loop unroll(full)
@@ -121,8 +121,8 @@ INLINE const Quad *joined_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix
     return to;
 }
 
-// The quads of a group, signed: those of 8 bits where they are, others unpacked to `to`. Of 12
-// bits, those of the lower four are unpacked too.
+// The quads of a group, signed. Quads of 8 bits are returned where they are; others are unpacked to
+// `to`, with 12 bits also the lower four.
 INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix, size_t group) {
     if (is_joined(matrix)) return joined_quads(to, matrix, group);
     if (is_wide(matrix)) {
