@@ -202,7 +202,18 @@ INLINE void gather_levels(Bytes *quads, const Grid *grid, const uint8_t *index, 
 // compiler would have them, they take three times as long. Four numbers of 16 bits are loaded at
 // once, because loads of what was just stored are slow.
 #define COPY_LOOP _Pragma("clang loop vectorize(disable) unroll(full)")
+#if defined(__ARM_NEON)
+// Numbers are loaded eight at once, since loads are what takes longest, and two entries of eight
+// columns are loaded to a register of vectors.
+#define NUMBER(i) eight_of(index, i) >> 8 * ((i) % 8) & 0xFF
+#define HIDE(number)
+#define KEEP(levels)
+#else
 #define NUMBER(i) index[i]
+// Hides from the compiler where a number comes from: otherwise it would gather levels.
+#define HIDE(number) __asm__("" : "+r"(number))
+#define KEEP(levels) __asm__("" : "+m"(levels))
+#endif
 #define WIDE_NUMBER(i) four_of(wide, i) >> 16 * ((i) % 4) & 0xFFFF
 // Where the index of a row of one of four entries is: as stored, and interleaved.
 #define STORED_AT(entry, row) (row) / 4 * 16 + (entry) * 4 + (row) % 4
@@ -211,8 +222,6 @@ INLINE void gather_levels(Bytes *quads, const Grid *grid, const uint8_t *index, 
 // in each 16 bytes, so that two vectors of 32 bytes become one of each quad.
 #define COPIED_ROW(i) (i) / 8 * 8 + (i) % 4 / 2 * 4 + (i) % 8 / 4 * 2 + (i) % 2
 
-// Hides from the compiler where a number comes from: otherwise it would gather levels.
-#define HIDE(number) __asm__("" : "+r"(number))
 #define COPY_PAIRS(number, at)                                                      \
     COPY_LOOP                                                                       \
     for (int i = 0; i < 2 * ROWS; i++) {                                            \
@@ -230,7 +239,14 @@ INLINE void gather_levels(Bytes *quads, const Grid *grid, const uint8_t *index, 
         HIDE(entry);                                               \
         eight[i] = upper[entry];                                   \
     }                                                              \
-    __asm__("" : "+m"(eight));
+    KEEP(eight);
+
+// The eight bytes among which byte `i` is.
+INLINE uint64_t eight_of(const uint8_t *bytes, int i) {
+    uint64_t eight;
+    __builtin_memcpy(&eight, bytes + i / 8 * 8, sizeof eight);
+    return eight;
+}
 
 // The four numbers among which number `i` is.
 INLINE uint64_t four_of(const uint16_t *numbers, int i) {

@@ -93,8 +93,8 @@ INLINE void add_plane(Bytes quads[QUADS], Plane plane, size_t group, size_t last
     }
 }
 
-// Adds the integers of a group that a grid and signs have to its quads.
-INLINE void add_grid(Bytes quads[QUADS], const Integers *from, size_t group) {
+// The integers of a group that a grid and signs have, as its quads.
+INLINE void set_grid(Bytes quads[QUADS], const Integers *from, size_t group) {
     const Grid *grid = &from->grid;
     size_t indices = index_bytes(grid), extra = (size_t)(grid->extra_bytes * ROWS);
     fetch_group(from->index, indices, group, from->last);
@@ -134,11 +134,13 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group, int offset) {
                              sizeof(Quad));
         return;
     }
-    Bytes bits[QUADS] = {};
-    if (from.grid.count)
-        add_grid(bits, &from, group);
-    else
+    Bytes bits[QUADS];
+    if (from.grid.count) {
+        set_grid(bits, &from, group);
+    } else {
+        for (int i = 0; i < QUADS; i++) bits[i] = (Bytes){};
         add_plane(bits, from.planes[0], group, from.last);
+    }
     if (from.planes[1].bits) add_plane(bits, from.planes[1], group, from.last);
     for (int i = 0; i < QUADS; i++) {
         if (from.missing) bits[i] |= (uint8_t)from.missing;
