@@ -8,7 +8,6 @@ import numpy as np
 
 from hearthd.bundle import Golden, GoldenRow, GoldenState, GoldenStep, unpacked_rows
 from hearthd.runtime.interface import prefill_all_but_last
-from hearthd.sampling.candidates import largest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +143,7 @@ def _float_row(prompt: int, offset: int, row: Sequence[NDArray[Any]]) -> GoldenR
 
 
 def _largest(logits: NDArray[np.float32]) -> GoldenStep:
-    best = largest(logits, min(TOP_COUNT, logits.size))
+    best = np.argsort(-logits, kind="stable")[:TOP_COUNT]
     return GoldenStep(
         token_ids=tuple(int(i) for i in best), logits=tuple(float(logits[i]) for i in best)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +11,12 @@ import pytest
 
 from hearthd.models import optimized as optimization
 from hearthd.models.catalog import ARCHITECTURES
-from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.graph import Apply, Graph
 from hearthd.models.dsl.kernel_rules import KERNEL_RULES
 from hearthd.models.program import ProgramOptions
 from tests.by_day import each_architecture
+from tests.models.fusion_counts import RECURRENCES, expected
 from tests.models.numpy_device import Device
 from tests.models.tiny_configs import LAYERS, tiny
 
@@ -51,189 +51,6 @@ def fused_program(architecture: str) -> Program:
 
 def program_of(architecture: str, options: ProgramOptions = OPTIONS, **changes: Any) -> Program:
     return ARCHITECTURES[architecture].program(tiny(architecture, **changes), options)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counts:
-    """How often rules apply in one layer.
-
-    norms      the rule for the residual stream, and how often: 0.0 for the last layer alone
-    rotations  the rule for rotation; empty if no layer has positions
-    products   matrices; `needed` of them give the keys and values of a prefill's last layer
-    stacked    whether queries, keys and values are one product because of their heads
-    capped     no rule for soft caps: attention stays plain
-    whole_head no rule for soft caps: the head is computed whole
-    gate       the rule for the activation of the feed-forward layer, and how often
-    experts    matrices of an expert: 3, or 2 without a gated activation
-    by_head    matrices of which each head has its own
-    beside     tables of embeddings, and matrices, that each token needs beside the layers'
-    """
-
-    norms: tuple[str, int] = ("add_norm", 2)
-    rotations: str = "rope"
-    products: int = 5
-    needed: int = 1
-    stacked: bool = True
-    capped: bool = False
-    whole_head: bool = False
-    gate: tuple[str, int] = ("gated_silu", 1)
-    experts: int = 3
-    by_head: int = 0
-    beside: tuple[int, int] = (1, 0)
-
-
-NORMED_HEADS = "dots1 glm4moe lfm2 lfm2moe lfm2-vl qwen3 qwen3vl qwen3moe qwen3vlmoe".split()
-GELU, SQUARE = ("gated_gelu_tanh", 1), ("squared_relu", 1)
-# The rules for the recurrences of architectures, and in how many of their first layers one is here.
-RECURRENCES = {
-    "falcon-h1": ("ssm_scan", 3),
-    "granitehybrid": ("ssm_scan", 1),
-    "granitehybrid-moe": ("ssm_scan", 1),
-    "nemotron_h": ("ssm_scan", 1),
-    "nemotron_h_moe": ("ssm_scan", 1),
-    "qwen3next": ("gated_delta_rule", 1),
-    "qwen35": ("gated_delta_rule", 1),
-    "qwen35-images": ("gated_delta_rule", 1),
-    "qwen35moe": ("gated_delta_rule", 1),
-    "qwen35moe-images": ("gated_delta_rule", 1),
-}
-OUTPUT_NORMS = {"ssm_scan": "grouped_rms_norm", "gated_delta_rule": "gated_norm"}
-COUNTS = {
-    "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
-    "arcee": Counts(products=4, gate=SQUARE),
-    "deepseek2": Counts(products=7, stacked=False, by_head=2),
-    "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
-    "falcon-h1": Counts(products=7, needed=2),
-    "gemma": Counts(gate=GELU),
-    "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
-    "gemma3": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
-    "gemma3-images": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
-    "gemma3n": Counts(
-        norms=("residual_norm", 1),
-        rotations="norm_rope",
-        products=9,
-        whole_head=True,
-        beside=(2, 7),
-        gate=("gated_gelu_tanh", 2),
-    ),
-    **dict.fromkeys(
-        ("gemma4", "gemma4-images", "gemma4-sound"),
-        Counts(
-            norms=("residual_norm", 1),
-            rotations="norm_rope",
-            products=7,
-            whole_head=True,
-            beside=(2, 1),
-            gate=("gated_gelu_tanh", 2),
-        ),
-    ),
-    "gemma4-moe": Counts(
-        norms=("residual_norm", 2), rotations="norm_rope", whole_head=True, gate=GELU
-    ),
-    "glm4": Counts(norms=("residual_norm", 2), products=4),
-    "gpt-oss": Counts(gate=("clamped_swiglu", 1)),
-    "granitehybrid": Counts(rotations=""),
-    "granitehybrid-moe": Counts(rotations=""),
-    "minicpm3": Counts(products=7, stacked=False, by_head=2),
-    "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
-    "nemotron_h_moe": Counts(
-        norms=("add_norm", 1),
-        rotations="",
-        products=2,
-        gate=("gated_silu", 0),
-        experts=2,
-        beside=(1, 2),  # around the experts of a layer
-    ),
-    "olmo2": Counts(norms=("residual_norm", 0), products=7, needed=2, stacked=False),
-    "olmoe": Counts(products=7, needed=2, stacked=False),
-    "phi3": Counts(products=4, stacked=False),
-    **dict.fromkeys(NORMED_HEADS, Counts(rotations="norm_rope")),
-    **dict.fromkeys(
-        ("qwen3next", "qwen35", "qwen35-images", "qwen35moe", "qwen35moe-images"),
-        Counts(rotations="norm_rope"),
-    ),
-    # Their norms are no RMSNorm, and stay plain.
-    **dict.fromkeys(("cohere2", "command-r", "stablelm"), Counts(norms=("", 0))),
-    "nemotron": Counts(norms=("", 0), products=4, gate=SQUARE),
-    "starcoder2": Counts(norms=("", 0), products=4, gate=("gated_silu", 0)),
-}
-
-
-# Layers without attention here, where they are not the recurrent ones.
-NOT_ATTENDING = {
-    "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "nemotron_h": 2, "nemotron_h_moe": 2,
-}  # fmt: skip
-
-
-def _routed(architecture: str, layers: int) -> tuple[int, int]:
-    """How many of the first layers have experts, and how many of those an MLP beside them."""
-    config = tiny(architecture)
-    routed = sum(config.routed[:layers]) if isinstance(config, ExpertsConfig) else 0
-    beside_experts = getattr(config, "shared_ffn", None) or architecture == "gemma4-moe"
-    return routed, routed if beside_experts else 0
-
-
-def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
-    """How often each rule applies: a fact of the architecture, and of what the entry point needs.
-
-    A prefill needs of its last layer with keys and values those alone.
-    """
-    sequences, tokens = {"decode_2": (2, 1), "verify_4": (1, 4)}.get(point, (1, 1))
-    shared = (
-        1 if architecture in ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound") else 0
-    )  # their last layer here
-    partial = 1 if point.startswith("prefill") else 0
-    whole = layers - shared - 1 if partial else layers
-    per_layer = COUNTS.get(architecture, Counts())
-    norm, norms = per_layer.norms
-    gate, gates = per_layer.gate
-    tables, matrices = per_layer.beside
-    no_positions = 1 if architecture in ("cohere2", "smollm3") else 0  # its last layer here
-    recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
-    convolutions = NOT_ATTENDING.get(architecture, recurrent)
-    routed, shared_mlps = _routed(architecture, whole)
-    gated_mlps = shared_mlps if per_layer.experts > 2 else 0
-    counts = {
-        "stacked_heads": layers - convolutions - shared if per_layer.stacked else 0,
-        "matrix": (
-            per_layer.products * whole
-            + per_layer.needed * partial
-            - 3 * (routed - shared_mlps)
-            + (3 if recurrence == "gated_delta_rule" else 0)
-            + matrices
-        ),
-        **dict.fromkeys(
-            (recurrence, "row_before", "causal_conv", "latest_inputs") if recurrence else (),
-            recurrent * sequences,
-        ),
-        "experts": per_layer.experts * routed + per_layer.by_head * whole,
-        "embedding": tables,
-        # Without norms before the sublayers, the model's last norm alone follows a sum.
-        norm: norms * whole if norms else int(whole == layers),
-        per_layer.rotations: (
-            2 * (whole - convolutions)
-            + (partial or -shared)
-            - no_positions * (2 if whole == layers else 1)
-        ),
-        "squared_relu": {"nemotron_h": 1, "nemotron_h_moe": 2}.get(architecture, 0),
-        gate: gates * whole + gated_mlps,
-        "gated_heads": (whole - recurrent) * (recurrence == "gated_delta_rule"),
-        OUTPUT_NORMS.get(recurrence if architecture != "falcon-h1" else "", ""): (
-            min(recurrent, whole) * sequences
-        ),
-        "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
-        "cached_attention": (
-            0 if per_layer.capped else (whole - convolutions) * sequences * tokens
-        ),
-    }
-    if architecture == "gemma3n":
-        # A layer reads the corrected sum of the layer before it; a head reads a mean of streams.
-        counts["add_norm"] = whole + partial - 1
-        counts["matrix"] -= 3 * partial
-    if not ("prefill" in point or "embed" in point):
-        head = "matrix" if per_layer.whole_head else "two_part_head"
-        counts[head] = counts.get(head, 0) + 1
-    return {rule: count for rule, count in counts.items() if rule and count}
 
 
 @pytest.mark.parametrize("architecture", each_architecture())

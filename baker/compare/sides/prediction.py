@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from hearthd.sampling.candidates import largest
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -52,7 +50,11 @@ class FullPrediction:
 
     def best(self, count: int) -> tuple[int, ...]:
         """The `count` most probable token ids, best first; equal ones by id."""
-        return tuple(largest(self.logits, min(count, self.logits.size)).tolist())
+        count = min(count, self.logits.size)
+        smallest = np.partition(self.logits, -count)[-count]
+        candidates = np.flatnonzero(self.logits >= smallest)
+        order = np.argsort(-self.logits[candidates], kind="stable")[:count]
+        return tuple(int(token) for token in candidates[order])
 
     def logprob(self, token: int) -> float | None:
         """The natural-log probability of a token; None if the vocabulary does not have it."""
