@@ -22,6 +22,7 @@ from hearthd.server.process.client_timeouts import TimedConnection
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.services.model_room import ModelRoom
 from tests.by_day import first_by_day
 from tests.patience import PATIENCE
 from tests.server import fakes
@@ -92,7 +93,7 @@ def ask(client: httpx.Client, **body: Any) -> str:
 FAULTS = [
     # uvicorn's hooks, and the ticks of the server and of its models
     "hearthd.server.services.model_pool:ModelPool.tick",
-    "hearthd.server.services.model_pool:ModelPool._is_expired",
+    "hearthd.server.services.model_pool:is_unused",
     "hearthd.server.services.deployment:Deployment.check_files",
     "hearthd.server.process.draining_server:free_memory",
     "hearthd.server.process.client_timeouts:TimedConnection.close_if_timed_out",
@@ -169,9 +170,8 @@ def test_a_background_task_that_fails_is_logged_and_ends_nothing_else(
     elif fault == "unload":
         failed = fail_once(monkeypatch, "hearthd.server.services.deployment:Deployment.unload")
         monkeypatch.setattr(
-            ModelPool,
-            "_is_expired",
-            lambda _, model: model.name == "second" and not failed.is_set(),
+            "hearthd.server.services.model_pool.is_unused",
+            lambda model: model.name == "second" and not failed.is_set(),
         )
     else:
         failed = fail_once(monkeypatch, "hearthd.server.services.service:Service.stop")
@@ -199,7 +199,7 @@ def test_a_load_that_panics_is_an_error_of_its_requests(
         if step == "opening":
             fault.setattr(second, "_open_bundle", mock.Mock(side_effect=Panic("injected")))
         else:
-            fault.setattr(pool, "_make_room", mock.AsyncMock(side_effect=Panic("injected")))
+            fault.setattr(ModelRoom, "make", mock.AsyncMock(side_effect=Panic("injected")))
         assert "injected" in ask(client, model="second")
         assert step != "opening" or "injected" in second.failure
     assert len(answer(client, max_tokens=3, model="first")["token_ids"]) == 3

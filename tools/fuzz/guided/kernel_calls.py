@@ -227,12 +227,17 @@ def _stream(n: Numbers, v: Values) -> Call:
 def _heads(n: Numbers, v: Values) -> Call:
     rows, count, width = n.between(1, 20), n.between(1, 12), 32 * n.between(1, 8)
     start = n.between(0, count - 1)
-    attrs: dict[str, Any] = {"heads": (start, n.between(start + 1, count))}
-    x, cosine, sine = v.floats(rows, count, width), *(v.floats(rows, width // 2) for _ in "cs")
-    if n.between(0, 1):
-        return Call("rope", [x, cosine, sine], attrs, rows=(0, 1, 2))
+    attrs: dict[str, Any] = {"heads": (start, n.between(start + 1, count), n.between(1, 3))}
+    op = n.one_of("gated_heads", "norm_rope", "rope")
+    x, half = v.floats(rows, count, width), 16 * n.between(1, width // 32)
+    if op == "gated_heads":
+        gated = v.floats(rows, len(range(*attrs["heads"])), width)
+        return Call(op, [x, gated], attrs, rows=(0, 1))
+    cosine, sine = (v.floats(rows, half) for _ in "cs")
+    if op == "rope":
+        return Call(op, [x, cosine, sine], attrs, rows=(0, 1, 2))
     attrs["eps"] = n.one_of(1e-6, 1e-3, 1.0)
-    return Call("norm_rope", [x, v.floats(width), cosine, sine], attrs, rows=(0, 2, 3))
+    return Call(op, [x, v.floats(width), cosine, sine], attrs, rows=(0, 2, 3))
 
 
 def _adapter(n: Numbers, v: Values) -> Call:
