@@ -9,10 +9,8 @@ import pytest
 from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import AnyUrl
 
-from tests.server import fakes, templates
-from tests.server.openai_servers import scripted
 from tests.server.web.sign_in_server import SCOPE, Issuer, sign_in_server
-from tests.server.web.test_tool_servers import ADDED, CALL, add, results
+from tests.server.web.test_tool_servers import ADDED, add, calling, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +31,7 @@ def issuer() -> Iterator[Issuer]:
 @pytest.fixture
 def caller(page: Page, doorman: Doorman) -> Iterator[Page]:
     """The page of a model that calls the tool again after each result, with a conversation."""
-    service = scripted(CALL, template=templates.THINKING)
-    with fakes.running(service, before=doorman.before) as client:
-        page.open(str(client.base_url))
+    with calling(page, doorman):
         page.type(QUESTION, "\ue007")
         page.find(".assistant")
         yield page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,13 +32,19 @@ def tools() -> Iterator[ToolServer]:
         yield server
 
 
-@pytest.fixture
-def caller(page: Page, doorman: Doorman) -> Iterator[Page]:
+@contextmanager
+def calling(page: Page, doorman: Doorman) -> Iterator[Page]:
     """The page of a model that calls the tool again after each result."""
     service = scripted(CALL, template=templates.THINKING)
     with fakes.running(service, before=doorman.before) as client:
         page.open(str(client.base_url))
         yield page
+
+
+@pytest.fixture
+def caller(page: Page, doorman: Doorman) -> Iterator[Page]:
+    with calling(page, doorman) as opened:
+        yield opened
 
 
 def add(page: Page, url: str, headers: str = "") -> None:

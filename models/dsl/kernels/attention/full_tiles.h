@@ -9,14 +9,16 @@
 // The queries of a set, whose scores are a row of two vectors.
 enum { SET = 2 * LANES, ROW_BYTES = SET * sizeof(float) };
 
-// Adds the products of two tiles of rows with two of queries. `x` and `y` are the upper tiles and
-// where the next one of each kind and the lower tiles are, in parts; `x_stride` and `y_stride` are
-// the bytes of their rows.
+// Two tiles of upper parts and two of lower ones. `tile` is the first upper one; the second is
+// `next` parts behind it, and the lower ones are `lower` parts behind the upper ones. `stride` are
+// the bytes of a row.
 typedef struct {
     const uint16_t *tile;
     size_t next, lower, stride;
 } Operand;
 
+// Adds x times y to the sums in tiles 0 to 3: three products, all but the one of both lower parts.
+// Unless `is_tall`, x has one tile of rows.
 INLINE void multiply_split(Operand x, int is_tall, Operand y) {
     _tile_loadd(4, x.tile + x.lower, x.stride);
     _tile_loadd(6, y.tile, y.stride);
