@@ -118,12 +118,12 @@ def weights_in(bundle: Path) -> dict[str, NDArray[np.float32]]:
 OTHER_TARGET = {"x86_64": "aarch64", "aarch64": "x86_64-v3"}[this_machine()]
 # What is baked once a session, each with its options of `bake`.
 SHARED = {
-    "int8-g32": ("gemma3", "--precision", "int8-g32", "--context", "2048", "--slots", "8"),
+    "gemma3": ("gemma3", "--precision", "int8-g32", "--context", "2048", "--slots", "8"),
     "smollm2": ("smollm2", "--activations", "int16", "--kv-cache", "f32", "--slots", "1"),
     "smollm2-f32": ("smollm2", "--precision", "f32", "--slots", "1"),
 }
-# What every session needs, baked beside the quick tests.
-_BY_DAY = ("int8-g32", "smollm2")
+# Needed in every session, and baked beside the quick tests. The others are baked at night.
+_BY_DAY = ("smollm2",)
 _BAKE = (sys.executable, "-m", "hearthd", "bake")
 
 

@@ -1,4 +1,4 @@
-"""`hearth generate` on the real model: llama.cpp's greedy text."""
+"""`hearth generate` with real models: llama.cpp's greedy text."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hearthd
-from tests.e2e.test_serve import CASES
 
 if TYPE_CHECKING:
-    from tests.conftest import Bundles
+    from tests.e2e.conftest import RealModel
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.nightly
-def test_generate_writes_llama_cpps_text(bundles: Bundles) -> None:
-    case = CASES["story"]
+def test_generate_writes_llama_cpps_text(real_model: RealModel) -> None:
+    case = real_model.cases["facts"]
     result = subprocess.run(
         [
             *(sys.executable, "-m", "hearthd", "generate"),
-            *(str(bundles["int8-g32"]), case["prompt"], "--temperature", "0", "--max-tokens", "16"),
+            *(str(real_model.bundle), case["prompt"], "--temperature", "0", "--max-tokens", "16"),
         ],
         capture_output=True,
         text=True,
@@ -36,9 +35,9 @@ def test_generate_writes_llama_cpps_text(bundles: Bundles) -> None:
     assert "tokens/s" in result.stderr
 
 
-def test_a_loaded_model_has_llama_cpps_text(bundles: Bundles) -> None:
-    case = CASES["story"]
-    with hearthd.load(bundles["int8-g32"]) as model:
+def test_a_loaded_model_has_llama_cpps_text(real_model: RealModel) -> None:
+    case = real_model.cases["facts"]
+    with hearthd.load(real_model.bundle) as model:
         text = model.generate(case["prompt"], temperature=0, max_tokens=16)
     assert len(text.split()) > 8
     assert case["text"].startswith(text)

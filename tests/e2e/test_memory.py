@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 if TYPE_CHECKING:
     from tests.conftest import Bundles
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 _SERVE = (sys.executable, "-m", "hearthd", "serve")
 
@@ -30,7 +30,7 @@ async def _ask_twice(url: str) -> list[httpx.Response]:
 
 
 def test_one_slot_fits_in_the_memory_of_one_slot(bundles: Bundles) -> None:
-    bundle = bundles["int8-g32"]
+    bundle = bundles["gemma3"]
     manifest = read_manifest_of(bundle, LanguageManifest)
     needed, read = manifest.memory.needed(1), manifest.footprint.read
     command = (*_SERVE, str(bundle), "--port", "0", "--max-memory", str(needed))
@@ -53,10 +53,10 @@ def test_one_slot_fits_in_the_memory_of_one_slot(bundles: Bundles) -> None:
 
 
 def test_too_little_memory_is_an_error_in_one_line(bundles: Bundles) -> None:
-    needed = read_manifest_of(bundles["int8-g32"], LanguageManifest).memory.needed(1)
+    needed = read_manifest_of(bundles["gemma3"], LanguageManifest).memory.needed(1)
     command = (
         *_SERVE,
-        str(bundles["int8-g32"]),
+        str(bundles["gemma3"]),
         "--port",
         "0",
         "--max-memory",

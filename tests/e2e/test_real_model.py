@@ -92,7 +92,7 @@ def small_bf16(small_weights: Path) -> Path:
 def runtime(name: str, request: pytest.FixtureRequest) -> IreeRuntime:
     """Of the real bundle, or of two layers, for which no test waits for the real one."""
     value = request.getfixturevalue
-    bundle = value("bundles")[name] if name == "int8-g32" else value(f"small_{name}")
+    bundle = value("bundles")["gemma3"] if name == "int8-g32" else value(f"small_{name}")
     return open_bundle(bundle, threads=None)[1]
 
 
@@ -225,9 +225,10 @@ def test_decode_continues_a_padded_prefill_beyond_the_window(
         assert np.abs(logits - reference[position]).max() < TOLERANCE
 
 
+@pytest.mark.nightly
 def test_two_slots_do_not_share_a_cache(bundles: Bundles, tokens: list[int]) -> None:
     """A sequence has the same logits alone and with another sequence in the other slot."""
-    _, runtime = open_bundle(bundles["int8-g32"], threads=None)
+    _, runtime = open_bundle(bundles["gemma3"], threads=None)
     mine, other = tokens[:28], tokens[300:328]
 
     def alone() -> list[NDArray[np.float32]]:
@@ -299,7 +300,8 @@ def test_a_sequence_has_the_same_bits_in_any_batch(
 
 
 @pytest.mark.parametrize(
-    "name", ["f32", pytest.param("bf16", marks=pytest.mark.nightly), "int8-g32"]
+    "name",
+    ["f32", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("bf16", "int8-g32"))],
 )
 def test_verify_has_the_same_bits_as_repeated_decodes(
     runtime: IreeRuntime, tokens: list[int]
@@ -324,11 +326,12 @@ def test_verify_has_the_same_bits_as_repeated_decodes(
             assert len(right) == most - 1
 
 
+@pytest.mark.nightly
 def test_logits_near_the_best_one_are_those_of_an_exact_step(
     bundles: Bundles, tokens: list[int]
 ) -> None:
     """What may be drawn has the same bits; the rest is near; and a neighbor's wish is its own."""
-    _, runtime = open_bundle(bundles["int8-g32"], threads=None)
+    _, runtime = open_bundle(bundles["gemma3"], threads=None)
     for slot in (0, 1):
         runtime.prefill(slot, tokens[:40], 0)
     coarse = 0

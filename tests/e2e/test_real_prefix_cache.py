@@ -43,7 +43,7 @@ OTHERS = [
 
 @pytest.fixture(scope="module")
 def runtime(bundles: Bundles) -> IreeRuntime:
-    return open_bundle(bundles["int8-g32"], threads=None)[1]
+    return open_bundle(bundles["gemma3"], threads=None)[1]
 
 
 async def events_of(generation: Generation) -> list[Event]:

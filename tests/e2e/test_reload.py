@@ -68,7 +68,7 @@ def reload(process: subprocess.Popen[str], client: httpx.Client) -> dict[str, An
 def test_reload_serves_gemma_after_smollm2_and_rejects_a_broken_bundle(
     bundles: Bundles, tmp_path: Path
 ) -> None:
-    link, good = tmp_path / "current", bundles["int8-g32"]
+    link, good = tmp_path / "current", bundles["gemma3"]
     put(link, bundles["smollm2"])
     process = subprocess.Popen(
         [sys.executable, "-m", "hearthd", "serve", str(link), "--port", "0"],

@@ -1,4 +1,4 @@
-"""The real model behind the real server: a process, a port, llama.cpp's words."""
+"""Real models behind the real server: a process, a port, llama.cpp's words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import jsonschema_rs
@@ -19,21 +18,19 @@ from tests.patience import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.conftest import Bundles
+    from tests.e2e.conftest import RealModel
 
 pytestmark = pytest.mark.slow
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "gemma3_270m_llamacpp_f32.json"
-CASES: dict[str, dict[str, Any]] = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]
 # The server's environment holds the compiler, as this one does: it must not be touched.
 _SERVE = "import sys; sys.modules['iree.compiler'] = None; from hearthd.cli import main; main()"
 
 
 @pytest.fixture(scope="module")
-def server(bundles: Bundles) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """`hearth serve` on the int8-g32 bundle and on a free port, and a client of it."""
+def server(real_model: RealModel) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """`hearth serve` on a free port, and a client of it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _SERVE, "serve", str(bundles["int8-g32"]), "--port", "0"],
+        [sys.executable, "-c", _SERVE, "serve", str(real_model.bundle), "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -54,11 +51,11 @@ def test_health_reports_the_self_test(server: tuple[subprocess.Popen[str], httpx
     assert health.json()["self_test"]["passed"] is True
 
 
-@pytest.mark.parametrize("name", ["story", "code", "french", "spaces"])
+@pytest.mark.parametrize("name", ["facts", "code", "french", "spaces"])
 def test_greedy_text_equals_llama_cpps(
-    server: tuple[subprocess.Popen[str], httpx.Client], name: str
+    server: tuple[subprocess.Popen[str], httpx.Client], real_model: RealModel, name: str
 ) -> None:
-    case = CASES[name]
+    case = real_model.cases[name]
     body = {"prompt": case["prompt"], "max_tokens": 12, "temperature": 0}
     answer = server[1].post("/generate", json=body).json()
     assert answer["usage"]["prompt_tokens"] == len(case["prompt_ids"])
@@ -68,9 +65,14 @@ def test_greedy_text_equals_llama_cpps(
 
 
 def test_a_stream_has_the_same_answer(
-    server: tuple[subprocess.Popen[str], httpx.Client],
+    server: tuple[subprocess.Popen[str], httpx.Client], real_model: RealModel
 ) -> None:
-    body = {"prompt": CASES["french"]["prompt"], "max_tokens": 8, "seed": 7, "logprobs": 2}
+    body = {
+        "prompt": real_model.cases["french"]["prompt"],
+        "max_tokens": 8,
+        "seed": 7,
+        "logprobs": 2,
+    }
     whole = server[1].post("/generate", json=body).json()
     pieces, ids, last = "", [], None
     with server[1].stream("POST", "/generate", json={**body, "stream": True}) as response:
@@ -85,10 +87,10 @@ def test_a_stream_has_the_same_answer(
     assert (last["finish_reason"], last["usage"]) == (whole["finish_reason"], whole["usage"])
 
 
-def test_a_prompt_longer_than_the_window_has_llama_cpps_tokens(
-    server: tuple[subprocess.Popen[str], httpx.Client],
+def test_a_prompt_longer_than_gemmas_window_has_llama_cpps_tokens(
+    server: tuple[subprocess.Popen[str], httpx.Client], real_model: RealModel
 ) -> None:
-    case = CASES["fdl_1290"]
+    case = real_model.cases["fdl_1290"]
     body = {"prompt": case["prompt_ids"], "max_tokens": 8, "temperature": 0}
     assert server[1].post("/generate", json=body).json()["token_ids"] == case["greedy_ids"][:8]
 

@@ -97,7 +97,7 @@ def test_f32_gives_the_recorded_tokens_and_log_probabilities(
 def test_int8_g32_stays_within_its_kl_divergence(
     bundles: Mapping[str, Path], f32: NumpyRuntime, exact: bool, least: float, most: float
 ) -> None:
-    bundle = bundles["int8-g32"]
+    bundle = bundles["gemma3"]
     vocabulary = BundleVocabulary.of(bundle)
     assert vocabulary is not None
     texts = shipped_texts().items()

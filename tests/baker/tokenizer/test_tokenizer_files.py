@@ -303,9 +303,10 @@ def test_the_chat_template_comes_from_a_folder(
 
 @pytest.fixture(scope="module")
 def gemma(bundles: Bundles) -> Tokenizer:
-    return Tokenizer.from_file(str(bundles["int8-g32"] / TOKENIZER))
+    return Tokenizer.from_file(str(bundles["gemma3"] / TOKENIZER))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_gemma_gives_the_recorded_ids(gemma: Tokenizer) -> None:
     cases = json.loads(GOLDEN.read_text())["cases"]
@@ -314,6 +315,7 @@ def test_gemma_gives_the_recorded_ids(gemma: Tokenizer) -> None:
         assert gemma.encode(case["text"]).ids == case["ids"], repr(case["text"])
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_gemma_gives_the_recorded_model(gemma: Tokenizer) -> None:
     """The recorded one has all merges."""
@@ -331,13 +333,15 @@ def test_gemma_gives_the_recorded_model(gemma: Tokenizer) -> None:
     assert parts == json.loads(GOLDEN.read_text())["tokenizer"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_gemma_has_its_special_tokens(gemma: Tokenizer, bundles: Bundles) -> None:
-    manifest = read_manifest_of(bundles["int8-g32"], LanguageManifest)
+    manifest = read_manifest_of(bundles["gemma3"], LanguageManifest)
     assert manifest.special_tokens == SpecialTokens(bos=2, eos=(1,))
     assert gemma.get_vocab_size() == 262144
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @settings(deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁")))
