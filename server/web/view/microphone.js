@@ -2,7 +2,7 @@
 
 import { phrase } from "../strings/phrase.js";
 import { byId } from "./dom.js";
-import { showNotice } from "./notices.js";
+import { hideNotice, showNotice } from "./notices.js";
 import { asWav } from "./sounds.js";
 
 const state = { recorder: null, seconds: 0 };
@@ -20,6 +20,7 @@ export function allowMicrophone(seconds) {
 }
 
 async function record(recorded) {
+  hideNotice();
   let stream;
   try {
     stream = await navigator.mediaDevices.getUserMedia({ audio: true });
@@ -28,15 +29,21 @@ async function record(recorded) {
     return;
   }
   const recorder = new MediaRecorder(stream);
-  const { seconds } = state;
   const pieces = [];
-  const timer = setTimeout(() => recorder.stop(), 950 * seconds);
+  const timer = setTimeout(() => recorder.stop(), 950 * state.seconds);
   recorder.ondataavailable = ({ data }) => pieces.push(data);
   recorder.onstop = async () => {
     clearTimeout(timer);
     for (const track of stream.getTracks()) track.stop();
     show(null);
-    recorded(await asWav(new File(pieces, phrase("composer.recording")), seconds));
+    let wav;
+    try {
+      wav = await asWav(new File(pieces, phrase("composer.recording")));
+    } catch {
+      showNotice(phrase("composer.nothing_recorded"));
+      return;
+    }
+    recorded(wav);
   };
   recorder.start();
   show(recorder);

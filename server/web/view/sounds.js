@@ -14,13 +14,16 @@ export const longestSound = (seconds) => Math.min(seconds, MAX_SECONDS);
 
 /** A data URI of a sound as WAV. Throws DOMException if the browser cannot read it, and RangeError if it is
  * longer than `seconds`. */
-export const readSound = async (file, seconds) => dataUri(await asWav(file, seconds));
+export async function readSound(file, seconds) {
+  const wav = await asWav(file);
+  if (wav.size > HEADER + 2 * RATE * seconds) throw new RangeError(`${wav.size} bytes`);
+  return dataUri(wav);
+}
 
-/** The file of a sound as WAV, which each server reads. Throws as `readSound`. */
-export async function asWav(file, seconds) {
+/** The file of a sound as WAV, which each server reads. Throws DOMException if the browser cannot read it. */
+export async function asWav(file) {
   const decoder = new OfflineAudioContext(1, 1, RATE); // resamples to its rate
   const sound = await decoder.decodeAudioData(await file.arrayBuffer());
-  if (sound.duration > seconds) throw new RangeError(`${sound.duration} s`);
   return new File([header(sound.length), samples(sound)], `${file.name}.wav`, { type: "audio/wav" });
 }
 
