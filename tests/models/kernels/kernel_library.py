@@ -20,16 +20,10 @@ from hearthd.baker.compiler.targets import find_target
 from hearthd.models import dsl
 from hearthd.models.dsl.kernel_sources import KERNELS
 from hearthd.models.dsl.matrix_format import (
-    INT1,
-    INT3_SUPER,
-    INT4,
     INT4_MIN,
-    INT5_HALVES,
     INT6_SUPER,
     INT8,
-    INT12,
     IQ2_XS,
-    IQ4_SUPER,
     MXFP4,
     STORED,
 )
@@ -69,19 +63,15 @@ _ALONE = ("-nostdlib", "-Wl,-z,defs")
 _MACROS = sorted({macro for kernel in KERNELS.values() for macro in kernel.macros})
 
 
-# The formats that are compiled in every run: each kind of planes, scales and values. The others
-# share their code, and run at night.
-DAY_FORMATS = (
-    INT1, INT3_SUPER, INT4, INT4_MIN, INT5_HALVES, INT6_SUPER, INT8, INT12, IQ2_XS, IQ4_SUPER,
-    MXFP4,
-)  # fmt: skip
+# The formats that are compiled in every run: a plane of 8 bits, one of 4 with minimums, two planes,
+# a grid of eight values, and a table of values. The others share their code, and run at night.
+DAY_FORMATS = (INT8, INT4_MIN, INT6_SUPER, IQ2_XS, MXFP4)
 ALL_FORMATS = [
     pytest.param(form, id=form.name, marks=() if form in DAY_FORMATS else pytest.mark.nightly)
     for form in STORED
 ]
-# The formats whose products with experts and with adapters are compiled in every run: a plane of 8
-# bits, one of 4 with minimums, two planes. They share the loops, and unpack as plain products do.
-FEW_FORMATS = (INT8, INT4_MIN, INT6_SUPER)
+# Those whose products with experts and with adapters are, too: these unpack as plain products do.
+FEW_FORMATS = DAY_FORMATS[:3]
 # All formats, for a test of such products; the others run at night.
 FEW_AT_DAY = [
     pytest.param(one, marks=() if one in FEW_FORMATS else pytest.mark.nightly) for one in STORED
