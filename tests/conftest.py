@@ -81,8 +81,11 @@ class Silent:
 
 
 def options_for(out: Path, **options: object) -> BakeOptions:
-    """The options of `bake gemma3 --out OUT ...`, small ones by default; raises BadOption."""
-    small = {"precision": "f32", "context": 128}
+    """The options of `bake gemma3 --out OUT ...`, small ones by default; raises BadOption.
+
+    The compiler takes a third of the time that it takes for f32.
+    """
+    small = {"precision": "int8-g32", "context": 128}
     return bake_options({"model": "gemma3", "out": out} | small | options)
 
 

@@ -21,7 +21,6 @@ import pytest
 from safetensors.numpy import save_file
 from typing_extensions import override
 
-from examples.train_tiny_gemma import CONFIG as SMALL
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.compiler.targets import embedded_elfs
 from hearthd.baker.parameters.parameter_writer import locate, write_parameters
@@ -48,7 +47,7 @@ from hearthd.models.precision import KV_TOLERANCE
 from hearthd.models.program import ProgramOptions, parameter_types
 from hearthd.runtime.cpu_features import UnsupportedCpu
 from hearthd.runtime.open_bundle import open_bundle
-from tests.baker.small_gemma import small_gemma
+from tests.baker.small_gemma import SMALL, small_gemma
 from tests.by_day import first_by_day
 from tests.conftest import (
     OTHER_TARGET,

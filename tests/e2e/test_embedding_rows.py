@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pytest
 
-from examples.train_tiny_gemma import CONFIG
 from hearthd.baker.pipeline.bake import resolve
 from hearthd.baker.pipeline.bake_language_model import bake_language_model
 from hearthd.baker.pipeline.language_plan import LanguagePlan
@@ -26,7 +25,7 @@ from hearthd.server.engine.generation import Request
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.engine.prompt import EmbeddingRows, Prompt
-from tests.baker.small_gemma import small_gemma
+from tests.baker.small_gemma import SMALL, small_gemma
 from tests.conftest import Silent, few_entry_points, options_for
 from tests.e2e.test_real_prefix_cache import serve
 from tests.models.embedding_graph import embeddings
@@ -78,7 +77,7 @@ class Loaded(NamedTuple):
 def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     folder = tmp_path_factory.mktemp("rows")
     # The kernels take heads of this width. The root of the hidden width is no whole number.
-    weights = small_gemma(folder / "weights", replace(CONFIG, head_dim=64, hidden=96))
+    weights = small_gemma(folder / "weights", replace(SMALL, hidden=96))
     options = options_for(
         folder / "bundle", weights=weights, precision=request.param, context=1024, slots=2
     )

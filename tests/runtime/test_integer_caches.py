@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from examples.train_tiny_gemma import CONFIG
 from hearthd.baker.checks.inspection import show
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.reference.numpy_runtime import program_options
@@ -53,10 +51,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     activations, kv_cache = request.param
     small = options_for(
         folder / "small",
-        weights=small_gemma(
-            folder / "weights", replace(CONFIG, head_dim=64)
-        ),  # which the kernels take
-        precision="int8-g32",
+        weights=small_gemma(folder / "weights"),
         context=512,
         slots=2,
         kv_cache=kv_cache,

@@ -30,7 +30,7 @@ class Files:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    folder = small_gemma(tmp_path_factory.mktemp("small"))
+    folder = small_gemma(tmp_path_factory.mktemp("small"), CONFIG)
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     return Files(write_gguf(folder, "gemma3", CONFIG).read_bytes(), files)
 
