@@ -191,6 +191,16 @@ def folder_of(module: str) -> str:
     return ".".join(path_of(module).relative_to(ROOT).parent.parts)
 
 
+def statements(tree: ast.AST, *, executed: bool = False) -> Iterator[ast.AST]:
+    """The statements in a tree at any depth; or those that can run, not those of type checking."""
+    for node in ast.iter_child_nodes(tree):
+        typed = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        is_statement = isinstance(node, ast.stmt | ast.excepthandler | ast.match_case)
+        if is_statement and not (executed and typed):
+            yield node
+            yield from statements(node, executed=executed)
+
+
 def imported(nodes: Iterable[ast.AST], folder: str) -> set[str]:
     """The dotted names that import statements name: modules, and what is in them.
 
@@ -227,7 +237,7 @@ def test_imports_go_one_way() -> None:
     wrong = {
         module: names
         for module, tree in modules().items()
-        if (names := forbidden(imported(ast.walk(tree), folder_of(module)), folder_of(module)))
+        if (names := forbidden(imported(statements(tree), folder_of(module)), folder_of(module)))
     }
     assert not wrong
 
@@ -255,15 +265,7 @@ def test_imports_go_one_way() -> None:
     ],
 )
 def test_a_forbidden_import_is_reported(source: str, folder: str, wrong: set[str]) -> None:
-    assert forbidden(imported(ast.walk(ast.parse(source)), folder), folder) == wrong
-
-
-def executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes that can run: all but those for type checking."""
-    for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            yield node
-            yield from executed(node)
+    assert forbidden(imported(statements(ast.parse(source)), folder), folder) == wrong
 
 
 def unit_of(module: str) -> str:
@@ -272,11 +274,12 @@ def unit_of(module: str) -> str:
     return module if any(folder.glob("*/__init__.py")) else folder_of(module)
 
 
+@functools.cache
 def dependencies() -> dict[str, set[str]]:
     """For each unit, the units that it imports, in functions too."""
     edges: dict[str, set[str]] = defaultdict(set)
     for module, tree in modules().items():
-        for name in imported(executed(tree), folder_of(module)):
+        for name in imported(statements(tree, executed=True), folder_of(module)):
             if target := next((part for part in prefixes(name) if part in modules()), None):
                 edges[unit_of(module)].add(unit_of(target))
     for unit, target in RECURSIVE:
@@ -347,7 +350,7 @@ def test_only_the_cluster_and_its_batch_import_ray() -> None:
     importing = {
         module if module == "server.batch.ray_data" else folder_of(module)
         for module, tree in modules().items()
-        if any(within(name, "ray") for name in imported(ast.walk(tree), folder_of(module)))
+        if any(within(name, "ray") for name in imported(statements(tree), folder_of(module)))
     }
     assert importing == {"server.cluster", "server.batch.ray_data"}
 
@@ -355,16 +358,11 @@ def test_only_the_cluster_and_its_batch_import_ray() -> None:
 @pytest.mark.parametrize("folder", ["server.api.anthropic", "server.api.ollama"])
 def test_other_surfaces_import_nothing_of_openais(folder: str) -> None:
     importing = {
-        module: names
+        f"{module}: {name}"
         for module, tree in modules().items()
         if folder_of(module) == folder
-        and (
-            names := {
-                name
-                for name in imported(ast.walk(tree), folder)
-                if within(name, "server.api.openai")
-            }
-        )
+        for name in imported(statements(tree), folder)
+        if within(name, "server.api.openai")
     }
     assert not importing
 
@@ -389,7 +387,7 @@ def test_files_and_functions_are_short() -> None:
         lines = len(path.read_text(encoding="utf-8").splitlines())
         if lines > MAX_FILE_LINES:
             long.append(f"{path.relative_to(ROOT)}: {lines} lines")
-        for node in ast.walk(tree):
+        for node in statements(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None
                 lines = node.end_lineno - node.lineno + 1

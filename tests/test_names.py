@@ -29,6 +29,13 @@ KEPT = {"baker.compare.report.summary": {"made"}}
 BRITISH_KEPT = frozenset({"settings_customise_sources"})
 
 
+# The nodes that can bind names.
+BINDING = (
+    ast.Name, ast.Attribute, ast.arg, ast.alias, ast.FunctionDef, ast.AsyncFunctionDef,
+    ast.ClassDef, ast.ExceptHandler, ast.MatchMapping, ast.MatchAs, ast.MatchStar,
+)  # fmt: skip
+
+
 @functools.cache
 def trees() -> dict[str, ast.Module]:
     """Every module of the project, the tools and the tests, by its dotted name."""
@@ -56,7 +63,8 @@ def bound(node: ast.AST) -> Iterator[str]:
 
 @functools.cache
 def names_in(tree: ast.AST) -> set[str]:
-    return {name.strip("_").lower() for node in ast.walk(tree) for name in bound(node)}
+    nodes = (node for node in ast.walk(tree) if isinstance(node, BINDING))
+    return {name.strip("_").lower() for node in nodes for name in bound(node)}
 
 
 def refused(tree: ast.AST) -> set[str]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hearthd.runtime.language_model import IreeRuntime
     from tests.conftest import Bundles
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "gemma3_270m_llamacpp_f32.json"
 POSITIONS = 700
