@@ -23,6 +23,7 @@ FILES = {
 }
 
 
+@pytest.mark.nightly
 def test_the_packages_of_an_image_are_listed(tmp_path: Path) -> None:
     for name, text in FILES.items():
         path = tmp_path / "image" / name

@@ -203,6 +203,7 @@ def test_a_report_of_top_tokens_states_the_missing_probability() -> None:
     assert "lower bound" in page(bound)
 
 
+@pytest.mark.nightly
 def test_text_of_a_model_never_becomes_markup() -> None:
     text = page(report())
     parsed = seen(text)

@@ -120,6 +120,7 @@ def test_inspect_and_verify_show_a_gru(bundle: Path, tmp_path: Path) -> None:
         open_functions(changed, ArraysManifest, ArraysRuntime, threads=None)
 
 
+@pytest.mark.nightly
 def test_a_bake_is_reproducible(bundle: Path, file: Path, tmp_path: Path) -> None:
     renamed = tmp_path / "renamed.safetensors"
     renamed.write_bytes(file.read_bytes())
@@ -163,6 +164,7 @@ def test_changes_since_the_bake_are_listed(bundle: Path) -> None:
     } == {line for line in changes(replace(manifest, provenance=older)) if "modified" not in line}
 
 
+@pytest.mark.nightly
 def test_a_bundle_for_another_machine_is_verified_without_running_it(
     bundle: Path, file: Path, tmp_path: Path
 ) -> None:
@@ -309,6 +311,7 @@ def amplifying() -> dict[str, NDArray[np.float32]]:
     }
 
 
+@pytest.mark.nightly
 def test_a_gru_that_amplifies_rounding_is_not_called_a_fault(tmp_path: Path) -> None:
     save_file(amplifying(), tmp_path / "chaotic.safetensors")
     options = gru_options(tmp_path / "chaotic.safetensors", tmp_path / "gru", steps=40, form="loop")

@@ -134,6 +134,7 @@ def test_settings_of_language_models_are_rejected(
     assert re.search(message.replace("(", r"\(").replace(")", r"\)"), done.stderr), done.stderr
 
 
+@pytest.mark.nightly
 def test_text_commands_need_a_language_model(bundle: Path) -> None:
     line, environment = command("generate", bundle, "Once upon a time")
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=PATIENCE)

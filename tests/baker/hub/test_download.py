@@ -132,6 +132,7 @@ def test_the_header_is_read_before_the_tensors_and_nothing_else(
     assert hub.sent == 2 * start
 
 
+@pytest.mark.nightly
 def test_what_does_not_fit_is_refused_with_the_quant_that_would(
     hub: LocalHub, small: Files, larger: bytes
 ) -> None:

@@ -174,6 +174,7 @@ def log_probabilities(weights: dict[str, Array]) -> Array:
     return result
 
 
+@pytest.mark.nightly
 def test_the_meter_measures_the_mean_divergence_from_a_plain_forward_pass() -> None:
     source = RandomWeights()
     texts = [tuple(TOKENS[:32]), tuple(TOKENS[:13])]

@@ -57,6 +57,7 @@ def written(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["operators.json", "docs/operators.md"])
 def test_a_document_that_was_edited_or_deleted_is_seen(written: Path, name: str) -> None:
     """The check says what to run, and writes nothing."""

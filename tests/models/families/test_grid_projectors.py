@@ -16,6 +16,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.runtime.pixels import patches_of
+from tests.by_day import first_by_day
 from tests.models.families import ours, sounds
 from tests.models.families.cases import CASES
 from tests.models.families.converted_files import PROJECTOR, converted, digest
@@ -48,7 +49,7 @@ def pair_of(name: str, folder: Path) -> ProjectedGguf:
     )
 
 
-@pytest.mark.parametrize("name", GRID_NAMES)
+@pytest.mark.parametrize("name", first_by_day(GRID_NAMES, 3))
 def test_a_pair_of_gguf_files_holds_the_tower_of_the_folder(name: str, tmp_path: Path) -> None:
     family = ARCHITECTURES[CASES[name].architecture]
     write_folder(recorded_case(name), tmp_path)
@@ -69,7 +70,7 @@ def test_a_pair_of_gguf_files_holds_the_tower_of_the_folder(name: str, tmp_path:
     close(rows, recorded(name).rows[: len(rows)], 1e-4)
 
 
-@pytest.mark.parametrize("name", GRID_NAMES)
+@pytest.mark.parametrize("name", first_by_day(GRID_NAMES, 3))
 def test_what_llamacpps_converter_writes_of_a_tower_is_read(name: str, tmp_path: Path) -> None:
     """It has the keys and the tensors of the file that the tests write."""
     family = ARCHITECTURES[CASES[name].architecture]

@@ -81,6 +81,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return plain, streamed
 
 
+@pytest.mark.nightly
 def test_reading_ahead_changes_no_bit(libraries: tuple[Path, Path]) -> None:
     stored = matrices(STORED, ROWS, COLUMNS)[1]
     for rows in (1, 90):

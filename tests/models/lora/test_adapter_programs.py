@@ -10,6 +10,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.graph import Apply
 from hearthd.models.dsl.mlir.stablehlo import module_text
 from hearthd.models.program import ProgramOptions
+from tests.by_day import first_by_day
 from tests.models.families.gemma3.gemma3_cases import GROUPED
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def program(precision: str, adapters: int) -> Program:
     return ARCHITECTURES["gemma3"].program(GROUPED, options)
 
 
-@pytest.mark.parametrize("precision", ["f32", "int8-g32"])
+@pytest.mark.parametrize("precision", first_by_day(["int8-g32", "f32"]))
 def test_entry_points_without_adapters_are_those_of_a_program_without_places(
     precision: str,
 ) -> None:

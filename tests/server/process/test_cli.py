@@ -32,6 +32,7 @@ from hearthd.bundle import (
     write_manifest,
 )
 from hearthd.server.version import version
+from tests.by_day import first_by_day
 from tests.patience import PATIENCE
 from tests.server import tiny
 from tests.server.certificates import certificate
@@ -128,6 +129,7 @@ def test_serve_answers_and_ends_on_sigterm(bundle: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.nightly
 def test_in_json_mode_every_line_is_json(bundle: Path) -> None:
     process = serve(bundle, "--port", "0", "--log-format", "json")
     try:
@@ -156,6 +158,7 @@ def test_in_json_mode_every_line_is_json(bundle: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.nightly
 def test_the_server_runs_when_logs_cannot_be_written(bundle: Path) -> None:
     """To /dev/full nothing can be written, as to a file on a full disk."""
     port = _free_port()
@@ -218,6 +221,7 @@ def test_settings_come_from_the_environment_and_flags_win(bundle: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.nightly
 def test_a_failed_self_test_is_reported(copy: Path) -> None:
     manifest = read_manifest_of(copy, LanguageManifest)
     (golden,) = manifest.golden
@@ -300,13 +304,16 @@ def test_an_invalid_host_is_an_error_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "environment", "expected"),
-    [
-        ((), {}, "BUNDLE is missing"),
-        (("x", "--port", "70000"), {}, "port: "),
-        (("x", "--threads", "0"), {}, "threads: "),
-        (("x", "--log-level", "loud"), {}, "log_level: "),
-        (("x",), {"HEARTH_PORT": "many"}, "port: "),
-    ],
+    first_by_day(
+        [
+            ((), {}, "BUNDLE is missing"),
+            (("x",), {"HEARTH_PORT": "many"}, "port: "),
+            (("x", "--port", "70000"), {}, "port: "),
+            (("x", "--threads", "0"), {}, "threads: "),
+            (("x", "--log-level", "loud"), {}, "log_level: "),
+        ],
+        2,
+    ),
 )
 def test_invalid_settings_are_usage_errors(
     arguments: tuple[str, ...], environment: dict[str, str], expected: str
@@ -331,6 +338,7 @@ def test_https_uses_the_certificate(bundle: Path, tmp_path: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.nightly
 def test_a_private_key_of_another_certificate_is_rejected(tmp_path: Path) -> None:
     cert, _ = certificate(tmp_path)
     (tmp_path / "other").mkdir()

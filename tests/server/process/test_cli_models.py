@@ -103,6 +103,7 @@ def test_good_bundles_are_served_beside_damaged_ones(folder: Path, tmp_path: Pat
         assert len(list(cache.iterdir())) == 2
 
 
+@pytest.mark.nightly
 def test_a_damaged_bundle_is_served_once_it_is_repaired(folder: Path, bundle: Path) -> None:
     paths = [folder / "first", folder / "no-program"]
     with served(*paths, "--pin", "no-program") as (client, _, __):
@@ -112,6 +113,7 @@ def test_a_damaged_bundle_is_served_once_it_is_repaired(folder: Path, bundle: Pa
         assert ask(client, "no-program")[1:] == ask(client, "first")[1:]
 
 
+@pytest.mark.nightly
 def test_settings_that_do_not_fit_several_bundles_are_rejected(folder: Path, bundle: Path) -> None:
     code, errors = failure("--port", "0", folder / "first", folder / "second", "--alias", "one")
     assert (code, "alias: only valid with one bundle" in errors) == (2, True)

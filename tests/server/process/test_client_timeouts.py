@@ -164,6 +164,7 @@ def test_a_client_that_reads_slowly_keeps_its_slot(security: Tls | None) -> None
         assert any(slot["is_processing"] for slot in client.get("/slots").json())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_system_that_does_not_say_what_was_read(
     monkeypatch: pytest.MonkeyPatch, reads: bool

@@ -59,6 +59,7 @@ def flip_last_bit(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.nightly
 def test_of_several_bundles_only_signed_ones_are_served(
     bundle: Path, key: SigningKey, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_signal_finishes_accepted_requests_and_rejects_new_ones(
     assert process.stderr.read() == ""
 
 
+@pytest.mark.nightly
 def test_a_signal_to_an_idle_server_ends_it_at_once(
     server: tuple[subprocess.Popen[str], httpx.Client],
 ) -> None:
@@ -160,6 +161,7 @@ def wait_for_reload(
         time.sleep(0.05)
 
 
+@pytest.mark.nightly
 def test_a_server_ends_with_its_terminal() -> None:
     master, slave = os.openpty()
 

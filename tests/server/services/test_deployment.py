@@ -99,6 +99,7 @@ def figures_with_key(client: httpx.Client) -> Any:
     return figures(client)
 
 
+@pytest.mark.nightly
 def test_a_long_answer_finishes_on_its_first_bundle() -> None:
     one, other = service(3.0, delay=0.02), service(2.0)
     with guarded(one, other) as client, ThreadPoolExecutor(1) as pool:

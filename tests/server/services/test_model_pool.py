@@ -65,6 +65,7 @@ def test_pinned_models_are_opened_with_the_memory_that_the_others_take() -> None
     assert [model.reserved for model in models] == [0, OWN, 2 * OWN]
 
 
+@pytest.mark.nightly
 def test_stored_responses_take_memory_of_the_models() -> None:
     models = named("a", "b", "c")
     stored = OWN
@@ -249,6 +250,7 @@ def test_models_are_loaded_in_the_order_of_their_requests() -> None:
         assert [len(model.opened) for model in (busy, first, second)] == [1, 1, 1]
 
 
+@pytest.mark.nightly
 def test_a_pinned_model_stays_and_an_idle_one_is_unloaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -384,6 +386,7 @@ def two() -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.nightly
 def test_the_list_is_public_and_loading_needs_a_key(two: httpx.Client) -> None:
     assert statuses(two) == {"a": "loaded", "b": "unloaded"}
     assert load(two, "b").status_code == 401

@@ -70,6 +70,7 @@ def test_a_line_is_edited_and_recalled_in_a_later_chat(
     assert entries(path) == ["the dog", "the lazy dog"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("brackets", first_by_day(["bracketed", "plain"]))
 def test_a_paste_of_several_lines_is_one_message(
     brackets: str, start: Callable[..., Terminal], tmp_path: Path
@@ -130,6 +131,7 @@ def test_ctrl_c_leaves_a_block(start: Callable[..., Terminal], tmp_path: Path) -
     assert entries(tmp_path / "history") == ["the fox"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("file", first_by_day(["", "file/history"]))
 def test_a_chat_without_a_history_continues(
     file: str, start: Callable[..., Terminal], tmp_path: Path

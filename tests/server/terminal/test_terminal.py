@@ -87,10 +87,12 @@ def test_generate_needs_a_prompt_in_a_terminal(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("typed", "code", "message"),
-    [
-        ("", 2, "Invalid value: PROMPT is missing: standard input is empty."),
-        ("the \udcff", 1, r'prompt: got "the \\udcff", expected text in UTF-8'),
-    ],
+    first_by_day(
+        [
+            ("the \udcff", 1, r'prompt: got "the \\udcff", expected text in UTF-8'),
+            ("", 2, "Invalid value: PROMPT is missing: standard input is empty."),
+        ]
+    ),
 )
 def test_generate_rejects_bad_standard_input(typed: str, code: int, message: str) -> None:
     result = run("generate", ".", typed=typed)
@@ -119,6 +121,7 @@ def test_generate_rejects_bad_values_in_one_line(
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_a_prompt_that_is_too_long_can_lose_its_middle() -> None:
     asked = ("generate", ".", "the dog " * 200, "--max-tokens", "4")
     shown = run(*asked, "--overflow", "truncate-middle")
@@ -185,6 +188,7 @@ def test_an_internal_error_of_an_answer_does_not_end_the_chat(
             converse(chat, reader, show=mock.Mock(side_effect=BrokenPipeError), note=notes.append)
 
 
+@pytest.mark.nightly
 def test_every_sampling_field_is_a_flag() -> None:
     shown = run("generate", "--help").stdout
     for name in set(GenerationFields.model_fields) - NOT_HERE:

@@ -196,6 +196,7 @@ COMPILED = (
 )  # fmt: skip
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_value_and_gradient_equal_numpy(name: str, compiled: Compiled) -> None:
     graph, arrays = in_f32(name)
