@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from hearthd.server.app import Guards
+from tests.by_day import first_by_day
 from tests.server import fakes, functions
 from tests.server.openai_servers import LIBRARY
 
@@ -56,13 +57,15 @@ def open_form(page: Page) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "prefix"),
-    [
-        *zip(SERVICES, ["", "/some/prefix"], strict=True),
-        *(
-            pytest.param(*one, marks=pytest.mark.nightly)
-            for one in zip(SERVICES, ["/some/prefix", ""], strict=True)
-        ),
-    ],
+    # The page of a language model has many more operations, and takes four times as long.
+    first_by_day(
+        [
+            ("arrays", "/some/prefix"),
+            ("language", ""),
+            ("language", "/some/prefix"),
+            ("arrays", ""),
+        ]
+    ),
 )
 def test_operations_are_shown_and_sent(page: Page, kind: str, prefix: str) -> None:
     # Without the chat page, too.

@@ -190,9 +190,8 @@ def test_placeholders_show_the_servers_defaults(page: Page, url: str) -> None:
         assert float(placeholder or "nan") == DEFAULTS[name]
 
 
-@pytest.mark.parametrize(
-    ("width", "dark"), [pytest.param(1280, False, marks=pytest.mark.nightly), (390, True)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_axe_finds_no_accessibility_problem(page: Page, url: str, width: int, dark: bool) -> None:
     axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
 
