@@ -113,6 +113,23 @@ class ServerMetrics:
         return generate_latest(self._registry)
 
 
+class _Prompts:
+    """The prompts or texts that a model reads."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.tokens = Counter(
+            "hearth_prompt_tokens",
+            "Prompt tokens by source: computed by the model, or reused from the prefix cache.",
+            ("source",),
+            registry=registry,
+        )
+        self.seconds = Counter(
+            "hearth_prompt_seconds",
+            "Seconds from the slot of a request to its first token.",
+            registry=registry,
+        )
+
+
 class LanguageMetrics(Metrics):
     """The metrics of a language model. `state` is called when they are read."""
 
@@ -136,20 +153,13 @@ class LanguageMetrics(Metrics):
             "Accepted completions by outcome. cancelled: the client disconnected.",
             "outcome",
         )
-        self._prompt_tokens = counter(
-            "prompt_tokens",
-            "Prompt tokens by source: computed by the model, or reused from the prefix cache.",
-            "source",
-        )
+        self._prompts = _Prompts(registry)
         self._generated_tokens = counter("generated_tokens", "Tokens that were generated.")
         self._drafted_tokens = counter(
             "drafted_tokens", "Tokens that prompt lookup drafted and the model verified."
         )
         self._accepted_tokens = counter(
             "drafted_tokens_accepted", "Drafted tokens that the model accepted."
-        )
-        self._prompt_seconds = counter(
-            "prompt_seconds", "Seconds from the slot of a request to its first token."
         )
         self._first_token = Histogram(
             "hearth_time_to_first_token_seconds",
@@ -176,7 +186,7 @@ class LanguageMetrics(Metrics):
 
     def embedded(self, tokens: int) -> None:
         """Count the tokens of a text that was embedded."""
-        self._prompt_tokens.labels(source="model").inc(tokens)
+        self._prompts.tokens.labels(source="model").inc(tokens)
 
     def completed(self, ended: Ended) -> None:
         """Count a completion that ended, for any reason."""
@@ -186,13 +196,13 @@ class LanguageMetrics(Metrics):
         self._accepted_tokens.inc(ended.accepted)
         if ended.started is not None:
             computed = ended.prompt_tokens - ended.cached_tokens
-            self._prompt_tokens.labels(source="model").inc(computed)
-            self._prompt_tokens.labels(source="cache").inc(ended.cached_tokens)
+            self._prompts.tokens.labels(source="model").inc(computed)
+            self._prompts.tokens.labels(source="cache").inc(ended.cached_tokens)
             self._queue_time.observe(ended.started - ended.submitted)
         if ended.token_times:
             self._first_token.observe(ended.token_times[0] - ended.submitted)
             if ended.started is not None:
-                self._prompt_seconds.inc(ended.token_times[0] - ended.started)
+                self._prompts.seconds.inc(ended.token_times[0] - ended.started)
         for before, after in itertools.pairwise(ended.token_times):
             self._next_token.observe(after - before)
 
@@ -242,6 +252,29 @@ class ArraysMetrics(Metrics):
         """Record the seconds that a call waited and ran."""
         self._queue_time.observe(queued)
         self._run_time.labels(function=function).observe(seconds)
+
+
+class EncoderMetrics(ArraysMetrics):
+    """The metrics of an encoder: also those of the texts that it reads."""
+
+    def __init__(
+        self,
+        *,
+        state: Callable[[], CallsState],
+        verdict: Callable[[], Verdict | None],
+        info: Mapping[str, str],
+    ) -> None:
+        super().__init__(state=state, verdict=verdict, info=info)
+        self._prompts = _Prompts(self._registry)
+
+    @override
+    def ran(self, function: str, *, queued: float, seconds: float) -> None:
+        super().ran(function, queued=queued, seconds=seconds)
+        self._prompts.seconds.inc(seconds)
+
+    def encoded(self, tokens: int) -> None:
+        """Count the tokens of texts that were read."""
+        self._prompts.tokens.labels(source="model").inc(tokens)
 
 
 class _Models:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from hearthd.bundle import ArraysManifest
 from hearthd.runtime.array_functions import ArraysRuntime
@@ -47,6 +47,7 @@ class ArrayService(Service):
 
     manifest: ArraysManifest
     metrics: ArraysMetrics
+    metrics_type: ClassVar[type[ArraysMetrics]] = ArraysMetrics
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class ArrayService(Service):
         super().__init__(manifest, calls, self_test, name=name, level=level, program=program)
         self.calls = calls
         self.functions = {function.name: function for function in manifest.functions}
-        self.metrics = ArraysMetrics(
+        self.metrics = self.metrics_type(
             state=calls.state, verdict=lambda: self.verdict, info=self.facts
         )
 

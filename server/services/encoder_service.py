@@ -14,6 +14,7 @@ from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.golden_arrays import read_examples
 from hearthd.runtime.open_bundle import open_functions
 from hearthd.server.completions.completer import unit
+from hearthd.server.metrics import EncoderMetrics
 from hearthd.server.services.array_service import ArrayService, local_calls
 from hearthd.text.answer import EmbeddedText
 from hearthd.text.errors import ContextExceeded, InvalidRequest
@@ -58,6 +59,8 @@ class EncoderService(ArrayService):
     """The encoder of one bundle: a tokenizer, and one function for each length of texts."""
 
     manifest: EncoderManifest
+    metrics: EncoderMetrics
+    metrics_type = EncoderMetrics
 
     def __init__(
         self,
@@ -143,6 +146,7 @@ class EncoderService(ArrayService):
                 function.name, _arrays(function, [texts[index] for index in places])
             )
             result[places] = outputs[ENCODER_OUTPUT][: len(places)]
+            self.metrics.encoded(sum(len(texts[index].ids) for index in places))
         return result
 
     def _batches(self, texts: Sequence[TokenIds]) -> Iterator[tuple[FunctionSpec, list[int]]]:

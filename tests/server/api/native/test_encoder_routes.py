@@ -57,6 +57,18 @@ def test_texts_of_similar_length_are_embedded_together(
     assert embedder.calls == [("encode_3x4", [4, 3, 4]), ("encode_2x8", [6, 5])]
 
 
+def test_metrics_count_the_tokens_that_were_read(
+    client: httpx.Client, reranker: httpx.Client
+) -> None:
+    embeddings = client.post("/v1/embeddings", json={"input": ["the dog", "fox"]})
+    scores = reranker.post("/v1/rerank", json={"query": QUERY, "documents": DOCUMENTS})
+    for server, answer in ((client, embeddings), (reranker, scores)):
+        lines = (line.rpartition(" ") for line in server.get("/metrics").text.splitlines())
+        read = {name: float(value) for name, _, value in lines if name.startswith("llamacpp:")}
+        assert read["llamacpp:prompt_tokens_total"] == answer.json()["usage"]["prompt_tokens"]
+        assert read["llamacpp:prompt_seconds_total"] > 0
+
+
 def test_token_ids_are_embedded_as_they_are(client: httpx.Client) -> None:
     answer = client.post("/v1/embeddings", json={"input": [5, 5, 6]}).json()
     counts = np.bincount([5, 5, 6], minlength=len(WORDS))
