@@ -1,6 +1,6 @@
 // A client of OAuth 2.1 as MCP servers ask for it, without a DOM and without storage. Sources:
 // modelcontextprotocol.io/specification/2025-11-25/basic/authorization; RFC 9728 (metadata of a resource), 8414
-// (metadata of an issuer), 7591 (registration), 7636 (PKCE), 8707 (resource) and 9207 (iss).
+// (metadata of an issuer), 7591 (registration), 7636 (PKCE), 8707 (resource), 9207 (iss) and 7009 (revocation).
 
 import { phrase } from "../strings/phrase.js";
 import { isThisMachine, McpError } from "./mcp.js";
@@ -49,8 +49,8 @@ export async function metadataOf(issuer) {
 }
 
 /** The addresses at which a page requests something of an issuer, or goes to. */
-export const endpointsOf = ({ authorization_endpoint, token_endpoint, registration_endpoint }) =>
-  [authorization_endpoint, token_endpoint, registration_endpoint].filter(Boolean);
+export const endpointsOf = (metadata) =>
+  ["authorization", "token", "registration", "revocation"].map((name) => metadata[`${name}_endpoint`]).filter(Boolean);
 
 /** Register a client that returns to `redirect`: {id, secret, method}, or null if the issuer registers none.
  * Throws McpError. */
@@ -119,18 +119,30 @@ export async function renewed(metadata, { client, resource, refresh }) {
   return { ...found, refresh: found.refresh ?? refresh };
 }
 
-async function tokens(metadata, { id, secret: password, method }, grant) {
-  const body = new URLSearchParams({ ...grant, client_id: id });
+/** Have an issuer forget tokens, where it can. The page has forgotten them and may be left: nothing is awaited. */
+export function revoke(metadata, client, { access, refresh }) {
+  const [token, kind] = refresh ? [refresh, "refresh_token"] : [access, "access_token"];
+  const options = { ...request(client, { token, token_type_hint: kind }), keepalive: true };
+  if (metadata.revocation_endpoint) post(metadata.revocation_endpoint, options).catch(() => {});
+}
+
+async function tokens(metadata, client, grant) {
+  const found = await post(metadata.token_endpoint, request(client, grant));
+  if (found.token_type?.toLowerCase() !== "bearer") throw new McpError(phrase("oauth.bad_token"));
+  const expires = found.expires_in === undefined ? null : Date.now() + Number(found.expires_in) * 1000;
+  return { access: found.access_token, refresh: found.refresh_token ?? null, expires };
+}
+
+// The headers and the body of a client's request.
+function request({ id, secret: password, method }, fields) {
+  const body = new URLSearchParams({ ...fields, client_id: id });
   const headers = {};
   if (method === "client_secret_post") body.set("client_secret", password);
   if (method === "client_secret_basic") {
     const credentials = btoa([id, password].map(encodeURIComponent).join(":"));
     headers.Authorization = `Basic ${credentials}`;
   }
-  const found = await post(metadata.token_endpoint, { headers, body });
-  if (found.token_type?.toLowerCase() !== "bearer") throw new McpError(phrase("oauth.bad_token"));
-  const expires = found.expires_in === undefined ? null : Date.now() + Number(found.expires_in) * 1000;
-  return { access: found.access_token, refresh: found.refresh_token ?? null, expires };
+  return { headers, body };
 }
 
 async function post(url, options) {

@@ -3,7 +3,7 @@
 
 import { McpError } from "../api/mcp.js";
 import * as oauth from "../api/oauth.js";
-import { readAuthorization, readServers, writeAuthorization } from "../data/tool_servers.js";
+import { forgetAuthorization, readAuthorization, readServers, writeAuthorization } from "../data/tool_servers.js";
 import { phrase } from "../strings/phrase.js";
 import { keepSettings, reloadSettings } from "../view/settings.js";
 
@@ -70,6 +70,13 @@ export async function token(url, rejected = null) {
     if (stored) writeAuthorization(url, { ...stored, tokens: next });
     return next?.access ?? null;
   });
+}
+
+/** Forget the authorization for a server, here and at its issuer. */
+export function signOut(url) {
+  const { metadata, client, tokens } = readAuthorization(url) ?? {};
+  forgetAuthorization(url);
+  if (tokens) oauth.revoke(metadata, client, tokens);
 }
 
 const redirect = () => location.origin + location.pathname;

@@ -3,7 +3,7 @@
 import { McpError, McpServer, Unauthorized } from "../api/mcp.js";
 import { findIssuer } from "../api/oauth.js";
 import { toolsOf } from "../data/prompt.js";
-import { forgetAuthorization, readAuthorization, readServers, writeServers } from "../data/tool_servers.js";
+import { readAuthorization, readServers, writeServers } from "../data/tool_servers.js";
 import { phrase } from "../strings/phrase.js";
 import { readPicture } from "../view/pictures.js";
 import * as signing from "./sign_in.js";
@@ -60,21 +60,21 @@ export const settled = () => Promise.allSettled(state.servers.map(({ pending }) 
 /** Add a server. The page must then be loaded again, as its policy is that of the servers before. Return
  * false if the storage is full. */
 export function addServer(record) {
-  forgetAuthorization(record.url);
+  signing.signOut(record.url);
   return writeServers([...readServers().filter(({ url }) => url !== record.url), record]);
 }
 
 /** Remove a server. */
 export function removeServer(at) {
   const [{ record }] = state.servers.splice(at, 1);
-  forgetAuthorization(record.url);
+  signing.signOut(record.url);
   writeServers(readServers().filter(({ url }) => url !== record.url));
   state.changed();
 }
 
 /** Remove all servers. */
 export function removeServers() {
-  for (const { record } of state.servers.splice(0)) forgetAuthorization(record.url);
+  for (const { record } of state.servers.splice(0)) signing.signOut(record.url);
   writeServers([]);
   state.changed();
 }

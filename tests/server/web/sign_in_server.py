@@ -22,7 +22,11 @@ from mcp.server.auth.provider import (
     RefreshToken,
 )
 from mcp.server.auth.routes import create_auth_routes
-from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.auth.settings import (
+    AuthSettings,
+    ClientRegistrationOptions,
+    RevocationOptions,
+)
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
@@ -198,7 +202,10 @@ def _tools(issuer: Issuer) -> CORSMiddleware:
 def _authorization(issuer: Issuer) -> Starlette:
     registration = ClientRegistrationOptions(enabled=issuer.registers, valid_scopes=[SCOPE])
     routes = create_auth_routes(
-        issuer, AnyHttpUrl(issuer.issuer), client_registration_options=registration
+        issuer,
+        AnyHttpUrl(issuer.issuer),
+        client_registration_options=registration,
+        revocation_options=RevocationOptions(enabled=True),
     )
 
     async def consent(request: Request) -> HTMLResponse:

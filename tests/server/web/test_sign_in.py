@@ -98,6 +98,15 @@ def test_signing_in_keeps_the_conversation_and_tokens_are_renewed(
     assert caller.run(STORED) == []
 
 
+def test_a_server_that_is_removed_has_its_tokens_revoked(caller: Page, issuer: Issuer) -> None:
+    go(caller, issuer)
+    caller.shows("#tool-servers summary", "1 tool")
+    assert issuer.refresh
+    caller.click("[aria-label^='Remove 127']")
+    caller.until(lambda: not issuer.refresh, "the end of the refresh token")
+    assert caller.run(STORED) == []
+
+
 @pytest.mark.nightly
 def test_a_page_requests_only_the_issuers_of_servers_that_it_signs_in_to(
     caller: Page, issuer: Issuer
