@@ -5,6 +5,7 @@ A snapshot takes as much memory as the rows of hundreds of tokens, so not every 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,18 +27,28 @@ def snapshot_blocks(turn_ends: Iterable[int], blocks: int, limit: int) -> tuple[
     - the block before it, as templates write the end of a prompt in another way when an answer
       follows;
     - the last block before the end of the first turn, after which other conversations begin;
-    - for edits, the blocks before other ends of turns, and some between them. Counted from the end,
-      numbers 1, 2, 4, 8, ... come first, then sums of two of these numbers, and so on: where few
-      are kept, they are further apart the further they are from the end.
+    - for edits, the blocks before other ends of turns, and some between them: further apart the
+      further they are from the end, where few are kept (see `_ranked`).
     """
     ends = {end for end in turn_ends if 0 < end <= blocks}
     first = [min(ends)] if ends else []
     most_important = [count for count in (blocks, blocks - 1, *first) if count > 0]
-    others = ends.union(filter(_is_between, range(1, blocks + 1))).difference(most_important)
-    numbered = enumerate(sorted(others, reverse=True), 1)
-    ranked = sorted(numbered, key=lambda pair: (pair[0].bit_count(), pair[0]))
-    chosen = dict.fromkeys([*most_important, *(count for _, count in ranked)])
+    others = ends.union(filter(_is_between, range(1, blocks + 1)))
+    chosen = dict.fromkeys([*most_important, *_ranked(sorted(others), blocks)])
     return tuple(reversed([*chosen][:limit]))
+
+
+def _ranked(candidates: list[int], blocks: int) -> list[int]:
+    """Ascending blocks, the most important first: by distance from the end through a power of two.
+
+    It is the largest one of which a multiple is after the candidate before, so it stays the same
+    when the prompt grows: what a longer prompt needs, the shorter one has kept.
+    """
+    powers = {
+        candidate: 1 << ((before ^ candidate).bit_length() - 1)
+        for before, candidate in pairwise([0, *candidates])
+    }
+    return sorted(candidates, key=lambda each: ((blocks + 1 - each) / powers[each], -each))
 
 
 def _is_between(count: int) -> bool:
