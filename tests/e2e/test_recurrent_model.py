@@ -85,13 +85,16 @@ TEXT = np.random.default_rng(0).integers(0, 256, 300).tolist()
 READ = 200  # tokens of TEXT that are read in chunks
 
 
-def write_model(folder: Path, name: str) -> Path:
-    """Write a model of random weights as a Hugging Face folder; returns it."""
+def write_model(folder: Path, name: str, **changes: int) -> Path:
+    """Write a model of random weights as a Hugging Face folder, with changes of its configuration.
+
+    Returns the folder.
+    """
     folder.mkdir()
-    architecture = ARCHITECTURES[name]
-    config = architecture.from_hugging_face(CONFIGS[name])
+    architecture, described = ARCHITECTURES[name], {**CONFIGS[name], **changes}
+    config = architecture.from_hugging_face(described)
     save_file(random_tensors(shapes_in_folder(architecture, config)), folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
+    (folder / "config.json").write_text(json.dumps(described))
     tokenizer().save(str(folder / "tokenizer.json"))
     return folder
 

@@ -315,6 +315,7 @@ def fake_service(
     images: ImageInput | None = None,
     sound: SoundInput | None = None,
     fetch_images: bool = False,
+    cache_dir: Path | None = None,
     **runtime: Any,
 ) -> LocalLanguageService:
     """A service with a FakeRuntime that has the tokenizer's vocabulary size and these fields.
@@ -337,6 +338,7 @@ def fake_service(
             keys=keys,
             overflow=overflow,
             fetch_images=fetch_images,
+            cache_dir=cache_dir,
         ),
         name=name,
         template=ChatTemplate(template, wrapped, eos=EOS) if template else None,
