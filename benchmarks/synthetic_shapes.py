@@ -167,6 +167,7 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
         }
     if isinstance(config, granitehybrid.Config):
         keys |= {
+            "rope.scaling.finetuned": False,
             "embedding_scale": config.embedding_scale,
             "attention.scale": config.attention_scale,
             "residual_scale": config.residual_scale,

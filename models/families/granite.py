@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.graph import Tensor
 
 GRANITE_4 = "granitemoehybrid"
+_ROTATES = "rope.scaling.finetuned"  # in GGUF files: whether attention has positions
 _OF_MAMBA = (
     "mamba_chunk_size", "mamba_conv_bias", "mamba_d_conv", "mamba_d_head", "mamba_d_state",
     "mamba_expand", "mamba_n_groups", "mamba_n_heads", "mamba_proj_bias",
@@ -146,10 +147,13 @@ def _require_attention(data: ConfigJson) -> None:
 def fields_from_gguf(data: GgufMetadata, *, kv_heads: int | None = None) -> dict[str, Any]:
     """The fields of `Config` from GGUF metadata; raises ConfigError.
 
-    kv_heads  key/value heads, where the metadata say them by layer
+    kv_heads  key/value heads of a hybrid, whose metadata say them by layer. Its attention has no
+              positions
     """
     if kv_heads is None:  # as Granite 4 has them, whose converter is that of its hybrids
         data.ignore(*_OF_MAMBA_IN_GGUF)
+    if (rotates := data.flag(_ROTATES, default=True)) != (kv_heads is None):
+        raise ConfigError(f"{_ROTATES}: got {rotates}, supported is {not rotates}")
     fields = from_gguf_metadata(data, kv_heads=kv_heads)
     return {
         **fields,

@@ -19,7 +19,7 @@ from hearthd.server.services.engine_options import EngineOptions
 from hearthd.server.services.language_service import open_language_service
 from hearthd.server.services.model_pool import ModelPool
 from tests.conftest import Silent, few_entry_points, options_for
-from tests.e2e.test_recurrent_model import END, write_model
+from tests.models.families.hybrid_models import write_model
 from tests.server import fakes
 from tests.server.fake_models import complete
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.nightly, pytest.mark.slow]
 
 CONTEXT, TOKENS = 32_768, 15_000
+END = 256  # the token after each message
 GOAL = 256  # tokens that are read again, at most
 
 

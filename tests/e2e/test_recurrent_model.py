@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
-from examples.train_tiny_gemma import tokenizer
 from hearthd.baker.pipeline import comparison_stage
 from hearthd.baker.pipeline.bake import bake
 from hearthd.bundle import LanguageManifest, read_manifest_of
-from hearthd.models.catalog import ARCHITECTURES
 from hearthd.runtime.cpu_features import cpu_features
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.sampling.options import SamplingOptions
@@ -27,8 +23,7 @@ from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.engine.prompt import Prompt
 from tests.conftest import Silent, options_for
-from tests.models.families.cases import random_tensors
-from tests.models.families.mtp_models import shapes_in_folder
+from tests.models.families.hybrid_models import CONFIGS, TEXT, write_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,65 +33,7 @@ if TYPE_CHECKING:
 
     from hearthd.server.engine.generation import Generation
 
-_SHAPE: dict[str, Any] = {
-    "num_hidden_layers": 4, "hidden_size": 128, "intermediate_size": 192, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 2048, "vocab_size": 257,
-    "rms_norm_eps": 1e-6, "eos_token_id": 256, "tie_word_embeddings": True,
-}  # fmt: skip
-_NEMOTRON: dict[str, Any] = {
-    **_SHAPE, "model_type": "nemotron_h", "mamba_num_heads": 12, "mamba_head_dim": 16,
-    "n_groups": 2, "ssm_state_size": 32,
-}  # fmt: skip
-_QWEN: dict[str, Any] = {
-    **_SHAPE, "linear_num_key_heads": 8, "linear_num_value_heads": 16, "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
-    "rope_parameters": {
-        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25,
-    },
-}  # fmt: skip
-# By architecture: config.json.
-CONFIGS: dict[str, dict[str, Any]] = {
-    "falcon-h1": {
-        **_SHAPE, "model_type": "falcon_h1", "mamba_n_heads": 12, "mamba_d_head": 16,
-        "mamba_d_ssm": 192, "mamba_d_state": 16, "mamba_norm_before_gate": False,
-        "ssm_multipliers": [1.0, 0.5, 1.0, 1.0, 0.7], "mlp_multipliers": [0.9, 1.0],
-        "key_multiplier": 0.5,
-    },
-    "granitehybrid": {
-        **_SHAPE, "model_type": "granitemoehybrid", "num_local_experts": 0,
-        "shared_intermediate_size": 192, "mamba_n_heads": 16, "mamba_d_head": 16,
-        "mamba_d_state": 32, "mamba_n_groups": 2, "position_embedding_type": "nope",
-        "layer_types": ["mamba", "mamba", "attention", "mamba"], "residual_multiplier": 0.5,
-        "attention_multiplier": 0.1, "embedding_multiplier": 4.0, "logits_scaling": 2.0,
-    },
-    "nemotron_h": {**_NEMOTRON, "layers_block_type": ["mamba", "mlp", "attention", "mamba"]},
-    "nemotron_h_moe": {
-        **_NEMOTRON, "layers_block_type": ["mamba", "moe", "attention", "mamba"],
-        "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
-        "moe_shared_expert_intermediate_size": 96, "routed_scaling_factor": 2.5,
-    },
-    "qwen35": {**_QWEN, "model_type": "qwen3_5_text"},
-    "qwen35moe": {
-        **_QWEN, "model_type": "qwen3_5_moe_text", "num_experts": 6, "num_experts_per_tok": 2,
-        "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96,
-    },
-}  # fmt: skip
-TEXT = np.random.default_rng(0).integers(0, 256, 300).tolist()
 READ = 200  # tokens of TEXT that are read in chunks
-
-
-def write_model(folder: Path, name: str, **changes: int) -> Path:
-    """Write a model of random weights as a Hugging Face folder, with changes of its configuration.
-
-    Returns the folder.
-    """
-    folder.mkdir()
-    architecture, described = ARCHITECTURES[name], {**CONFIGS[name], **changes}
-    config = architecture.from_hugging_face(described)
-    save_file(random_tensors(shapes_in_folder(architecture, config)), folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps(described))
-    tokenizer().save(str(folder / "tokenizer.json"))
-    return folder
 
 
 @pytest.fixture(

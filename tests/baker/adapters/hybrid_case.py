@@ -8,7 +8,7 @@ from hearthd.baker.adapters.adapter import write_adapter
 from hearthd.bundle.lora.adapter_settings import AdapterSettings
 from hearthd.models.catalog import ARCHITECTURES
 from tests.baker.adapters.peft_case import FOLDER
-from tests.e2e.test_recurrent_model import CONFIGS, TEXT, write_model
+from tests.models.families.hybrid_models import CONFIGS, TEXT, write_model
 from tests.models.lora.lora_cases import normal
 
 if TYPE_CHECKING:

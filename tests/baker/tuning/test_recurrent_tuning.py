@@ -23,7 +23,7 @@ from hearthd.models.dsl.graph import op_of
 from hearthd.models.lora.training import Lora, gradient_graph
 from tests.baker.tuning.tiny_model import TEMPLATE, write_lines
 from tests.conftest import Silent
-from tests.e2e.test_recurrent_model import write_model
+from tests.models.families.hybrid_models import write_model
 from tests.models.lora.lora_cases import OPTIMIZER, LoraCase
 from tests.models.tiny_configs import tiny
 

@@ -282,7 +282,10 @@ def _add_heads(writer: Any, architecture: str, config: DecoderConfig) -> None:
 
 def _add_extra_keys(writer: Any, architecture: str, config: Any) -> None:
     for name, value in EXTRA_KEYS.get(architecture, lambda _: {})(config).items():
-        writer.add_key_value(f"{architecture}.{name}", value, gguf.GGUFValueType.get_type(value))
+        kind = gguf.GGUFValueType.get_type(value)
+        if kind == gguf.GGUFValueType.INT32:
+            kind = gguf.GGUFValueType.UINT32
+        writer.add_key_value(f"{architecture}.{name}", value, kind)
 
 
 def write_encoder(source: SafetensorsSource, path: Path, architecture: str, config: Any) -> Path:

@@ -19,7 +19,7 @@ from tests.models.families.gguf_gemma import (
 )
 from tests.models.families.gguf_gpt_oss import gpt_oss_keys
 from tests.models.families.gguf_latent import deepseek2_keys, minicpm3_keys
-from tests.models.families.gguf_mamba import mamba_keys, nemotron_moe_keys
+from tests.models.families.gguf_mamba import mamba_keys, nemotron_keys, nemotron_moe_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,7 +109,11 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     ),
     "gpt-oss": gpt_oss_keys,
     "granite": _granite,
-    "granitehybrid": lambda config: _granite(config) | mamba_keys(config),
+    "granitehybrid": lambda config: {
+        **_granite(config),
+        **mamba_keys(config),
+        "rope.scaling.finetuned": False,
+    },
     "granitemoe": _granite,
     "lfm2": lambda config: {"shortconv.l_cache": config.taps},
     "lfm2moe": lambda config: {"shortconv.l_cache": config.taps, "expert_gating_func": 2},
@@ -126,7 +130,7 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
         "rope.scaling.factor": config.rope_factor,
     },
     "nemotron": lambda config: {"rope.dimension_count": config.rotary_width},
-    "nemotron_h": mamba_keys,
+    "nemotron_h": nemotron_keys,
     "nemotron_h_moe": nemotron_moe_keys,
     "olmo2": window_keys,
     "phi3": _phi3,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from hearthd.models.decoder.mamba_layers import MambaConfig
     from hearthd.models.families.falcon_h1 import Config as FalconConfig
+    from hearthd.models.families.nemotron_h import Config as NemotronConfig
     from hearthd.models.families.nemotron_h_moe import Config as NemotronMoeConfig
 
     Array = NDArray[Any]
@@ -64,11 +65,16 @@ def mamba_keys(config: MambaConfig) -> dict[str, Any]:
     }
 
 
+def nemotron_keys(config: NemotronConfig) -> dict[str, Any]:
+    """Those of Nemotron-H."""
+    return {**mamba_keys(config), "attention.layer_norm_epsilon": config.norm_eps}
+
+
 def nemotron_moe_keys(config: NemotronMoeConfig) -> dict[str, Any]:
     """Those of Nemotron-H with experts."""
     latent = {} if config.latent is None else {"moe_latent_size": config.latent}
     return {
-        **mamba_keys(config),
+        **nemotron_keys(config),
         "expert_group_count": 1,
         "expert_shared_count": 1,
         "expert_weights_norm": config.normalized,

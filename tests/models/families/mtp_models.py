@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,15 +47,23 @@ _LITTLE = 0.002
 
 def shapes_in_folder(architecture: Architecture[Any], config: Any) -> dict[str, tuple[int, ...]]:
     """The shapes of a model's tensors in a Hugging Face folder."""
-    shapes = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for parameter, tensor in architecture.model(config).parameters().items():
         stored = architecture.tensors.find(config, parameter, (), gguf=False).name
+        for group in architecture.tensors.grouped:
+            for part in dict.fromkeys(group.parts):
+                module = part.rpartition(".")[2]
+                stored = stored.replace(f"linear_attn.{module}.", f"{group.folder}.")
         rows, *columns = tensor.shape
         if "conv1d.weight" in parameter:
             columns = [1, *columns]
+        if re.search(r"\.experts\.[a-z]|\.output_linear\.", stored):
+            rows, columns = config.experts, [rows // config.experts, *columns]
         experts = config.experts if "*" in stored else 1
         for number in range(experts):
-            shapes[stored.replace("*", str(number))] = (rows // experts, *columns)
+            name = stored.replace("*", str(number))
+            together = shapes.get(name, (0,))[0]  # rows of another part of a group
+            shapes[name] = (together + rows // experts, *columns)
     return shapes
 
 

@@ -14,6 +14,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
 from tests.models.families import ours
 from tests.models.families.family_recording import recorded, write_folder
+from tests.models.families.gguf_files import write_gguf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,3 +60,19 @@ def test_terms_of_two_matrices_are_merged_into_the_tensor_that_holds_both(tmp_pa
         term = terms.get(name)
         added = 0 if term is None else term.scale * term.b @ term.a
         np.testing.assert_allclose(after[name], values + added, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "rotates"), [("granite", False), ("granitehybrid", True)])
+def test_a_file_whose_attention_has_other_positions_is_rejected(
+    name: str, rotates: bool, tmp_path: Path
+) -> None:
+    """Bamba, which has positions, is a `granitehybrid` in GGUF files."""
+    case = recorded({"granite": "granite-granite4", "granitehybrid": "granitehybrid-groups"}[name])
+    write_folder(case, tmp_path)
+    config: Any = ours.config_of(open_weights(tmp_path), name)
+    source = open_weights(write_gguf(tmp_path, name, config))
+    assert ours.config_of(source, name)
+    key, family = f"{name}.rope.scaling.finetuned", ARCHITECTURES[name]
+    shapes = {tensor: source.shape(tensor) for tensor in source.names()}
+    with pytest.raises(ConfigError, match=r"rope\.scaling\.finetuned: got"):
+        family.from_gguf({**source.metadata(), key: rotates}, shapes, source.read)
