@@ -19,6 +19,7 @@ from hearthd.baker.pipeline.memory_plan import (
     language_footprint,
     needs_streaming,
     program_memory,
+    refining_bytes,
     token_bytes,
 )
 from hearthd.baker.pipeline.shared_stages import (
@@ -265,7 +266,11 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
         target=inputs.workspace.targets[0],
         other_programs=tuple(compiled.others),
         statistics=statistics(program.graphs, program.weights, program.fusions)
-        | {"cache_bytes_per_slot": cache_bytes, "token_bytes": token_bytes(program)},
+        | {
+            "cache_bytes_per_slot": cache_bytes,
+            "token_bytes": token_bytes(program),
+            "refining_bytes": refining_bytes(program),
+        },
         golden=(),
         footprint=language_footprint(program, streamed=plan.streamed),
         provenance=sources,

@@ -163,14 +163,23 @@ def _uses(graph: Graph) -> Iterator[tuple[str, Reads]]:
 def token_bytes(program: Program) -> int:
     """The bytes of weights that a decode of one sequence reads.
 
-    Arrays of which logits read only some blocks do not count. Of the experts, only those that a
-    token is routed to count.
+    Those of `refining_bytes` do not count. Of the experts, only those that a token is routed to
+    count.
     """
-    refining = {name for weight in program.weights for name in weight.partial}
+    return _read_bytes(program, refining=False)
+
+
+def refining_bytes(program: Program) -> int:
+    """The bytes of arrays of which a decode reads some blocks only, for the logits that matter."""
+    return _read_bytes(program, refining=True)
+
+
+def _read_bytes(program: Program, *, refining: bool) -> int:
+    partial = {name for weight in program.weights for name in weight.partial}
     return sum(
         int(program.parameters[name].nbytes * share)
         for name, share in _read_shares(program).items()
-        if name not in refining
+        if (name in partial) == refining
     )
 
 

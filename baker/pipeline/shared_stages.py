@@ -203,8 +203,6 @@ def statistics(
     return {
         "parameters": sum(len(weight.parameters) for weight in weights),
         "weights_bytes": weights_bytes(weights),
-        # Of arrays of which a step reads some blocks only.
-        "refining_bytes": sum(weight.partial_bytes for weight in weights),
         **{f"ops.{graph.name}": len(graph.nodes) for graph in graphs},
         **{
             f"fused.{name}.{rule}": count

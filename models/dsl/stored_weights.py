@@ -50,11 +50,6 @@ class Weight:
         partial = self.storage.partial
         return tuple(name for name in self.parameters if name.rpartition(".")[2] in partial)
 
-    @property
-    def partial_bytes(self) -> int:
-        """Their bytes."""
-        return sum(self.parameters[name].type.nbytes for name in self.partial)
-
 
 def plain_weights(parameters: Mapping[str, Tensor]) -> tuple[Weight, ...]:
     """A model's parameters, each stored as it is."""

@@ -17,6 +17,8 @@ from hearthd.baker.pipeline.memory_plan import (
     language_footprint,
     needs_streaming,
     program_memory,
+    refining_bytes,
+    token_bytes,
 )
 from hearthd.baker.pipeline.recipe import decode_batches
 from hearthd.models.catalog import ARCHITECTURES
@@ -31,7 +33,7 @@ from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, options_for
 from tests.models.families.gemma3.gemma3_cases import TINY
 from tests.models.families.test_qwen3moe import CONFIG as EXPERTS
-from tests.models.presets import GEMMA3
+from tests.models.presets import GEMMA3, SMOLLM2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,6 +77,17 @@ def test_weights_of_our_own_kernels_are_read_where_they_lie() -> None:
     plan = footprint(program.graphs, program.parameters)
     assert (plan.laid_out, plan.looked_up) == (0, 0)
     assert plan.read == sum(tensor_type.nbytes for tensor_type in program.parameters.values())
+
+
+def test_only_the_head_has_arrays_that_refine_logits() -> None:
+    config = replace(SMOLLM2, layers=1)
+    tied, untied = (
+        ARCHITECTURES["llama"].program(replace(config, tied=tied), small("int8-g32"))
+        for tied in (True, False)
+    )
+    table = config.vocab_size * config.hidden
+    assert refining_bytes(tied) == refining_bytes(untied) == table // 2  # four bits of eight
+    assert token_bytes(tied) == token_bytes(untied) > table // 2
 
 
 def test_a_slot_is_its_caches_and_a_step_holds_the_logits() -> None:
