@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOKENS, GROUPS, HEADS, KEYS, WIDTH = 21, 2, 4, 22, 80
 INNER, COMMON = HEADS * WIDTH, GROUPS * KEYS
 CHANNELS = INNER + 2 * COMMON
-RING = 3
+RING = 6
 # The columns of values, keys and queries in a convolution's result.
 VALUE, KEY, QUERY = (0, INNER), (INNER, INNER + COMMON), (INNER + COMMON, CHANNELS)
 
@@ -170,7 +170,7 @@ def test_a_recurrence_is_its_formula(
 
 
 @pytest.mark.parametrize("layer_type", LAYERS[:2])
-@pytest.mark.parametrize("sizes", [(1,) * TOKENS, (2,) * 10, (5, 16), (20, 1)])
+@pytest.mark.parametrize("sizes", [(1,) * TOKENS, (2,) * 10, (3, 4, 14), (5, 16), (20, 1)])
 def test_a_token_of_a_recurrence_has_the_same_bits_in_every_chunk(
     kernels: Kernels, layer_type: type[Recurrence], sizes: tuple[int, ...]
 ) -> None:
@@ -185,6 +185,21 @@ def test_a_token_of_a_recurrence_has_the_same_bits_in_every_chunk(
         start += size
     last = (3 + start) % RING
     assert np.array_equal(parts.states[last], whole.states[last])
+
+
+@pytest.mark.parametrize("layer_type", LAYERS[:2])
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("first", [0, 4])
+def test_a_verify_leaves_the_state_of_each_token_as_if_it_came_alone(
+    kernels: Kernels, layer_type: type[Recurrence], place: int, first: int
+) -> None:
+    for tokens in range(2, RING):
+        verified, alone = layer_type(place), layer_type(place)
+        verified.computed(kernels, first, 0, tokens, tokens, every=True)
+        for t in range(tokens):
+            alone.computed(kernels, first + t, t, t + 1, 1, every=True)
+        rows = [(first + t) % RING for t in range(tokens)]
+        assert np.array_equal(verified.states[rows], alone.states[rows])
 
 
 @pytest.mark.parametrize("layer_type", LAYERS[:2])

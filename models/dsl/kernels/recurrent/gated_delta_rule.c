@@ -12,7 +12,8 @@
 #include "gates.h"
 #include "recurrent/rows.h"
 
-enum { STRIP = 4 };  // vectors of a row of the state that are computed together
+enum { STRIP = 4 };              // vectors of a row of the state that are computed together
+enum { BLOCK = 4, NARROW = 2 };  // tokens whose states are all kept, and their vectors of a row
 
 // Of some tokens: what keys and queries are multiplied by to have their lengths, how much of the
 // state stays, and how much it learns.
@@ -42,6 +43,42 @@ INLINE void learn(const float *from, float *to, const float *query, const float 
     for (int v = 0; v < vectors; v++) store(out + v * LANES, mixed[v] * numbers->query[t]);
 }
 
+// `count` tokens from number `first` of `numbers`, whose states are all kept: that of token t goes
+// past the caches to `to[t]`. What a token reads is computed from the state before all of them,
+// which stays in the first cache, so each state is written once and not read. The operations on a
+// value are those of `learn`.
+INLINE void learn_each(const float *from, float *const *to, struct rows query, struct rows key,
+                       struct rows value, const struct numbers *numbers, size_t first, float *out,
+                       size_t out_step, size_t keys, size_t width, int vectors, int count) {
+    f32x16 learned[BLOCK][NARROW], mixed[BLOCK][NARROW] = {};
+    const float *kept = numbers->kept + first;
+    UNROLL for (int t = 0; t < count; t++) {
+        f32x16 read[NARROW] = {};
+        float key_factor = numbers->key[first + t], rate = numbers->rate[first + t] * key_factor;
+        for (size_t i = 0; i < keys; i++) UNROLL for (int v = 0; v < vectors; v++) {
+                f32x16 state = load(from + i * width + v * LANES);
+                UNROLL for (int u = 0; u < t; u++) state =
+                    fma16(splat(key.at[u * key.step + i]), learned[u][v], state * splat(kept[u]));
+                read[v] = fma16(state * splat(kept[t]), splat(key.at[t * key.step + i]), read[v]);
+            }
+        UNROLL for (int v = 0; v < vectors; v++) {
+            f32x16 expected = load(value.at + t * value.step + v * LANES);
+            learned[t][v] = (expected - read[v] * key_factor) * rate;
+        }
+    }
+    for (size_t i = 0; i < keys; i++) UNROLL for (int v = 0; v < vectors; v++) {
+            f32x16 state = load(from + i * width + v * LANES);
+            UNROLL for (int t = 0; t < count; t++) {
+                state =
+                    fma16(splat(key.at[t * key.step + i]), learned[t][v], state * splat(kept[t]));
+                store_past(to[t] + i * width + v * LANES, state);
+                mixed[t][v] = fma16(state, splat(query.at[t * query.step + i]), mixed[t][v]);
+            }
+        }
+    UNROLL for (int t = 0; t < count; t++) UNROLL for (int v = 0; v < vectors; v++)
+        store(out + t * out_step + v * LANES, mixed[t][v] * numbers->query[first + t]);
+}
+
 // 1 / sqrt(sum(x^2) + 1e-6).
 INLINE float inverse_length(const float *x, size_t count) {
     f32x16 squares = {}, rest = {};
@@ -65,6 +102,36 @@ INLINE void measure(struct rows query, struct rows key, struct rows a, struct ro
     for (size_t t = least(counted, LANES); t < LANES; t++) steps[t] = rates[t] = 0;
     store(numbers->kept, exp16(steps));
     store(numbers->rate, rates);
+}
+
+// All tokens of a verify, as `learn_each` does some of them: `states` is a ring of `ring` rows of
+// `row` values, and `first` the first token's position.
+INLINE void verify(float *states, size_t first, size_t ring, size_t row, struct rows query,
+                   struct rows key, struct rows value, const struct numbers *numbers, float *out,
+                   size_t out_step, size_t tokens, size_t keys, size_t width) {
+    for (size_t at = 0, vectors; at < width; at += vectors * LANES) {
+        vectors = width - at < NARROW * LANES ? 1 : NARROW;
+        for (size_t t = 0, count; t < tokens; t += count) {
+            count = tokens - t < BLOCK ? tokens - t < 2 ? 1 : 2 : BLOCK;
+            const float *from = states + (first + t + ring - 1) % ring * row + at;
+            float *to[BLOCK], *o = out + t * out_step + at;
+            for (size_t u = 0; u < count; u++) to[u] = states + (first + t + u) % ring * row + at;
+            struct rows q = behind(query, t), k = behind(key, t), v = behind(value, t);
+            v.at += at;
+            if (vectors == NARROW && count == BLOCK)
+                learn_each(from, to, q, k, v, numbers, t, o, out_step, keys, width, NARROW, BLOCK);
+            else if (vectors == NARROW && count == 2)
+                learn_each(from, to, q, k, v, numbers, t, o, out_step, keys, width, NARROW, 2);
+            else if (vectors == NARROW)
+                learn_each(from, to, q, k, v, numbers, t, o, out_step, keys, width, NARROW, 1);
+            else if (count == BLOCK)
+                learn_each(from, to, q, k, v, numbers, t, o, out_step, keys, width, 1, BLOCK);
+            else if (count == 2)
+                learn_each(from, to, q, k, v, numbers, t, o, out_step, keys, width, 1, 2);
+            else
+                learn_each(from, to, q, k, v, numbers, t, o, out_step, keys, width, 1, 1);
+        }
+    }
 }
 
 // positions i32 (2,): of the first token and of the last one that counts; query and key f32
@@ -95,6 +162,13 @@ int hearth_gated_delta_rule(const int32_t *positions, size_t positions_at, const
     float *states = out + out_at + head * size;
     struct numbers numbers;
     int is_alone = tokens == 1 && is_aligned(states);
+    if (first && every && tokens > 1 && tokens <= LANES && is_aligned(states)) {
+        measure(queries, key_rows, as, bs, tokens, counted, keys, bias[bias_at + head],
+                rates[rates_at + head], &numbers);
+        verify(states, first, ring, row, queries, key_rows, values, &numbers, output, heads * width,
+               tokens, keys, width);
+        return 0;
+    }
     for (size_t at = 0; at < width; at += STRIP * LANES) {
         int vectors = (int)least(STRIP, (width - at) / LANES);
         const float *from = first ? states + (first + ring - 1) % ring * row + at : 0;

@@ -24,9 +24,11 @@ struct inputs {
     float skip;
 };
 
-// `count` tokens: `from` and `to` are the same strip of the state before and after them.
-INLINE void learn(const float *from, float *to, struct inputs in, float *out, size_t out_step,
-                  size_t keys, size_t width, int vectors, int count, int is_alone) {
+// `count` tokens: `from` and `to` are the same strip of the state before and after them. With
+// `each`, the state after token t goes to `each[t]`, past the caches.
+INLINE void learn(const float *from, float *to, float *const *each, struct inputs in, float *out,
+                  size_t out_step, size_t keys, size_t width, int vectors, int count,
+                  int is_alone) {
     f32x16 mixed[BLOCK][STRIP] = {}, value[BLOCK][STRIP], kept[BLOCK];
     UNROLL for (int t = 0; t < count; t++) {
         kept[t] = splat(in.kept[t]);
@@ -44,8 +46,9 @@ INLINE void learn(const float *from, float *to, struct inputs in, float *out, si
             UNROLL for (int t = 0; t < count; t++) {
                 state = fma16(key[t], value[t][v], state * kept[t]);
                 mixed[t][v] = fma16(state, query[t], mixed[t][v]);
+                if (each) store_past(each[t] + i * width + v * LANES, state);
             }
-            store_state(to + i * width + v * LANES, state, is_alone);
+            if (!each) store_state(to + i * width + v * LANES, state, is_alone);
         }
     }
     UNROLL for (int t = 0; t < count; t++) UNROLL for (int v = 0; v < vectors; v++) {
@@ -92,7 +95,7 @@ int hearth_ssm_scan(const int32_t *positions, size_t positions_at, const float *
         .skip = skip[skip_at + head],
     };
     float *states = out + out_at + head * size, dt[LANES], kept[LANES];
-    int is_alone = tokens == 1 && is_aligned(states);
+    int is_past = is_aligned(states), is_alone = tokens == 1 && is_past;
     for (size_t at = 0, vectors; at < width; at += vectors * LANES) {
         vectors = width - at < STRIP * LANES ? 1 : STRIP;
         const float *from = first ? states + (first + ring - 1) % ring * row + at : 0;
@@ -113,18 +116,25 @@ int hearth_ssm_scan(const int32_t *positions, size_t positions_at, const float *
                         store(to + i * width + v * LANES, (f32x16){});
                 from = to;
             }
-            count = every || tokens - t < BLOCK ? 1 : BLOCK;
-            if (vectors == STRIP && count == BLOCK)
-                learn(from, to, in, output, out_step, keys, width, STRIP, BLOCK, 0);
+            count = (every && !is_past) || tokens - t < BLOCK ? 1 : BLOCK;
+            float *each[BLOCK] = {};
+            for (size_t u = 0; u < count; u++) each[u] = states + (first + t + u) % ring * row + at;
+            int keeps_each = every && count == BLOCK;
+            if (vectors == STRIP && keeps_each)
+                learn(from, 0, each, in, output, out_step, keys, width, STRIP, BLOCK, 0);
+            else if (vectors == STRIP && count == BLOCK)
+                learn(from, to, 0, in, output, out_step, keys, width, STRIP, BLOCK, 0);
             else if (vectors == STRIP && is_alone)
-                learn(from, to, in, output, out_step, keys, width, STRIP, 1, 1);
+                learn(from, to, 0, in, output, out_step, keys, width, STRIP, 1, 1);
             else if (vectors == STRIP)
-                learn(from, to, in, output, out_step, keys, width, STRIP, 1, 0);
+                learn(from, to, 0, in, output, out_step, keys, width, STRIP, 1, 0);
+            else if (keeps_each)
+                learn(from, 0, each, in, output, out_step, keys, width, 1, BLOCK, 0);
             else if (count == BLOCK)
-                learn(from, to, in, output, out_step, keys, width, 1, BLOCK, 0);
+                learn(from, to, 0, in, output, out_step, keys, width, 1, BLOCK, 0);
             else
-                learn(from, to, in, output, out_step, keys, width, 1, 1, 0);
-            from = to;
+                learn(from, to, 0, in, output, out_step, keys, width, 1, 1, 0);
+            from = keeps_each ? each[count - 1] : to;
         }
     }
     return 0;
