@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import struct
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from hearthd.server.speech.sound_files import open_sound
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 RATE = 16_000
@@ -130,6 +131,30 @@ def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
                 assert np.isfinite(read(bytes(damaged), tmp_path)).all()
 
 
+def mpeg_in_wav(mpeg: bytes) -> bytes:
+    """A WAV file whose samples are encoded as MP3."""
+    tagged = struct.pack("<HHIIHHHHIHHH", 0x55, 1, RATE, 4000, 1, 0, 12, 1, 2, 144, 1, 0)
+    chunks = ((b"fmt ", tagged), (b"fact", struct.pack("<I", RATE)), (b"data", mpeg))
+    body = b"".join(name + struct.pack("<I", len(data)) + data for name, data in chunks)
+    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body
+
+
+@pytest.mark.usefixtures("no_ffmpeg")
+@pytest.mark.parametrize("wrapped", [bytes, mpeg_in_wav])
+def test_a_damaged_file_of_mpeg_writes_nothing_to_the_error_output(
+    wrapped: Callable[[bytes], bytes], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What this process writes itself is there."""
+    data = bytearray(file_of(tmp_path / "a.mp3", tone(RATE), RATE))
+    rng = np.random.default_rng(1)
+    for position in rng.integers(len(data) // 4, len(data), len(data) // 50):
+        data[position] = rng.integers(256)
+    with contextlib.suppress(InvalidRequest):
+        assert len(read(wrapped(bytes(data)), tmp_path)) > RATE // 4
+    sys.stderr.write("ours")
+    assert capfd.readouterr().err == "ours"
+
+
 def test_a_long_file_is_refused_by_its_header(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,13 +246,13 @@ def test_the_time_limit_of_ffmpeg_is_for_one_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A transcription that takes longer than the limit does not end ffmpeg."""
-    monkeypatch.setattr("hearthd.server.speech.sound_files._BLOCK_VALUES", 1)
+    monkeypatch.setattr("hearthd.server.speech.decoder_processes._BLOCK_BYTES", 4)
     path = tmp_path / "slow"
     path.write_bytes(b"slow\n")
     with path.open("rb") as file:
         slow = open_sound(file)
         timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
         assert all(timer.finished.is_set() for timer in timers)
-        monkeypatch.setattr("hearthd.server.speech.sound_files._FFMPEG_SECONDS", 0.1)
+        monkeypatch.setattr("hearthd.server.speech.decoder_processes._BLOCK_SECONDS", 0.1)
         with pytest.raises(InvalidRequest, match="ffmpeg failed"):
             slow.read(0, 2)
