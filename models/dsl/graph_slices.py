@@ -16,15 +16,31 @@ from typing import TYPE_CHECKING
 
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import Fused
-from hearthd.models.dsl.graph import Apply, Graph, Input, Tensor, make_graph, reapplied, rebuilt
+from hearthd.models.dsl.graph import (
+    Apply,
+    Graph,
+    Input,
+    Tensor,
+    make_graph,
+    op_of,
+    reapplied,
+    rebuilt,
+)
+from hearthd.models.dsl.head_blocks import HeadBlocks
 from hearthd.models.dsl.recomputation import varying
 from hearthd.models.dsl.row_blocks import RowBlocks
+from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Two cores of a Sapphire Rapids do 600 GFLOP/s in products with weights of int8, 300 in attention.
 _ATTENTION = 2
+# What they do meanwhile for an element that is computed, and for one that is copied to others.
+_COMPUTED, _COPIED = 64, 512
+_COPIES = (ops.concatenate, ops.pad, ops.transpose)
+# Those that store no element.
+_VIEWS = (ops.barrier, ops.broadcast, ops.full, ops.reshape, ops.slice_)
 
 
 def sliced(graph: Graph, limit: int) -> tuple[Graph, ...]:
@@ -35,6 +51,7 @@ def sliced(graph: Graph, limit: int) -> tuple[Graph, ...]:
     computed in each slice that reads them.
     """
     assert not graph.in_place, "a slice updates no argument"
+    graph = rebuilt(graph, HeadBlocks(graph, work, limit).divided)
     graph = rebuilt(graph, RowBlocks(graph, work, limit).divided)
     dependent = varying(graph.nodes)
     nodes = [node for node in graph.nodes if id(node) in dependent]
@@ -61,16 +78,27 @@ def sliced(graph: Graph, limit: int) -> tuple[Graph, ...]:
 
 
 def work(node: Tensor) -> int:
-    """The time that the products in a node take, in operations of products with weights.
+    """The time that a node takes, in operations of products with weights.
 
-    Two for each term, and for each term of attention _ATTENTION times as many.
+    That of its products, or else _COMPUTED or _COPIED for each element of its result.
+    """
+    op = op_of(node)
+    if op in _VIEWS or node.type.dtype is not DType.F32:
+        return 0
+    return products(node) or node.type.size * (_COPIED if op in _COPIES else _COMPUTED)
+
+
+def products(node: Tensor) -> int:
+    """The time of the products in a node: two operations a term, and _ATTENTION times in attention.
+
+    Of the products of a Fused node, those of its function.
     """
     origin = node.origin
     if not isinstance(origin, Apply):
         return 0
     if isinstance(origin.op, Fused):
         body = origin.op.inlined_body(tuple(x.type for x in node.inputs), origin.attrs)
-        return sum(map(work, body.nodes))
+        return sum(map(products, body.nodes))
     if origin.op is ops.project:
         return 2 * node.type.size * node.inputs[0].shape[1]
     if origin.op is not ops.dot_general:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A step begins no slice of an image after this time: with a slice of 30 ms and a decode, tokens of
-# other sequences come at least every 100 ms. Shorter steps would leave less of the time for images.
-_IMAGE_SECONDS = 0.03
+# Slices of an image in a step take at most this time, if each takes as long as the one before, or
+# one slice does. Shorter steps would leave less of the time for images.
+_IMAGE_SECONDS = 0.04
 
 
 class StepRunner:
@@ -156,10 +156,13 @@ class StepRunner:
         """Compute slices of the rows of a square, at least one."""
         if sequence.reading is None:
             sequence.reading = self._images.reading(image)
-        rows, end = None, time.monotonic() + _IMAGE_SECONDS
+        rows, now = None, time.monotonic()
+        end = now + _IMAGE_SECONDS
         while rows is None:
+            began = now
             rows = next(sequence.reading.steps)
-            if time.monotonic() >= end:
+            now = time.monotonic()
+            if now + (now - began) > end:
                 break
         if rows is not None:
             sequence.image_rows[sequence.reading.digest] = rows

@@ -92,6 +92,7 @@ full_attention: Fused = Fused(
     limits=_full_limits,
     kernel=_full_kernel,
     rows_apart=True,
+    heads_apart=True,
     samples=lambda rng: [
         _full_sample(rng, 1, 7),
         _full_sample(rng, 3, 5),

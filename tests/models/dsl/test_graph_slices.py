@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 from hearthd.models.decoder import tower_entry_points
+from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.graph_slices import sliced, work
+from hearthd.models.dsl.fused.full_attention import full_attention
+from hearthd.models.dsl.graph import op_of
+from hearthd.models.dsl.graph_slices import products, sliced, work
+from hearthd.models.dsl.trace import trace
+from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.families.smolvlm import ARCHITECTURE
 from hearthd.models.program import ProgramOptions
 from tests.baker.small_smolvlm import CONFIG
@@ -21,8 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from hearthd.models.dsl.graph import Graph
-    from hearthd.models.dsl.types import TensorType
+    from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.program import Program
 
 OPTIONS = ProgramOptions(
@@ -70,10 +75,50 @@ def test_slices_compute_the_bits_of_the_whole(limit: int, precision: str) -> Non
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_slice_exceeds_the_limit_by_a_few_rows_at_most(limit: int) -> None:
     """Of the most expensive op: blocks have 32 rows, and at least 64 are computed at once."""
-    costs = [sum(map(work, part.nodes)) for part in sliced(tower(), limit)]
-    row = max(map(work, tower().nodes)) / 400
-    assert max(costs) <= max(limit + 32 * row, 3 * 32 * row)
-    assert sum(costs) == sum(map(work, tower().nodes))
+    slices = sliced(tower(), limit)
+    costs = [sum(map(work, part.nodes)) for part in slices]
+    row = max(map(products, tower().nodes)) / 400
+    copied = 512 * tower().inputs[0].type.size  # the pixels, of which all are arranged at once
+    assert max(costs) <= max(limit + 32 * row, 3 * 32 * row, copied)
+    found = sum(products(node) for part in slices for node in part.nodes)
+    assert found == sum(map(products, tower().nodes))
+
+
+def grouped(x: Tensor, bias: Tensor) -> Tensor:
+    """Attention of 4 heads to 2 of keys and values, (N, 192) -> (N, 96), with a bias and halves
+    of queries that change places."""
+    rows = x.shape[0]
+    heads = ops.reshape(x, shape=(rows, 8, 24))
+    query = f.narrow(heads, 1, 0, 4) + f.along_axes(bias, f.narrow(heads, 1, 0, 4), (0,))
+    query = ops.concatenate(f.narrow(query, 2, 12, 24), f.narrow(query, 2, 0, 12), axis=2)
+    key, value = f.narrow(heads, 1, 4, 6), f.narrow(heads, 1, 6, 8)
+    padding = ((0, 0, 0), (0, 0, 0), (0, 8, 0))
+    query, key, value = (ops.pad(x, padding=padding, value=0.0) for x in (query, key, value))
+    keys, values = (ops.reshape(x, shape=(rows, 64)) for x in (key, value))
+    last = ops.full(shape=(1,), value=rows - 1, dtype=DType.I32)
+    mixed = full_attention(query, keys, values, last, scale=0.2, counted=False)
+    return ops.reshape(f.narrow(mixed, 2, 0, 24), shape=(rows, 96))
+
+
+def test_attention_is_divided_by_heads() -> None:
+    """So no slice prepares keys for another one, or copies what others read."""
+    types = {"x": TensorType((64, 192), DType.F32), "bias": TensorType((4, 24), DType.F32)}
+    graph = trace("grouped", lambda x, bias: (grouped(x, bias),), types)
+    long = next(products(node) for node in graph.nodes if op_of(node) is full_attention)
+    slices = sliced(graph, long // 2)
+    rng = np.random.default_rng(2)
+    inputs = [rng.normal(size=type_.shape).astype(np.float32) for type_ in types.values()]
+    (expected,) = evaluate(graph, inputs, {})
+    values: list[NDArray[np.generic]] = list(inputs)
+    for part in slices:
+        values = list(evaluate(part, values, {}))
+    np.testing.assert_array_equal(values[0], expected)
+    nodes = [node for part in slices for node in part.nodes]
+    shapes = [[x.shape for x in node.inputs[:3]] for node in nodes if op_of(node) is full_attention]
+    assert shapes == [[(64, 2, 32), (64, 32), (64, 32)]] * 2
+    assert not [node for node in nodes if op_of(node) is ops.pad and node.shape[1] > 2]
+    joined = [node.shape for node in nodes if op_of(node) is ops.concatenate]
+    assert joined.count((64, 4, 24)) == 1
 
 
 def test_no_value_between_two_products_is_stored_for_all_rows() -> None:
@@ -90,7 +135,7 @@ def test_products_and_attention_are_counted() -> None:
     embedding = 2 * patches * 3 * CONFIG.patch_size**2 * width
     projection = 2 * rows * 4 * width * CONFIG.hidden
     expected = embedding + CONFIG.tower_layers * layer + projection
-    assert sum(map(work, tower("f32").nodes)) == expected
+    assert sum(map(products, tower("f32").nodes)) == expected
 
 
 def test_uploaded_pixels_are_in_the_memory_of_a_tower_of_one_slice() -> None:

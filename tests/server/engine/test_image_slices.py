@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -140,6 +141,20 @@ def test_a_step_computes_slices_until_its_time_has_passed(
     steps.add(looking(1))
     steps.run()
     assert ",".join(["slice"] * SLICES) in ",".join(steps.runtime.did)
+
+
+def test_a_step_begins_no_slice_that_would_end_too_late(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices of 10 ms, of which 25 ms have room for two."""
+    monkeypatch.setattr(step, "_IMAGE_SECONDS", 0.025)
+    monkeypatch.setattr(time, "monotonic", lambda: steps.runtime.did.count("slice") / 100)
+    steps.add(request_of(3, max_tokens=50))
+    steps.add(looking(1))
+    steps.run()
+    did = ",".join(steps.runtime.did)
+    assert "decode,slice,slice,decode" in did
+    assert "slice,slice,slice" not in did
 
 
 def test_a_client_that_leaves_during_an_image_ends_the_work(steps: Steps) -> None:
