@@ -65,6 +65,7 @@ class Fused(Op):
     no_gradient  why it has no gradient; empty if it has the one of the function
     rows_apart  whether each row of the result depends on that row of the first input, and on none
                of its other rows
+    elementwise  whether each element of the result depends on that element of the inputs
     heads_apart  whether each head of the result depends on that head of queries, keys and values,
                its first inputs (N, H, D) and (R, G * D), and on none of their other heads
 
@@ -78,6 +79,7 @@ class Fused(Op):
     in_numpy: Callable[[tuple[Array, ...], Attrs], Array] | None = None
     no_gradient: str = ""
     rows_apart: bool = False
+    elementwise: bool = False
     heads_apart: bool = False
     samples: Callable[[np.random.Generator], list[Sample]] = lambda _: []
     reads: Reads = Reads.IN_PLACE

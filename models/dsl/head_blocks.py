@@ -12,14 +12,12 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of
-from hearthd.models.dsl.ops import elementwise
+from hearthd.models.dsl.row_blocks import is_elementwise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Mapped = Callable[[Tensor], Tensor]
-
-_ELEMENTWISE = frozenset(op for op in vars(elementwise).values() if isinstance(op, ops.Op))
 
 
 class HeadBlocks:
@@ -106,7 +104,7 @@ class _Block:
         op, attrs, inputs = origin.op, origin.attrs, tensor.inputs
         start, end = self._range(tensor.shape[1])
         shape = (tensor.shape[0], end - start, *tensor.shape[2:])
-        if op in _ELEMENTWISE and all(x.shape == tensor.shape for x in inputs):
+        if is_elementwise(op) and all(x.shape == tensor.shape for x in inputs):
             return op(*map(self._of, inputs), **attrs)
         if op is ops.broadcast:
             return _broadcast_heads(self._mapped(inputs[0]), shape, attrs["axes"], start, end)

@@ -100,7 +100,7 @@ class _Block:
     def _computed(self, tensor: Tensor) -> Tensor:
         assert isinstance(tensor.origin, Apply)
         op, attrs = tensor.origin.op, tensor.origin.attrs
-        if isinstance(op, Fused):
+        if isinstance(op, Fused) and not op.elementwise:
             x, *others = tensor.inputs
             return op(self.of(x), *map(self._mapped, others), **attrs)
         if op is ops.reshape or op in _FILLED:
@@ -124,4 +124,9 @@ def _keeps_rows(node: Tensor) -> bool:
         return not any(attrs["padding"][0])
     if op is ops.broadcast:
         return 0 not in attrs["axes"]
-    return op in _ELEMENTWISE or (op is ops.full and node.type.rank > 0)
+    return is_elementwise(op) or (op is ops.full and node.type.rank > 0)
+
+
+def is_elementwise(op: ops.Op) -> bool:
+    """Whether each element of a result depends on that element of the inputs."""
+    return op.elementwise if isinstance(op, Fused) else op in _ELEMENTWISE

@@ -56,6 +56,7 @@ def _gated(activation: Callable[[Tensor], Tensor]) -> Fused:
         doc=f"`f.{name}` of the first tensor, times the second one.",
         reference=lambda gate, up: activation(gate) * up,
         limits=_limits,
+        elementwise=True,
         kernel=lambda types, _, __: _kernel(f"gated_{name}", types),
         samples=_samples,
     )
@@ -68,6 +69,7 @@ clamped_swiglu: Fused = Fused(
     doc="`f.clamped_swiglu`: a bounded gate, its sigmoid, and bounded values plus one, multiplied.",
     reference=f.clamped_swiglu.op.reference,
     limits=_limits,
+    elementwise=True,
     kernel=lambda types, _, attrs: _kernel("clamped_swiglu", types, attrs["limit"], attrs["slope"]),
     samples=lambda rng: _samples(rng, limit=0.7, slope=1.7),
 )
@@ -76,6 +78,7 @@ squared_relu: Fused = Fused(
     doc="`f.squared_relu`: the square of what is above 0.",
     reference=f.squared_relu.op.reference,
     limits=_limits,
+    elementwise=True,
     kernel=lambda types, _, __: _kernel("squared_relu", types),
     samples=lambda rng: _samples(rng, 1),
 )

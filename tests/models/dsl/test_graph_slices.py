@@ -18,12 +18,14 @@ from hearthd.models.dsl.graph import op_of
 from hearthd.models.dsl.graph_slices import products, sliced, work
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.families import gemma4_images
 from hearthd.models.families.smolvlm import ARCHITECTURE
 from hearthd.models.program import ProgramOptions
+from tests.baker.small_gemma4 import CONFIG as GEMMA4
 from tests.baker.small_smolvlm import CONFIG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -35,6 +37,7 @@ OPTIONS = ProgramOptions(
 )
 # 400 patches, so that ops are divided into rows too.
 LARGE = replace(CONFIG, image_size=160)
+GATED = replace(GEMMA4, tower_ffn=160)
 LIMITS = (2**16, 2**22, 2**40)
 
 
@@ -48,6 +51,15 @@ def tower(precision: str = "int8-g32") -> Graph:
     return graph
 
 
+@functools.cache
+def gated_tower() -> Graph:
+    """A tower of Gemma 4 for 144 patches, whose products are clamped."""
+    options = replace(OPTIONS, image_rows=(16,))
+    points = gemma4_images.ARCHITECTURE.program(GATED, options).entry_points
+    (graph,) = (graph for point, graph in points if point.kind == "image")
+    return graph
+
+
 def arrays(types: Mapping[str, TensorType]) -> dict[str, NDArray[np.generic]]:
     rng = np.random.default_rng(0)
     return {
@@ -56,20 +68,32 @@ def arrays(types: Mapping[str, TensorType]) -> dict[str, NDArray[np.generic]]:
     }
 
 
-@pytest.mark.parametrize(
-    ("limit", "precision"), [(2**16, "int8-g32"), (2**22, "int8-g32"), (2**20, "f32")]
-)
-def test_slices_compute_the_bits_of_the_whole(limit: int, precision: str) -> None:
-    graph = tower(precision)
+def assert_same_bits(graph: Graph, limit: int, inputs: list[NDArray[np.generic]]) -> None:
+    """Slices compute what the whole does."""
     weights = arrays({name: tensor.type for name, tensor in graph.parameters.items()})
-    pixels = np.random.default_rng(1).normal(size=graph.inputs[0].shape).astype(np.float32)
-    (expected,) = evaluate(graph, [pixels], weights)
-    values, slices = [pixels], sliced(graph, limit)
+    (expected,) = evaluate(graph, inputs, weights)
+    values, slices = inputs, sliced(graph, limit)
     assert len(slices) > 1
     for part in slices:
         own = {name: weights[name] for name in part.parameters}
         values = list(evaluate(part, values, own))
     np.testing.assert_array_equal(values[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("limit", "precision"), [(2**16, "int8-g32"), (2**22, "int8-g32"), (2**20, "f32")]
+)
+def test_slices_compute_the_bits_of_the_whole(limit: int, precision: str) -> None:
+    graph = tower(precision)
+    pixels = np.random.default_rng(1).normal(size=graph.inputs[0].shape).astype(np.float32)
+    assert_same_bits(graph, limit, [pixels])
+
+
+def test_slices_of_gated_layers_compute_the_bits_of_the_whole() -> None:
+    graph = gated_tower()
+    patches = np.random.default_rng(1).normal(size=graph.inputs[0].shape).astype(np.float32)
+    places = np.indices((12, 12), np.int32).reshape(2, 144)
+    assert_same_bits(graph, 2**16, [patches, places, np.array([12, 12], np.int32)])
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -107,12 +131,10 @@ def test_attention_is_divided_by_heads() -> None:
     long = next(products(node) for node in graph.nodes if op_of(node) is full_attention)
     slices = sliced(graph, long // 2)
     rng = np.random.default_rng(2)
-    inputs = [rng.normal(size=type_.shape).astype(np.float32) for type_ in types.values()]
-    (expected,) = evaluate(graph, inputs, {})
-    values: list[NDArray[np.generic]] = list(inputs)
-    for part in slices:
-        values = list(evaluate(part, values, {}))
-    np.testing.assert_array_equal(values[0], expected)
+    inputs: list[NDArray[np.generic]] = [
+        rng.normal(size=type_.shape).astype(np.float32) for type_ in types.values()
+    ]
+    assert_same_bits(graph, long // 2, inputs)
     nodes = [node for part in slices for node in part.nodes]
     shapes = [[x.shape for x in node.inputs[:3]] for node in nodes if op_of(node) is full_attention]
     assert shapes == [[(64, 2, 32), (64, 32), (64, 32)]] * 2
@@ -121,11 +143,17 @@ def test_attention_is_divided_by_heads() -> None:
     assert joined.count((64, 4, 24)) == 1
 
 
-def test_no_value_between_two_products_is_stored_for_all_rows() -> None:
-    slices = sliced(tower(), 2**22)
-    middle = [node for part in slices for node in part.nodes if CONFIG.tower_ffn in node.shape]
+@pytest.mark.parametrize(
+    ("graph", "rows", "width", "limit"),
+    [(tower, 400, CONFIG.tower_ffn, 2**22), (gated_tower, 144, GATED.tower_ffn, 2**20)],
+)
+def test_no_value_between_two_products_is_stored_for_all_rows(
+    graph: Callable[[], Graph], rows: int, width: int, limit: int
+) -> None:
+    slices = sliced(graph(), limit)
+    middle = [node for part in slices for node in part.nodes if width in node.shape]
     assert middle
-    assert all(node.shape[0] < 400 for node in middle)
+    assert all(node.shape[0] < rows for node in middle)
 
 
 def test_products_and_attention_are_counted() -> None:
