@@ -14,11 +14,20 @@ from hearthd.models.decoder.config.decoder_config import (
     every_nth_layer_sees_all,
     not_every_nth,
 )
-from hearthd.models.decoder.experts import ExpertsConfig
+from hearthd.models.decoder.experts import CHOSEN, SIGMOID, ExpertsConfig, after_dense_layers
 from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
-from hearthd.models.families import gemma3, granitehybrid, llama, nemotron_h, qwen3moe, qwen35
+from hearthd.models.families import (
+    gemma3,
+    gpt_oss,
+    granitehybrid,
+    lfm2moe,
+    llama,
+    nemotron_h,
+    qwen3moe,
+    qwen35,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,6 +37,8 @@ if TYPE_CHECKING:
 # Source: https://huggingface.co/nvidia/NVIDIA-Nemotron-3-Nano-4B-BF16, config.json.
 _NANO = "M-M-M-MM-M-M*-M-M*-M-M-M*-M-M-MM*-MMM-M-M-"
 _NANO_KINDS = {"M": nemotron_h.MAMBA, "*": nemotron_h.ATTENTION, "-": nemotron_h.MLP}
+
+_LFM2_ATTENDS = tuple(layer in (2, 6, 10, 14, 18, 21) for layer in range(24))
 
 
 def _qwen35(layers: int, hidden: int, ffn: int, heads: int, kv_heads: int) -> qwen35.Config:
@@ -42,7 +53,8 @@ def _qwen35(layers: int, hidden: int, ffn: int, heads: int, kv_heads: int) -> qw
 
 
 # Source: config.json of google/gemma-3-270m-it, -1b-it, -4b-it, -12b-it and -27b-it, of
-# Qwen/Qwen3-30B-A3B, of meta-llama/Llama-3.2-1B-Instruct and of ibm-granite/granite-4.0-h-1b.
+# Qwen/Qwen3-30B-A3B, of openai/gpt-oss-20b (without YaRN), of LiquidAI/LFM2-8B-A1B, of
+# meta-llama/Llama-3.2-1B-Instruct and of ibm-granite/granite-4.0-h-1b.
 SIZES: Mapping[str, DecoderConfig] = {
     "270m": gemma3.Config(
         layers=18, hidden=640, ffn=2048, heads=4, kv_heads=1, head_dim=256,
@@ -74,6 +86,20 @@ SIZES: Mapping[str, DecoderConfig] = {
         max_context=40960, vocab_size=151936, norm_eps=1e-6, rope_base=1e6, tied=False,
         experts=128, experts_per_token=8, expert_ffn=768, routed=(True,) * 48, normalized=True,
     ),
+    "gpt-oss-20b": gpt_oss.Config(
+        layers=24, hidden=2880, ffn=2880, heads=64, kv_heads=8, head_dim=64,
+        max_context=131072, vocab_size=201088, norm_eps=1e-5, rope_base=150000.0, tied=False,
+        attention_bias=True, output_bias=True, windows=(128, None) * 12,
+        experts=32, experts_per_token=4, expert_ffn=2880, routed=(True,) * 24, scores=CHOSEN,
+        normalized=True, expert_bias=True,
+    ),
+    "lfm2-8b-a1b": lfm2moe.Config(
+        layers=24, hidden=2048, ffn=7168, heads=32, kv_heads=8, head_dim=64, max_context=128000,
+        vocab_size=65536, norm_eps=1e-5, rope_base=1e6, tied=True, taps=3,
+        attends=_LFM2_ATTENDS, windows=tuple(None if attends else 3 for attends in _LFM2_ATTENDS),
+        experts=32, experts_per_token=4, expert_ffn=1792, routed=after_dense_layers(2, 24),
+        scores=SIGMOID, choice_bias=True, normalized=True, sum_offset=lfm2moe.SUM_OFFSET,
+    ),
     "qwen3.5-0.8b": _qwen35(24, 1024, 3584, 8, 2),
     "qwen3.5-0.8b-mtp": replace(_qwen35(24, 1024, 3584, 8, 2), mtp=True),
     "qwen3.5-2b": _qwen35(24, 2048, 6144, 8, 2),
@@ -97,7 +123,10 @@ SIZES: Mapping[str, DecoderConfig] = {
     ),
 }  # fmt: skip
 _ARCHITECTURES: tuple[Architecture[Any], ...] = tuple(
-    family.ARCHITECTURE for family in (gemma3, granitehybrid, llama, nemotron_h, qwen3moe, qwen35)
+    family.ARCHITECTURE
+    for family in (
+        gemma3, gpt_oss, granitehybrid, lfm2moe, llama, nemotron_h, qwen3moe, qwen35,
+    )
 )
 FINAL_NORM_NAME = "output_norm.weight"
 
@@ -129,23 +158,39 @@ def tensors_of(config: DecoderConfig) -> Iterator[TensorInfo]:
     for parameter, tensor in architecture.model(config).parameters().items():
         name = architecture.tensors.find(config, parameter, (), gguf=True).name
         is_f32 = len(tensor.shape) == 1 or name.endswith(F32_MATRICES)
-        type_ = table if parameter in (EMBEDDING, HEAD) else Type.F32 if is_f32 else Type.Q4_0
+        is_table = parameter in (EMBEDDING, HEAD)
+        type_ = Type.F32 if is_f32 else table if is_table else _matrix_type(config, name)
         yield TensorInfo(name, _shape_in_file(name, tensor.shape, config), type_)
 
 
-F32_MATRICES = ("ffn_gate_inp.weight", "ssm_conv1d.weight")
+def _matrix_type(config: DecoderConfig, name: str) -> Type:
+    """The type of a matrix of a layer: files of gpt-oss keep the MXFP4 of its experts."""
+    if isinstance(config, gpt_oss.Config):
+        return Type.MXFP4 if _OF_EXPERTS in name else Type.Q8_0
+    return Type.Q4_0
+
+
+_OF_EXPERTS = "_exps."
+F32_MATRICES = ("ffn_gate_inp.weight", "ssm_conv1d.weight", "shortconv.conv.weight", "_exps.bias")
 DECAYS = "ssm_a"  # numbers below 0
 
 
 def _shape_in_file(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[int, ...]:
     """The shape of a parameter in a file, where experts have matrices, and Mamba-2 columns."""
-    if isinstance(config, ExpertsConfig) and "_exps." in name:
+    if isinstance(config, ExpertsConfig) and _OF_EXPERTS in name and not name.endswith(".bias"):
         return config.experts, shape[0] // config.experts, shape[1]
     if isinstance(config, MambaConfig) and name.endswith((DECAYS, "ssm_d")):
         return (*shape, 1)
     if isinstance(config, MambaConfig) and name.endswith("ssm_norm.weight"):
         return config.ssm_groups, shape[0] // config.ssm_groups
     return shape
+
+
+def window_of(config: DecoderConfig) -> int | None:
+    """The window of attention that a file states, if it does: rings of LFM2's states have none."""
+    if isinstance(config, lfm2moe.Config):
+        return None
+    return next((window for window in config.windows if window is not None), None)
 
 
 def keys_of(config: DecoderConfig) -> dict[str, object]:
@@ -156,6 +201,13 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
             "expert_count": config.experts,
             "expert_used_count": config.experts_per_token,
             "expert_feed_forward_length": config.expert_ffn,
+        }
+    if isinstance(config, lfm2moe.Config):
+        keys |= {
+            "attention.head_count_kv": [config.kv_heads * attends for attends in config.attends],
+            "expert_gating_func": 2,  # sigmoid
+            "leading_dense_block_count": config.routed.index(True),
+            "shortconv.l_cache": config.taps,
         }
     if isinstance(config, MambaConfig):
         keys |= {

@@ -39,14 +39,16 @@ from benchmarks.synthetic_shapes import (
     architecture_of,
     keys_of,
     tensors_of,
+    window_of,
 )
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BadFile, WeightsError, block_shapes
+from hearthd.models.dsl.matrix_format import MXFP4
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import BinaryIO
 
     from numpy.typing import NDArray
@@ -106,10 +108,18 @@ def _set_q6_k(stored: NDArray[np.uint8], deviation: float, rng: np.random.Genera
     stored[:, 208:] = _f16_bytes(_scales(len(stored), size, rng))
 
 
+def _set_mxfp4(stored: NDArray[np.uint8], deviation: float, rng: np.random.Generator) -> None:
+    """The exponent of a power of two, then floats of 4 bits, whose mean is 0."""
+    # Half of the scales are twice the others, so that their mean square is 2.5.
+    smaller = deviation / (_rms(MXFP4.values) / 2 * math.sqrt(2.5))
+    stored[:, 0] = 127 + round(math.log2(smaller)) + rng.integers(0, 2, len(stored))
+
+
 _SET_SCALES: Mapping[Type, Callable[[NDArray[np.uint8], float, np.random.Generator], None]] = {
     Type.Q4_0: _set_q4_0,
     Type.Q8_0: _set_q8_0,
     Type.Q6_K: _set_q6_k,
+    Type.MXFP4: _set_mxfp4,
 }
 
 
@@ -120,8 +130,8 @@ def final_norm_of(config: DecoderConfig) -> float:
     return norm * divisor
 
 
-def _rms(integers: range) -> float:
-    return float(np.sqrt(np.mean(np.square(integers))))
+def _rms(integers: Iterable[int]) -> float:
+    return float(np.sqrt(np.mean(np.square([*integers]))))
 
 
 def _scales(count: int, rms: float, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -170,8 +180,8 @@ def write_header(
     writer.add_key_length(config.head_dim)
     writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.norm_eps)
-    if config.windows:
-        writer.add_sliding_window(next(window for window in config.windows if window is not None))
+    if (window := window_of(config)) is not None:
+        writer.add_sliding_window(window)
     writer.add_rope_freq_base(config.rope_base)
     if config.rope_factor != 1:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.dsl.graph import Tensor
 
-_SUM_OFFSET = 1e-6
+SUM_OFFSET = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Lfm2Moe(Lfm2):
 
 
 def _config(fields: dict[str, Any]) -> Config:
-    return Config(**fields, scores=SIGMOID, sum_offset=_SUM_OFFSET)
+    return Config(**fields, scores=SIGMOID, sum_offset=SUM_OFFSET)
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
