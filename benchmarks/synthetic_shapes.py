@@ -125,7 +125,14 @@ SIZES: Mapping[str, DecoderConfig] = {
 _ARCHITECTURES: tuple[Architecture[Any], ...] = tuple(
     family.ARCHITECTURE
     for family in (
-        gemma3, gpt_oss, granitehybrid, lfm2moe, llama, nemotron_h, qwen3moe, qwen35,
+        gemma3,
+        gpt_oss,
+        granitehybrid,
+        lfm2moe,
+        llama,
+        nemotron_h,
+        qwen3moe,
+        qwen35,
     )
 )
 FINAL_NORM_NAME = "output_norm.weight"

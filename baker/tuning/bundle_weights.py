@@ -16,7 +16,7 @@ from hearthd.bundle import MANIFEST, PARAMETERS, LanguageManifest, read_manifest
 from hearthd.bundle.parsing.head_rows import side_by_side
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.fused.quantized_products import dequantized
+from hearthd.models.dsl.matrix_values import dequantized
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 

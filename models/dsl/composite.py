@@ -43,7 +43,7 @@ P = ParamSpec("P")
 _MAX_VARIABLE = 5
 # Bytes of the inputs of a block that are evaluated at a time: what is unpacked of them fits into a
 # processor's cache.
-_BLOCK_BYTES = 1 << 18
+_BLOCK_BYTES = 1 << 19
 
 
 def _no_limits(_: Types, __: Attrs) -> None:
@@ -60,8 +60,8 @@ class Fused(Op):
     limits     (input types, attrs) -> None; raises TypeRuleError for what the kernel cannot take
     blocks     whether the first axis of every input but the first is the result's last one, in
                blocks: NumPy evaluates some blocks at a time, to save memory
-    in_numpy   (arrays, attrs) -> its value by NumPy, where the function's ops compute the same
-               several times; None: by those
+    in_numpy   (arrays, attrs) -> its value by NumPy, or that of some blocks, where the function's
+               ops compute the same several times or more slowly; None: by those
     no_gradient  why it has no gradient; empty if it has the one of the function
     rows_apart  whether each row of the result depends on that row of the first input, and on none
                of its other rows
@@ -95,7 +95,7 @@ class Fused(Op):
         object.__setattr__(self, "_inlined_bodies", {})
         derived = {
             "infer": self._infer,
-            "evaluate": self.in_numpy or self._evaluate,
+            "evaluate": self._evaluate,
             "lower": self.kernel or self._refuse_lowering,
             "vjp": NoGradient(self.no_gradient) if self.no_gradient else self._vjp,
         }
@@ -174,6 +174,8 @@ class Fused(Op):
             return np.concatenate(list(pool.map(evaluated, range(0, count, step))), axis=-1)
 
     def _evaluate_block(self, arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+        if self.in_numpy is not None:
+            return self.in_numpy(arrays, attrs)
         types = tuple(TensorType(array.shape, DType.of(array.dtype)) for array in arrays)
         (value,) = evaluate(self.body(types, attrs), arrays, {})
         return value

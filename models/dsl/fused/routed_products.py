@@ -15,13 +15,13 @@ from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, 
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.functions.products import by_expert, routed_product
 from hearthd.models.dsl.fused.quantized_products import (
-    dequantized,
     format_of,
     linear_quantized,
     sample_matrix,
 )
 from hearthd.models.dsl.kernel_sources import variant
 from hearthd.models.dsl.matrix_format import FORMATS, ROWS
+from hearthd.models.dsl.matrix_values import dequantized
 from hearthd.models.dsl.ops.record import Kernel, Sample, require
 from hearthd.models.dsl.ops.samples import normal
 from hearthd.models.dsl.types import DType, TensorType

@@ -22,10 +22,10 @@ from hearthd.models.dsl.fused.quantized_products import (
     format_of,
     linear_quantized,
     product_kernel,
-    quantized_product,
     sample_matrix,
 )
 from hearthd.models.dsl.matrix_format import FORMATS, ROWS
+from hearthd.models.dsl.matrix_values import quantized_product
 from hearthd.models.dsl.ops.record import Kernel, Sample
 from hearthd.models.dsl.ops.samples import normal
 
