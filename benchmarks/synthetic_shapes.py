@@ -202,20 +202,7 @@ def window_of(config: DecoderConfig) -> int | None:
 
 def keys_of(config: DecoderConfig) -> dict[str, object]:
     """The GGUF keys that only a model of this kind has, without the name of its architecture."""
-    keys: dict[str, object] = {}
-    if isinstance(config, ExpertsConfig):
-        keys |= {
-            "expert_count": config.experts,
-            "expert_used_count": config.experts_per_token,
-            "expert_feed_forward_length": config.expert_ffn,
-        }
-    if isinstance(config, lfm2moe.Config):
-        keys |= {
-            "attention.head_count_kv": [config.kv_heads * attends for attends in config.attends],
-            "expert_gating_func": 2,  # sigmoid
-            "leading_dense_block_count": config.routed.index(True),
-            "shortconv.l_cache": config.taps,
-        }
+    keys = _expert_keys(config) if isinstance(config, ExpertsConfig) else {}
     if isinstance(config, MambaConfig):
         keys |= {
             "ssm.conv_kernel": config.taps,
@@ -253,5 +240,22 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
             "ssm.inner_size": config.value_heads * config.value_width,
             "ssm.time_step_rank": config.value_heads,
             "ssm.group_count": config.key_heads,
+        }
+    return keys
+
+
+def _expert_keys(config: ExpertsConfig) -> dict[str, object]:
+    """The keys of a model with experts."""
+    keys: dict[str, object] = {
+        "expert_count": config.experts,
+        "expert_used_count": config.experts_per_token,
+        "expert_feed_forward_length": config.expert_ffn,
+    }
+    if isinstance(config, lfm2moe.Config):
+        keys |= {
+            "attention.head_count_kv": [config.kv_heads * attends for attends in config.attends],
+            "expert_gating_func": 2,  # sigmoid
+            "leading_dense_block_count": config.routed.index(True),
+            "shortconv.l_cache": config.taps,
         }
     return keys
