@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from hearthd.baker.pipeline.memory_plan import program_memory
+from hearthd.baker.pipeline.memory_plan import needs_streaming, program_memory
 from hearthd.bundle import MIN_AUTO_CONTEXT, longest_context, megabytes
 from hearthd.models.precision import PRECISIONS
 
@@ -71,12 +71,20 @@ def choose_context(
 def _within(
     max_memory: int, model: OpenedModel, choice: ContextChoice, slots: int
 ) -> ContextChoice:
-    """The choice with the longest context that fits in a number of bytes."""
-    longest = choice.options.context
+    """The choice with the longest context that fits in a number of bytes.
+
+    Where experts are read from their file, half of the memory that they can have is theirs.
+    """
+    longest, shortest = choice.options.context, first_context(model.config)
+    streamed = needs_streaming(choice.program, shortest, slots, max_memory)
+    limit, share = max_memory, ""
+    if streamed:
+        least = program_memory(choice.program, shortest, streamed=True).needed(slots)
+        limit, share = limit - (limit - least) // 2, ", with half of what is left for experts"
 
     def fitting(choice: ContextChoice) -> int:
-        memory_of = partial(program_memory, choice.program)
-        return longest_context(memory_of, max_memory, slots=slots, longest=longest)
+        memory_of = partial(program_memory, choice.program, streamed=streamed)
+        return longest_context(memory_of, limit, slots=slots, longest=longest)
 
     context, rounding = fitting(choice), ""
     if context < min(longest, _AGENT_CONTEXT) and choice.options.kv_cache is None:
@@ -87,7 +95,7 @@ def _within(
     if context == longest:
         return choice.because(_all_of(model.config) + rounding)
     return _traced(model, choice.options, context).because(
-        f"what --max-memory {megabytes(max_memory)} MB allows of {longest:,}{rounding}"
+        f"what --max-memory {megabytes(max_memory)} MB allows of {longest:,}{share}{rounding}"
     )
 
 

@@ -76,6 +76,8 @@ def too_large(program: Program, context: int, slots: int, limit: int | None) -> 
     memory = program_memory(program, context)
     if limit is None or memory.needed(slots) <= limit:
         return None
+    if needs_streaming(program, context, slots, limit):
+        return None
     return f"needs {memory.formula(slots)}, more than --max-memory {megabytes(limit)} MB"
 
 

@@ -109,3 +109,18 @@ def test_memory_decides_the_context_and_int8_caches() -> None:
 
 def test_no_memory_leaves_the_shortest_context() -> None:
     assert chosen(opened("llama3"), 1).options.context == 2048
+
+
+def test_experts_that_are_read_from_their_file_keep_half_of_the_memory() -> None:
+    model, spare = opened("qwen3-moe"), 200_000_000
+    program = chosen(model).program
+    limit = program_memory(program, 2048, streamed=True).needed(2) + spare
+    choice = chosen(model, limit, kv_cache="f16")
+    assert 2048 < choice.options.context < LONGEST
+    assert "with half of what is left for experts" in choice.notes[0]
+    memory = program_memory(choice.program, choice.options.context, streamed=True)
+    left = limit - memory.needed(2, memory.context_blocks)
+    assert 0.5 <= left / spare < 0.75  # more, since calls of a shorter context take less
+    # With room for all experts, they have no share.
+    limit += program_memory(program, 2048).needed(2)
+    assert "experts" not in chosen(model, limit, kv_cache="f16").notes[0]

@@ -19,6 +19,7 @@ from hearthd.baker.pipeline.memory_plan import (
     program_memory,
     refining_bytes,
     token_bytes,
+    too_large,
 )
 from hearthd.baker.pipeline.recipe import decode_batches
 from hearthd.models.catalog import ARCHITECTURES
@@ -163,6 +164,9 @@ def test_experts_may_be_larger_than_memory() -> None:
     assert least == whole - weights.experts + chosen
     fits = {limit: needs_streaming(program, 64, 1, limit) for limit in (least - 1, least, whole)}
     assert list(fits.values()) == [False, True, False]
+    # `--precision auto` asks the same.
+    refused = {limit: too_large(program, 64, 1, limit) for limit in (least - 1, least, whole)}
+    assert [reason is None for reason in refused.values()] == [False, True, True]
 
 
 def test_a_model_without_experts_must_fit() -> None:
