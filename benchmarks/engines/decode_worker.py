@@ -135,16 +135,21 @@ def _prefill_seconds(runtime: Reader, prompt: Sequence[int]) -> float:
 
 
 def _decode_rate(runtime: Reader, text: Text, depth: int, sequences: int) -> float:
-    """Tokens/s of decoding `sequences` in a batch, from `depth` tokens on."""
+    """Tokens/s of decoding `sequences` in a batch, from `depth` tokens on.
+
+    Each begins at another place of the text: equal tokens would be routed to equal experts.
+    """
     slots = range(_SLOT, _SLOT + sequences)
     exact = [text.exact] * sequences
+    starts = [slot * len(text.tokens) // sequences for slot in range(sequences)]
+    texts = [[*text.tokens[start:], *text.tokens[:start]] for start in starts]
 
     def decode(positions: range) -> None:
         for at in positions:
-            runtime.decode(slots, [text.tokens[at]] * sequences, [at] * sequences, exact)
+            runtime.decode(slots, [tokens[at] for tokens in texts], [at] * sequences, exact)
 
-    for slot in slots:
-        read_prompt(runtime, text.tokens[: depth - WARM_STEPS], slot=slot)
+    for slot, tokens in zip(slots, texts, strict=True):
+        read_prompt(runtime, tokens[: depth - WARM_STEPS], slot=slot)
     decode(range(depth - WARM_STEPS, depth))
     return sequences * STEPS / _median_seconds(lambda: decode(range(depth, depth + STEPS)))
 

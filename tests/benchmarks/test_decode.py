@@ -80,6 +80,23 @@ def test_a_batch_counts_the_tokens_of_every_sequence(monkeypatch: pytest.MonkeyP
     assert figures["decode_together"] == TOGETHER * STEPS
 
 
+def test_sequences_of_a_batch_read_other_tokens() -> None:
+    batches: list[list[int]] = []
+
+    class Watched(FakeRuntime):
+        @override
+        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
+            batches.append(list(tokens))
+            return super().decode(slots, tokens, positions, exact)
+
+    text = Text(tokens=list(range(DEPTHS[0] + STEPS)), exact=False)
+    runtime = Watched(vocab_size=256, context=200, slots=TOGETHER, chunk=512, batch=TOGETHER)
+    measure(runtime, text, time.monotonic())
+    together = [tokens for tokens in batches if len(tokens) == TOGETHER]
+    assert together
+    assert all(len(set(tokens)) == TOGETHER for tokens in together)
+
+
 def test_decode_steps_are_measured_three_times() -> None:
     read: list[int] = []
 
