@@ -37,6 +37,9 @@ class Store(Protocol):
     def save(self, key: bytes, rows: Rows) -> None:
         """Write a block later, if there is time; returns at once."""
 
+    def use(self, keys: Sequence[bytes]) -> None:
+        """Mark blocks as used later, the most important last; those that it lacks do not count."""
+
 
 class Found(NamedTuple):
     """What the cache has of a prompt.
@@ -116,9 +119,10 @@ class PrefixCache:
             added[snapshot_key(keys[-1])] = states
         for key, entry in added.items():
             self._put(key, entry)
-            if self.store is not None and is_whole:
-                self.store.save(key, entry)
         self._touch(keys, snapshots, has_snapshot=states is not None)
+        if self.store is not None and is_whole:
+            for key, entry in added.items():
+                self.store.save(key, entry)
 
     def keys(self) -> tuple[bytes, ...]:
         """The keys of all blocks in memory; for any thread."""
@@ -156,13 +160,18 @@ class PrefixCache:
     ) -> None:
         """Mark the blocks of a prompt as used, the first one last; evict down to the limit.
 
+        The store is told, too, as it evicts what was not used for long.
+
         Its snapshots are marked before its blocks, except the one after the last of these blocks,
         if there is one: it is marked last.
         """
         counts = [count for count in snapshots if count <= len(keys)]
         kept = [snapshot_key(keys[count - 1]) for count in counts]
         last = [snapshot_key(keys[-1])] if has_snapshot else []
-        for key in (*kept, *reversed(keys), *last):
+        used = [*kept, *reversed(keys), *last]
+        if self.store is not None:
+            self.store.use(used)
+        for key in used:
             if key in self._blocks:
                 self._blocks.move_to_end(key)
         while self._bytes > self._limit:

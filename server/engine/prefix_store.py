@@ -8,12 +8,14 @@ crash at any time leaves complete files and perhaps a `.part`, which is never re
 when it is the oldest file. A damaged file is deleted with a warning.
 
 All bundles under ROOT share one limit; the least recently used files, by their mtime, are deleted
-first. The files hold no tokens. Several servers may use the same ROOT.
+first, and of a prompt the least important ones. The files hold no tokens. Several servers may use
+the same ROOT.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -21,6 +23,7 @@ import queue
 import stat
 import struct
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +32,7 @@ from hearthd.runtime.operating_system import open_distrusted, sync
 from hearthd.server.fault_isolation import contained
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from hearthd.runtime.interface import Rows
@@ -62,7 +66,7 @@ class PrefixStore:
             raise CannotStore(
                 f"{root}: cannot store the prefix cache: {reason}; choose another --cache-dir"
             ) from error
-        self._waiting: queue.SimpleQueue[tuple[bytes, Rows] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._waiting_bytes = 0
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._write_all, name="prefix-store", daemon=True)
@@ -92,7 +96,11 @@ class PrefixStore:
                 log.debug("the disk is slow: a block of the prefix cache was dropped")
                 return
             self._waiting_bytes += rows.nbytes
-        self._waiting.put((key, rows))
+        self._waiting.put(functools.partial(self._write_block, key, rows))
+
+    def use(self, keys: Sequence[bytes]) -> None:
+        """Mark the files of blocks as used later, the most important last; returns at once."""
+        self._waiting.put(functools.partial(self._mark_used, tuple(keys)))
 
     def close(self) -> None:
         """Write the waiting blocks and end the thread."""
@@ -106,12 +114,15 @@ class PrefixStore:
     # The methods below run in the store's thread.
 
     def _write_all(self) -> None:
-        while (block := self._waiting.get()) is not None:
-            key, rows = block
+        while (task := self._waiting.get()) is not None:
             with contained("writing a block of the prefix cache"):
-                self._write_block(key, rows)
-            with self._lock:
-                self._waiting_bytes -= rows.nbytes
+                task()
+
+    def _mark_used(self, keys: Sequence[bytes]) -> None:
+        now = time.time_ns()
+        for later, key in enumerate(keys):
+            with contextlib.suppress(OSError):  # most often there is no such file
+                os.utime(self._path(key), ns=(now + later, now + later))
 
     def _write_block(self, key: bytes, rows: Rows) -> None:
         try:
@@ -124,6 +135,9 @@ class PrefixStore:
                 rows.nbytes,
                 error,
             )
+        finally:
+            with self._lock:
+                self._waiting_bytes -= rows.nbytes
 
     def _make_room(self) -> None:
         files = []

@@ -51,11 +51,18 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(bundle: Path, cache_dir: Path | None, contexts: int = 1) -> Iterator[httpx.Client]:
-    """A server with one slot, whose prefix cache has memory for some whole contexts."""
+def serving(
+    bundle: Path, cache_dir: Path | None, contexts: int = 1, *, disk: int = 8
+) -> Iterator[httpx.Client]:
+    """A server with one slot, whose prefix cache has room for some whole contexts.
+
+    Those in memory, and those on `disk`, where Qwen3.5 4B has one by default.
+    """
     manifest = read_manifest_of(bundle, LanguageManifest)
-    limit = contexts * manifest.memory_of(CONTEXT).context_blocks
-    options = EngineOptions(cache_ram=limit, cache_dir=cache_dir)
+    context = manifest.memory_of(CONTEXT).context_blocks
+    options = EngineOptions(
+        cache_ram=contexts * context, cache_dir=cache_dir, cache_disk=disk * context
+    )
 
     def opened(_reserved: int) -> Service:
         return open_language_service(bundle, threads=2, name="hybrid", options=options)
@@ -106,13 +113,13 @@ LONGER = [*FIRST, *chat(3, 200)[:2]]
 def test_only_the_disk_keeps_a_chat_whose_model_was_unloaded(
     bundle: Path, tmp_path: Path, on_disk: bool
 ) -> None:
-    with serving(bundle, tmp_path if on_disk else None) as client:
-        read(client, FIRST)
+    with serving(bundle, tmp_path if on_disk else None, disk=1) as client:
+        read_turns(client, FIRST)
         assert 0 <= read_again(client, FIRST, LONGER) <= GOAL
         assert client.post("/models/unload", json={"model": "hybrid"}).status_code == 200
         again = read_again(client, FIRST, LONGER)
         assert again <= GOAL if on_disk else again > TOKENS
-    with serving(bundle, tmp_path) as client:  # after a restart
+    with serving(bundle, tmp_path, disk=1) as client:  # after a restart
         again = read_again(client, FIRST, LONGER)
         assert again <= GOAL if on_disk else again > TOKENS
 

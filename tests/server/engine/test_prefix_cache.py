@@ -14,7 +14,7 @@ from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import Prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from hearthd.runtime.interface import Rows
 
@@ -54,6 +54,9 @@ class MemoryStore:
 
     def save(self, key: bytes, rows: Rows) -> None:
         self.blocks[key] = rows
+
+    def use(self, keys: Sequence[bytes]) -> None:
+        """Nothing: it evicts nothing."""
 
 
 def test_the_longest_cached_prefix_is_found() -> None:

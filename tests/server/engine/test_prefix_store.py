@@ -53,6 +53,17 @@ def file_of(folder: Path, number: int) -> Path:
     return path
 
 
+def test_the_files_used_least_are_deleted_first(tmp_path: Path) -> None:
+    store = PrefixStore(tmp_path, bundle=BUNDLE, limit_bytes=3 * SIZE + 1000)
+    for number in (1, 2, 3):
+        store.save(*block(number))
+    store.use([block(number)[0] for number in (3, 9, 2, 1)])
+    store.save(*block(4))
+    store.close()
+    kept = [number for number in (1, 2, 3, 4) if store.load(block(number)[0]) is not None]
+    assert kept == [1, 2, 4]
+
+
 def test_another_process_loads_saved_blocks(tmp_path: Path, store: PrefixStore) -> None:
     write(tmp_path, 1, 2)
     for number in (1, 2):

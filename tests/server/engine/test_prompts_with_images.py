@@ -15,6 +15,8 @@ from tests.server.engine.test_engine import events_of, fake, request_of, tokens_
 from tests.server.engine.test_prompts_with_rows import served
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pytest
 
     from hearthd.runtime.interface import Rows
@@ -104,6 +106,9 @@ class Kept:
 
     def save(self, key: bytes, rows: Rows) -> None:
         self.blocks[key] = rows.copy()
+
+    def use(self, keys: Sequence[bytes]) -> None:
+        """Nothing: it evicts nothing."""
 
 
 def test_a_second_question_after_a_restart_computes_no_rows() -> None:

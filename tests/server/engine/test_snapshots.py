@@ -13,6 +13,7 @@ from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Started
 from hearthd.server.engine.prefix_cache import PrefixCache
+from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.engine.prompt import Prompt
 from hearthd.server.engine.snapshots import snapshot_blocks
 from tests.fake_runtime import FakeRuntime
@@ -20,6 +21,7 @@ from tests.server.engine.test_prefix_cache import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     Tokens = tuple[int, ...]
 
@@ -137,3 +139,14 @@ def test_with_little_memory_an_edit_reads_again_about_what_follows_it(
         count = cached([whole, prompt], cache)[1]
         start = common(whole, prompt)
         assert start - count < 2 * (len(whole) - start) + 2 * CHUNK
+
+
+def test_a_restart_finds_a_long_chat_on_a_full_disk(tmp_path: Path, messages: list[Tokens]) -> None:
+    """Snapshots of earlier turns give way before the blocks that the next turn needs."""
+    turns = [prompt_of(messages[:count]) for count in range(1, 12, 2)]
+    disk = (len(turns[-2]) // CHUNK + 1) * (ENTRY + 200)
+    for prompts in (turns[:-1], turns[-1:]):
+        store = PrefixStore(tmp_path, bundle=bytes(32), limit_bytes=disk)
+        counts = cached(prompts, PrefixCache(limit_bytes=8 * ENTRY, store=store))
+        store.close()
+    assert common(turns[-2], turns[-1]) - counts[-1] < CHUNK
