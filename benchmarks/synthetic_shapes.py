@@ -135,7 +135,7 @@ _ARCHITECTURES: tuple[Architecture[Any], ...] = tuple(
         qwen35,
     )
 )
-FINAL_NORM_NAME = "output_norm.weight"
+TABLE_NAME, FINAL_NORM_NAME = "token_embd.weight", "output_norm.weight"
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from benchmarks.synthetic_shapes import (
     F32_MATRICES,
     FINAL_NORM_NAME,
     SIZES,
+    TABLE_NAME,
     architecture_of,
     keys_of,
     tensors_of,
@@ -45,6 +46,7 @@ from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BadFile, WeightsError, block_shapes
+from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.dsl.matrix_format import MXFP4
 
 if TYPE_CHECKING:
@@ -67,11 +69,11 @@ _TOKENS = "tokenizer.ggml.tokens"
 
 
 def random_rows(
-    tensor: TensorInfo, shape: tuple[int, ...], rng: np.random.Generator
+    tensor: TensorInfo, shape: tuple[int, ...], deviation: float, rng: np.random.Generator
 ) -> NDArray[np.uint8]:
     """The stored bytes of some rows of a tensor, `shape`, as uint8 (blocks, bytes of a block)."""
     if tensor.name.endswith(F32_MATRICES):
-        values = rng.normal(0, tensor.shape[-1] ** -0.5, shape).astype("<f4")
+        values = rng.normal(0, deviation, shape).astype("<f4")
         return values.view(np.uint8).reshape(-1, 4)
     if tensor.type == Type.F32:
         sign = -1 if tensor.name.endswith(DECAYS) else 1
@@ -79,7 +81,7 @@ def random_rows(
     block, block_bytes = gguf.GGML_QUANT_SIZES[tensor.type]
     count = math.prod(shape) // block
     stored = rng.integers(0, 256, (count, block_bytes), np.uint8)
-    _SET_SCALES[tensor.type](stored, tensor.shape[-1] ** -0.5, rng)
+    _SET_SCALES[tensor.type](stored, deviation, rng)
     return stored
 
 
@@ -127,7 +129,20 @@ def final_norm_of(config: DecoderConfig) -> float:
     """The mean of the weights of the final norm, by which logits are as uneven as on text."""
     norm = _TIED_NORM if config.tied else _UNTIED_NORM
     divisor: float = getattr(config, "logit_scale", 1.0)
+    if config.tied and isinstance(config, ExpertsConfig):
+        divisor *= config.hidden**-0.5  # see `deviation_of`
     return norm * divisor
+
+
+def deviation_of(config: DecoderConfig, tensor: TensorInfo) -> float:
+    """The standard deviation of a matrix: its products have the size of its inputs.
+
+    With experts, embeddings are as large as what a layer adds to them. Otherwise the hidden states
+    of all tokens are alike after the first layers, and the router sends them to the same experts.
+    """
+    if isinstance(config, ExpertsConfig) and tensor.name == TABLE_NAME:
+        return 1.0
+    return tensor.shape[-1] ** -0.5
 
 
 def _rms(integers: Iterable[int]) -> float:
@@ -220,7 +235,7 @@ def write_tensors(
     for tensor in tensors_of(config):
         file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
         for shape in block_shapes(tensor.shape):
-            rows = random_rows(tensor, shape, rng)
+            rows = random_rows(tensor, shape, deviation_of(config, tensor), rng)
             if tensor.name == FINAL_NORM_NAME:
                 rows = (rows.view("<f4") * mean).view(np.uint8)
             wrote(file.write(rows.data))

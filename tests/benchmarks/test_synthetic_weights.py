@@ -177,6 +177,9 @@ def test_fewer_layers_of_experts_and_a_smaller_vocabulary(
     assert unread_bytes(out) == matrices * 3 // 5 + 90 * 256 * 210 // 256  # and a table in Q6_K
     router = source.read("blk.0.ffn_gate_inp.weight")
     assert abs(np.std(router) * 16 - 1) < 0.1
+    # Embeddings are as large as what layers add, so that tokens have different experts.
+    assert abs(np.std(source.read("token_embd.weight")) - 1) < 0.04
+    assert abs(np.std(source.read("output.weight")) * 16 - 1) < 0.04
 
 
 def test_the_vocabulary_and_its_types_are_copied(vocabulary: Path) -> None:
@@ -261,6 +264,24 @@ def test_the_bytes_of_all_tensors_are_reported(tmp_path: Path) -> None:
     assert sum(reported) == sum(tensor.stored_bytes for tensor in tensors_of(TINY))
 
 
+def test_the_experts_of_gpt_oss_are_mxfp4(
+    vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = SIZES["gpt-oss-20b"]
+    assert isinstance(large, ExpertsConfig)
+    few = replace(large, hidden=96, vocab_size=90, experts=5, expert_ffn=64, ffn=64)
+    monkeypatch.setattr("benchmarks.synthetic_weights.SIZES", {"few": few})
+    out = write(vocabulary, "few", options=["--layers", "2"])
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(out).tensors}
+    down = tensors["blk.1.ffn_down_exps.weight"]
+    assert down.tensor_type.name == "MXFP4"
+    values = gguf.dequantize(down.data, down.tensor_type)
+    assert abs(np.std(values) * 64**0.5 - 1) < 0.45  # scales are powers of two
+    assert abs(np.mean(values) * 64**0.5) < 0.05
+    assert tensors["blk.1.attn_q.weight"].tensor_type.name == "Q8_0"
+    assert [*tensors["blk.0.ffn_up_exps.bias"].shape] == [64, 5]
+
+
 def test_an_interrupted_write_keeps_the_old_file(
     vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +331,7 @@ def test_logits_are_as_uneven_as_on_text() -> None:
     tied, untied = SIZES["qwen3.5-0.8b"], SIZES["nemotron-3-nano-4b"]
     assert final_norm_of(tied) == 4.5
     assert final_norm_of(SIZES["granite-4-h-1b"]) == 6 * 4.5
+    assert final_norm_of(SIZES["lfm2-8b-a1b"]) == pytest.approx(4.5 / 2048**0.5)
     deviation = final_norm_of(untied)
     logits = np.random.default_rng(0).normal(0, deviation, (8, untied.vocab_size // 16, 16))
     margins = logits.max(axis=(1, 2), keepdims=True) - logits.max(axis=2, keepdims=True)
