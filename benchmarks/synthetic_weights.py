@@ -142,7 +142,7 @@ def deviation_of(config: DecoderConfig, tensor: TensorInfo) -> float:
     """
     if isinstance(config, ExpertsConfig) and tensor.name == TABLE_NAME:
         return 1.0
-    return tensor.shape[-1] ** -0.5
+    return float(tensor.shape[-1] ** -0.5)
 
 
 def _rms(integers: Iterable[int]) -> float:
