@@ -157,10 +157,12 @@ class MixtureOfExperts(nn.Module):
     def routes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(N, E) -> the factors of each token's experts f32 (N, C), and the experts i32 (N, C)."""
         config, logits = self.config, self.logits(x)
-        if config.scores == CHOSEN:
+        if config.scores != SOFTMAX:
             # The compiler rejects the comparisons of `top_k` in the dispatch of a product
             # (`large_vector_sizes` in docs/iree-reports.md).
-            largest, chosen = f.top_k(ops.barrier(logits), config.experts_per_token)
+            logits = ops.barrier(logits)
+        if config.scores == CHOSEN:
+            largest, chosen = f.top_k(logits, config.experts_per_token)
             return f.softmax(largest), chosen
         scores = f.softmax(logits) if config.scores == SOFTMAX else f.sigmoid(logits)
         ranked = scores
