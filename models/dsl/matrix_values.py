@@ -222,7 +222,8 @@ def _in_numpy(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
         table = np.array(matrix_format.values, np.int8).tobytes().ljust(256)
         values = quads.astype(np.uint8).tobytes().translate(table)
         quads = np.frombuffer(values, np.int8).reshape(quads.shape)
-    weights = _by_group(quads, matrix_format.columns, x.dtype)
+    # Digits of base three are i32.
+    weights = _by_group(quads.astype(np.int8), matrix_format.columns, x.dtype)
     if matrix_format.bits > 8:
         upper = _by_group(stored[1], matrix_format.columns, x.dtype)
         weights += upper * x.dtype.type(_upper_step(matrix_format))
