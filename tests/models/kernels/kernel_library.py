@@ -71,7 +71,7 @@ ALL_FORMATS = [
     for form in STORED
 ]
 # Those whose products with experts and with adapters are, too: these unpack as plain products do.
-FEW_FORMATS = DAY_FORMATS[:3]
+FEW_FORMATS = DAY_FORMATS[:2]
 # All formats, for a test of such products; the others run at night.
 FEW_AT_DAY = [
     pytest.param(one, marks=() if one in FEW_FORMATS else pytest.mark.nightly) for one in STORED
