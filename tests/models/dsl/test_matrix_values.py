@@ -1,4 +1,4 @@
-"""Products with matrices of integers as NumPy computes them: those with the dequantized matrices."""
+"""Products with matrices of integers in NumPy: those with the dequantized matrices."""
 
 from __future__ import annotations
 
