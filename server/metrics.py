@@ -7,6 +7,7 @@ are in seconds.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from typing import TYPE_CHECKING, NamedTuple
@@ -125,7 +126,7 @@ class _Prompts:
         )
         self.seconds = Counter(
             "hearth_prompt_seconds",
-            "Seconds from the slot of a request to its first token.",
+            "Seconds of reading prompts: from a slot to the first token, or of an encoder's calls.",
             registry=registry,
         )
 
@@ -255,17 +256,11 @@ class ArraysMetrics(Metrics):
 
 
 class EncoderMetrics(ArraysMetrics):
-    """The metrics of an encoder: also those of the texts that it reads."""
+    """The metrics of an encoder: also those of the texts that it reads, from the first one on."""
 
-    def __init__(
-        self,
-        *,
-        state: Callable[[], CallsState],
-        verdict: Callable[[], Verdict | None],
-        info: Mapping[str, str],
-    ) -> None:
-        super().__init__(state=state, verdict=verdict, info=info)
-        self._prompts = _Prompts(self._registry)
+    @functools.cached_property
+    def _prompts(self) -> _Prompts:
+        return _Prompts(self._registry)
 
     @override
     def ran(self, function: str, *, queued: float, seconds: float) -> None:

@@ -165,8 +165,7 @@ def _uses(graph: Graph) -> Iterator[tuple[str, Reads]]:
 def token_bytes(program: Program) -> int:
     """The bytes of weights that a decode of one sequence reads.
 
-    Those of `refining_bytes` do not count. Of the experts, only those that a token is routed to
-    count.
+    Experts count as far as a token is routed to them, and the arrays of `refining_bytes` do not.
     """
     return _read_bytes(program, refining=False)
 

@@ -12,7 +12,7 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, op_of
-from hearthd.models.dsl.row_blocks import is_elementwise
+from hearthd.models.dsl.row_blocks import is_elementwise, readers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +29,7 @@ class HeadBlocks:
     """
 
     def __init__(self, graph: Graph, work: Callable[[Tensor], int], limit: int) -> None:
-        self._work, self._limit = work, limit
-        self._readers: dict[int, set[int]] = {id(x): {0} for x in graph.outputs}
-        for node in graph.nodes:
-            for source in node.inputs:
-                self._readers.setdefault(id(source), set()).add(id(node))
+        self._work, self._limit, self._readers = work, limit, readers_of(graph)
         self._divided: dict[int, list[Tensor]] = {}
 
     def divided(self, node: Tensor, mapped: Mapped) -> Tensor | None:

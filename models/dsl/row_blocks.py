@@ -23,6 +23,15 @@ _FILLED = (ops.broadcast, ops.full)
 _ELEMENTWISE = frozenset(op for op in vars(elementwise).values() if isinstance(op, ops.Op))
 
 
+def readers_of(graph: Graph) -> dict[int, set[int]]:
+    """By a tensor's id, the ids of the nodes that read it; 0 stands for the graph's outputs."""
+    readers: dict[int, set[int]] = {id(x): {0} for x in graph.outputs}
+    for node in graph.nodes:
+        for source in node.inputs:
+            readers.setdefault(id(source), set()).add(id(node))
+    return readers
+
+
 class RowBlocks:
     """Divides the ops of a graph that have more operations than a limit.
 
@@ -31,11 +40,7 @@ class RowBlocks:
     """
 
     def __init__(self, graph: Graph, work: Callable[[Tensor], int], limit: int) -> None:
-        self._work, self._limit = work, limit
-        self._readers: dict[int, set[int]] = {id(x): {0} for x in graph.outputs}
-        for node in graph.nodes:
-            for source in node.inputs:
-                self._readers.setdefault(id(source), set()).add(id(node))
+        self._work, self._limit, self._readers = work, limit, readers_of(graph)
 
     def divided(self, node: Tensor, mapped: Mapped) -> Tensor | None:
         """An op as ops on blocks of rows, joined; None for one that is not divided.

@@ -172,7 +172,6 @@ def chunks(sizes: Sequence[int], total: int) -> Iterator[tuple[int, int]]:
         start, turn = stop, turn + 1
 
 
-@pytest.mark.nightly
 def test_decode_and_verify_predict_as_numpy_does(
     exact: IreeRuntime,
     few: list[int],
@@ -225,7 +224,6 @@ def test_decode_continues_a_padded_prefill_beyond_the_window(
         assert np.abs(logits - reference[position]).max() < TOLERANCE
 
 
-@pytest.mark.nightly
 def test_two_slots_do_not_share_a_cache(bundles: Bundles, tokens: list[int]) -> None:
     """A sequence has the same logits alone and with another sequence in the other slot."""
     _, runtime = open_bundle(bundles["gemma3"], threads=None)
@@ -266,12 +264,11 @@ def test_a_batch_of_two_equals_two_single_sequences(
 @pytest.mark.parametrize(
     ("name", "batches"),
     [
-        pytest.param("bf16", (2, 4), marks=pytest.mark.nightly),
+        ("bf16", (2, 4)),
         ("f32", (2,)),
         ("int8-g32", (2, 4, 8)),
     ],
 )
-@pytest.mark.nightly
 def test_a_sequence_has_the_same_bits_in_any_batch(
     runtime: IreeRuntime, tokens: list[int], batches: tuple[int, ...]
 ) -> None:
@@ -301,7 +298,7 @@ def test_a_sequence_has_the_same_bits_in_any_batch(
 
 @pytest.mark.parametrize(
     "name",
-    ["f32", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("bf16", "int8-g32"))],
+    ["f32", "bf16", "int8-g32"],
 )
 def test_verify_has_the_same_bits_as_repeated_decodes(
     runtime: IreeRuntime, tokens: list[int]
@@ -326,7 +323,6 @@ def test_verify_has_the_same_bits_as_repeated_decodes(
             assert len(right) == most - 1
 
 
-@pytest.mark.nightly
 def test_logits_near_the_best_one_are_those_of_an_exact_step(
     bundles: Bundles, tokens: list[int]
 ) -> None:
