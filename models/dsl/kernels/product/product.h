@@ -133,6 +133,26 @@ INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_
     if (fetches) *fetches = cursor;
 }
 
+// A block of the matrix times `rows` rows, as `multiply` or in tiles; a loop for each number of
+// rows.
+INLINE void multiply_block(const Activations *x, int rows, int in_tiles, const Matrix *matrix,
+                           size_t block, size_t begin, size_t end, Cursor *fetches, float *out,
+                           size_t stride) {
+#if TILES
+    if (in_tiles && rows == 16)
+        multiply_tiles(x, 16, matrix, block, begin, end, fetches, out, stride);
+    if (in_tiles && rows == 8)
+        multiply_tiles(x, 8, matrix, block, begin, end, fetches, out, stride);
+#endif
+    if (in_tiles) return;
+    if (MAX_SHARING == 16 && rows == 16)
+        multiply(x, 16, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 8) multiply(x, 8, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 4) multiply(x, 4, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 2) multiply(x, 2, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 1) multiply(x, 1, matrix, block, begin, end, fetches, out, stride);
+}
+
 // The rows of x and the blocks of a matrix that a workgroup multiplies.
 typedef struct {
     size_t row, rows, begin, end;
@@ -178,23 +198,8 @@ INLINE void multiply_all(const float *x, Share share, const Matrix *whole, Curso
             quantize_panel(&panel, count, 0, first, last, x + row * all * GROUP, matrix, !in_tiles);
             for (size_t block = share.begin; block < share.end; block++) {
                 float *to = out + row * stride + block * ROWS;
-#if TILES
-                if (in_tiles && count == 16)
-                    multiply_tiles(&panel, 16, matrix, block, first, last, fetches, to, stride);
-                if (in_tiles && count == 8)
-                    multiply_tiles(&panel, 8, matrix, block, first, last, fetches, to, stride);
-                if (in_tiles) continue;
-#endif
-                if (MAX_SHARING == 16 && count == 16)
-                    multiply(&panel, 16, matrix, block, first, last, fetches, to, stride);
-                if (count == 8)
-                    multiply(&panel, 8, matrix, block, first, last, fetches, to, stride);
-                if (count == 4)
-                    multiply(&panel, 4, matrix, block, first, last, fetches, to, stride);
-                if (count == 2)
-                    multiply(&panel, 2, matrix, block, first, last, fetches, to, stride);
-                if (count == 1)
-                    multiply(&panel, 1, matrix, block, first, last, fetches, to, stride);
+                multiply_block(&panel, (int)count, in_tiles, matrix, block, first, last, fetches,
+                               to, stride);
             }
         }
     }

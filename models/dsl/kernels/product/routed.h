@@ -26,25 +26,25 @@ INLINE void multiply_rows(const float *x, const size_t *rows, int count, size_t 
         for (size_t block = begin; block < end; block++) {
             float *to = out + block * ROWS;
             for (int i = 0; i < count && start; i++) store(sums[i], load(to + rows[i] * outputs));
-#if TILES
-            if (in_tiles)
-                multiply_tiles(&panel, count, matrix, first + block, start, stop, 0, sums[0], ROWS);
-            else
-#endif
-                multiply(&panel, count, matrix, first + block, start, stop, 0, sums[0], ROWS);
+            multiply_block(&panel, count, in_tiles, matrix, first + block, start, stop, 0, sums[0],
+                           ROWS);
             for (int i = 0; i < count; i++) store(to + rows[i] * outputs, load(sums[i]));
         }
     }
 }
 
+// Fetches what a plane has of the first groups of a block.
+INLINE void fetch_first(Plane plane, size_t groups, size_t block) {
+    size_t bytes = group_bytes(plane);
+    if (plane.bits) fetch_lines(plane.bytes + block * groups * bytes, least(AHEAD, groups) * bytes);
+}
+
 // Fetches the first groups of a block: an expert's matrix begins where nothing was read before.
+// Planes are named, because one loop over them would keep the whole matrix in memory, and a kernel
+// would take five times as long to compile.
 INLINE void fetch_start(const Matrix *matrix, size_t block) {
-    size_t group = block * matrix->groups, count = least(AHEAD, matrix->groups);
-    for (int i = 0; i < 2; i++) {
-        Plane plane = matrix->integers.planes[i];
-        if (plane.bits)
-            fetch_lines(plane.bytes + group * group_bytes(plane), count * group_bytes(plane));
-    }
+    fetch_first(matrix->integers.planes[0], matrix->groups, block);
+    fetch_first(matrix->integers.planes[1], matrix->groups, block);
     fetch_block_factors(matrix, block);
 }
 
@@ -99,27 +99,12 @@ INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matri
         size_t first = expert * (outputs / ROWS);
         for (size_t next = 0; next < routing.rows;) {
             int count = next_rows(some, TILES ? TILE_ROWS : SHARED_ROWS, routing, expert, &next);
-#if TILES
             int in_tiles = TILES && count >= min_tile_rows(matrix);
+#if TILES
             if (in_tiles && count != shaped) shape_tiles(matrix, shaped = count);
-            if (in_tiles && count == 16)
-                multiply_rows(x, some, 16, routing.each, 1, matrix, first, begin, end, out,
-                              outputs);
-            if (in_tiles && count == 8)
-                multiply_rows(x, some, 8, routing.each, 1, matrix, first, begin, end, out, outputs);
-            if (in_tiles) continue;
 #endif
-            if (SHARED_ROWS == 16 && count == 16)
-                multiply_rows(x, some, 16, routing.each, 0, matrix, first, begin, end, out,
-                              outputs);
-            if (count == 8)
-                multiply_rows(x, some, 8, routing.each, 0, matrix, first, begin, end, out, outputs);
-            if (count == 4)
-                multiply_rows(x, some, 4, routing.each, 0, matrix, first, begin, end, out, outputs);
-            if (count == 2)
-                multiply_rows(x, some, 2, routing.each, 0, matrix, first, begin, end, out, outputs);
-            if (count == 1)
-                multiply_rows(x, some, 1, routing.each, 0, matrix, first, begin, end, out, outputs);
+            multiply_rows(x, some, count, routing.each, in_tiles, matrix, first, begin, end, out,
+                          outputs);
         }
     }
 #if TILES
