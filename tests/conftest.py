@@ -275,10 +275,27 @@ def pytest_collection() -> None:
     gc.disable()
 
 
+_freeze = gc.freeze
+
+
 def pytest_collection_finish() -> None:
-    """Leave what was imported out of every later search for garbage, which takes a second."""
-    gc.freeze()
+    """Leave what was imported out of every later search for garbage, which takes a second.
+
+    Also out of those of a server that unloads a model: it would have them search everything.
+    """
+    _freeze()
     gc.enable()
+    for name in ("freeze", "unfreeze"):
+        setattr(gc, name, lambda: None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Leave what a file has imported out of searches, too."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        _freeze()
 
 
 @pytest.hookimpl(wrapper=True)
