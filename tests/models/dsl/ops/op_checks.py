@@ -27,7 +27,7 @@ from tests.models.graphs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -88,16 +88,10 @@ def cases(op: Op) -> list[Case]:
     return [Case(op, number) for number in range(len(samples_of(op)))]
 
 
-def graphs_of(op: Op, samples: slice) -> Iterator[Graph]:
-    """The functions that `compiled_equals_numpy` calls: some samples, and their gradients."""
-    for case in cases(op)[samples]:
-        yield from case.compiled_graphs()
-
-
 def check_op(op: Op, compiled: Compiled) -> None:
     """Raises AssertionError, naming the op, the sample and the check.
 
-    The first sample is compiled. `check_others_compiled` compiles the others.
+    The first sample is compiled. `check_all_compiled` compiles all, and their gradients.
     """
     every = cases(op)
     assert 1 <= len(every) <= 4, f"{op.name} has {len(every)} samples"
@@ -109,9 +103,9 @@ def check_op(op: Op, compiled: Compiled) -> None:
     run_check(compiled_equals_numpy, every[:1], compiled)
 
 
-def check_others_compiled(op: Op, compiled: Compiled) -> None:
-    """As `check_op`: what is compiled of all samples but the first."""
-    run_check(compiled_equals_numpy, cases(op)[1:], compiled)
+def check_all_compiled(op: Op, compiled: Compiled) -> None:
+    """As `check_op`: what is compiled of all samples, and of their gradients."""
+    run_check(compiled_gradients_equal_numpy, cases(op), compiled)
 
 
 def run_check(
@@ -184,13 +178,24 @@ def gradient_is_refused_with_the_reason(case: Case, _: Compiled) -> None:
 
 
 def compiled_equals_numpy(case: Case, compiled: Compiled) -> None:
+    """The value; a gradient is a graph of other ops."""
+    _graphs_equal_numpy([case.graph()], case.sample.inputs, compiled)
+
+
+def compiled_gradients_equal_numpy(case: Case, compiled: Compiled) -> None:
     """The value, and the gradient of every float input."""
     inputs = list(case.sample.inputs)
     if case.has_gradient():
         (output,) = case.graph().outputs
         random = np.random.default_rng(2).normal(size=output.shape)
         inputs.append(np.asarray(random, output.dtype.numpy))
-    for graph in case.compiled_graphs():
+    _graphs_equal_numpy(case.compiled_graphs(), inputs, compiled)
+
+
+def _graphs_equal_numpy(
+    graphs: Iterable[Graph], inputs: Sequence[NDArray[Any]], compiled: Compiled
+) -> None:
+    for graph in graphs:
         results = zip(compiled(graph.name, *inputs), evaluate(graph, inputs, {}), strict=True)
         for actual, expected in results:
             assert_close(actual, expected)

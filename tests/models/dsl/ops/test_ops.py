@@ -27,7 +27,7 @@ from hearthd.models.dsl.ops import (
 )
 from hearthd.models.dsl.types import DslError
 from tests.models.compiled import compiled_fixture
-from tests.models.dsl.ops.op_checks import broken, check_op, check_others_compiled, graphs_of
+from tests.models.dsl.ops.op_checks import broken, cases, check_all_compiled, check_op
 from tests.models.graphs import gradient_graph, run, traced
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def test_op(op: Op, compiled: Compiled) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("op", REGISTRY.values(), ids=lambda op: op.name)
-def test_all_samples_are_compiled(op: Op, others_compiled: Compiled) -> None:
-    check_others_compiled(op, others_compiled)
+def test_all_samples_and_gradients_are_compiled(op: Op, all_compiled: Compiled) -> None:
+    check_all_compiled(op, all_compiled)
 
 
 def test_no_op_is_left_out(request: pytest.FixtureRequest) -> None:
@@ -57,25 +57,25 @@ def test_no_op_is_left_out(request: pytest.FixtureRequest) -> None:
     ]
 
 
-FIRST, OTHERS = slice(1), slice(1, None)
-
-
-def all_graphs(samples: slice) -> Iterator[Graph]:
-    """Of every op, some samples and their gradients."""
-    for op in REGISTRY.values():
-        with suppress(Exception):  # of an op that cannot be traced its own test says why
-            yield from graphs_of(op, samples)
-
-
 def first_graphs() -> Iterator[Graph]:
     """Every op's first sample, and that of an op whose lowering is wrong."""
-    yield from all_graphs(FIRST)
+    for op in REGISTRY.values():
+        with suppress(Exception):  # of an op that cannot be traced its own test says why
+            yield cases(op)[0].graph()
     with broken(subtract, **WRONG_LOWERING) as op:
-        yield from graphs_of(op, FIRST)
+        yield cases(op)[0].graph()
+
+
+def all_graphs() -> Iterator[Graph]:
+    """Of every op, all samples and their gradients."""
+    for op in REGISTRY.values():
+        with suppress(Exception):
+            for case in cases(op):
+                yield from case.compiled_graphs()
 
 
 compiled = compiled_fixture(first_graphs)
-others_compiled = compiled_fixture(lambda: all_graphs(OTHERS))
+all_compiled = compiled_fixture(all_graphs)
 
 
 # --- a broken op fails, by the very check that is there for it
