@@ -54,7 +54,7 @@ MODELS: Mapping[str, ImageModel] = {
         side=small_smolvlm.SIDE,
         hidden=small_smolvlm.CONFIG.hidden,
         question=((100, 60), "What is this?", (20, 50), "And this?"),
-        precision="f32",
+        precision="int8-g32",
         restored=0,
     ),
     # Longer than a chunk; the window is shorter than two images. The last image ends a chunk.
