@@ -307,8 +307,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 # The stages of a session, in order.
 _STAGES = ("fast", "slow", "bundle")
-# Folders whose files share compiled kernels, and a browser.
-_TOGETHER = ("tests/models/kernels", "tests/server/web")
+# Folders whose files share compiled kernels, a browser, and a package that takes long to import.
+_TOGETHER = ("tests/models/kernels", "tests/server/web", "tests/server/api/anthropic")
 # Files of few tests, which take a quarter of a minute each.
 _LONG_TESTS = ("tests/baker/compare/test_compare_real_model.py", "tests/baker/test_bake.py")
 

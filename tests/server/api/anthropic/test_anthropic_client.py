@@ -10,16 +10,13 @@ import pytest
 from hearthd.server.app import Guards
 from tests.patience import PATIENCE
 from tests.server import fakes, templates
+from tests.server.api.anthropic.client_package import package
 from tests.server.openai_servers import chatty, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hearthd.server.services.language_service import LanguageService
-
-anthropic = pytest.importorskip(
-    "anthropic", reason="anthropic is not installed; test_anthropic.py tests the same without it"
-)
 
 KEY = "a long enough key"
 HELLO: list[Any] = [{"role": "user", "content": "the dog"}]
@@ -32,7 +29,7 @@ def client_of(service: LanguageService, key: str = KEY) -> Iterator[Any]:
     """The client of a service that requires KEY, as long as the block runs."""
     with (
         fakes.running(service, guards=Guards(api_keys=(KEY,))) as plain,
-        anthropic.Anthropic(
+        package().Anthropic(
             base_url=str(plain.base_url),
             api_key=key,
             max_retries=0,
@@ -107,11 +104,11 @@ def test_thinking() -> None:
 
 def test_errors_become_the_clients_exceptions() -> None:
     with client_of(chatty()) as client:
-        with pytest.raises(anthropic.BadRequestError, match="messages: got"):
+        with pytest.raises(package().BadRequestError, match="messages: got"):
             client.messages.create(model="any", max_tokens=5, messages=[])
         long = [{"role": "user", "content": "the dog " * 300}]
-        with pytest.raises(anthropic.BadRequestError, match="exceeds the available context"):
+        with pytest.raises(package().BadRequestError, match="exceeds the available context"):
             client.messages.create(model="any", max_tokens=5, messages=long)
     other = client_of(chatty(), key="another long key")
-    with other as client, pytest.raises(anthropic.AuthenticationError):
+    with other as client, pytest.raises(package().AuthenticationError):
         client.messages.create(model="any", max_tokens=5, messages=HELLO)

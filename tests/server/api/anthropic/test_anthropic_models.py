@@ -11,7 +11,8 @@ from hearthd.server.api.anthropic.error_bodies import AnthropicErrors
 from hearthd.server.api.middleware.error_forms import converted_bytes
 from hearthd.server.app import Guards
 from tests.server import fake_models, fakes
-from tests.server.api.anthropic.test_anthropic_client import KEY, anthropic, client_of
+from tests.server.api.anthropic.client_package import package
+from tests.server.api.anthropic.test_anthropic_client import KEY, client_of
 from tests.server.openai_servers import chatty
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def test_the_client_lists_models() -> None:
         assert (model.type, model.display_name) == ("model", "fake-model")
         assert isinstance(model.created_at, datetime)
         assert abs((datetime.now(model.created_at.tzinfo) - model.created_at).seconds) < 3600
-        with pytest.raises(anthropic.NotFoundError) as caught:
+        with pytest.raises(package().NotFoundError) as caught:
             client.models.retrieve("claude-9")
         assert caught.value.body["error"]["type"] == "not_found_error"
         assert "claude-9" in caught.value.body["error"]["message"]
@@ -47,14 +48,14 @@ def test_the_client_reads_all_pages() -> None:
     models = [fake_models.FakeModel(name=name) for name in "abc"]
     with fakes.running(fake_models.pool(*models)) as plain:
         address = str(plain.base_url)
-        with anthropic.Anthropic(base_url=address, api_key="x", max_retries=0) as client:
+        with package().Anthropic(base_url=address, api_key="x", max_retries=0) as client:
             names = ["a", "b", "c"]
             assert [model.id for model in client.models.list()] == names
             assert [model.id for model in client.models.list(limit=1)] == names
             assert [model.id for model in client.models.list(limit=2)] == names
             last = client.models.list(limit=1, before_id=names[2])
             assert ([model.id for model in last.data], last.has_more) == ([names[1]], True)
-            with pytest.raises(anthropic.BadRequestError, match="after_id"):
+            with pytest.raises(package().BadRequestError, match="after_id"):
                 client.models.list(after_id="d")
 
 

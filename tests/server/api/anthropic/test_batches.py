@@ -20,12 +20,11 @@ from hearthd.server.batch_requests.app_target import AppTarget
 from hearthd.server.batch_requests.batch_request import Reply
 from tests.patience import PATIENCE
 from tests.server import fakes, templates
+from tests.server.api.anthropic.client_package import package
 from tests.server.openai_servers import LIBRARY, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-anthropic = pytest.importorskip("anthropic", reason="anthropic is not installed")
 
 HELLO: list[Any] = [{"role": "user", "content": "the dog"}]
 
@@ -35,7 +34,7 @@ def client_of(service: Any, *, key: str = "none", **options: Any) -> Iterator[An
     """The client of a service that runs as long as the block."""
     with (
         fakes.running(service, **options) as plain,
-        anthropic.Anthropic(
+        package().Anthropic(
             base_url=f"{plain.base_url}{options.get('prefix', '')}",
             api_key=key,
             max_retries=0,
@@ -113,7 +112,7 @@ def test_batches_are_listed_and_deleted(client: Any) -> None:
     newer = batches.list(before_id=ids[0], limit=1)
     assert ([batch.id for batch in newer.data], newer.has_more) == ([ids[1]], True)
     assert batches.delete(ids[1]).type == "message_batch_deleted"
-    with pytest.raises(anthropic.NotFoundError):
+    with pytest.raises(package().NotFoundError):
         batches.retrieve(ids[1])
     assert ids[1] not in [batch.id for batch in batches.list()]
 
@@ -122,9 +121,9 @@ def test_a_batch_is_canceled() -> None:
     with client_of(slow()) as client:
         batches = client.messages.batches
         created = batches.create(requests=[request(f"r{n}", max_tokens=150) for n in range(20)])
-        with pytest.raises(anthropic.BadRequestError, match="cancel"):
+        with pytest.raises(package().BadRequestError, match="cancel"):
             batches.delete(created.id)
-        with pytest.raises(anthropic.BadRequestError, match="ended"):
+        with pytest.raises(package().BadRequestError, match="ended"):
             client.get(f"/v1/messages/batches/{created.id}/results", cast_to=object)
         canceled = batches.cancel(created.id)
         assert canceled.processing_status == "canceling"
@@ -142,7 +141,7 @@ def test_invalid_batches_are_rejected(client: Any) -> None:
         ([request("a", stream=True)], "whole message"),
         ([], "requests"),
     ):
-        with pytest.raises(anthropic.BadRequestError, match=reason):
+        with pytest.raises(package().BadRequestError, match=reason):
             client.messages.batches.create(requests=requests)
 
 
@@ -150,7 +149,7 @@ def test_a_batch_that_does_not_fit_is_rejected_and_drops_nothing() -> None:
     store = Store(limit=4000)
     stored(store)
     with client_of(scripted("the dog"), store=store) as client:
-        with pytest.raises(anthropic.BadRequestError, match="state-size"):
+        with pytest.raises(package().BadRequestError, match="state-size"):
             client.messages.batches.create(requests=[request(f"r{n}") for n in range(100)])
         assert client.messages.batches.retrieve("msgbatch_a")
 
@@ -270,7 +269,7 @@ def test_only_the_key_of_a_batch_finds_it() -> None:
         id_ = client.messages.batches.create(requests=[request("a")]).id
         assert ended(client, id_).request_counts.succeeded == 1
         other = client.with_options(api_key=keys[1])
-        with pytest.raises(anthropic.NotFoundError):
+        with pytest.raises(package().NotFoundError):
             other.messages.batches.retrieve(id_)
         assert not other.messages.batches.list().data
     # The key of a batch that continues is still required to be one of the server's.
@@ -296,8 +295,8 @@ def test_the_results_are_found_behind_a_prefix() -> None:
 def test_a_batch_is_no_response_and_no_conversation(client: Any) -> None:
     id_ = client.messages.batches.create(requests=[request("a")]).id
     for field in ("previous_response_id", "conversation"):
-        with pytest.raises(anthropic.BadRequestError, match=field):
+        with pytest.raises(package().BadRequestError, match=field):
             client.post("/v1/responses", body={"input": "a", field: id_}, cast_to=object)
     reference = [{"type": "item_reference", "id": f"{id_}/a"}]
-    with pytest.raises(anthropic.BadRequestError, match="stored item"):
+    with pytest.raises(package().BadRequestError, match="stored item"):
         client.post("/v1/responses", body={"input": reference}, cast_to=object)
