@@ -121,7 +121,7 @@ class Page:
         return WebDriverWait(
             self.driver,
             PATIENCE,
-            poll_frequency=0.02,
+            poll_frequency=0.05,
             ignored_exceptions=UNSETTLED,
         ).until(lambda _: condition(), what)
 
