@@ -96,6 +96,7 @@ def texts(path: Path) -> set[str]:
     return {element.text or "" for element in ET.parse(path).iter(f"{SVG}text")}
 
 
+@pytest.mark.nightly
 def test_plots_name_their_models_and_axes_and_are_reproducible(tmp_path: Path) -> None:
     points = [
         ModelPoint(name="f32", is_hearth=True, kl=0.1, speed=90),

@@ -15,6 +15,7 @@ from hearthd.sampling.candidates import Candidates
 from hearthd.sampling.feedback import AdaptiveP, Mirostat1, Mirostat2, feedback_of
 from hearthd.sampling.options import SamplingOptions
 from hearthd.sampling.sampler import Sampler
+from tests.by_day import first_by_day
 
 logits_of = st.lists(
     st.integers(-40, 40).map(lambda n: n / 4) | st.just(-math.inf), min_size=1, max_size=150
@@ -97,7 +98,7 @@ def surprises(count: int, **options: float) -> list[float]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("tau", [2.0, 4.0])
+@pytest.mark.parametrize("tau", first_by_day([2.0, 4.0]))
 def test_mirostat_keeps_the_mean_surprise_of_kept_tokens(version: int, tau: float) -> None:
     """The surprise is that among the kept tokens, which is below that among all tokens."""
     found = surprises(3000, mirostat=version, mirostat_tau=tau, mirostat_eta=0.1)
@@ -126,6 +127,7 @@ def mean_probability(target: float) -> float:
     return total / len(tokens)
 
 
+@pytest.mark.nightly
 def test_adaptive_p_draws_the_mean_probability_to_the_target() -> None:
     """Not quite: the formula of llama.cpp also draws tokens that are far from the target."""
     assert mean_probability(0.1) < 0.15

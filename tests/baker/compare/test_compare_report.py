@@ -234,6 +234,7 @@ def test_every_plot_has_a_name(texts: int, answers: int, places: int) -> None:
         assert svg.get("aria-label")
 
 
+@pytest.mark.nightly
 def test_a_report_without_differences_can_be_drawn() -> None:
     made = report()
     passages = [

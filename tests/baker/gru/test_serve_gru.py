@@ -121,7 +121,12 @@ def test_calling_step_repeatedly_equals_run(
     ("arguments", "env", "message"),
     [
         (("--cache-ram", "0"), {}, "cache_ram: only valid for language models.*(from --cache-ram)"),
-        ((), {"HEARTH_CACHE_DIR": "c"}, "cache_dir: only valid for .*(from HEARTH_CACHE_DIR)"),
+        pytest.param(
+            (),
+            {"HEARTH_CACHE_DIR": "c"},
+            "cache_dir: only valid for .*(from HEARTH_CACHE_DIR)",
+            marks=pytest.mark.nightly,
+        ),
     ],
     ids=["flag", "environment"],
 )

@@ -86,6 +86,7 @@ def cases() -> dict[str, tuple[Graph, list[Array]]]:
 CASES = cases()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_compile_at_the_sizes_of_a_real_model(
     name: str, tmp_path_factory: pytest.TempPathFactory

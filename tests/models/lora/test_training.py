@@ -51,6 +51,7 @@ def test_loss_and_gradients_are_those_of_peft(name: str, recorded: dict[str, Arr
         assert_near(gradient, recorded[f"{name}/{adapter}.gradient"])
 
 
+@pytest.mark.nightly
 @each_case
 def test_fifty_steps_of_adamw_are_those_of_peft(name: str, recorded: dict[str, Array]) -> None:
     case, weights = CASES[name], CASES[name].weights()

@@ -83,6 +83,7 @@ def test_a_signal_to_an_idle_server_ends_it_at_once(
     assert process.wait(20) == 0  # sooner than the shutdown timeout
 
 
+@pytest.mark.nightly
 def test_a_second_signal_does_not_wait(
     server: tuple[subprocess.Popen[str], httpx.Client],
 ) -> None:

@@ -63,7 +63,7 @@ def loads(bundle: Path, level: Level) -> bool:
     return check_and_load(bundle, read_manifest(bundle), lambda _: True, level=level)
 
 
-@few(2)
+@few(5)
 @given(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True))
 def test_any_flipped_bit_is_detected(bundle: Path, name: str, place: float) -> None:
     assert loads(bundle, "full")

@@ -89,6 +89,7 @@ def test_a_paste_of_several_lines_is_one_message(
     assert entries(tmp_path / "history") == [text] * 2
 
 
+@pytest.mark.nightly
 def test_a_block_is_one_message_and_continues_with_another_prompt(
     start: Callable[..., Terminal], tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_block_is_one_message_and_continues_with_another_prompt(
     assert entries(tmp_path / "history") == ['the dog\na """ b']
 
 
+@pytest.mark.nightly
 def test_ctrl_c_clears_the_line_and_leaves_when_it_is_repeated(
     start: Callable[..., Terminal], tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_generate_rejects_bad_standard_input(typed: str, code: int, message: str
     assert re.match(f"hearth generate: {message}.*\n$", result.stderr)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     first_by_day(

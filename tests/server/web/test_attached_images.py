@@ -102,12 +102,14 @@ def test_large_images_are_made_smaller_and_other_formats_become_jpeg(
         assert part["image_url"]["url"].startswith("data:image/jpeg;base64,")
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_not_an_image_is_refused(sighted: Page) -> None:
     give(sighted, DROP, ("broken.png", "image/png", "AAAA"))
     sighted.shows("#notice", "broken.png: the browser cannot read this image.")
     assert sighted.all(".chip") == []
 
 
+@pytest.mark.nightly
 def test_phones_offer_the_camera(sighted: Page) -> None:
     assert not sighted.all("#photograph")
     sighted.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})

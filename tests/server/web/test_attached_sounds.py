@@ -122,6 +122,7 @@ def test_an_empty_recording_is_said(hearing: Page) -> None:
     assert hearing.all(".chip") == []
 
 
+@pytest.mark.nightly
 def test_bad_and_long_sounds_are_refused(hearing: Page) -> None:
     give(hearing, DROP, ("broken.wav", "audio/wav", "AAAA"))
     hearing.shows("#notice", "broken.wav: the browser cannot read this sound.")
@@ -145,6 +146,7 @@ def test_speech_is_typed_for_a_model_without_sound(listening: Page) -> None:
     listening.shows(".chip", "a.wav.txt")
 
 
+@pytest.mark.nightly
 def test_a_model_without_sound_refuses_it(chat: Page) -> None:
     give(chat, DROP, ("a.wav", "audio/wav", sound_file("wav", TONE)))
     chat.shows("#notice", "a.wav: this model cannot read sound.")

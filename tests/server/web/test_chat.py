@@ -109,6 +109,7 @@ def test_an_answer_continues_while_another_conversation_is_shown(
     assert page.find(".assistant .body").text.startswith(first[:3])
 
 
+@pytest.mark.nightly
 def test_regenerate_gives_another_answer_to_the_same_message(chat: Page, doorman: Doorman) -> None:
     before = chat.ask("the dog")
     chat.click("[aria-label='Regenerate']")
@@ -120,6 +121,7 @@ def test_regenerate_gives_another_answer_to_the_same_message(chat: Page, doorman
     ] * 2
 
 
+@pytest.mark.nightly
 def test_a_preset_sets_the_numbers(chat: Page, doorman: Doorman) -> None:
     def choose(preset: str) -> None:
         chat.run(
@@ -156,6 +158,7 @@ def test_a_seed_repeats_an_answer(chat: Page) -> None:
     assert chat.ask("the dog") == first
 
 
+@pytest.mark.nightly
 def test_the_last_message_can_be_edited_and_sent_again(page: Page, doorman: Doorman) -> None:
     with fakes.running(scripted("the lazy dog"), before=doorman.before) as client:
         page.open(str(client.base_url))
@@ -242,6 +245,7 @@ def test_probabilities_are_shown_if_requested(chat: Page, doorman: Doorman) -> N
     assert chat.all("#alternatives") == []
 
 
+@pytest.mark.nightly
 def test_model_output_is_never_interpreted_as_html(page: Page) -> None:
     with fakes.running(scripted(XSS)) as client:
         page.open(str(client.base_url))
@@ -259,6 +263,7 @@ def test_model_output_is_never_interpreted_as_html(page: Page) -> None:
         assert page.driver.title not in ("1", "2")
 
 
+@pytest.mark.nightly
 def test_a_reload_keeps_the_conversation(chat: Page) -> None:
     chat.request_probabilities()
     answer = chat.ask("the dog")

@@ -45,6 +45,7 @@ def two_conversations(page: Page) -> None:
     has_titles(page, "stopped words", "the dog")
 
 
+@pytest.mark.nightly
 def test_a_message_is_deleted_with_what_follows_it(chat: Page) -> None:
     chat.ask("the dog")
     chat.ask("stopped words")
@@ -121,6 +122,7 @@ def test_an_export_can_be_imported(chat: Page, tmp_path: Path) -> None:
     assert chat.find(".assistant .body").text == ANSWER
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -136,6 +136,7 @@ def test_the_language_is_the_browsers_or_the_users(page: Page) -> None:
             ] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("languages", ["ja,ko", "xx-invalid_tag,en-GB"])
 def test_english_is_the_last_resort(page: Page, doorman: Doorman, languages: str) -> None:
     with fakes.running(scripted("the dog"), before=doorman.before) as client:

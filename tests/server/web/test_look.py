@@ -132,6 +132,7 @@ def test_nothing_is_wider_than_the_screen(
     fits()
 
 
+@pytest.mark.nightly
 @on_a_phone_in_german
 def test_words_do_not_break(page: Page, url: str, width: int, languages: str, state: str) -> None:
     page.screen(width, 740)

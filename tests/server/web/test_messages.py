@@ -122,6 +122,7 @@ def test_no_file_is_requested_twice(chat: Page, doorman: Doorman) -> None:
     assert [path for path, count in files.items() if count > 1] == []
 
 
+@pytest.mark.nightly
 def test_reasoning_is_folded(page: Page, doorman: Doorman) -> None:
     answer = "<think>\nthe fox\n</think>\n\nthe dog"
     service = scripted(answer, template=templates.THINKING)
@@ -168,6 +169,7 @@ def test_tool_calls_are_folded_and_take_results(page: Page, doorman: Doorman) ->
         assert (result["tool_call_id"], result["content"]) == (called["id"], "fine")
 
 
+@pytest.mark.nightly
 def test_files_are_attached_with_their_number_of_tokens(
     chat: Page, doorman: Doorman, tmp_path: Path
 ) -> None:
@@ -237,6 +239,7 @@ def test_an_answer_whose_connection_was_lost_is_read_on(chat: Page, doorman: Doo
     assert doorman.paths.count("/v1/chat/completions") == 1
 
 
+@pytest.mark.nightly
 def test_an_answer_that_is_stopped_ends_on_the_server(page: Page, doorman: Doorman) -> None:
     service = fakes.fake_service(LIBRARY, template=templates.GEMMA, context=256, delay=0.05)
     with fakes.running(service, before=doorman.before) as client:
@@ -249,6 +252,7 @@ def test_an_answer_that_is_stopped_ends_on_the_server(page: Page, doorman: Doorm
         page.until(lambda: line in client.get("/metrics").text, "the end of the completion")
 
 
+@pytest.mark.nightly
 def test_an_answer_that_was_cut_can_be_continued(chat: Page, doorman: Doorman) -> None:
     doorman.refused["/v1/stream"] = Refusal(404, "gone")
     doorman.cut_after = 12

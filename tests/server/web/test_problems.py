@@ -94,6 +94,7 @@ def test_a_message_without_an_answer_can_be_sent_again_after_a_reload(
     assert chat.questions() == ["the dog"]
 
 
+@pytest.mark.nightly
 def test_a_message_that_is_too_long_is_refused_with_the_number_of_tokens(
     chat: Page, doorman: Doorman
 ) -> None:
@@ -207,6 +208,7 @@ def choose(page: Page, model: str) -> None:
     page.until(lambda: page.run(script, model), model)
 
 
+@pytest.mark.nightly
 def test_a_model_that_is_not_loaded_continues_the_text_if_it_has_no_template(
     page: Page, doorman: Doorman
 ) -> None:

@@ -98,6 +98,7 @@ def test_signing_in_keeps_the_conversation_and_tokens_are_renewed(
     assert caller.run(STORED) == []
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_removed_has_its_tokens_revoked(caller: Page, issuer: Issuer) -> None:
     go(caller, issuer)
     caller.shows("#tool-servers summary", "1 tool")
@@ -159,6 +160,7 @@ METADATA: dict[str, Any] = {
 }
 
 
+@pytest.mark.nightly
 def test_an_issuer_must_be_safe(chat: Page) -> None:
     script = """const [metadata] = arguments;
         const fetched = window.fetch;

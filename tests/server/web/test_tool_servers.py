@@ -101,6 +101,7 @@ def test_the_user_decides_about_each_call(
     caller.until(lambda: caller.run(stored) == [None, 0], "the end of all data")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("reads", [True, False])
 def test_images_of_tools_are_shown_and_read(
     page: Page, doorman: Doorman, tools: ToolServer, reads: bool

@@ -201,7 +201,7 @@ def test_columns_of_zeros_fill_the_last_group_of_an_mlp() -> None:
 # --- who can change what
 
 
-@few(4)
+@few(8)
 @given(data=st.data())
 def test_a_token_never_changes_what_is_before_it(device: Device, data: st.DataObject) -> None:
     """Also not through the caches, where a chunk has left the rows of later tokens."""
@@ -224,7 +224,7 @@ def one_sliding_layer() -> Device:
     return make_device(replace(TINY, layers=1, windows=TINY.windows[:1]))
 
 
-@few(4)
+@few(8)
 @given(data=st.data())
 def test_a_sliding_layer_forgets_after_exactly_its_window(
     one_sliding_layer: Device, data: st.DataObject
