@@ -44,7 +44,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A slow machine must not fail a test, nor an example that a run before did not draw: those come at
 # night. `--hypothesis-profile night` is that of scripts/nightly.
-settings.register_profile("patient", deadline=None, max_examples=40, derandomize=True)
+settings.register_profile("patient", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("night", deadline=None, max_examples=400)
 settings.load_profile("patient")
 

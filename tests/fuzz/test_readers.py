@@ -47,7 +47,7 @@ def test_valid_files_are_accepted(reader: Reader) -> None:
 
 
 @each_reader
-@few(20)
+@few(10)
 @given(seed=st.integers(0, 2**32))
 def test_damage_is_a_named_error_or_harmless(reader: Reader, seed: int) -> None:
     """`python -m tools.fuzz --reader NAME --seed SEED --runs 1` does the same."""

@@ -64,7 +64,7 @@ def address() -> Iterator[str]:
 # /slots/{id} answers 501 to all.
 @schemathesis.pytest.from_fixture("document").exclude(path="/slots/{id}").parametrize()
 @settings(
-    max_examples=few(13).max_examples,
+    max_examples=few(10).max_examples,
     derandomize=True,
     database=None,
     deadline=None,
