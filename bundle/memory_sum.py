@@ -78,8 +78,10 @@ CONTEXTS_PER_TEXT = 4
 _TOKENIZING_BYTES = 230
 # The default size of the prefix cache is one context, and at least this.
 DEFAULT_PREFIX_CACHE = 256 * 2**20
-# Snapshots that are counted with the blocks of a context: two of each of two turns.
+# Snapshots that are counted with the blocks of a context: two of each of two turns. If the memory
+# allows it, there are more: of each turn of a chat, as prompts that edit one go on from there.
 CONTEXT_SNAPSHOTS = 4
+_TURN_SNAPSHOTS, _TURN_TOKENS = 8, 1024
 # What `--context auto` chooses is at least this, or all that the model has, and a multiple of the
 # step.
 MIN_AUTO_CONTEXT, AUTO_CONTEXT_STEP = 2048, 256
@@ -177,13 +179,14 @@ class Memory:
 
     @property
     def context_blocks(self) -> int:
-        """Bytes of the blocks of the prefix cache that keep a whole context, with snapshots."""
+        """Bytes of the blocks of the prefix cache that keep a whole context, with few snapshots."""
         return -(-self.context // self.chunk) * self.block + CONTEXT_SNAPSHOTS * self.snapshot
 
     @property
     def default_prefix_cache(self) -> int:
         """Bytes of the prefix cache unless a user sets them or memory is short."""
-        return max(DEFAULT_PREFIX_CACHE, self.context_blocks)
+        snapshots = _TURN_SNAPSHOTS + self.context // _TURN_TOKENS - CONTEXT_SNAPSHOTS
+        return max(DEFAULT_PREFIX_CACHE, self.context_blocks + snapshots * self.snapshot)
 
     def step(self, slots: int) -> int:
         """Bytes of the largest call with at most this number of slots."""

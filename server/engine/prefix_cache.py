@@ -3,42 +3,42 @@
 Blocks, snapshots and their keys are those of runtime/kv_blocks.py. A slot whose blocks were
 restored computes the same bits as one that has read the tokens.
 
-Blocks are opaque bytes. The least recently used ones are evicted first, and of one prompt the last
-ones first, because a block is useless without the ones before it. The snapshots that a prompt may
-need are evicted before its blocks, the least important ones first. The cache knows no slots, no
-requests and no runtime. It belongs to one thread; `state` may be called from any.
+Blocks are opaque bytes. Which of them are evicted is decided when a prompt comes, for all that will
+be read of it: see retention.py. The cache knows no slots, no requests and no runtime. It belongs to
+one thread; `state` and `keys` may be called from any.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hearthd.runtime.kv_blocks import snapshot_key
+from hearthd.server.engine.retention import CONTINUED, Retention, stored_penalties
+from hearthd.server.engine.snapshots import planned_snapshots
 from hearthd.server.engine.state import CacheState
 from hearthd.server.fault_isolation import contained
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from hearthd.runtime.interface import Rows
-
-
-# Snapshots of a prompt that are kept, even if they fill more than half of the memory.
-MIN_SNAPSHOTS = 4
+    from hearthd.server.engine.used_prompt import UsedPrompt
 
 
 class Store(Protocol):
-    """Blocks that outlive the process."""
+    """Blocks that outlive the process.
+
+    An entry with a penalty is deleted like others that were used so many prompts earlier.
+    """
 
     def load(self, key: bytes) -> Rows | None:
         """The block of a key, or None if the store does not have it complete and unchanged."""
 
-    def save(self, key: bytes, rows: Rows) -> None:
+    def save(self, key: bytes, rows: Rows, penalty: float = 0.0) -> None:
         """Write a block later, if there is time; returns at once."""
 
-    def use(self, keys: Sequence[bytes]) -> None:
-        """Mark blocks as used later, the most important last; those that it lacks do not count."""
+    def use(self, penalties: Mapping[bytes, float]) -> None:
+        """Mark blocks as used later; those that it lacks do not count."""
 
 
 class Found(NamedTuple):
@@ -46,12 +46,10 @@ class Found(NamedTuple):
 
     blocks  consecutive blocks
     states  the snapshot after the last of them, if the model has states
-    known   how many blocks are there without regard to snapshots
     """
 
     blocks: list[Rows]
     states: Rows | None
-    known: int
 
 
 class PrefixCache:
@@ -60,69 +58,62 @@ class PrefixCache:
     def __init__(self, *, limit_bytes: int, store: Store | None = None) -> None:
         self._limit = limit_bytes
         self.store = store
-        self._blocks: OrderedDict[bytes, Rows] = OrderedDict()  # least recently used first
+        self._blocks: dict[bytes, Rows] = {}
+        self._block_bytes = 1  # of a whole chunk
+        self._prompts: list[UsedPrompt] = []  # the latest one last
+        self._used = 0.0
+        self._evicted_next: list[bytes] = []  # the last one first
         self._bytes = self._hits = self._disk_hits = self._misses = self._evicted = 0
         self._keys: tuple[bytes, ...] = ()
 
-    def max_snapshots(self, state_bytes: int) -> int:
-        """How many snapshots of a size, in bytes, are kept of a prompt: half of the memory."""
-        return max(MIN_SNAPSHOTS, self._limit // (2 * state_bytes))
+    def find(self, prompt: UsedPrompt, start: int) -> Found:
+        """The blocks of a prompt after the first `start` ones, up to the first that is missing.
 
-    def find(
-        self,
-        keys: Sequence[bytes],
-        start: int,
-        *,
-        with_states: bool = False,
-        snapshots: Sequence[int] = (),
-    ) -> Found:
-        """The blocks of keys[start], keys[start + 1], ... up to the first one that is missing.
-
-        `keys` are those of a prompt from its first chunk on. With states, the blocks up to the
-        last one that has a snapshot. `snapshots` says after which blocks of the prompt they may
-        be needed, the most important last.
+        With states, the blocks up to the last one that has a snapshot.
         """
+        keys = prompt.blocks.keys
         blocks: list[Rows] = []
         for key in keys[start:]:
             rows = self._get(key)
             if rows is None:
                 break
             blocks.append(rows)
-        known, states = len(blocks), None
-        while with_states and blocks and states is None:
+        known, states = start + len(blocks), None
+        while prompt.state_bytes and blocks and states is None:
             states = self._get(snapshot_key(keys[start + len(blocks) - 1]))
             if states is None:
                 blocks.pop()
         self._hits += len(blocks)
-        if blocks:
-            used = start + len(blocks)
-            self._touch(keys[:used], snapshots, has_snapshot=states is not None)
-        return Found(blocks, states, known)
+        if prompt.is_new:
+            self._register(prompt, known, start + len(blocks))
+        self._evict(prompt)
+        return Found(blocks, states)
+
+    def needs_states(self, prompt: UsedPrompt, count: int) -> bool:
+        """Whether a snapshot after the first `count` blocks is worth its memory."""
+        return snapshot_key(prompt.blocks.keys[count - 1]) in prompt.pending
 
     def add(
-        self,
-        keys: Sequence[bytes],
-        rows: Rows,
-        *,
-        states: Rows | None = None,
-        is_whole: bool = True,
-        snapshots: Sequence[int] = (),
+        self, prompt: UsedPrompt, count: int, rows: Rows, *, states: Rows | None = None
     ) -> None:
-        """Add the missing block of the last of `keys`; the other keys are those before it.
+        """Add the missing block after the first `count - 1` ones, and the snapshot after it.
 
-        `states` are the snapshot after the block; for `snapshots` see `find`. Only whole blocks
-        outlive the process: others serve nothing but the same prompt again.
+        Only lasting blocks outlive the process: others serve nothing but the same prompt again.
         """
         self._misses += 1
-        added = {keys[-1]: rows}
+        key = prompt.blocks.keys[count - 1]
+        is_lasting = count <= prompt.blocks.lasting
+        if is_lasting:
+            self._block_bytes = rows.nbytes
+        added = {key: rows}
         if states is not None:
-            added[snapshot_key(keys[-1])] = states
-        for key, entry in added.items():
-            self._put(key, entry)
-        self._touch(keys, snapshots, has_snapshot=states is not None)
-        if self.store is not None and is_whole:
-            for key, entry in added.items():
-                self.store.save(key, entry)
+            added[snapshot_key(key)] = states
+        for each, entry in added.items():
+            prompt.pending.pop(each, None)
+            self._put(each, entry)
+            if self.store is not None and is_lasting:
+                self.store.save(each, entry, prompt.penalties.get(each, 0.0))
+        self._evict(prompt)
 
     def keys(self) -> tuple[bytes, ...]:
         """The keys of all blocks in memory; for any thread."""
@@ -155,27 +146,48 @@ class PrefixCache:
             self._blocks[key] = rows
             self._bytes += rows.nbytes
 
-    def _touch(
-        self, keys: Sequence[bytes], snapshots: Sequence[int], *, has_snapshot: bool
-    ) -> None:
-        """Mark the blocks of a prompt as used, the first one last; evict down to the limit.
-
-        The store is told, too, as it evicts what was not used for long.
-
-        Its snapshots are marked before its blocks, except the one after the last of these blocks,
-        if there is one: it is marked last.
-        """
-        counts = [count for count in snapshots if count <= len(keys)]
-        kept = [snapshot_key(keys[count - 1]) for count in counts]
-        last = [snapshot_key(keys[-1])] if has_snapshot else []
-        used = [*kept, *reversed(keys), *last]
+    def _register(self, prompt: UsedPrompt, known: int, restored: int) -> None:
+        """Plan for all that will be read of a prompt; it continues or edits earlier ones."""
+        continues = bool(self._prompts) and prompt.continues(self._prompts[-1])
+        self._used += CONTINUED if continues else 1.0
+        prompt.used, prompt.branch = self._used, known
+        self._prompts = [p for p in self._prompts if not prompt.replaces(p)]
+        self._prompts.append(prompt)
+        planned = planned_snapshots(prompt.blocks, known) if prompt.state_bytes else set[int]()
+        prompt.plan(planned, restored, block_bytes=self._block_bytes)
+        for key in prompt.pending.keys() & self._blocks.keys():
+            del prompt.pending[key]
+        self._evicted_next = []
+        if self._bytes + sum(prompt.pending.values()) > self._limit:
+            self._choose(prompt)
         if self.store is not None:
-            self.store.use(used)
-        for key in used:
-            if key in self._blocks:
-                self._blocks.move_to_end(key)
+            prompt.penalties = stored_penalties(
+                prompt, planned, prompt.state_bytes / self._block_bytes
+            )
+            self.store.use(prompt.penalties)
+
+    def _choose(self, prompt: UsedPrompt) -> None:
+        """Decide what to evict, where `prompt` is being read."""
+        if prompt not in self._prompts:
+            self._prompts.append(prompt)
+        sizes = {**prompt.pending, **{key: rows.nbytes for key, rows in self._blocks.items()}}
+        ratio = prompt.state_bytes / self._block_bytes
+        retention = Retention(self._prompts, sizes=sizes, ratio=ratio)
+        retention.choose(self._limit)
+        holders = retention.holders(self._blocks)
+        self._prompts = [p for p in self._prompts if p is prompt or p in holders]
+        evicted = [key for key in retention.evicted(sizes) if key in self._blocks]
+        self._evicted_next = evicted[::-1]
+        if self.store is None:  # what the memory cannot keep is not made
+            for key in prompt.pending.keys() - retention.kept:
+                del prompt.pending[key]
+
+    def _evict(self, prompt: UsedPrompt) -> None:
         while self._bytes > self._limit:
-            _, rows = self._blocks.popitem(last=False)
-            self._bytes -= rows.nbytes
-            self._evicted += 1
+            if not self._evicted_next:
+                self._choose(prompt)
+            rows = self._blocks.pop(self._evicted_next.pop(), None)
+            if rows is not None:
+                self._bytes -= rows.nbytes
+                self._evicted += 1
         self._keys = tuple(self._blocks)

@@ -32,7 +32,7 @@ from hearthd.runtime.operating_system import open_distrusted, sync
 from hearthd.server.fault_isolation import contained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from hearthd.runtime.interface import Rows
@@ -44,6 +44,8 @@ _HEADER = struct.Struct("<8s32s32sQ32s")
 # How many bytes of blocks may wait to be written. If the disk is slower than the model, some blocks
 # are dropped and must be computed again later; the model never waits for the disk.
 _MAX_WAITING = 2**26
+# A penalty of a prompt, in seconds of a file's time.
+_PROMPT_SECONDS = 60.0
 
 
 class CannotStore(Exception):
@@ -89,18 +91,21 @@ class PrefixStore:
             return None
         return rows
 
-    def save(self, key: bytes, rows: Rows) -> None:
-        """Write a block later, or drop it if too many bytes are waiting; returns at once."""
+    def save(self, key: bytes, rows: Rows, penalty: float = 0.0) -> None:
+        """Write a block later, or drop it if too many bytes are waiting; returns at once.
+
+        It is deleted like others that were used `penalty` prompts earlier.
+        """
         with self._lock:
             if self._waiting_bytes and self._waiting_bytes + rows.nbytes > _MAX_WAITING:
                 log.debug("the disk is slow: a block of the prefix cache was dropped")
                 return
             self._waiting_bytes += rows.nbytes
-        self._waiting.put(functools.partial(self._write_block, key, rows))
+        self._waiting.put(functools.partial(self._write_block, key, rows, penalty))
 
-    def use(self, keys: Sequence[bytes]) -> None:
-        """Mark the files of blocks as used later, the most important last; returns at once."""
-        self._waiting.put(functools.partial(self._mark_used, tuple(keys)))
+    def use(self, penalties: Mapping[bytes, float]) -> None:
+        """Mark the files of blocks as used, with their penalties; returns at once."""
+        self._waiting.put(functools.partial(self._mark_used, dict(penalties)))
 
     def close(self) -> None:
         """Write the waiting blocks and end the thread."""
@@ -118,15 +123,15 @@ class PrefixStore:
             with contained("writing a block of the prefix cache"):
                 task()
 
-    def _mark_used(self, keys: Sequence[bytes]) -> None:
-        now = time.time_ns()
-        for later, key in enumerate(keys):
+    def _mark_used(self, penalties: Mapping[bytes, float]) -> None:
+        for key, penalty in penalties.items():
             with contextlib.suppress(OSError):  # most often there is no such file
-                os.utime(self._path(key), ns=(now + later, now + later))
+                _mark(self._path(key), penalty)
 
-    def _write_block(self, key: bytes, rows: Rows) -> None:
+    def _write_block(self, key: bytes, rows: Rows, penalty: float) -> None:
         try:
             _write(self._path(key), _encode(rows, self._bundle, key), rows)
+            _mark(self._path(key), penalty)
             self._make_room()
         except OSError as error:
             log.warning(
@@ -151,6 +156,12 @@ class PrefixStore:
                 break
             path.unlink(missing_ok=True)
             total -= size
+
+
+def _mark(path: Path, penalty: float) -> None:
+    """Mark a file as used, so many prompts earlier. Raises OSError."""
+    time_ = time.time_ns() - int(penalty * _PROMPT_SECONDS * 1e9)
+    os.utime(path, ns=(time_, time_))
 
 
 def _read(path: Path, limit: int) -> bytes:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from hearthd.sampling.sampler import Sampler
 from hearthd.server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
 from hearthd.server.engine.prompt import Prompt
-from hearthd.server.engine.snapshots import snapshot_blocks
+from hearthd.server.engine.snapshots import PromptBlocks
 
 if TYPE_CHECKING:
     from array import array
@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     from hearthd.server.engine.generation import AdapterUse, Event, Failed, Finished
     from hearthd.server.engine.image_rows import Reading
     from hearthd.server.engine.prompt import ImageRows
+    from hearthd.server.engine.used_prompt import UsedPrompt
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 
 NO_SLOT = -1
+# Tokens that a template writes before an answer, at most. It can write others in the next prompt.
+MAX_ANSWER_START = 32
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
@@ -49,9 +52,7 @@ class Sequence:
     sampler         chooses the tokens of the answer; None for an embedding
     exact           whether all logits are computed exactly, also those too low to be sampled
     block_keys      keys of the prompt's blocks in the prefix cache; empty if it is not used
-    known_blocks    blocks of the prompt that the prefix cache had when the request got its slot,
-                    with or without a snapshot; None before that
-    snapshots       after which blocks of the prompt states are kept: see `snapshot_blocks`
+    cached          the prompt as the prefix cache knows it; None before the cache is asked
     drafts          of the next tokens; None if nothing is drafted
     slot            the slot, or NO_SLOT while the request waits
     position        how many of the tokens are in the slot's KV cache
@@ -79,8 +80,7 @@ class Sequence:
     sampler: Sampler | None = None
     exact: bool = False
     block_keys: tuple[bytes, ...] = ()
-    known_blocks: int | None = None
-    snapshots: tuple[int, ...] = ()
+    cached: UsedPrompt | None = None
     drafts: Drafts | None = None
     slot: int = NO_SLOT
     position: int = 0
@@ -137,26 +137,21 @@ class Sequence:
             self.reading = None  # the prefix cache had the chunk meanwhile
         return next((image for image in images if image.digest not in self.image_rows), None)
 
-    def needs_snapshot(self, chunk: int) -> bool:
-        """Whether the states after the chunk that was just read are worth keeping.
-
-        Those at the end of the prompt, those of `snapshots`, and those where this prompt differs
-        from earlier ones, as later ones may.
-        """
-        blocks = self.chunks_before(self.position, chunk)
-        return not self.is_chunk_end(chunk) or blocks in (self.known_blocks, *self.snapshots)
-
-    def is_chunk_end(self, chunk: int) -> bool:
-        """Whether a chunk ends here, other than by the end of what is read in chunks."""
-        return self.position in self.prompt.chunk_ends(chunk)
-
-    def plan_snapshots(self, chunk: int, limit: int) -> None:
-        """Choose `snapshots`, at most `limit`: a turn of a conversation ends with one of `eos`."""
+    def blocks(self, chunk: int) -> PromptBlocks:
+        """The prompt for the prefix cache: a turn of a conversation ends with one of `eos`."""
         prompt = self.tokens[: self.prompt_tokens]
         chunks = self.prompt.chunk_ends(chunk)
-        turns = (index + 1 for index, token in enumerate(prompt) if token in self.eos)
-        ends = [bisect_right(chunks, turn) for turn in turns]
-        self.snapshots = snapshot_blocks(ends, bisect_right(chunks, self.prefill_tokens), limit)
+        turns = [index + 1 for index, token in enumerate(prompt) if token in self.eos]
+        lasting = bisect_right(chunks, self.prefill_tokens)
+        if turns and lasting and chunks[lasting - 1] - turns[-1] <= MAX_ANSWER_START:
+            lasting = min(lasting, bisect_right(chunks, turns[-1]))
+        rest = self.prefill_tokens - (chunks[lasting - 1] if lasting else 0)
+        return PromptBlocks(
+            keys=self.block_keys,
+            lasting=lasting,
+            rest=rest / chunk,
+            turn_ends=frozenset(bisect_right(chunks, turn) for turn in turns) - {0},
+        )
 
     def advance(self, count: int) -> None:
         """`count` more tokens of the prompt are in the slot's KV cache."""

@@ -23,6 +23,7 @@ from hearthd.server.engine.generation import Embedded, Failed, Finished
 from hearthd.server.engine.image_rows import LatestImageRows
 from hearthd.server.engine.model_drafts import ModelDrafts
 from hearthd.server.engine.prompt_lookup import PromptLookup
+from hearthd.server.engine.used_prompt import UsedPrompt
 from hearthd.server.fault_isolation import STOPS, contained
 
 if TYPE_CHECKING:
@@ -123,17 +124,11 @@ class StepRunner:
             return
         chunk = self._runtime.chunk
         first = sequence.chunks_before(sequence.position, chunk)
-        if sequence.known_blocks is None and self._runtime.state_bytes:
-            limit = self._cache.max_snapshots(self._runtime.state_bytes)
-            sequence.plan_snapshots(self._runtime.chunk, limit)
-        found = self._cache.find(
-            sequence.block_keys,
-            first,
-            with_states=bool(self._runtime.state_bytes),
-            snapshots=sequence.snapshots,
-        )
-        if sequence.known_blocks is None:
-            sequence.known_blocks = found.known
+        if sequence.cached is None:
+            sequence.cached = UsedPrompt(
+                blocks=sequence.blocks(chunk), state_bytes=self._runtime.state_bytes
+            )
+        found = self._cache.find(sequence.cached, first)
         if found.blocks:
             self._runtime.restore(sequence.slot, sequence.position, found.blocks, found.states)
             end = sequence.prompt.chunk_ends(chunk)[first + len(found.blocks) - 1]
@@ -180,20 +175,13 @@ class StepRunner:
         )
         self._scheduler.advance(sequence, len(chunk))
         sequence.report()
-        size = self._runtime.chunk
-        keys = sequence.block_keys[: sequence.chunks_before(start, size) + 1]
-        if self._cache is not None and keys:
+        if self._cache is not None and sequence.cached is not None:
+            count = sequence.chunks_before(start, self._runtime.chunk) + 1
             rows = self._runtime.save(sequence.slot, start, sequence.position)
             states = None
-            if self._runtime.state_bytes and sequence.needs_snapshot(self._runtime.chunk):
+            if self._cache.needs_states(sequence.cached, count):
                 states = self._runtime.save_states(sequence.slot, sequence.position)
-            self._cache.add(
-                keys,
-                rows,
-                states=states,
-                is_whole=sequence.is_chunk_end(size),
-                snapshots=sequence.snapshots,
-            )
+            self._cache.add(sequence.cached, count, rows, states=states)
 
     def _embed(self, sequence: Sequence) -> None:
         """Read a chunk of a text; after the last chunk, deliver its embedding."""

@@ -52,16 +52,18 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def serving(
-    bundle: Path, cache_dir: Path | None, contexts: int = 1, *, disk: int = 8
+    bundle: Path, cache_dir: Path | None, contexts: int | None = 1, *, disk: int = 8
 ) -> Iterator[httpx.Client]:
-    """A server with one slot, whose prefix cache has room for some whole contexts.
+    """A server with one slot, whose prefix cache has room for some whole contexts, or its default.
 
     Those in memory, and those on `disk`, where Qwen3.5 4B has one by default.
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
     context = manifest.memory_of(CONTEXT).context_blocks
     options = EngineOptions(
-        cache_ram=contexts * context, cache_dir=cache_dir, cache_disk=disk * context
+        cache_ram=None if contexts is None else contexts * context,
+        cache_dir=cache_dir,
+        cache_disk=disk * context,
     )
 
     def opened(_reserved: int) -> Service:
@@ -129,7 +131,7 @@ def test_a_chat_goes_on_after_another_one_used_the_only_slot(
     bundle: Path, tmp_path: Path, on_disk: bool
 ) -> None:
     """The memory holds both, or the disk the first one."""
-    with serving(bundle, *((tmp_path, 1) if on_disk else (None, 3))) as client:
+    with serving(bundle, *((tmp_path, 1) if on_disk else (None, None))) as client:
         read(client, FIRST)
         assert read(client, OTHER) == 0
         assert read_again(client, FIRST, LONGER) <= GOAL
@@ -140,8 +142,8 @@ def test_a_chat_goes_on_after_another_one_used_the_only_slot(
 def test_an_edited_chat_is_read_from_the_message_before_the_edit(
     bundle: Path, tmp_path: Path, on_disk: bool, edited: int
 ) -> None:
-    """Of a chat that was read turn by turn; the memory has room for a snapshot of each turn."""
-    with serving(bundle, *((tmp_path, 1) if on_disk else (None, 5))) as client:
+    """Of a chat that was read turn by turn, with the default memory or a small one and a disk."""
+    with serving(bundle, *((tmp_path, 1) if on_disk else (None, None))) as client:
         read_turns(client, FIRST)
         changed = [*FIRST[:edited], (7, 8, END), *FIRST[edited + 1 :]]
         assert read_again(client, FIRST, changed) <= GOAL

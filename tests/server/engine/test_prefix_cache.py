@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from hearthd.runtime.kv_blocks import block_keys
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import Prompt
+from hearthd.server.engine.snapshots import PromptBlocks
+from hearthd.server.engine.used_prompt import UsedPrompt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping
 
     from hearthd.runtime.interface import Rows
 
@@ -29,15 +31,22 @@ def rows_of(key: bytes) -> Rows:
     return np.frombuffer(key[:SIZE], np.uint8)
 
 
+def used(keys: tuple[bytes, ...], state_bytes: int = 0, rest: float = 0.0) -> UsedPrompt:
+    """A prompt of whole chunks, or one whose last block is shorter."""
+    blocks = PromptBlocks(keys=keys, lasting=len(keys) - (rest > 0), rest=rest)
+    return UsedPrompt(blocks=blocks, state_bytes=state_bytes)
+
+
 def add_all(cache: PrefixCache, keys: tuple[bytes, ...]) -> None:
     """Do what an engine does with a prompt: restore the blocks that are cached and add the rest."""
-    cached = cache.find(keys, 0).blocks
+    prompt = used(keys)
+    cached = cache.find(prompt, 0).blocks
     for count in range(len(cached) + 1, len(keys) + 1):
-        cache.add(keys[:count], rows_of(keys[count - 1]))
+        cache.add(prompt, count, rows_of(keys[count - 1]))
 
 
 def count_found(cache: PrefixCache, keys: tuple[bytes, ...]) -> int:
-    blocks = cache.find(keys, 0).blocks
+    blocks = cache.find(used(keys), 0).blocks
     for key, rows in zip(keys, blocks, strict=False):
         np.testing.assert_array_equal(rows, rows_of(key))
     return len(blocks)
@@ -52,10 +61,10 @@ class MemoryStore:
     def load(self, key: bytes) -> Rows | None:
         return self.blocks.get(key)
 
-    def save(self, key: bytes, rows: Rows) -> None:
+    def save(self, key: bytes, rows: Rows, penalty: float = 0.0) -> None:  # noqa: ARG002
         self.blocks[key] = rows
 
-    def use(self, keys: Sequence[bytes]) -> None:
+    def use(self, penalties: Mapping[bytes, float]) -> None:
         """Nothing: it evicts nothing."""
 
 
@@ -65,7 +74,7 @@ def test_the_longest_cached_prefix_is_found() -> None:
     assert count_found(cache, keys_of([1, 2, 3, 4], 1)) == 3
     assert count_found(cache, keys_of([1, 2, 9], 1)) == 2
     assert count_found(cache, keys_of([2, 3], 1)) == 0
-    assert len(cache.find(keys_of([1, 2, 3], 1), 2).blocks) == 1
+    assert len(cache.find(used(keys_of([1, 2, 3], 1)), 2).blocks) == 1
     state = cache.state()
     assert (state.blocks, state.bytes, state.hits, state.misses) == (3, 3 * SIZE, 6, 3)
 
@@ -127,8 +136,10 @@ def test_the_rest_of_a_prompt_is_not_stored() -> None:
     store = MemoryStore()
     keys = keys_of([1, 2, 3], 2)
     cache = PrefixCache(limit_bytes=9 * SIZE, store=store)
-    cache.add(keys[:1], rows_of(keys[0]))
-    cache.add(keys, rows_of(keys[1]), is_whole=False)
+    prompt = used(keys, rest=0.5)
+    cache.find(prompt, 0)
+    for count in (1, 2):
+        cache.add(prompt, count, rows_of(keys[count - 1]))
     assert count_found(cache, keys) == 2
     assert count_found(PrefixCache(limit_bytes=9 * SIZE, store=store), keys) == 1
 
@@ -137,9 +148,12 @@ def test_a_block_that_is_added_twice_counts_once() -> None:
     """As when two slots read the same prompt at the same time."""
     cache = PrefixCache(limit_bytes=3 * SIZE)
     keys = keys_of([1, 2, 3], 1)
-    add_all(cache, keys)
-    for count in (1, 2, 3):
-        cache.add(keys[:count], rows_of(keys[count - 1]))
+    prompts = [used(keys), used(keys)]
+    for prompt in prompts:
+        assert not cache.find(prompt, 0).blocks
+    for prompt in prompts:
+        for count in (1, 2, 3):
+            cache.add(prompt, count, rows_of(keys[count - 1]))
     state = cache.state()
     assert (state.blocks, state.bytes, state.evicted) == (3, 3 * SIZE, 0)
     assert count_found(cache, keys) == 3
@@ -148,15 +162,20 @@ def test_a_block_that_is_added_twice_counts_once() -> None:
 def test_blocks_are_found_up_to_the_last_snapshot_and_snapshots_are_evicted_and_stored() -> None:
     keys, store = keys_of([1, 2, 3, 4], 1), MemoryStore()
     cache = PrefixCache(limit_bytes=6 * SIZE, store=store)
+    prompt = used(keys, SIZE)
+    cache.find(prompt, 0)
     for count in range(1, 5):
         states = rows_of(keys[count - 1][::-1]) if count in (2, 3) else None
-        cache.add(keys[:count], rows_of(keys[count - 1]), states=states)
-    found = cache.find(keys, 1, with_states=True)
-    assert (len(found.blocks), found.known) == (2, 3)
+        cache.add(prompt, count, rows_of(keys[count - 1]), states=states)
+    found = cache.find(used(keys, SIZE), 1)
+    assert len(found.blocks) == 2
     assert found.states is not None
     np.testing.assert_array_equal(found.states, rows_of(keys[2][::-1]))
-    assert cache.find(keys, 3, with_states=True) == ([], None, 1)
-    cache.add(keys_of([9], 1), rows_of(keys[0]))  # the snapshot that no prompt used goes first
-    assert cache.state().bytes == 6 * SIZE
+    assert cache.find(used(keys, SIZE), 3) == ([], None)
+    other = used(keys_of([9], 1), SIZE)
+    cache.find(other, 0)
+    cache.add(other, 1, rows_of(keys[0]), states=rows_of(keys[0]))
+    assert cache.state().bytes <= 6 * SIZE
+    assert len(cache.find(used(keys, SIZE), 0).blocks) == 3  # the block after it has no snapshot
     again = PrefixCache(limit_bytes=9 * SIZE, store=store)
-    assert len(again.find(keys, 0, with_states=True).blocks) == 3
+    assert len(again.find(used(keys, SIZE), 0).blocks) == 3

@@ -18,6 +18,7 @@ from hearthd.server.engine import prefix_store
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import CannotStore, PrefixStore
 from tests.patience import PATIENCE
+from tests.server.engine.test_prefix_cache import used
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,11 +58,12 @@ def test_the_files_used_least_are_deleted_first(tmp_path: Path) -> None:
     store = PrefixStore(tmp_path, bundle=BUNDLE, limit_bytes=3 * SIZE + 1000)
     for number in (1, 2, 3):
         store.save(*block(number))
-    store.use([block(number)[0] for number in (3, 9, 2, 1)])
-    store.save(*block(4))
+    store.use({block(number)[0]: penalty for number, penalty in ((1, 0.0), (9, 0.5), (2, 1.0))})
+    store.save(*block(4), 2.0)
+    store.save(*block(5))
     store.close()
-    kept = [number for number in (1, 2, 3, 4) if store.load(block(number)[0]) is not None]
-    assert kept == [1, 2, 4]
+    kept = [number for number in range(1, 6) if store.load(block(number)[0]) is not None]
+    assert kept == [1, 3, 5]
 
 
 def test_another_process_loads_saved_blocks(tmp_path: Path, store: PrefixStore) -> None:
@@ -222,7 +224,7 @@ def test_an_error_in_the_thread_does_not_end_it(
 def test_a_store_that_fails_costs_no_request() -> None:
     store = mock.Mock()
     store.load.side_effect = MemoryError
-    assert PrefixCache(limit_bytes=1, store=store).find([b"key"], 0).blocks == []
+    assert PrefixCache(limit_bytes=1, store=store).find(used((b"key",)), 0).blocks == []
 
 
 def test_an_unreadable_file_is_a_warning(

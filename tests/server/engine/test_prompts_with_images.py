@@ -15,7 +15,7 @@ from tests.server.engine.test_engine import events_of, fake, request_of, tokens_
 from tests.server.engine.test_prompts_with_rows import served
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     import pytest
 
@@ -104,10 +104,10 @@ class Kept:
     def load(self, key: bytes) -> Rows | None:
         return self.blocks.get(key)
 
-    def save(self, key: bytes, rows: Rows) -> None:
+    def save(self, key: bytes, rows: Rows, penalty: float = 0.0) -> None:  # noqa: ARG002
         self.blocks[key] = rows.copy()
 
-    def use(self, keys: Sequence[bytes]) -> None:
+    def use(self, penalties: Mapping[bytes, float]) -> None:
         """Nothing: it evicts nothing."""
 
 

@@ -15,61 +15,76 @@ from hearthd.server.engine.generation import Request, Started
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.engine.prompt import Prompt
-from hearthd.server.engine.snapshots import snapshot_blocks
+from hearthd.server.engine.snapshots import (
+    PromptBlocks,
+    branch_weights,
+    planned_snapshots,
+    savings,
+)
 from tests.fake_runtime import FakeRuntime
+from tests.server.engine.chats import END, common, messages_of, prompt_of
 from tests.server.engine.test_prefix_cache import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
-    Tokens = tuple[int, ...]
+    from tests.server.engine.chats import Tokens
 
-END, HEAD, ANSWER = 1, 2, 3  # the tokens around messages; others are texts
 CHUNK, CONTEXT = 16, 4096
 ENTRY = (CONTEXT + 3) * 4  # bytes of a block of the fake runtime, and about those of a snapshot
 AMPLE = 10**9
 
 
-def test_the_last_blocks_and_the_end_of_the_first_turn_are_the_most_important() -> None:
-    assert snapshot_blocks([3, 9, 20], 20, 3) == (3, 19, 20)
-    assert snapshot_blocks([], 2, 4) == (1, 2)
-    assert snapshot_blocks([], 0, 4) == ()
+def prompt_with(turn_ends: Iterable[int], whole: int) -> PromptBlocks:
+    return PromptBlocks(keys=(b"",) * whole, lasting=whole, turn_ends=frozenset(turn_ends))
 
 
-def test_few_snapshots_are_further_apart_the_further_they_are_from_the_end() -> None:
-    every = snapshot_blocks(range(1, 101), 100, AMPLE)
-    assert sorted(every) == [*range(1, 101)]
-    assert sorted(snapshot_blocks(range(1, 101), 100, 10)) == [
-        1, 32, 64, 80, 88, 92, 96, 98, 99, 100,
-    ]  # fmt: skip
+def best(prompt: PromptBlocks, snapshots: Iterable[int], count: int) -> set[int]:
+    """The last snapshot, and the others of the `count` that save most."""
+    saved = savings(snapshots, branch_weights(prompt, branch=0))
+    return {prompt.lasting, *sorted(saved, key=lambda each: -saved[each])[: count - 1]}
 
 
-def test_a_prompt_that_grows_has_kept_the_snapshots_that_it_needs() -> None:
-    rng = random.Random(0)
-    ends = [*itertools.accumulate(rng.randrange(1, 6) for _ in range(80))]
-    kept, missing, before = set[int](), 0, 0
-    for count, end in enumerate(ends, 1):
-        needed = set(snapshot_blocks(ends[:count], end, 10))
-        missing += sum(block <= before for block in needed - kept)
-        kept, before = needed, end
-    assert missing < 0.05 * 10 * len(ends)
+def test_snapshots_are_planned_at_turns_at_the_end_and_where_prompts_branch() -> None:
+    assert planned_snapshots(prompt_with([3, 9, 20], 20), branch=5) == {3, 5, 8, 9, 16, 19, 20}
+    assert planned_snapshots(prompt_with([], 2), branch=0) == {1, 2}
+    assert planned_snapshots(prompt_with([], 0), branch=0) == set()
 
 
 def test_a_text_without_turns_has_snapshots_in_between() -> None:
-    assert sorted(snapshot_blocks([], 40, AMPLE)) == [8, 16, 24, 32, 39, 40]
+    assert planned_snapshots(prompt_with([], 40), branch=0) == {8, 16, 24, 32, 39, 40}
+
+
+def test_few_snapshots_are_further_apart_the_further_they_are_from_the_end() -> None:
+    prompt = prompt_with(range(1, 101), 100)
+    kept = sorted(best(prompt, range(1, 101), 9))
+    assert kept[-1] == 100
+    gaps = [later - earlier for earlier, later in itertools.pairwise([0, *kept])]
+    assert gaps[2:] == sorted(gaps[2:], reverse=True)  # after the first turn
+    assert gaps[-1] <= 4
+
+
+def test_a_chat_that_grows_keeps_its_snapshots_well_spread() -> None:
+    """Also if a snapshot that was dropped is never there again."""
+    rng = random.Random(0)
+    ends = [*itertools.accumulate(rng.randrange(1, 6) for _ in range(80))]
+    kept = set[int]()
+    for count, end in enumerate(ends, 1):
+        kept = best(prompt_with(ends[:count], end), kept | {end}, 10)
+    last = prompt_with(ends, ends[-1])
+
+    def read_again(snapshots: set[int]) -> float:
+        weights = branch_weights(last, branch=0)
+        before = [max((x for x in snapshots if x <= block), default=0) for block in range(end)]
+        return sum(w * (b - s) for b, (w, s) in enumerate(zip(weights, before[1:], strict=True), 1))
+
+    assert read_again(kept) < 1.5 * read_again(best(last, ends, 10))
 
 
 @pytest.fixture(scope="module")
 def messages() -> list[Tokens]:
-    rng = random.Random(0)
-    return [tuple(rng.choices(range(4, 60), k=rng.randrange(5, 120))) for _ in range(25)]
-
-
-def prompt_of(messages: Sequence[Tokens]) -> Tokens:
-    """Messages, and what a template writes before an answer: not how an answer begins later."""
-    text = (token for message in messages for token in (HEAD, *message, END))
-    return (*text, HEAD, ANSWER, ANSWER, ANSWER)
+    return messages_of(random.Random(0), 25, 5, 120)
 
 
 def cached(prompts: Iterable[Tokens], cache: PrefixCache) -> list[int]:
@@ -96,12 +111,6 @@ def cached(prompts: Iterable[Tokens], cache: PrefixCache) -> list[int]:
         return asyncio.run(one_by_one())
     finally:
         engine.close()
-
-
-def common(first: Tokens, second: Tokens) -> int:
-    """How many tokens two prompts begin with."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 # The second one has room for the rows of the whole conversation, and for few snapshots.
