@@ -78,8 +78,8 @@ class ToolResult:
 class Conversation:
     """Messages, oldest first, after which the model generates the next one.
 
-    tools   that the model may call
-    choice  among the tools
+    tools   that the model sees
+    choice  of those that it may call
     field   name of the messages in the client's request, for errors
     """
 
@@ -87,11 +87,6 @@ class Conversation:
     tools: Sequence[Tool] = ()
     choice: ToolChoice = dataclasses.field(default_factory=ToolChoice)
     field: str = "messages"
-
-    @property
-    def visible_tools(self) -> Sequence[Tool]:
-        """The tools that the model sees."""
-        return () if self.choice.mode == "none" else self.tools
 
     @property
     def can_be_continued(self) -> bool:

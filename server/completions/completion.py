@@ -63,7 +63,10 @@ class Completion:
         self._generation = generation
         self._tokenizer = tokenizer
         use = request.tools
-        calls = use.format if use else None
+        has_response = use is not None and not use.required and request.grammar is None
+        calls = (
+            use.format if use and (use.tools or (has_response and use.format.response)) else None
+        )
         tags = request.reasoning.tags if request.reasoning else None
         shown = (*(calls.special if calls else ()), *(tags.special if tags else ()))
         messages = bool(tags and tags.opening)
@@ -78,7 +81,7 @@ class Completion:
         self._calls = CallFilter(
             calls,
             {tool.name: tool.schema for tool in use.tools} if use else {},
-            has_response=use is not None and not use.required and request.grammar is None,
+            has_response=has_response,
             only_calls=use is not None and use.required,
             opened=self._reasoning.omitted,
         )

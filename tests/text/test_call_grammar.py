@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
 from hearthd.text.tool_calls.call_filter import CallFilter
+from hearthd.text.tool_calls.call_format import NAME, SPACE
 from hearthd.text.tool_calls.function_gemma import FUNCTION_GEMMA
 from hearthd.text.tool_calls.generic_calls import GENERIC
 from hearthd.text.tool_calls.json_calls import (
@@ -161,6 +162,31 @@ def test_a_required_answer_is_calls_that_match_their_schemas(
     assert len(calls) >= 1
     assert parallel or len(calls) == 1
     validate(calls, FORMATS[name])
+
+
+@pytest.mark.parametrize(("world", "name"), CASES)
+def test_an_answer_without_tools_is_a_text_in_which_no_call_begins(world: str, name: str) -> None:
+    """Random tokens, and the beginning of a call spelled out."""
+    format_ = FORMATS[name]
+    none = use(format_, tools=(), required=False)
+    for seed in range(4):
+        tokens = WORLDS[world].follow(constraint(world, none, None), seed, nudge=NUDGE)
+        passed, calls = read(WORLDS[world], format_, tokens)
+        assert not calls
+        assert passed or name != "generic" or tokens
+    call = "".join(
+        str(element)
+        for element in (format_.marker, *format_.heads[0][: format_.heads[0].index(NAME)])
+        if element is not SPACE
+    )
+    rules, allowed = constraint(world, none, None), list[bool]()
+    for token in WORLDS[world].tokenizer.read(call, position="inside"):
+        mask = rules.allowed()
+        allowed.append(mask is None or bool(mask[token]))
+        if not allowed[-1]:
+            break
+        rules.accept(token)
+    assert not all(allowed)
 
 
 ANSWER = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"],

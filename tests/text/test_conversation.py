@@ -70,14 +70,6 @@ def test_only_a_text_from_the_model_can_be_continued() -> None:
     ] == ["text"]
 
 
-def test_a_choice_of_no_tools_hides_them() -> None:
-    tools = [Tool(name="weather")]
-    talk = Conversation(messages=[QUESTION], tools=tools)
-    assert talk.visible_tools == tools
-    hidden = Conversation(messages=[QUESTION], tools=tools, choice=ToolChoice(mode="none"))
-    assert not hidden.visible_tools
-
-
 def test_a_choice_names_tools_of_the_request() -> None:
     tools = [Tool(name="weather"), Tool(name="time")]
     chosen = ToolChoice.among(tools, "required", names=["time"], parallel=False)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hearthd.text.grammars.grammar import Grammars
     from hearthd.text.reasoning import Reasoning, ReasoningTags
     from hearthd.text.tokenizer import Tokenizer
+    from hearthd.text.tool_calls.call_format import CallFormat
     from hearthd.text.tool_calls.tools import Tool, ToolUse
 
 _ANY_OBJECT = '{"type": "object"}'
@@ -47,12 +48,14 @@ class CallGrammars:
         """
         messages = reasoning.tags if reasoning and reasoning.possible else None
         messages = messages if messages and messages.opening else None
+        if use is not None and not use.tools and (answer is not None or not use.format.response):
+            use, answer = None, answer or _text_without(use.format, has_messages=bool(messages))
         if use is None and (answer is None or messages is None):
             return AnswerRules(grammar=answer)
         required = use is not None and use.required
         choices, rules, parts = [], [], []
         if use is not None:
-            choices.append("calls")
+            choices += ["calls"] * bool(use.tools)
             rules.append(self._calls(use))
             if use.format.response is not None and not required and answer is None:
                 choices.append("response")
@@ -147,6 +150,19 @@ class CallGrammars:
     def _quote(self, text: str) -> str:
         token = self._tokenizer.special_id(text)
         return json.dumps(text) if token is None else f"<[{token}]>"
+
+
+def _text_without(calls: CallFormat, *, has_messages: bool) -> Grammar:
+    """Any text in which no call begins; in a message that is not a call, any text.
+
+    No special token is a part of a text.
+    """
+    text = r"TEXT: /(?s:.*)/"
+    if not has_messages:
+        begin = calls.trigger.decode().replace("?P<call>", "?:").replace("/", r"\/")
+        before = "" if calls.only_first else "(?s:.*)"
+        text += rf" & ~/{before}{begin}(?s:.*)/"
+    return Grammar("lark", f"start: TEXT\n{text}", field="tool_choice")
 
 
 def _names(schema: dict[str, Any]) -> str:

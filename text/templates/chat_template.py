@@ -235,13 +235,15 @@ class ChatTemplate:
         )
 
     def tool_use(self, tools: Sequence[Tool], choice: ToolChoice) -> ToolUse | None:
-        """How an answer may call these tools; None without tools."""
+        """How an answer may call some of the tools that the model sees; None without any."""
         if not tools:
             return None
         return ToolUse(
             format=self._calls,
             tools=tuple(
-                tool for tool in tools if choice.allowed is None or tool.name in choice.allowed
+                tool
+                for tool in tools
+                if choice.mode != "none" and (choice.allowed is None or tool.name in choice.allowed)
             ),
             required=choice.mode == "required",
             parallel=choice.parallel,

@@ -58,7 +58,7 @@ class Tool:
 class ToolChoice:
     """Which tools the model may call.
 
-    mode       none: the model does not see the tools. required: the answer is a call
+    mode       none: the answer is not a call. required: the answer is a call
     allowed    names of the tools that may be called; None for all
     parallel   whether an answer may have more than one call
     """
@@ -98,7 +98,10 @@ class ToolChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolUse:
-    """The tools that an answer may call, and the form in which the model writes calls."""
+    """The tools that an answer may call, and the form in which the model writes calls.
+
+    Without tools the model sees some, and calls none of them.
+    """
 
     format: CallFormat
     tools: tuple[Tool, ...]

@@ -34,7 +34,7 @@ async def rendered(
     work = service.render(
         conversation,
         read,
-        tools=[tool.as_template() for tool in conversation.visible_tools],
+        tools=[tool.as_template() for tool in conversation.tools],
         variables=body.template_variables(),
         **body.ending(conversation),
     )
@@ -67,7 +67,7 @@ async def begin(
                     prompt.ids, max_tokens=max_tokens, logprobs=logprobs, choice=choice
                 ),
                 images=prompt.images,
-                tools=service.template.tool_use(conversation.visible_tools, conversation.choice),
+                tools=service.template.tool_use(conversation.tools, conversation.choice),
                 reasoning=prompt.reasoning,
                 field=conversation.field,
             )

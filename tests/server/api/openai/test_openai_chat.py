@@ -217,9 +217,21 @@ def test_tool_calls_are_parsed() -> None:
         one = ask(client, tools=TOOLS, parallel_tool_calls=False, max_tokens=None).choices[0]
         assert len(one.message.tool_calls or []) == 1
         assert one.finish_reason == "tool_calls"
-        untold = ask(client, tools=TOOLS, tool_choice="none", max_tokens=None).choices[0]
-        assert untold.message.content == f"I look.\n{CALL}\n{CALL}"
-        assert untold.finish_reason == "stop"
+        text = ask(client, tools=TOOLS, tool_choice="none", max_tokens=12).choices[0].message
+        assert (text.content or "").startswith("I look.\n")
+        assert "<tool_call>" not in (text.content or "")
+        assert not text.tool_calls
+
+
+def test_a_choice_of_no_tools_keeps_them_in_the_prompt() -> None:
+    """So the prefix cache has its beginning, whatever the choice."""
+    with client_of(scripted("Hello")) as client:
+        counts = {
+            ask(client, tools=TOOLS, tool_choice=choice, max_tokens=1).usage.prompt_tokens
+            for choice in ("auto", "none", "required")
+        }
+        assert len(counts) == 1
+        assert ask(client, max_tokens=1).usage.prompt_tokens < min(counts)
 
 
 def test_function_gemma_calls_with_special_tokens_are_parsed() -> None:
