@@ -63,10 +63,7 @@ class Completion:
         self._generation = generation
         self._tokenizer = tokenizer
         use = request.tools
-        has_response = use is not None and not use.required and request.grammar is None
-        calls = (
-            use.format if use and (use.tools or (has_response and use.format.response)) else None
-        )
+        calls = use.read_as(any_text=request.grammar is None) if use else None
         tags = request.reasoning.tags if request.reasoning else None
         shown = (*(calls.special if calls else ()), *(tags.special if tags else ()))
         messages = bool(tags and tags.opening)
@@ -81,7 +78,7 @@ class Completion:
         self._calls = CallFilter(
             calls,
             {tool.name: tool.schema for tool in use.tools} if use else {},
-            has_response=has_response,
+            has_response=use is not None and not use.required and request.grammar is None,
             only_calls=use is not None and use.required,
             opened=self._reasoning.omitted,
         )

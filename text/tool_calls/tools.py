@@ -107,3 +107,11 @@ class ToolUse:
     tools: tuple[Tool, ...]
     required: bool
     parallel: bool
+
+    def read_as(self, *, any_text: bool) -> CallFormat | None:
+        """The form in which an answer is read; None if it is only a text.
+
+        With `any_text`, an answer without calls has no format of its own.
+        """
+        can_respond = any_text and self.format.response is not None
+        return self.format if self.tools or can_respond else None
