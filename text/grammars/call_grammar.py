@@ -49,7 +49,8 @@ class CallGrammars:
         messages = reasoning.tags if reasoning and reasoning.possible else None
         messages = messages if messages and messages.opening else None
         if use is not None and not use.tools and (answer is not None or not use.format.response):
-            use, answer = None, answer or _text_without(use.format, has_messages=bool(messages))
+            answer = answer or _text_without(use.format, has_messages=bool(messages))
+            use = None
         if use is None and (answer is None or messages is None):
             return AnswerRules(grammar=answer)
         required = use is not None and use.required
