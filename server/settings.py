@@ -236,7 +236,8 @@ class Settings(BaseSettings):
         None,
         "Memory for the prefix cache, which keeps the KV caches of earlier prompts so that a new "
         "prompt with the same start is processed faster. 0 disables it. Default: as much as the "
-        "rows of one whole context take and at least 256 MiB, as far as memory allows.",
+        "rows of one whole context take, with snapshots of a model that has states, and at least "
+        "256 MiB, as far as memory allows.",
     )
     cache_dir: Path | None = _setting(
         "Model", None, "Folder that keeps the prefix cache across restarts."
