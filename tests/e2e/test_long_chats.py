@@ -137,6 +137,18 @@ def test_a_chat_goes_on_after_another_one_used_the_only_slot(
         assert read_again(client, FIRST, LONGER) <= GOAL
 
 
+def test_two_chats_in_turns_keep_what_their_next_turns_need(bundle: Path) -> None:
+    """The memory holds the rows of both and few snapshots, which edits would need."""
+    latest: dict[int, Messages] = {}
+    with serving(bundle, None) as client:
+        for count in range(1, min(len(FIRST), len(OTHER)) + 1, 2):
+            for chat in (FIRST, OTHER):
+                messages = chat[:count]
+                again = read_again(client, latest.get(id(chat), ()), messages)
+                assert again <= GOAL or id(chat) not in latest
+                latest[id(chat)] = messages
+
+
 @pytest.mark.parametrize("edited", [2, len(FIRST) // 2, len(FIRST) - 3])
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_an_edited_chat_is_read_from_the_message_before_the_edit(
