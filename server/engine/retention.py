@@ -27,8 +27,8 @@ CHATS_IN_TURNS = 8
 CONTINUED = 1 / 8
 # How often the same prompt comes again, in relation to one that continues it.
 _SAME_PROMPT = 1 / 8
-# How much older the end of a prompt counts as which was edited since.
-_EDITED = 8.0
+# How much larger the penalties are of the other end of a prompt that was edited since.
+_EDITED = 32.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +136,11 @@ class Retention:
 
     def _items(self, prompt: UsedPrompt) -> Iterator[_Item]:
         blocks, snapshots = prompt.blocks, self._snapshots[prompt]
-        factor = _EDITED if prompt.is_edited else 1.0
+        factor = 1.0 if prompt.edited_at is None else _EDITED
         for count, penalty in _penalties(blocks, prompt.branch, snapshots, self._ratio).items():
             is_end = count == snapshots[-1]
+            if is_end and prompt.edited_at is not None:
+                penalty = 1 + self._ratio / max(1, count - prompt.edited_at)
             yield _Item(
                 prompt=prompt,
                 count=count,

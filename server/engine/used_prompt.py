@@ -21,7 +21,7 @@ class UsedPrompt:
     used       when: how many prompts of other chats had been read; a prompt that continues the one
                before it counts less; 0.0 before the cache has looked for it
     branch     how many of its blocks earlier prompts had
-    is_edited  whether a later prompt has its first turn, and another end
+    edited_at  how many of its blocks a later prompt has that edits it; None if none does
     pending    the bytes of the entries that are still to be added, by key
     penalties  of its entries in the store, by key
     """
@@ -30,7 +30,7 @@ class UsedPrompt:
     state_bytes: int
     used: float = 0.0
     branch: int = 0
-    is_edited: bool = False
+    edited_at: int | None = None
     pending: dict[bytes, int] = field(default_factory=dict)
     penalties: dict[bytes, float] = field(default_factory=dict)
 
@@ -48,7 +48,8 @@ class UsedPrompt:
         common = self._common(earlier)
         if common == len(earlier.blocks.keys) or common >= max(1, earlier.blocks.lasting):
             return True
-        earlier.is_edited |= self.continues(earlier)
+        if self.continues(earlier):
+            earlier.edited_at = common
         return False
 
     def _common(self, earlier: UsedPrompt) -> int:
