@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.provenance import OMITTED
 
-__all__ = ["EntryPoint"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["EntryPoint", "largest"]
 
 _MAX_SLICES = 2**16
 
@@ -63,3 +66,8 @@ class EntryPoint:
         if self.slices == 1:
             return (self.name,)
         return tuple(f"{self.name}_{number}" for number in range(self.slices))
+
+
+def largest(entry_points: Sequence[EntryPoint], kind: str) -> int:
+    """The tokens of the largest entry point of a kind; 0 without one."""
+    return max((point.tokens for point in entry_points if point.kind == kind), default=0)

@@ -56,7 +56,7 @@ class ImageInput:
     line_end     text after a row of squares
     start        text before the rows of the image as one square
     end          text after an image
-    both_ways    whether the rows of a square are read as a block, in which each sees all
+    both_ways    whether the rows of a square are read as a block, in which they see each other
     """
 
     side: int
@@ -171,6 +171,7 @@ class GridInput:
     end          special token after an image
     axes         numbers in the rotary position of a row: 1, or 3 for time, row and column
     tiles        how large images are cut; None: they are not
+    both_ways    whether the rows of an image are read as a block, in which they see each other
     """
 
     patch: int
@@ -187,6 +188,7 @@ class GridInput:
     end: str
     axes: int
     tiles: ImageTiles | None = field(default=None, metadata=OMITTED)
+    both_ways: bool = field(default=False, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range, or numbers that cannot normalize pixels."""

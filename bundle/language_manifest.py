@@ -37,8 +37,8 @@ equals the embedding of a token gives the bits of the token. In a model with an 
 layer, the layers read the embeddings of token 0 at such a position. A bundle has a prefill_rows for
 each prefill, or none.
 
-A prefill_block reads as a prefill_rows does, but each of its T positions sees all T. A model whose
-images are read so has one, of the size of an image.
+A prefill_block reads the rows of an image, which see each other in some layers, as a prefill_rows
+does. Its padding is PADDING. A model whose images are read so has one for each of a few T.
 
 A verify reads T tokens as T decodes at positions start, start + 1, ... do, and returns their
 logits; the logits of a token depend on no later token. Rejected tokens are overwritten: the rows
@@ -105,7 +105,7 @@ from typing_extensions import override
 from hearthd.bundle.adapter_places import NO_PLACES, AdapterPlaces
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.cache_specs import CacheSpec  # noqa: TC001 - typed_json reads it
-from hearthd.bundle.entry_point import EntryPoint  # noqa: TC001  (pydantic)
+from hearthd.bundle.entry_point import EntryPoint, largest
 from hearthd.bundle.file_records import MANIFEST
 from hearthd.bundle.golden import Golden, GoldenRow, GoldenState  # noqa: TC001  (pydantic)
 from hearthd.bundle.image_input import GoldenImage, GridInput, ImageInput  # noqa: TC001  (pydantic)
@@ -358,7 +358,7 @@ def language_memory(
     writes the first rows of each cache, and what padding adds to them. Any call can come between
     two slices of an image.
     """
-    chunk = _chunk(entry_points)
+    chunk, block = (largest(entry_points, kind) for kind in ("prefill", "prefill_block"))
     steps: dict[int, int] = {}
     kept = max((point.kept for point in entry_points), default=0)
     for point in entry_points:
@@ -371,7 +371,9 @@ def language_memory(
         context=context,
         reads_images=any(point.kind in ("image", "sound") for point in entry_points),
         weights=footprint.resident,
-        slot=sum(cache.row_bytes * min(cache.rows, context + chunk) for cache in caches),
+        slot=sum(
+            cache.row_bytes * min(cache.rows, context + max(chunk, block)) for cache in caches
+        ),
         adapters=adapters.bytes,
         block=block_bytes(caches, entry_points),
         snapshot=sum(cache.row_bytes for cache in caches if cache.state),
@@ -382,12 +384,9 @@ def language_memory(
 
 def block_bytes(caches: Sequence[CacheSpec], entry_points: Sequence[EntryPoint]) -> int:
     """The bytes of rows, without states, that the largest prefill writes in one call."""
-    return _chunk(entry_points) * sum(cache.row_bytes for cache in caches if not cache.state)
-
-
-def _chunk(entry_points: Sequence[EntryPoint]) -> int:
-    """The tokens of the largest prefill; 0 without one."""
-    return max((point.tokens for point in entry_points if point.kind == "prefill"), default=0)
+    return largest(entry_points, "prefill") * sum(
+        cache.row_bytes for cache in caches if not cache.state
+    )
 
 
 def _sizes(

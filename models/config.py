@@ -26,14 +26,10 @@ class OtherFamily(ConfigError):
 
 
 class ImageShape(NamedTuple):
-    """Square images of `side` x `side` pixels, each of which gives `rows` rows of embeddings.
-
-    both_ways  whether the layers let each row of an image see the later ones too
-    """
+    """Square images of `side` x `side` pixels, each of which gives `rows` rows of embeddings."""
 
     side: int
     rows: int
-    both_ways: bool = False
 
 
 class ImageGrid(NamedTuple):
@@ -116,6 +112,15 @@ class ModelConfig:
     def reads_rows(self) -> bool:
         """Whether the model has a tower, whose rows of embeddings it reads."""
         return self.image is not None or self.sound is not None
+
+    def looks_ahead(self, layer: int) -> bool:  # noqa: ARG002
+        """Whether a layer lets each row of an image see the later ones too."""
+        return False
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether the rows of an image see each other in some layers."""
+        return any(map(self.looks_ahead, range(self.layers)))
 
     @property
     def rotary_axes(self) -> int:

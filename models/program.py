@@ -16,7 +16,7 @@ from hearthd.models.dsl.types import DslError
 from hearthd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -139,8 +139,8 @@ class ProgramOptions(StorageOptions):
         several = (self.prefill_tokens[0],) if reads else ()
         return tuple(sorted({1, *several}))
 
-    def entry_points(self, block: int = 0) -> tuple[EntryPoint, ...]:
-        """The entry points to compile; `block` is the size of a prefill_block, 0 for none.
+    def entry_points(self, blocks: Sequence[int] = ()) -> tuple[EntryPoint, ...]:
+        """The entry points to compile; `blocks` are the sizes of those of the kind prefill_block.
 
         The first chunk of a prompt has an entry point of its own: it attends to itself alone, and
         to look at an empty cache would be a third of its time.
@@ -157,8 +157,7 @@ class ProgramOptions(StorageOptions):
         points = (*prefills, embed, *decodes, *verifies)
         if self.reads_rows:
             points += tuple(_with_rows(point) for point in prefills)
-        if block:
-            points += (self._entry_point("prefill_block", tokens=block),)
+        points += tuple(self._entry_point("prefill_block", tokens=tokens) for tokens in blocks)
         drafts = tuple(self._entry_point("draft", tokens=tokens) for tokens in self.draft_sizes)
         if not self.adapters:
             return (*points, *drafts)

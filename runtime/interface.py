@@ -128,8 +128,8 @@ class Runtime(DraftingReader, Protocol):
     ) -> None:
         """Where a token is NO_TOKEN, read the next one of `rows`, f32 (n, E), in its place.
 
-        The row of a token's embedding gives the bits that the token gives. Unless `causal`, each
-        position also sees the later ones of this call, which has as many as an image has rows.
+        The row of a token's embedding gives the bits that the token gives. Unless `causal`, these
+        are the rows of an image, which see each other where layers look ahead.
         """
 
     def tower_sizes(self, kind: TowerKind) -> tuple[int, ...]:

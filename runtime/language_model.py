@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import override
 
-from hearthd.bundle import padding_of
+from hearthd.bundle import PADDING, padding_of
 from hearthd.runtime.device import CannotLoad, Device, result, result_rows
 from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.device_draft_model import opened_drafter
@@ -162,7 +162,6 @@ class IreeRuntime(Runtime):
             calls = self._prefills if rows is None else self._row_prefills
         largest = calls[-1].entry.tokens
         assert 0 < len(tokens) <= largest, f"prefill of {len(tokens)} tokens, of {largest}"
-        assert causal or len(tokens) == largest, f"a block of {len(tokens)} rows, of {largest}"
         self._check(slot, tokens, start, reads_rows=rows is not None)
         end = start + len(tokens)
         call = next(
@@ -174,7 +173,8 @@ class IreeRuntime(Runtime):
         self._ends[slot] = end
 
     def _padded(self, tokens: Sequence[int], entry: EntryPoint) -> list[int]:
-        padding = padding_of(self._manifest.caches)
+        is_block = entry.kind == "prefill_block"
+        padding = PADDING if is_block else padding_of(self._manifest.caches)
         return [*tokens, *[padding] * (entry.tokens - len(tokens))]
 
     def _padded_rows(

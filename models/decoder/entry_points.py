@@ -11,7 +11,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
 from hearthd.bundle import PADDING
-from hearthd.models.config import ImageShape
 from hearthd.models.decoder.assistant import Assistant, AssistantDrafter
 from hearthd.models.decoder.draft_model import DraftModel
 from hearthd.models.decoder.drafter import TunedDrafter
@@ -19,6 +18,7 @@ from hearthd.models.decoder.kv_cache import LayerCache
 from hearthd.models.decoder.mtp import MtpDrafter, MtpModel
 from hearthd.models.decoder.slot_caches import layer_caches
 from hearthd.models.decoder.tower_entry_points import (
+    block_sizes,
     functions_of,
     tower_points,
     trace_tower,
@@ -111,14 +111,15 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
     config = model.config
     precision = PRECISIONS[options.precision]
     image = config.image if options.reads_rows else None
-    block = image.rows if isinstance(image, ImageShape) and image.both_ways else 0
+    blocks = block_sizes(config, options)
+    block = max(blocks, default=0)
     drafter = _drafter(model, options, block)
     layers = [layer_caches(model, i, options, block) for i in range(config.cached_layers)]
     if drafter is not None:
         for i in drafter.layers_read:
             layers[i] = tuple(replace(spec, lent=True) for spec in layers[i])
         layers += drafter.caches
-    points = (*options.entry_points(block), *tower_points(config, options))
+    points = (*options.entry_points(blocks), *tower_points(config, options))
     axes = config.rotary_axes if image is not None else 1
     parameters = model.parameters()
     if drafter is not None:
@@ -173,7 +174,7 @@ def read(
     rows: Tensor | None = None,
     *,
     rotary: Tensor | None = None,
-    causal: bool = True,
+    has_block: bool = False,
     drafter: ProgramDrafter | None = None,
 ) -> tuple[Tensor, list[LayerCache]]:
     """Have a model read new tokens: i32 (N,), the same number of each span, span after span.
@@ -183,14 +184,14 @@ def read(
     keys     all positions are below it
     rows     (N, E), read in place of the embeddings of negative tokens
     rotary   rotary positions, i32 (N,) or (axes, N); None: the positions in the caches
-    causal   whether a token sees no later one; otherwise it sees all tokens of its span
+    has_block  whether the tokens see each other in some layers
     drafter  follows what the model reads
 
     Returns the normalized hidden states (N, E), and the layers' caches with the tokens in them.
     """
     count, layers = tokens.shape[0] // len(starts), model.config.cached_layers
     positions = _consecutive(starts, count) if rotary is None else rotary
-    real = None
+    real, block = None, _block(starts[0], tokens) if has_block else None
     if any(map(model.states, range(layers))) or len(buffers) > layers:
         real = _real_tokens(tokens) if len(starts) == 1 else None
         if rows is None:
@@ -202,7 +203,7 @@ def read(
             keys=keys,
             window=model.window(layer) if layer < layers else None,
             count=real,
-            causal=causal,
+            block=block if layer < layers and model.config.looks_ahead(layer) else None,
         )
         for layer, pairs in enumerate(buffers)
     ]
@@ -230,6 +231,11 @@ def _real_tokens(tokens: Tensor) -> Tensor:
     is_real = ops.compare(tokens, ops.full_like(tokens, PADDING), direction="GT")
     count = ops.reduce_sum(ops.convert(is_real, dtype=DType.F32), axes=(0,))
     return ops.reshape(ops.convert(count, dtype=DType.I32), shape=(1,))
+
+
+def _block(start: Tensor, tokens: Tensor) -> Tensor:
+    """The first position of a span, and the one after its real tokens: i32 (2,)."""
+    return ops.concatenate(start, start + _real_tokens(tokens), axis=0)
 
 
 def _trace(
@@ -333,7 +339,7 @@ def _reader(
             point.keys,
             more[-1] if has_rows else None,
             rotary=rotary,
-            causal=point.kind != "prefill_block",
+            has_block=point.kind == "prefill_block",
             drafter=drafter,
         )
         return x, _by_slot(updated, point.batch)

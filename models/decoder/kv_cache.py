@@ -98,7 +98,8 @@ class LayerCache:
     keys     all positions are below it
     window   keys that a token sees, itself included; None for all of them
     count    the tokens of the only span that are not padding, i32 (1,), of a recurrence; None: all
-    causal   whether a token sees no later one; otherwise it sees all tokens of its span
+    block    i32 (2,): the first position of the only span, and the one after those of its tokens
+             that see each other. None: a token sees no later one
     """
 
     buffers: list[tuple[Tensor, ...]]
@@ -106,7 +107,7 @@ class LayerCache:
     keys: int
     window: int | None
     count: Tensor | None = None
-    causal: bool = True
+    block: Tensor | None = None
 
     def attend(
         self,
@@ -165,13 +166,12 @@ class LayerCache:
             attended = _attention(
                 f.narrow(query, 0, span * tokens, (span + 1) * tokens),
                 self.buffers[sequence],
-                self.starts[span],
+                self.starts[span] if self.block is None else self.block,
                 sinks,
                 keys=self.keys,
                 window=self.window,
                 scale=scale,
                 cap=cap,
-                causal=self.causal,
             )
             mixed.append(ops.reshape(attended, shape=(tokens, heads * width)))
         return mixed

@@ -73,6 +73,13 @@ def tower_points(config: ModelConfig, options: ProgramOptions) -> tuple[EntryPoi
     return (*images, *(_point("sound", f"sound_{rows}", rows) for rows in sound_rows))
 
 
+def block_sizes(config: ModelConfig, options: ProgramOptions) -> tuple[int, ...]:
+    """The sizes of the entry points for rows of images that see each other, rising."""
+    if not options.reads_rows or not config.has_blocks:
+        return ()
+    return (config.image.rows,) if isinstance(config.image, ImageShape) else options.image_rows
+
+
 def _point(kind: Literal["image", "sound"], name: str, rows: int) -> EntryPoint:
     return EntryPoint(name=name, kind=kind, batch=1, tokens=rows, keys=rows)
 

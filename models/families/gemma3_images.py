@@ -49,9 +49,14 @@ class Config(gemma3.Config, siglip.TowerConfig):
     @property
     @override
     def image(self) -> ImageShape:
-        """A row for each square of patches; all rows of an image see each other."""
+        """A row for each square of patches."""
         rows = (self.patches_per_side // self.pooled_patches) ** 2
-        return ImageShape(self.image_size, rows, both_ways=True)
+        return ImageShape(self.image_size, rows)
+
+    @override
+    def looks_ahead(self, layer: int) -> bool:
+        """The rows of an image see each other in all layers."""
+        return True
 
 
 class Projector(nn.Module):

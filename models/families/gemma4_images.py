@@ -1,6 +1,6 @@
-"""Gemma 4 E2B and E4B with images: a tower for images of any size, and causal attention.
+"""Gemma 4 with images: a tower for images of any size.
 
-The rows of an image see each other in the larger models only, which are baked as text models.
+The rows of an image see each other in the larger models, and there in layers with a window only.
 
 Source: the model `gemma4` of transformers (2026).
 """
@@ -36,7 +36,12 @@ _MIN_ROWS = 70
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Gemma4Config, gemma4v.TowerConfig):
-    """The shape of a model."""
+    """The shape of a model.
+
+    image_blocks  whether the rows of an image see each other, in layers with a window
+    """
+
+    image_blocks: bool = False
 
     @override
     def __post_init__(self) -> None:
@@ -46,8 +51,6 @@ class Config(Gemma4Config, gemma4v.TowerConfig):
             raise ConfigError(
                 f"head_dim of the tower: got {self.tower_head_dim}, expected a multiple of 4"
             )
-        if self.layer_embedding is None:
-            raise OtherFamily("images: supported are models with embeddings for layers: E2B, E4B")
 
     @property
     @override
@@ -55,13 +58,17 @@ class Config(Gemma4Config, gemma4v.TowerConfig):
         """Images of any size."""
         return self.grid
 
+    @override
+    def looks_ahead(self, layer: int) -> bool:
+        """Whether a layer lets each row of an image see the later ones too."""
+        return self.image_blocks and bool(self.windows) and self.windows[layer] is not None
 
-class Gemma4Images(gemma4.EmbeddingGemma4):
-    """Gemma 4 with a tower."""
 
-    def __init__(self, config: Config) -> None:
-        assert config.layer_embedding is not None, "a configuration checks it"
-        super().__init__(config, config.layer_embedding)
+class ReadsPatches:
+    """A model with a tower."""
+
+    def add_tower(self, config: Config) -> None:
+        """Add the tower and its projector."""
         self.tower = gemma4v.Tower(config)
         self.projector = gemma4v.Projector(
             config.tower_hidden, config.hidden, config.tower_norm_eps
@@ -70,6 +77,28 @@ class Gemma4Images(gemma4.EmbeddingGemma4):
     def read_patches(self, patches: Tensor, places: Tensor, grid: Tensor) -> Tensor:
         """Rows of embeddings (N / merged^2, E) of an image: see `gemma4v.Tower`."""
         return self.projector(self.tower(patches, places, grid))
+
+
+class Gemma4Images(ReadsPatches, gemma4.Gemma4):
+    """Gemma 4 with a tower."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.add_tower(config)
+
+
+class EmbeddingGemma4Images(ReadsPatches, gemma4.EmbeddingGemma4):
+    """Gemma 4 with a tower, and embeddings for each layer."""
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__(config, width)
+        self.add_tower(config)
+
+
+def gemma4_images(config: Config) -> Gemma4Images | EmbeddingGemma4Images:
+    """The model of a configuration."""
+    width = config.layer_embedding
+    return Gemma4Images(config) if width is None else EmbeddingGemma4Images(config, width)
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
@@ -81,10 +110,17 @@ def fields_with_tower(data: ConfigJson) -> dict[str, Any]:
     """The fields of `Config`, from config.json; raises ConfigError."""
     section = data.text_section()
     if section.flag("enable_moe_block", default=False):
-        raise OtherFamily("images: a model with experts is baked without its tower")
+        raise OtherFamily("config.json: enable_moe_block: got true, supported is false")
     section.fixed(num_experts=None, top_k_experts=None, moe_intermediate_size=None)
-    fields = fields_from_hugging_face(section)
-    return {**fields, **gemma4v.tower_fields(data.section("vision_config"))}
+    return {**fields_from_hugging_face(section), **image_fields(data, section)}
+
+
+def image_fields(data: ConfigJson, section: ConfigJson) -> dict[str, Any]:
+    """The fields of `Config` beside those of the text model, whose part is `section`."""
+    return {
+        **gemma4v.tower_fields(data.section("vision_config")),
+        "image_blocks": section.text("use_bidirectional_attention", default="") == "vision",
+    }
 
 
 def from_gguf(data: GgufMetadata) -> Config:
@@ -94,9 +130,20 @@ def from_gguf(data: GgufMetadata) -> Config:
 
 def gguf_fields_with_tower(data: GgufMetadata) -> dict[str, Any]:
     """The fields of `Config`, from the metadata of both files; raises ConfigError."""
+    if data.count("expert_count", default=0):
+        raise OtherFamily("gemma4.expert_count: supported are models without experts")
     text = fields_from_gguf(data)
+    return {**text, **gguf_image_fields(data, text)}
+
+
+def gguf_image_fields(data: GgufMetadata, text: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `Config` beside those of the text model.
+
+    Files do not say whether the rows of an image see each other: those of the larger models do.
+    """
     keys = data.projector("gemma4v", text["hidden"], "mm.input_projection.weight", axis=0)
-    return {**text, **gemma4v.gguf_tower_fields(data, keys)}
+    blocks = text["layer_embedding"] is None
+    return {**gemma4v.gguf_tower_fields(data, keys), "image_blocks": blocks}
 
 
 def image_input(config: Config, data: ConfigJson) -> GridInput:
@@ -125,10 +172,12 @@ def image_input(config: Config, data: ConfigJson) -> GridInput:
         placeholder="<|image|>",
         end="<image|>",
         axes=1,
+        both_ways=config.has_blocks,
     )
 
 
-def _tensors() -> TensorNames:
+def tensors_with_tower(text: TensorNames) -> TensorNames:
+    """The names of the tensors of a text model and of a tower beside it."""
     towers = {
         "tower": gemma4v.tower_names("model.vision_tower.", "vision_tower."),
         "projector": TensorNames(
@@ -138,7 +187,7 @@ def _tensors() -> TensorNames:
         ),
     }
     others = ("audio_tower.", "embed_audio.", "a.", "mm.a.")
-    return replace(gemma4.ARCHITECTURE.tensors, others=others, towers=towers)
+    return replace(text, others=others, towers=towers)
 
 
 ARCHITECTURE = Architecture(
@@ -148,7 +197,7 @@ ARCHITECTURE = Architecture(
     model_types=("gemma4",),
     read_config_json=from_hugging_face,
     read_gguf=from_gguf,
-    model=Gemma4Images,
+    model=gemma4_images,
     images=image_input,
-    tensors=_tensors(),
+    tensors=tensors_with_tower(gemma4.ARCHITECTURE.tensors),
 )

@@ -33,13 +33,16 @@ class Config(gemma4a.SoundTowerConfig, gemma4_images.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_sound_layers()
+        if self.layer_embedding is None:
+            raise OtherFamily("sound: supported are models with embeddings for layers: E2B, E4B")
 
 
-class Gemma4Sound(gemma4_images.Gemma4Images):
+class Gemma4Sound(gemma4_images.EmbeddingGemma4Images):
     """Gemma 4 with two towers."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config)
+        assert config.layer_embedding is not None, "a configuration checks it"
+        super().__init__(config, config.layer_embedding)
         self.sound_tower = gemma4a.Tower(config)
         self.sound_projector = gemma4v.Projector(
             config.sound_width, config.hidden, config.sound_norm_eps

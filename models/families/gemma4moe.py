@@ -6,11 +6,12 @@ Source: the model `gemma4_text` of transformers (2026), with `enable_moe_block`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from hearthd.models.config import ConfigError
+from hearthd.models.decoder import gemma4_config
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.experts import (
     Experts,
@@ -19,11 +20,7 @@ from hearthd.models.decoder.experts import (
     mixture,
     normalized_factors,
 )
-from hearthd.models.decoder.gemma4_config import (
-    Gemma4Config,
-    fields_from_gguf,
-    fields_from_hugging_face,
-)
+from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn
 from hearthd.models.dsl.types import DType
@@ -103,11 +100,15 @@ class Gemma4Moe(Gemma4):
 
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json."""
-    data = data.text_section()
+    return Config(**fields_from_hugging_face(data.text_section()))
+
+
+def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
+    """The fields of `Config` from the text model's part of config.json; raises ConfigError."""
     if not data.flag("enable_moe_block", default=False):
         raise ConfigError("config.json: enable_moe_block: got false, supported is true")
-    fields = fields_from_hugging_face(data)
-    return _config(
+    fields = gemma4_config.fields_from_hugging_face(data)
+    return _with_experts(
         **fields,
         experts=data.size("num_experts"),
         experts_per_token=data.size("top_k_experts"),
@@ -118,16 +119,21 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
-    return _config(**experts_from_gguf(data, fields_from_gguf(data)))
+    return Config(**fields_from_gguf(data))
 
 
-def _config(**fields: object) -> Config:
+def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Config` from GGUF metadata; raises ConfigError."""
+    return _with_experts(**experts_from_gguf(data, gemma4_config.fields_from_gguf(data)))
+
+
+def _with_experts(**fields: Any) -> dict[str, Any]:
     if fields["layer_embedding"] is not None:
         raise ConfigError(
             f"hidden_size_per_layer_input: got {fields['layer_embedding']}, supported is 0 with "
             "experts"
         )
-    return Config(**fields, normalized=True)  # type: ignore[arg-type]
+    return {**fields, "normalized": True}
 
 
 _OF_GEMMA_4 = gemma4.ARCHITECTURE.tensors

@@ -39,10 +39,7 @@ class ImageReader:
             read = tuple(self._grid(part, settings) for part in parts.pixels)
         else:
             parts = squares(pixels, settings)
-            read = tuple(
-                self._square(square, rows=settings.rows, both_ways=settings.both_ways)
-                for square in parts.pixels
-            )
+            read = tuple(self._square(square, rows=settings.rows) for square in parts.pixels)
         return ReadMedia("image", read, settings.text(parts.rows, parts.columns))
 
     def _grid(self, pixels: NDArray[np.uint8], settings: GridInput) -> ImageSquare:
@@ -51,10 +48,10 @@ class ImageReader:
         square = self._square(pixels, rows=grid[0] * grid[1])
         return square if settings.axes == 1 else dataclasses.replace(square, grid=grid)
 
-    def _square(
-        self, pixels: NDArray[np.uint8], *, rows: int, both_ways: bool = False
-    ) -> ImageSquare:
+    def _square(self, pixels: NDArray[np.uint8], *, rows: int) -> ImageSquare:
         self._memory.take(pixels, pixels.nbytes)
         height, width, _ = pixels.shape
         digest = hashlib.sha256(b"%d %d " % (height, width) + pixels.tobytes()).digest()
-        return ImageSquare(media=pixels, digest=digest, rows=rows, both_ways=both_ways)
+        return ImageSquare(
+            media=pixels, digest=digest, rows=rows, both_ways=self._settings.both_ways
+        )

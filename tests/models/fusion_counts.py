@@ -82,8 +82,9 @@ COUNTS = {
             gate=("gated_gelu_tanh", 2),
         ),
     ),
-    "gemma4-moe": Counts(
-        norms=("residual_norm", 2), rotations="norm_rope", whole_head=True, gate=GELU
+    **dict.fromkeys(
+        ("gemma4-moe", "gemma4-moe-images"),
+        Counts(norms=("residual_norm", 2), rotations="norm_rope", whole_head=True, gate=GELU),
     ),
     "glm4": Counts(norms=("residual_norm", 2), products=4),
     "gpt-oss": Counts(gate=("clamped_swiglu", 1)),
@@ -124,7 +125,7 @@ def _routed(architecture: str, layers: int) -> tuple[int, int]:
     """How many of the first layers have experts, and how many of those an MLP beside them."""
     config = tiny(architecture)
     routed = sum(config.routed[:layers]) if isinstance(config, ExpertsConfig) else 0
-    beside_experts = getattr(config, "shared_ffn", None) or architecture == "gemma4-moe"
+    beside_experts = getattr(config, "shared_ffn", None) or architecture.startswith("gemma4-moe")
     return routed, routed if beside_experts else 0
 
 

@@ -48,6 +48,11 @@ _LATENT = {
     "kv_heads": 1, "query_rank": 32, "latent": 32, "rotary_width": 32, "key_width": 32,
     "value_width": 32, "attention_scale": 0.125, "turns_neighbors": True,
 }  # fmt: skip
+_GEMMA4_MOE: Mapping[str, Any] = {
+    "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
+    "layer_embedding": None, "caching_layers": 3, "ffns": (96,) * 3, "logit_cap": 30.0,
+    **_EXPERTS, "routed": (True,) * 3,
+}  # fmt: skip
 _GEMMA4 = {
     "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
     "layer_embedding": 32, "caching_layers": 2, "ffns": (96, 96, 128), "logit_cap": 30.0,
@@ -80,10 +85,10 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     },
     "dots1": _CORRECTED,
     "ernie4_5-moe": {**_EXPERTS, "choice_bias": True, "min_sum": 1e-12, "shared_ffn": 64},
-    "gemma4-moe": {
-        "windows": (32, None, 32), "local_head_dim": 64, "local_rope_base": 1e4,
-        "layer_embedding": None, "caching_layers": 3, "ffns": (96,) * 3, "logit_cap": 30.0,
-        **_EXPERTS, "routed": (True,) * 3,
+    "gemma4-moe": _GEMMA4_MOE,
+    "gemma4-moe-images": {
+        **_GEMMA4_MOE, **SMALL_GRID_TOWER, "tower_head_dim": 64, "tower_norm_eps": 1e-6,
+        "tower_clips": False, "tower_standardizes": True, "image_blocks": True,
     },
     "glm4moe": {**_CORRECTED, "rotary_width": 32, "normed_heads": True},
     "gpt-oss": {

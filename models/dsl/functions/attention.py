@@ -115,20 +115,20 @@ def visible(
     key_positions: Tensor,
     window: int | None,
     *,
-    causal: bool = True,
+    end: Tensor | None = None,
 ) -> Tensor:
     """Which keys a query sees: bool (T, S) for i32 positions (T,) and (S,).
 
-    If `causal`, a key is seen by queries at its own position and after, otherwise also by those
-    before. With a window of n, a query sees no key that is n or more positions before it. A key at
-    a negative position is absent and never seen.
+    A key is seen by queries at its own position and after, and by all if its position is below
+    `end`, i32 (1,). With a window of n, a query sees no key that is n or more positions before it.
+    A key at a negative position is absent and never seen.
     """
     shape = (query_positions.shape[0], key_positions.shape[0])
     query = ops.broadcast(query_positions, shape=shape, axes=(0,))
     key = ops.broadcast(key_positions, shape=shape, axes=(1,))
+    latest = query if end is None else ops.maximum(query, trailing(end, shape) + -1)
     seen = ops.compare(key, ops.full_like(key, 0), direction="GE")
-    if causal:
-        seen = ops.logical_and(ops.compare(key, query, direction="LE"), seen)
+    seen = ops.logical_and(ops.compare(key, latest, direction="LE"), seen)
     if window is None:
         return seen
     return ops.logical_and(
@@ -230,19 +230,18 @@ def cached_attention(
     window: int | None = None,
     scale: float,
     cap: float | None = None,
-    causal: bool = True,
 ) -> Tensor:
     """Attention over the KV cache of one sequence, which is a ring of rows.
 
     query   (T, H, D): tokens at positions start, start + 1, ...
     key     (R, G * D), value likewise: position p lies in row p mod R, the tokens' own included;
             their dtype may be narrower than the query's
-    start   i32 (1,)
+    start   i32 (1,): a token sees no later one. Or i32 (2,), then the position after a block, which
+            begins at `start`: the tokens of the block see each other
     sinks   (H,): see `scaled_dot_product_attention`
     keys    all positions are below it
     window  keys that a token sees, itself included; None for all
     cap     scores go through `soft_cap`; None: they do not
-    causal  whether a token sees no later one; otherwise it sees all T
 
     Returns (T, H, D). Each query sees at most R - T + 1 keys, or there are at most R positions.
     """
@@ -257,7 +256,6 @@ def cached_attention(
         window=window,
         scale=scale,
         cap=cap,
-        causal=causal,
     )
 
 
@@ -272,7 +270,6 @@ def attend_ring(
     window: int | None,
     scale: float,
     cap: float | None,
-    causal: bool,
 ) -> Tensor:
     """`cached_attention` over a ring of R rows.
 
@@ -280,13 +277,15 @@ def attend_ring(
     """
     tokens = query.shape[0]
     looked_at = min(keys, rows)  # of fewer positions than rows, p lies in row p
+    end = narrow(start, 0, 1, 2) if start.shape == (2,) else None
+    start = narrow(start, 0, 0, 1)
     positions = consecutive(start, tokens)
     # Row r holds the newest position p with p mod R == r, which is negative if there is none yet.
     # A row that holds a later position, of other tokens, counts as p - R, which is out of sight.
     newest = trailing(start + (tokens - 1), (looked_at,))
     row = ops.iota(shape=(looked_at,), axis=0, dtype=DType.I32)
     age = ops.remainder(newest - row + rows, ops.full_like(row, rows))
-    seen = visible(positions, newest - age, window, causal=causal)
+    seen = visible(positions, newest - age, window, end=end)
     batch = (ops.reshape(x, shape=(1, *x.shape)) for x in (query, *read(looked_at)))
     mixed = scaled_dot_product_attention(*batch, seen=seen, sinks=sinks, scale=scale, cap=cap)
     return ops.reshape(mixed, shape=query.shape)

@@ -161,7 +161,6 @@ def int4_cache_attention(
     window: int | None = None,
     scale: float,
     cap: float | None = None,
-    causal: bool = True,
 ) -> Tensor:
     """`cached_attention` over a cache of keys of 6 bits and values of 4.
 
@@ -190,6 +189,5 @@ def int4_cache_attention(
         window=window,
         scale=scale,
         cap=cap,
-        causal=causal,
     )
     return rotate_heads(mixed)

@@ -69,7 +69,6 @@ def int8_cache_attention(
     window: int | None = None,
     scale: float,
     cap: float | None = None,
-    causal: bool = True,
 ) -> Tensor:
     """`cached_attention` over caches of int8.
 
@@ -96,5 +95,4 @@ def int8_cache_attention(
         window=window,
         scale=scale,
         cap=cap,
-        causal=causal,
     )

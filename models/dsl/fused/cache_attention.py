@@ -44,10 +44,9 @@ LANES = 16
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
-    query, key, value, position, *sinks = types
-    require(position.dtype is DType.I32, "a position i32")
+    query, key, value, start, *sinks = types
     limit_caches(query, key, value)
-    limit_shapes(query, key, sinks, attrs)
+    limit_shapes(query, key, start, sinks, attrs)
 
 
 def limit_caches(query: TensorType, key: TensorType, value: TensorType) -> None:
@@ -58,15 +57,19 @@ def limit_caches(query: TensorType, key: TensorType, value: TensorType) -> None:
 
 
 def _limits_i8(types: Types, attrs: Attrs) -> None:
-    query, key, value, key_scale, value_scale, _, *sinks = types
+    query, key, value, key_scale, value_scale, start, *sinks = types
     require(key == value and key.dtype is DType.I8, "keys and values i8")
-    limit_shapes(query, key, sinks, attrs)
+    limit_shapes(query, key, start, sinks, attrs)
     scales = TensorType((key.shape[0], key.shape[1] // query.shape[2]), query.dtype)
     require(key_scale == value_scale == scales, f"scales {scales}")
 
 
 def limit_shapes(
-    query: TensorType, key: TensorType, sinks: Sequence[TensorType], attrs: Attrs
+    query: TensorType,
+    key: TensorType,
+    start: TensorType,
+    sinks: Sequence[TensorType],
+    attrs: Attrs,
 ) -> None:
     """Raises TypeRuleError for a query and a cache (R, G * D) that the kernels cannot take."""
     groups = limit_heads(query, key, LANES)
@@ -76,7 +79,8 @@ def limit_shapes(
     require(attrs.get("cap") is None, "no soft cap of scores")
     per_head = TensorType(query.shape[1:2], query.dtype)
     require([*sinks] in ([], [per_head]), f"sinks {per_head}")
-    require(attrs.get("causal", True) or is_prefill, "later tokens seen by those of a prefill only")
+    require(start.dtype is DType.I32 and start.shape in ((1,), (2,)), "positions i32 (1,) or (2,)")
+    require(start.shape == (1,) or is_prefill, "later tokens seen by those of a prefill only")
     window = attrs.get("window")
     require(window is None or window >= 1, f"a window of at least 1 key, got {window}")
 
@@ -100,11 +104,14 @@ def limit_heads(query: TensorType, key: TensorType, step: int) -> int:
 def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     query, key = types[:2]
     suffix = "" if key.dtype is query.dtype else f"_{key.dtype.label}"
-    has_sinks = len(types) > (6 if key.dtype is DType.I8 else 4)
-    return attention_kernel(query, key, attrs, suffix + "_sinks" * has_sinks)
+    start = 5 if key.dtype is DType.I8 else 3
+    has_sinks = len(types) > start + 1
+    return attention_kernel(query, key, types[start], attrs, suffix + "_sinks" * has_sinks)
 
 
-def attention_kernel(query: TensorType, key: TensorType, attrs: Attrs, suffix: str) -> Kernel:
+def attention_kernel(
+    query: TensorType, key: TensorType, start: TensorType, attrs: Attrs, suffix: str
+) -> Kernel:
     """The kernel of attention, of a variant, for a query (T, H, D) and a cache (R, G * D)."""
     (tokens, heads, width), (rows, columns) = query.shape, key.shape
     groups = columns // width
@@ -119,7 +126,7 @@ def attention_kernel(query: TensorType, key: TensorType, attrs: Attrs, suffix: s
         return _spread(sizes, min(attrs["keys"], stored), attrs["scale"], suffix)
     return Kernel(
         function=f"attention_many{suffix}",
-        sizes=(*sizes, int(attrs.get("causal", True)), together, queries),
+        sizes=(*sizes, start.shape[0] - 1, together, queries),
         workgroups=parts * -(-tokens * together // queries),
         scalars=(attrs["scale"],),
     )

@@ -52,12 +52,12 @@ def _full_limits(types: Types, attrs: Attrs) -> None:
 
 def _full_kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     """Of a ring of R rows, tokens from position R - 1 on see R positions: each row once."""
-    query, key = types[:2]
+    query, key, _, last = types
     (tokens, heads, width), (rows, columns) = query.shape, key.shape
     suffix = "" if key.dtype is query.dtype else f"_{key.dtype.label}"
     if tokens < PREFILL_TOKENS:
         return attention_kernel(
-            query, key, {**attrs, "keys": rows + tokens, "window": rows}, suffix
+            query, key, last, {**attrs, "keys": rows + tokens, "window": rows}, suffix
         )
     groups, blocks = columns // width, -(-rows // _BLOCK)
     floats = -(-width // _TILE_COLUMNS) * _TILE_COLUMNS + width  # of a query and its mixed values

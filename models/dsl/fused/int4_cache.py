@@ -34,10 +34,10 @@ def _require_groups(heads: TensorType) -> None:
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
-    query, key, value, key_scale, value_scale, _, *sinks = types
+    query, key, value, key_scale, value_scale, start, *sinks = types
     _require_groups(query)
     integers = _integers(key_scale)
-    limit_shapes(query, integers, sinks, attrs)
+    limit_shapes(query, integers, start, sinks, attrs)
     for packed, scales, bits in ((key, key_scale, KEY_BITS), (value, value_scale, VALUE_BITS)):
         rows, columns = integers.shape
         require(scales == key_scale and scales.dtype is DType.F16, "scales f16")
@@ -53,7 +53,7 @@ def _integers(scales: TensorType) -> TensorType:
 
 def _kernel(types: Types, _: TensorType, attrs: Attrs) -> Kernel:
     suffix = "_i4_sinks" if len(types) > 6 else "_i4"
-    return attention_kernel(types[0], _integers(types[3]), attrs, suffix)
+    return attention_kernel(types[0], _integers(types[3]), types[5], attrs, suffix)
 
 
 def _sample(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TYPES = {
     "gemma3-images": "gemma3", "smolvlm": "idefics3", "qwen35-images": "qwen3vl_merger",
     "qwen35moe-images": "qwen3vl_merger", "lfm2-vl": "lfm2",
-    "gemma4-images": "gemma4v", "gemma4-sound": "gemma4v",
+    "gemma4-images": "gemma4v", "gemma4-moe-images": "gemma4v", "gemma4-sound": "gemma4v",
 }  # fmt: skip
 # What the converter calls parts of Qwen's tower otherwise than the gguf package does.
 _MERGER = {"linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln"}

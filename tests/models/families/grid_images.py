@@ -107,7 +107,7 @@ def computed(name: str, folder: Path) -> Recorded:
     read.pop("num_soft_tokens_per_image", None)
     ids = torch.tensor([PROMPT])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **read}
-    if CASES[name].config.startswith("Qwen"):
+    if CASES[name].config.startswith(("Qwen", "Gemma4")):
         inputs["mm_token_type_ids"] = (ids == IMAGE).int()
     with torch.no_grad():
         rows = torch.cat([*model.get_image_features(**read).pooler_output])

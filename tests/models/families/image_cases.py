@@ -55,6 +55,14 @@ GEMMA4_TOWER: Mapping[str, Any] = {
         "use_clipped_linears": True,
     },
 }  # fmt: skip
+GEMMA4_STANDARDIZED: Mapping[str, Any] = {
+    **GEMMA4_TOWER,
+    "vision_config": {
+        **GEMMA4_TOWER["vision_config"],
+        "use_clipped_linears": False,
+        "standardize": True,
+    },
+}
 # And of sound, with spectrograms of 16 bands.
 GEMMA4_TOWERS: Mapping[str, Any] = {
     **GEMMA4_TOWER, "audio_token_id": 57,
@@ -66,6 +74,13 @@ GEMMA4_TOWERS: Mapping[str, Any] = {
 GEMMA4_IMAGES = {
     **GEMMA4, "num_hidden_layers": 4, "num_kv_shared_layers": 2, "head_dim": 6,
     "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 9,
+}  # fmt: skip
+# As in the larger models: no embeddings for layers, and rows of images that see each other in
+# layers with a window, which an image of 15 rows exceeds.
+GEMMA4_BLOCKS = GEMMA4_IMAGES | {
+    "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "num_key_value_heads": 2,
+    "attention_k_eq_v": True, "num_global_key_value_heads": 1, "final_logit_softcapping": 30.0,
+    "use_bidirectional_attention": "vision",
 }  # fmt: skip
 QWEN_IMAGES = {
     "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
@@ -112,14 +127,17 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
     ),
     ("gemma4-images", "Gemma4Config", GEMMA4_TOWER, {"clips": GEMMA4_IMAGES}),
     (
-        "gemma4-images", "Gemma4Config",
+        "gemma4-images", "Gemma4Config", GEMMA4_STANDARDIZED,
+        {"blocks": GEMMA4_BLOCKS, "standardized": GEMMA4_IMAGES | {"num_kv_shared_layers": 0}},
+    ),
+    (
+        "gemma4-moe-images", "Gemma4Config", GEMMA4_STANDARDIZED,
         {
-            **GEMMA4_TOWER,
-            "vision_config": {
-                **GEMMA4_TOWER["vision_config"], "use_clipped_linears": False, "standardize": True,
-            }
+            "blocks": GEMMA4_BLOCKS | {
+                "enable_moe_block": True, "num_experts": 5, "top_k_experts": 2,
+                "moe_intermediate_size": 20,
+            },
         },
-        {"standardized": GEMMA4_IMAGES | {"num_kv_shared_layers": 0}},
     ),
     ("gemma4-sound", "Gemma4Config", GEMMA4_TOWERS, {"towers": GEMMA4_IMAGES}),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),

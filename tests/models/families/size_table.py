@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hearthd.models.decoder.experts import CHOSEN, SIGMOID
+from tests.models.families.size import Size, decoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-@dataclass(frozen=True)
-class Size:
-    """A published size with few layers: `fields` are those of its configuration."""
-
-    hidden: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab_size: int
-    fields: Mapping[str, Any]
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of a configuration."""
-        names = ("hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab_size")
-        shape = {name: getattr(self, name) for name in names}
-        return {"layers": 2, "max_context": 8192, "norm_eps": 1e-5, **shape, **self.fields}
-
-
-def _decoder(*shape: int, **fields: Any) -> Size:
-    hidden, ffn, heads, kv_heads, head_dim, vocab_size = shape
-    fields = {"rope_base": 1e6, "tied": True, **fields}
-    return Size(hidden, ffn, heads, kv_heads, head_dim, vocab_size, fields)
 
 
 _QWEN35: Mapping[str, Any] = {
@@ -53,10 +28,19 @@ _GEMMA4: Mapping[str, Any] = {
     "layers": 3, "windows": (512, None, 512), "local_head_dim": 256, "local_rope_base": 1e4,
     "layer_embedding": 256, "caching_layers": 2, "ffns": (6144, 6144, 12288), "logit_cap": 30.0,
 }  # fmt: skip
+_GEMMA4_TOWER: Mapping[str, Any] = {
+    "patch_size": 16, "merged_patches": 3, "table_side": 10240, "tower_layers": 2,
+    "tower_norm_eps": 1e-6,
+}  # fmt: skip
 _GEMMA4_IMAGES = {
-    **_GEMMA4, "patch_size": 16, "merged_patches": 3, "table_side": 10240, "tower_layers": 2,
-    "tower_hidden": 768, "tower_ffn": 3072, "tower_heads": 12, "tower_head_dim": 64,
-    "tower_norm_eps": 1e-6, "tower_clips": True, "tower_standardizes": False,
+    **_GEMMA4, **_GEMMA4_TOWER, "tower_hidden": 768, "tower_ffn": 3072, "tower_heads": 12,
+    "tower_head_dim": 64, "tower_clips": True, "tower_standardizes": False,
+}  # fmt: skip
+_GEMMA4_MOE: Mapping[str, Any] = {
+    "windows": (1024, None), "local_head_dim": 256, "local_kv_heads": 8, "local_rope_base": 1e4,
+    "layer_embedding": None, "keys_are_values": True, "caching_layers": 2, "ffns": (2112, 2112),
+    "logit_cap": 30.0, "experts": 128, "experts_per_token": 8, "expert_ffn": 704,
+    "routed": (True, True), "normalized": True,
 }  # fmt: skip
 # Two layers of the tower of Qwen3.5-2B and 4B.
 _GRID_TOWER: Mapping[str, Any] = {
@@ -66,52 +50,52 @@ _GRID_TOWER: Mapping[str, Any] = {
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
     # tiiuae/Falcon3-1B-Instruct
-    "falcon3": _decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
+    "falcon3": decoder(2048, 8192, 8, 4, 256, 131072, rope_base=1000042.0, tied=False),
     # swiss-ai/Apertus-8B-Instruct-2509
-    "apertus": _decoder(
+    "apertus": decoder(
         4096, 21504, 32, 8, 128, 131072,
         tied=False, rope_base=1.2e7, rope_divisors=(1.0,) * 32 + (8.0,) * 32,
     ),
     # arcee-ai/AFM-4.5B
-    "arcee": _decoder(2560, 18432, 20, 4, 128, 128004, tied=False),
+    "arcee": decoder(2560, 18432, 20, 4, 128, 128004, tied=False),
     # CohereLabs/aya-expanse-8b
-    "command-r": _decoder(4096, 14336, 32, 8, 128, 256000, rope_base=1e4, logit_scale=0.125),
+    "command-r": decoder(4096, 14336, 32, 8, 128, 256000, rope_base=1e4, logit_scale=0.125),
     # CohereLabs/c4ai-command-r7b-12-2024
-    "cohere2": _decoder(
+    "cohere2": decoder(
         4096, 14336, 32, 8, 128, 256000, rope_base=5e4, logit_scale=0.25, windows=(4096, None)
     ),
     # rednote-hilab/dots.llm1.inst
-    "dots1": _decoder(
+    "dots1": decoder(
         4096, 10944, 32, 32, 128, 152064,
         rope_base=1e7, tied=False, experts=128, experts_per_token=6, expert_ffn=1408,
         shared_ffn=2816, factor=2.5, **_CORRECTED,
     ),
     # zai-org/GLM-4.5-Air
-    "glm4.5": _decoder(
+    "glm4.5": decoder(
         4096, 10944, 96, 8, 128, 151552,
         tied=False, attention_bias=True, rotary_width=64, normed_heads=False, experts=128,
         experts_per_token=8, expert_ffn=1408, shared_ffn=1408, **_CORRECTED,
     ),
     # Qwen/Qwen1.5-MoE-A2.7B
-    "qwen2-moe": _decoder(
+    "qwen2-moe": decoder(
         2048, 5632, 16, 16, 128, 151936,
         tied=False, attention_bias=True, experts=60, experts_per_token=4, expert_ffn=1408,
         shared_ffn=5632, shared_gate=True, normalized=False, routed=(True, True),
     ),
     # baidu/ERNIE-4.5-0.3B-PT
-    "ernie4_5": _decoder(1024, 3072, 16, 2, 128, 103424),
+    "ernie4_5": decoder(1024, 3072, 16, 2, 128, 103424),
     # baidu/ERNIE-4.5-21B-A3B-PT
-    "ernie4_5-moe": _decoder(
+    "ernie4_5-moe": decoder(
         2560, 12288, 20, 4, 128, 103424,
         rope_base=5e5, experts=64, experts_per_token=6, expert_ffn=1536, shared_ffn=3072,
         routed=(False, True), choice_bias=True, normalized=True, min_sum=1e-12,
     ),
     # LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct
-    "exaone3.5": _decoder(2560, 7168, 32, 8, 80, 102400, rope_divisors=(1.0,) * 20 + (8.0,) * 20),
+    "exaone3.5": decoder(2560, 7168, 32, 8, 80, 102400, rope_divisors=(1.0,) * 20 + (8.0,) * 20),
     # LGAI-EXAONE/EXAONE-4.0-1.2B
-    "exaone4": _decoder(2048, 4096, 32, 8, 64, 102400, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
+    "exaone4": decoder(2048, 4096, 32, 8, 64, 102400, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
     # tiiuae/Falcon-H1-0.5B-Base
-    "falcon-h1": _decoder(
+    "falcon-h1": decoder(
         1024, 2048, 8, 2, 64, 32784,
         tied=False, ssm_heads=24, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
         embedding_scale=5.6569, logit_scale=0.0390625, key_scale=0.390625,
@@ -119,34 +103,34 @@ SIZES: Mapping[str, Size] = {
         ssm_input_scales=(0.3536, 0.25, 0.3536, 0.5, 0.3536),
     ),
     # google/gemma-2b
-    "gemma": _decoder(2048, 16384, 8, 1, 256, 256000),
+    "gemma": decoder(2048, 16384, 8, 1, 256, 256000),
     # google/gemma-2-2b
-    "gemma2": _decoder(
+    "gemma2": decoder(
         2304, 9216, 8, 4, 256, 256000,
         query_scale=256**-0.5, attention_cap=50.0, logit_cap=30.0, windows=(4096, None),
     ),
     # google/gemma-3-270m
-    "gemma3": _decoder(
+    "gemma3": decoder(
         640, 2048, 4, 1, 256, 262144, query_scale=256**-0.5, windows=(512, None)
     ),
     # google/gemma-3-4b-it, with two layers of its tower
-    "gemma3-images": _decoder(
+    "gemma3-images": decoder(
         2560, 10240, 8, 4, 256, 262208,
         query_scale=256**-0.5, windows=(1024, None), image_size=896, patch_size=14,
         pooled_patches=4, tower_layers=2, tower_hidden=1152, tower_ffn=4304, tower_heads=16,
         tower_norm_eps=1e-6,
     ),
     # google/gemma-3n-E2B-it; the third layer shares the keys and values of the first one
-    "gemma3n": _decoder(
+    "gemma3n": decoder(
         2048, 8192, 8, 2, 256, 262400,
         layers=3, windows=(512, None, 512), local_head_dim=256, local_rope_base=1e4,
         layer_embedding=256, caching_layers=2, ffns=(8192,) * 3, logit_cap=30.0, streams=4,
         laurel_rank=64, layer_vocab=262144, deviations=(1.6448536, 1.6448536, None),
     ),
     # google/gemma-4-E2B; the third layer shares the keys and values of the first one
-    "gemma4": _decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4),
-    "gemma4-images": _decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4_IMAGES),
-    "gemma4-sound": _decoder(
+    "gemma4": decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4),
+    "gemma4-images": decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4_IMAGES),
+    "gemma4-sound": decoder(
         1536, 6144, 8, 1, 512, 262144,
         **_GEMMA4_IMAGES, sound_mels=128, sound_channels=(128, 32),
         sound_layers=2, sound_hidden=1024, sound_heads=8, sound_context=12, sound_kernel=5,
@@ -154,27 +138,27 @@ SIZES: Mapping[str, Size] = {
         sound_width=1536,
     ),
     # google/gemma-4-26B-A4B
-    "gemma4-moe": _decoder(
+    "gemma4-moe": decoder(2816, 2112, 16, 2, 512, 262144, **_GEMMA4_MOE),
+    # the same, with two layers of its tower
+    "gemma4-moe-images": decoder(
         2816, 2112, 16, 2, 512, 262144,
-        windows=(1024, None), local_head_dim=256, local_kv_heads=8, local_rope_base=1e4,
-        layer_embedding=None, keys_are_values=True, caching_layers=2, ffns=(2112, 2112),
-        logit_cap=30.0, experts=128, experts_per_token=8, expert_ffn=704, routed=(True, True),
-        normalized=True,
+        **_GEMMA4_MOE, **_GEMMA4_TOWER, tower_hidden=1152, tower_ffn=4304, tower_heads=16,
+        tower_head_dim=72, tower_clips=False, tower_standardizes=True, image_blocks=True,
     ),
     # openai/gpt-oss-20b, without its YaRN
-    "gpt-oss": _decoder(
+    "gpt-oss": decoder(
         2880, 2880, 64, 8, 64, 201088,
         rope_base=1.5e5, tied=False, windows=(128, None), attention_bias=True, output_bias=True,
         experts=32, experts_per_token=4, expert_ffn=2880, routed=(True, True), scores=CHOSEN,
         normalized=True, expert_bias=True,
     ),
     # THUDM/GLM-4-9B-0414
-    "glm4": _decoder(
+    "glm4": decoder(
         4096, 13696, 32, 2, 128, 151552,
         tied=False, attention_bias=True, rope_divisors=(1.0,) * 32 + (1e30,) * 32,
     ),
     # zai-org/GLM-4.7-Flash
-    "glm4.7-flash": _decoder(
+    "glm4.7-flash": decoder(
         2048, 10240, 20, 1, 576, 154880,
         tied=False, query_rank=768, latent=512, rotary_width=64, key_width=192, value_width=256,
         attention_scale=1 / 16, turns_neighbors=True, experts=64, experts_per_token=4,
@@ -182,30 +166,30 @@ SIZES: Mapping[str, Size] = {
         sum_offset=1e-20, factor=1.8, shared_ffn=1536,
     ),
     # deepseek-ai/DeepSeek-V2-Lite-Chat
-    "deepseek2": _decoder(
+    "deepseek2": decoder(
         2048, 10944, 16, 1, 576, 102400,
         tied=False, query_rank=None, latent=512, rotary_width=64, key_width=128, value_width=128,
         attention_scale=0.1147, turns_neighbors=True, experts=64, experts_per_token=6,
         expert_ffn=1408, routed=(False, True), normalized=False, shared_ffn=2816,
     ),
     # ibm-granite/granite-3.3-2b-base
-    "granite3": _decoder(
+    "granite3": decoder(
         2048, 8192, 32, 8, 64, 49159,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=8.0,
     ),
     # ibm-granite/granite-4.0-micro
-    "granite4": _decoder(
+    "granite4": decoder(
         2560, 8192, 40, 8, 64, 100352,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=10.0,
     ),
     # ibm-granite/granite-4.0-h-350m
-    "granite4-h": _decoder(
+    "granite4-h": decoder(
         768, 2048, 12, 4, 64, 100352,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.246, logit_scale=3.0,
         attends=(False, True), ssm_heads=48, ssm_width=32, ssm_groups=1, ssm_state=128, taps=4,
     ),
     # ibm-granite/granite-4.0-h-tiny
-    "granite4-h-moe": _decoder(
+    "granite4-h-moe": decoder(
         1536, 512, 12, 4, 128, 100352,
         embedding_scale=12.0, attention_scale=0.0078125, residual_scale=0.22, logit_scale=6.0,
         attends=(False, True), ssm_heads=48, ssm_width=64, ssm_groups=1, ssm_state=128, taps=4,
@@ -213,134 +197,134 @@ SIZES: Mapping[str, Size] = {
         scores=CHOSEN, shared_ffn=1024,
     ),
     # ibm-granite/granite-3.1-1b-a400m-instruct
-    "granite-moe": _decoder(
+    "granite-moe": decoder(
         1024, 512, 16, 8, 64, 49155,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=6.0,
         experts=32, experts_per_token=8, expert_ffn=512, routed=(True, True), normalized=True,
         scores=CHOSEN,
     ),
     # tencent/Hunyuan-0.5B-Instruct
-    "hunyuan": _decoder(1024, 3584, 8, 4, 128, 120818),
+    "hunyuan": decoder(1024, 3584, 8, 4, 128, 120818),
     # tencent/Hunyuan-A13B-Instruct
-    "hunyuan-a13b": _decoder(
+    "hunyuan-a13b": decoder(
         4096, 3072, 32, 8, 128, 128167,
         experts=64, experts_per_token=8, expert_ffn=3072, shared_ffn=3072, routed=(True, True),
         normalized=True,
     ),
     # LiquidAI/LFM2-350M
-    "lfm2": _decoder(
+    "lfm2": decoder(
         1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)
     ),
     # LiquidAI/LFM2-VL-450M
-    "lfm2-vl": _decoder(
+    "lfm2-vl": decoder(
         1024, 4608, 16, 8, 64, 65536,
         taps=3, attends=(False, True), windows=(3, None), patch_size=16, merged_patches=2,
         table_side=16, tower_layers=2, tower_hidden=768, tower_ffn=3072, tower_heads=12,
         tower_norm_eps=1e-6, projector_hidden=2560, projector_norm=True, projector_bias=True,
     ),
     # LiquidAI/LFM2-8B-A1B
-    "lfm2-moe": _decoder(
+    "lfm2-moe": decoder(
         2048, 7168, 32, 8, 64, 65536,
         taps=3, attends=(False, True), windows=(3, None), experts=32, experts_per_token=4,
         expert_ffn=1792, routed=(False, True), scores=SIGMOID, choice_bias=True, normalized=True,
         sum_offset=1e-6,
     ),
     # meta-llama/Llama-3.2-1B
-    "llama3": _decoder(2048, 8192, 32, 8, 64, 128256, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
+    "llama3": decoder(2048, 8192, 32, 8, 64, 128256, rope_divisors=(1.0,) * 16 + (32.0,) * 16),
     # openbmb/MiniCPM4-0.5B
-    "minicpm": _decoder(
+    "minicpm": decoder(
         1024, 4096, 16, 2, 64, 73448,
         rope_base=1e4, embedding_scale=12.0, attention_scale=0.125, residual_scale=0.286,
         logit_scale=4.0, original_context=32768,
     ),
     # openbmb/MiniCPM3-4B
-    "minicpm3": _decoder(
+    "minicpm3": decoder(
         2560, 6400, 40, 1, 288, 73448,
         rope_base=1e4, query_rank=768, latent=256, rotary_width=32, key_width=64, value_width=64,
         attention_scale=96**-0.5, turns_neighbors=False, embedding_scale=12.0,
         residual_scale=0.1778, logit_scale=10.0, original_context=32768,
     ),
     # mistralai/Ministral-3-3B-Instruct-2512
-    "ministral3": _decoder(
+    "ministral3": decoder(
         3072, 9216, 32, 8, 128, 131072,
         rope_divisors=(1.0,) * 32 + (16.0,) * 32, query_growth=0.1, original_context=16384,
     ),
     # mistralai/Mistral-7B-v0.1
-    "mistral": _decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
+    "mistral": decoder(4096, 14336, 32, 8, 128, 32000, tied=False, windows=(4096, 4096)),
     # allenai/OLMo-2-0425-1B
-    "olmo2": _decoder(2048, 8192, 16, 16, 128, 100352, tied=False),
+    "olmo2": decoder(2048, 8192, 16, 16, 128, 100352, tied=False),
     # allenai/OLMoE-1B-7B-0924
-    "olmoe": _decoder(
+    "olmoe": decoder(
         2048, 1024, 16, 16, 128, 50304,
         tied=False, rope_base=1e4, experts=64, experts_per_token=8, expert_ffn=1024,
         routed=(True, True), normalized=False,
     ),
     # allenai/Olmo-3-7B-Instruct
-    "olmo3": _decoder(
+    "olmo3": decoder(
         4096, 11008, 32, 32, 128, 100278,
         tied=False, windows=(4096, None), local_rope_base=5e5,
         rope_divisors=(1.0,) * 32 + (8.0,) * 32,
     ),
     # microsoft/Phi-3-mini-4k-instruct
-    "phi3": _decoder(
+    "phi3": decoder(
         3072, 8192, 32, 32, 96, 32064,
         tied=False, windows=(2047, 2047), rotary_width=96, long_divisors=(), original_context=4096,
     ),
     # microsoft/Phi-4-mini-instruct
-    "phi4-mini": _decoder(
+    "phi4-mini": decoder(
         3072, 8192, 24, 8, 128, 200064,
         rotary_width=96, long_divisors=(2.0,) * 48, rope_divisors=(1.0,) * 48,
         original_context=4096,
     ),
     # Qwen/Qwen2.5-0.5B
-    "qwen2.5": _decoder(896, 4864, 14, 2, 64, 151936, attention_bias=True),
+    "qwen2.5": decoder(896, 4864, 14, 2, 64, 151936, attention_bias=True),
     # Qwen/Qwen2.5-VL-3B-Instruct
-    "qwen2.5-vl": _decoder(2048, 11008, 16, 2, 128, 151936, attention_bias=True),
+    "qwen2.5-vl": decoder(2048, 11008, 16, 2, 128, 151936, attention_bias=True),
     # Qwen/Qwen3-VL-2B-Instruct
-    "qwen3-vl": _decoder(2048, 6144, 16, 8, 128, 151936, rope_base=5e6),
+    "qwen3-vl": decoder(2048, 6144, 16, 8, 128, 151936, rope_base=5e6),
     # ByteDance-Seed/Seed-OSS-36B-Instruct
-    "seed-oss": _decoder(
+    "seed-oss": decoder(
         5120, 27648, 80, 8, 128, 155136, rope_base=1e7, tied=False, attention_bias=True
     ),
     # mistralai/Mixtral-8x7B-Instruct-v0.1
-    "mixtral": _decoder(
+    "mixtral": decoder(
         4096, 14336, 32, 8, 128, 32000,
         tied=False, experts=8, experts_per_token=2, expert_ffn=14336, normalized=True,
         routed=(True, True),
     ),
     # Qwen/Qwen3-0.6B
-    "qwen3": _decoder(1024, 3072, 16, 8, 128, 151936),
+    "qwen3": decoder(1024, 3072, 16, 8, 128, 151936),
     # Qwen/Qwen3-30B-A3B
-    "qwen3-moe": _decoder(
+    "qwen3-moe": decoder(
         2048, 6144, 32, 4, 128, 151936,
         tied=False, experts=128, experts_per_token=8, expert_ffn=768, normalized=True,
         routed=(True, True),
     ),
     # Qwen/Qwen3-VL-30B-A3B-Instruct
-    "qwen3-vl-moe": _decoder(
+    "qwen3-vl-moe": decoder(
         2048, 6144, 32, 4, 128, 151936,
         rope_base=5e6, tied=False, experts=128, experts_per_token=8, expert_ffn=768,
         normalized=True, routed=(True, True),
     ),
     # Qwen/Qwen3-Next-80B-A3B-Instruct
-    "qwen3-next": _decoder(
+    "qwen3-next": decoder(
         2048, 5120, 16, 2, 256, 151936,
         tied=False, attends=(False, True), rotary_width=64, key_heads=16, value_heads=32,
         key_width=128, value_width=128, taps=4, experts=512, experts_per_token=10, expert_ffn=512,
         routed=(True, True), normalized=True, shared_ffn=512, shared_gate=True,
     ),
     # nvidia/Nemotron-Mini-4B-Instruct
-    "nemotron": _decoder(
+    "nemotron": decoder(
         3072, 9216, 24, 8, 128, 256000, rope_base=1e4, tied=False, rotary_width=64
     ),
     # nvidia/NVIDIA-Nemotron-Nano-9B-v2
-    "nemotron-h": _decoder(
+    "nemotron-h": decoder(
         4480, 15680, 40, 8, 128, 131072,
         layers=3, tied=False, kinds=("mamba", "mlp", "attention"), ssm_heads=128, ssm_width=80,
         ssm_groups=8, ssm_state=128, taps=4,
     ),
     # nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B
-    "nemotron-h-moe": _decoder(
+    "nemotron-h-moe": decoder(
         2688, 1856, 32, 2, 128, 131072,
         layers=3, tied=False, kinds=("mamba", "moe", "attention"), ssm_heads=64, ssm_width=64,
         ssm_groups=8, ssm_state=128, taps=4, experts=128, experts_per_token=6, expert_ffn=1856,
@@ -348,49 +332,49 @@ SIZES: Mapping[str, Size] = {
         sum_offset=1e-20, factor=2.5, shared_ffn=3712,
     ),
     # Qwen/Qwen3.5-0.8B
-    "qwen3.5": _decoder(1024, 3584, 8, 2, 256, 248320, **_QWEN35),
-    "qwen3.5-images": _decoder(1024, 3584, 8, 2, 256, 248320, **_QWEN35, **_GRID_TOWER),
+    "qwen3.5": decoder(1024, 3584, 8, 2, 256, 248320, **_QWEN35),
+    "qwen3.5-images": decoder(1024, 3584, 8, 2, 256, 248320, **_QWEN35, **_GRID_TOWER),
     # Qwen/Qwen3.5-35B-A3B
-    "qwen3.5-moe": _decoder(2048, 512, 16, 2, 256, 248320, **_QWEN35_MOE),
-    "qwen3.5-moe-images": _decoder(2048, 512, 16, 2, 256, 248320, **_QWEN35_MOE, **_GRID_TOWER),
+    "qwen3.5-moe": decoder(2048, 512, 16, 2, 256, 248320, **_QWEN35_MOE),
+    "qwen3.5-moe-images": decoder(2048, 512, 16, 2, 256, 248320, **_QWEN35_MOE, **_GRID_TOWER),
     # HuggingFaceTB/SmolLM2-135M
-    "smollm2": _decoder(576, 1536, 9, 3, 64, 49152),
+    "smollm2": decoder(576, 1536, 9, 3, 64, 49152),
     # HuggingFaceTB/SmolLM3-3B
-    "smollm3": _decoder(2048, 11008, 16, 4, 128, 128256, rotated=(True, False)),
+    "smollm3": decoder(2048, 11008, 16, 4, 128, 128256, rotated=(True, False)),
     # HuggingFaceTB/SmolVLM-256M-Instruct
-    "smolvlm": _decoder(
+    "smolvlm": decoder(
         576, 1536, 9, 3, 64, 49280,
         rope_base=1e5, tied=False, image_size=512, patch_size=16, joined_patches=4, tower_layers=2,
         tower_hidden=768, tower_ffn=3072, tower_heads=12, tower_norm_eps=1e-6,
     ),
     # stabilityai/stablelm-2-1_6b
-    "stablelm": _decoder(
+    "stablelm": decoder(
         2048, 5632, 32, 32, 64, 100352,
         rope_base=1e4, tied=False, attention_bias=True, rotary_width=16,
     ),
     # bigcode/starcoder2-3b
-    "starcoder2": _decoder(
+    "starcoder2": decoder(
         3072, 12288, 24, 2, 128, 49152,
         attention_bias=True, output_bias=True, mlp_bias=True, windows=(4096, 4096),
     ),
     # sentence-transformers/all-MiniLM-L6-v2
     "bert": Size(384, 1536, 12, 12, 32, 30522, {"token_types": 2, "max_context": 512}),
     # google/embeddinggemma-300m
-    "embeddinggemma": _decoder(
+    "embeddinggemma": decoder(
         768, 1152, 3, 1, 256, 262144,
         query_scale=256**-0.5, windows=(257, None), dense=(3072, 768),
     ),
     # answerdotai/ModernBERT-base
-    "modernbert": _decoder(
+    "modernbert": decoder(
         768, 1152, 12, 12, 64, 50368,
         rope_base=16e4, local_rope_base=1e4, windows=(None, 65),
     ),
     # nomic-ai/nomic-embed-text-v1.5
-    "nomic-bert": _decoder(
+    "nomic-bert": decoder(
         768, 3072, 12, 12, 64, 30528, rope_base=1e3, token_types=2, max_context=2048
     ),
     # Qwen/Qwen3-Reranker-0.6B
-    "qwen3-reranker": _decoder(1024, 3072, 16, 8, 128, 151669, pooling="rank"),
+    "qwen3-reranker": decoder(1024, 3072, 16, 8, 128, 151669, pooling="rank"),
     # intfloat/multilingual-e5-small
     "xlm-roberta": Size(
         384, 1536, 12, 12, 32, 250037, {"token_types": 1, "skipped": 1, "max_context": 512}

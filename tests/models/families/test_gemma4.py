@@ -203,13 +203,6 @@ def test_keys_and_values_of_sharing_layers_may_be_in_files() -> None:
     assert not names.is_other_part("model.language_model.layers.30.self_attn.q_proj.weight")
 
 
-def test_a_larger_model_with_a_tower_is_read_as_a_text_model(tmp_path: Path) -> None:
-    recording = recorded("gemma4-images-clips")
-    text = {**recording.config["text_config"], "hidden_size_per_layer_input": 0}
-    write_folder(replace(recording, config={**recording.config, "text_config": text}), tmp_path)
-    assert identify(open_weights(tmp_path), None).architecture == "gemma4"
-
-
 def test_a_tower_that_cannot_be_read_is_not_left_out(tmp_path: Path) -> None:
     recording = recorded("gemma4-images-clips")
     vision = {**recording.config["vision_config"], "attention_bias": True}

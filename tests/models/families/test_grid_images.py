@@ -88,7 +88,7 @@ def test_images_of_any_size_are_read_as_transformers_reads_them(name: str, tmp_p
     images = [
         ImageRows(
             media=image, digest=bytes([i]), count=len(rows[i]),
-            grid=grid if settings.axes > 1 else None,
+            grid=grid if settings.axes > 1 else None, both_ways=settings.both_ways,
         )
         for i, (image, grid) in enumerate(zip(pixels(name), GRIDS, strict=True))
     ]  # fmt: skip
@@ -123,7 +123,8 @@ def answered(
     start = 0
     inputs: list[Array]
     for chunk in prompt.chunks(CHUNK):
-        padded = np.full(CHUNK, -2, np.int32)
+        size = SIZE if chunk.both_ways else CHUNK
+        padded = np.full(size, -2, np.int32)
         padded[: len(chunk)] = chunk.tokens
         at = np.array([start], np.int32)
         embedded = chunk.rows(rows)
@@ -131,10 +132,11 @@ def answered(
             inputs = [padded, at, *rotary.shifts([0], [start], tokens=len(chunk))]
             caches = evaluate(graphs[f"prefill_{CHUNK}"], [*inputs, *caches], parameters)
         else:
-            given = np.zeros((CHUNK, program.hidden), np.float32)
+            given = np.zeros((size, program.hidden), np.float32)
             given[padded == NO_TOKEN] = embedded
-            inputs = [padded, at, *rotary.of_rows(0, start, CHUNK), given]
-            caches = evaluate(graphs[f"prefill_rows_{CHUNK}"], [*inputs, *caches], parameters)
+            inputs = [padded, at, *rotary.of_rows(0, start, size), given]
+            entry = f"prefill_block_{size}" if chunk.both_ways else f"prefill_rows_{size}"
+            caches = evaluate(graphs[entry], [*inputs, *caches], parameters)
         start += len(chunk)
     answer, first = [last], None
     for position in range(len(prompt), len(prompt) + ANSWER):

@@ -67,7 +67,7 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
             media=np.zeros(0, np.uint8),
             digest=bytes([i]),
             count=ROWS,
-            both_ways=config.image.both_ways,
+            both_ways=config.has_blocks,
         )
         for i in range(IMAGES)
     ]
@@ -78,7 +78,7 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
     start = 0
     for chunk in prompt.chunks(ours.CHUNK):
         name_ = f"prefill_block_{ROWS}" if chunk.both_ways else f"prefill_rows_{ours.CHUNK}"
-        padded = np.zeros(ROWS if chunk.both_ways else ours.CHUNK, np.int32)
+        padded = np.full(ROWS if chunk.both_ways else ours.CHUNK, -2, np.int32)
         padded[: len(chunk)] = chunk.tokens
         inputs = np.zeros((len(padded), config.hidden), np.float32)
         if chunk.images:

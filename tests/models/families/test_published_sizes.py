@@ -40,6 +40,8 @@ COVERED = (
     ("gemma4-sound", "int8-g32", "sound_750"),
     ("gemma4", "bf16", "prefill_128"),
     ("gemma4-moe", "native", "prefill_16"),
+    ("gemma4-moe-images", "int8-g32", "image_256"),
+    ("gemma4-moe-images", "int8-g32", "prefill_block_256"),
     ("glm4", "bf16", "prefill_16"),
     ("glm4.5", "native", "prefill_16"),
     ("gpt-oss", "native", "decode_4"),

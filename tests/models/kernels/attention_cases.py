@@ -23,19 +23,19 @@ def attended(
     window: int,
     sinks: Array | None = None,
     *,
-    causal: bool = True,
+    block: int = 0,
 ) -> Array:
     """softmax(scale q k^T) v (Vaswani et al., 2017) of each token over the positions it sees.
 
-    With sinks, (H,), a score of each head is added whose value is 0. Unless `causal`, a token also
-    sees the later ones.
+    With sinks, (H,), a score of each head is added whose value is 0. Each token also sees the first
+    `block` tokens.
     """
     tokens, heads, width = query.shape
     groups = key.shape[1] // width
     result = np.empty(query.shape)
     for token in range(tokens):
         position = start + token
-        last = position if causal else start + tokens - 1
+        last = max(position, start + block - 1)
         rows = [p % len(key) for p in range(last + 1) if position - p < window]
         for head in range(heads):
             columns = slice(

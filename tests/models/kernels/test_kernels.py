@@ -116,13 +116,15 @@ def test_full_attention_is_the_softmax_over_every_row(
     assert (np.abs(actual - np.einsum("thr,rhd->thd", weights, values)) <= error).all()
 
 
+@pytest.mark.parametrize("padding", [0, 9])
 @pytest.mark.parametrize("name", OF_IMAGES)
-def test_rows_of_an_image_see_the_later_ones(kernels: Kernels, name: str) -> None:
+def test_rows_of_an_image_see_the_later_ones(kernels: Kernels, name: str, padding: int) -> None:
     query, key, value, start, window = cache_of(name)
-    inputs, out = (query, key, value, np.array([start], np.int32)), np.full_like(query, np.nan)
-    options = {"keys": KEYS, "window": window, "scale": SCALE, "causal": False}
-    actual = kernels("cached_attention", inputs, out, **options)
-    expected = attended(query, key, value, start, window, causal=False)
+    rows = len(query) - padding
+    inputs = (query, key, value, np.array([start, start + rows], np.int32))
+    options = {"keys": KEYS, "window": window, "scale": SCALE}
+    actual = kernels("cached_attention", inputs, np.full_like(query, np.nan), **options)
+    expected = attended(query, key, value, start, window, block=rows)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 

@@ -196,9 +196,9 @@ INLINE void attend_many(const float *query, const Queries *sets, size_t count, c
 }
 
 // out f32 (tokens, heads, width). A workgroup computes `queries`, a multiple of QUERIES, of
-// `together` heads of one group, token after token. A token sees those up to its own if `causal`,
-// otherwise all of them.
-int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t causal, size_t together,
+// `together` heads of one group, token after token. A token sees those up to its own; with a
+// `block`, also those before the position that follows in `start`.
+int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t block, size_t together,
          size_t queries, float scale) {
     size_t parts = heads / together, head = workgroup % parts * together;
     size_t begin = workgroup / parts * queries, end = tokens * together;
@@ -206,11 +206,13 @@ int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t caus
     Queries sets[MAX_QUERIES / QUERIES];
     size_t count = least(end - begin, queries), all = (count + QUERIES - 1) / QUERIES;
     size_t token = begin / together, next = begin % together;
+    size_t end_of_block = block ? (size_t)start[start_at + 1] : 0;
     for (size_t j = 0; j < all * QUERIES; j++) {
         sets[j / QUERIES].at[j % QUERIES] = (token * heads + head + next) * width;
-        sets[j / QUERIES].position[j % QUERIES] = (size_t)start[start_at] + token;
+        size_t position = (size_t)start[start_at] + token;
+        sets[j / QUERIES].position[j % QUERIES] = position;
         sets[j / QUERIES].last[j % QUERIES] =
-            (size_t)start[start_at] + (causal ? token : tokens - 1);
+            position < end_of_block ? end_of_block - 1 : position;
         if (j + 1 < count && ++next == together) next = 0, token++;
     }
     attend_many(query + query_at, sets, all, &cache, window, SINKS_OF_HEADS, heads, out + out_at);

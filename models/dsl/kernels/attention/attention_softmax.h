@@ -46,7 +46,7 @@ typedef struct {
 #endif
 
 // Arguments of all kernels of attention: query f32 (tokens, heads, width), key and value
-// (rows, groups, width), their scales f32 (rows, groups), start i32 (1,), sinks f32 (heads,). If
+// (rows, groups, width), their scales f32 (rows, groups), start i32 (1,) or (2,), sinks f32 (heads,). If
 // PACKED, key i8 (rows, groups, width * 6 / 8), value i8 (rows, groups, width / 2), and their
 // scales f16 (rows, groups, width / 32).
 #ifdef SINKS
