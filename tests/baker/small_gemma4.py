@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hearthd.models.families.gemma4_images import ARCHITECTURE, Config
@@ -43,6 +44,21 @@ def token(name: str) -> int:
 def small_gemma4(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
     write_folder(folder, ARCHITECTURE, CONFIG, {}, TEMPLATE, SPECIAL)
+    return folder
+
+
+def small_gemma4_blocks(folder: Path) -> Path:
+    """As `small_gemma4`, of the kind of the larger models: rows of an image see each other.
+
+    An image has more rows than the window.
+    """
+    config = replace(CONFIG, layer_embedding=None, image_blocks=True)
+    text = {
+        **_config(config.vocab_size)["text_config"],
+        "hidden_size_per_layer_input": 0,
+        "use_bidirectional_attention": "vision",
+    }
+    write_folder(folder, ARCHITECTURE, config, {"text_config": text}, TEMPLATE, SPECIAL)
     return folder
 
 

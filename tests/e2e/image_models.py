@@ -92,6 +92,19 @@ MODELS: Mapping[str, ImageModel] = {
         restored=256,
         nightly=True,
     ),
+    # The last image ends a chunk of its own.
+    "gemma4-blocks": ImageModel(
+        write=small_gemma4.small_gemma4_blocks,
+        side=48,
+        hidden=small_gemma4.CONFIG.hidden,
+        question=(
+            (100, 60), "What is this, and how is it like the two next ones? " * 3, (20, 50), (9, 9),
+            "Why?", (40, 90),
+        ),
+        precision="f32",
+        restored=422,
+        nightly=True,
+    ),
     # A sound first, and one between images. The first and the last one end within a row.
     "gemma4-sound": ImageModel(
         write=small_gemma4_sound.small_gemma4_sound,

@@ -64,7 +64,7 @@ def processor(name: str, folder: Path) -> Any:
         )
     if name == "qwen3.5-images":
         return _QwenProcessor(folder)
-    if name == "gemma4-images":
+    if name in ("gemma4-images", "gemma4-blocks"):
         return _Gemma4Processor(folder, small_gemma4.TEMPLATE)
     if name == "gemma4-sound":
         return _Gemma4Processor(folder, small_gemma4_sound.TEMPLATE)
@@ -137,7 +137,13 @@ class _Gemma4Processor:
             text = _filled(text, "audio", counts)
             read |= sounds
         ids = self._tokenizer(text, return_tensors=return_tensors)["input_ids"]
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), **read}
+        is_image = (ids == small_gemma4.token("<|image|>")).int()
+        return {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "mm_token_type_ids": is_image,
+            **read,
+        }
 
 
 def _filled(text: str, kind: str, counts: Iterable[int]) -> str:
