@@ -113,6 +113,11 @@ class ModelConfig:
         """Whether the model has a tower, whose rows of embeddings it reads."""
         return self.image is not None or self.sound is not None
 
+    @property
+    def has_fine_towers(self) -> bool:
+        """Whether towers need more than 8 bits: rounding to 8 changes answers too much."""
+        return False
+
     def looks_ahead(self, layer: int) -> bool:  # noqa: ARG002
         """Whether a layer lets each row of an image see the later ones too."""
         return False

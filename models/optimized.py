@@ -71,7 +71,7 @@ def optimized(
     kernels: bool,
     recurrent_kernels: bool = True,
     places: Places | None = None,
-    activation_bits: int = 16,
+    activation_bits: Callable[[str], int] = lambda _: 16,
 ) -> Optimized:
     """Rewrite the graphs of one model, which share their weights.
 
@@ -79,7 +79,7 @@ def optimized(
     storage     how the matrix of a parameter is stored, by its name
     kernels, recurrent_kernels  whether those of all parts, or of recurrences, are used
     places      for LoRA adapters, in some of the graphs
-    activation_bits  to which products with matrices of integers round activations, 16 or 8
+    activation_bits  by the name of a graph, to which products round activations: 16 or 8
 
     Raises TypeRuleError for a matrix that cannot be stored so.
     """
@@ -99,7 +99,7 @@ def optimized(
     store_matrices([graph for graph, _ in stacked], weights, storage_of)
     done, counts, unfused = [], [], []
     for graph, count in stacked:
-        graph, stored = stored_graph(graph, weights, activation_bits)
+        graph, stored = stored_graph(graph, weights, activation_bits(graph.name))
         graph = with_merged_slices(graph)
         rewrite = rewritten(graph, rules, weights.parameters())
         unfused.append(_unfused(graph, rewrite.unsupported))

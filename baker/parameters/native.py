@@ -53,6 +53,36 @@ def storages(
 ) -> dict[str, str]:
     """The parameters that are stored in another way than the precision's: see ProgramOptions.
 
+    Raises a WeightsError for a tensor that is missing.
+    """
+    kept = kept_integers(precision, source, architecture, config)
+    return {**_fine(precision, source, architecture, config), **kept}
+
+
+def _fine(
+    precision: str, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
+) -> dict[str, str]:
+    """The matrices of towers that a precision of 8 bits stores in 12, if files have them as floats.
+
+    Raises a WeightsError for a tensor that is missing.
+    """
+    if not config.has_fine_towers or PRECISIONS[precision].storage.name != "int8-g32":
+        return {}
+    names, gguf = source.names(), source.format == "gguf"
+    return {
+        name: "int12-g32"
+        for name, parameter in architecture.model(config).parameters().items()
+        if name.partition(".")[0] in architecture.tensors.towers and parameter.type.rank == 2
+        for tensors in [architecture.tensors.parts(config, name, names, gguf=gguf)]
+        if not any(integer_storage(source, tensor.name) for tensor in tensors)
+    }
+
+
+def kept_integers(
+    precision: str, source: WeightSource, architecture: Architecture[Any], config: ModelConfig
+) -> dict[str, str]:
+    """The storages of parameters that keep their integers, where they are not the precision's.
+
     A parameter whose tensors need different storages is stored as the precision says. Raises a
     WeightsError for a tensor that is missing.
     """
@@ -80,6 +110,7 @@ def default_precision(
     Raises a WeightsError for a tensor that is missing.
     """
     chosen = PRECISIONS.get(precision)  # None for `auto`
-    if chosen is None or not chosen.native or storages(precision, source, architecture, config):
+    arguments = precision, source, architecture, config
+    if chosen is None or not chosen.native or kept_integers(*arguments):
         return precision
     return chosen.storage.name

@@ -86,7 +86,7 @@ class AutoStage:
         chosen = PRECISIONS[precision]
         if self.limits.activations not in (None, *chosen.activations):
             return f"rounds no activations to {self.limits.activations}"
-        if chosen.native and not self.plan.model.storages(precision):
+        if chosen.native and not self.plan.model.keeps_integers(precision):
             return f"stores these weights as {chosen.storage.name}"
         try:
             program = self._program(precision)

@@ -84,8 +84,13 @@ class OpenedModel:
             return self.images.limited(options.image_rows[-1])
         return None
 
+    def keeps_integers(self, precision: str) -> bool:
+        """Whether a precision stores some parameters otherwise than its own name says."""
+        kept = native.kept_integers(precision, self.source, self.architecture, self.config)
+        return bool(kept or (self.draft and self.draft.storages(precision)))
+
     def storages(self, precision: str) -> dict[str, str]:
-        """The parameters that are stored in another way than the precision's, as in the file."""
+        """The parameters that are stored in another way than the precision's."""
         storages = native.storages(precision, self.source, self.architecture, self.config)
         if self.draft is None:
             return storages

@@ -119,7 +119,10 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         for i in drafter.layers_read:
             layers[i] = tuple(replace(spec, lent=True) for spec in layers[i])
         layers += drafter.caches
-    points = (*options.entry_points(blocks), *tower_points(config, options))
+    towers = tower_points(config, options)
+    points = (*options.entry_points(blocks), *towers)
+    bits = ACTIVATION_BITS[options.activations]
+    fine = {point.name for point in towers if config.has_fine_towers}
     axes = config.rotary_axes if image is not None else 1
     parameters = model.parameters()
     if drafter is not None:
@@ -130,7 +133,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
         storage=options.storage,
         kernels=precision.kernels,
         places=places_of(options, points),
-        activation_bits=ACTIVATION_BITS[options.activations],
+        activation_bits=lambda name: 16 if name in fine else bits,
     )
     functions = [
         functions_of(point, graph) for point, graph in zip(points, result.graphs, strict=True)

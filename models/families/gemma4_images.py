@@ -58,6 +58,12 @@ class Config(Gemma4Config, gemma4v.TowerConfig):
         """Images of any size."""
         return self.grid
 
+    @property
+    @override
+    def has_fine_towers(self) -> bool:
+        """Scores are not divided by the root of a head's width, so they are large."""
+        return True
+
     @override
     def looks_ahead(self, layer: int) -> bool:
         """Whether a layer lets each row of an image see the later ones too."""
