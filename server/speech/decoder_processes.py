@@ -62,7 +62,7 @@ def mpeg_blocks(descriptor: int) -> tuple[Header, Iterator[NDArray[np.float32]]]
     The header of a file in another format has 0 channels. The iterator raises InvalidRequest for a
     file that is not complete.
     """
-    command = (sys.executable, "-I", "-S", mpeg_process.__file__, _libsndfile(), str(descriptor))
+    command = (sys.executable, "-I", "-S", mpeg_process.__file__, _libsndfile())
     blocks = _blocks(
         command,
         descriptor,
@@ -107,7 +107,7 @@ def ffmpeg_blocks(ffmpeg: str, descriptor: int) -> Iterator[NDArray[np.float32]]
             lines = messages.read().decode(errors="replace").strip().splitlines()
             return lines[-1] if lines else "ffmpeg failed"
 
-        command = (ffmpeg, *_FFMPEG_LIMITS, "-i", f"file:/dev/fd/{descriptor}", *output, "pipe:1")
+        command = (ffmpeg, *_FFMPEG_LIMITS, "-i", "file:/dev/fd/0", *output, "pipe:1")
         yield from map(_samples, _blocks(command, descriptor, messages, last_line))
 
 
@@ -121,7 +121,7 @@ def _blocks(
     messages: int | IO[bytes],
     reason: Callable[[int], str],
 ) -> Iterator[bytes]:
-    """What a process writes about the file of a descriptor; the process ends with the generator.
+    """What a process writes about the file that is its input; the process ends with the generator.
 
     Raises InvalidRequest if it failed after it had written something; `reason` has its status.
     """
@@ -129,10 +129,9 @@ def _blocks(
     count = 0
     process = subprocess.Popen(
         command,
-        stdin=subprocess.DEVNULL,
+        stdin=descriptor,
         stdout=subprocess.PIPE,
         stderr=messages,
-        pass_fds=(descriptor,),
     )
     assert process.stdout is not None
     try:

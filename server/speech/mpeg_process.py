@@ -1,4 +1,4 @@
-"""A process that decodes a sound file of MPEG: `python -I -S mpeg_process.py LIBRARY DESCRIPTOR`.
+"""A process that decodes a sound file of MPEG: `python -I -S mpeg_process.py LIBRARY <FILE`.
 
 libmpg123, which libsndfile uses, writes about every damaged frame to the error output of its
 process, and libsndfile has no setting for it. So the process is not the server's. It imports
@@ -27,14 +27,14 @@ class _Info(ctypes.Structure):
     )
 
 
-def decode(library: str, descriptor: int) -> int:
-    """Decode a file from its start; returns the exit status."""
+def decode(library: str) -> int:
+    """Decode the file that is the input from its start; returns the exit status."""
     sndfile, info = ctypes.CDLL(library), _Info()
     sndfile.sf_open_fd.restype = ctypes.c_void_p
     sndfile.sf_readf_float.restype = ctypes.c_int64
     sndfile.sf_readf_float.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     sndfile.sf_error.argtypes = (ctypes.c_void_p,)
-    opened = sndfile.sf_open_fd(descriptor, _READ, ctypes.byref(info), 0)
+    opened = sndfile.sf_open_fd(sys.stdin.fileno(), _READ, ctypes.byref(info), 0)
     if not opened:
         return int(sndfile.sf_error(None)) & 0xFF or 1
     output = sys.stdout.buffer
@@ -50,4 +50,4 @@ def decode(library: str, descriptor: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(decode(sys.argv[1], int(sys.argv[2])))
+    sys.exit(decode(sys.argv[1]))
