@@ -27,13 +27,15 @@ _INTERVAL = 0.02  # seconds between requests to a server that does not answer ye
 class Server:
     """The name for the table, and the command without `--port N`.
 
-    It is ready when it answers the `body` at the `route`, by default a prompt.
+    It is ready when it answers the `body` at the `route`, by default a prompt; None: a GET.
     """
 
     name: str
     command: tuple[str, ...]
     route: str = "/v1/completions"
-    body: Mapping[str, object] = field(default_factory=lambda: {"prompt": "Hello", "max_tokens": 1})
+    body: Mapping[str, object] | None = field(
+        default_factory=lambda: {"prompt": "Hello", "max_tokens": 1}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,8 @@ def _answers(server: Server, url: str, process: subprocess.Popen[bytes]) -> bool
     with httpx.Client(timeout=60) as client:
         while process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(httpx.TransportError):
-                if client.post(url + server.route, json=server.body).status_code == 200:
+                method = "GET" if server.body is None else "POST"
+                if client.request(method, url + server.route, json=server.body).is_success:
                     return True
             time.sleep(_INTERVAL)
     return False
