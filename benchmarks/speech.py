@@ -122,12 +122,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     measured: dict[str, Rounds] = {"hearth": [], "faster-whisper": []}
+    python, model = arguments.faster_whisper
     options = (str(arguments.bundle), "--threads", str(arguments.threads))
     command = (sys.executable, "-m", "hearthd", "serve", *options)
     hearth = Server(name="hearth", command=command, route="/health/ready", body=None)
     with (
         running(hearth) as server,
-        faster_whisper(*arguments.faster_whisper, arguments.threads) as other,
+        faster_whisper(python, model, arguments.threads) as other,
     ):
         contenders = {"hearth": transcribed_by(server.url), "faster-whisper": other}
         for number in range(arguments.rounds + 1):

@@ -71,6 +71,7 @@ def pairs(mode: str, data: bytes) -> list[tuple[NDArray[Any], NDArray[Any]]]:
         size={"longest_edge": EDGE}, max_image_size={"longest_edge": SIDE}, **_RAW
     )
     read = idefics(theirs, return_tensors="np")["pixel_values"][0]
+    found: list[tuple[NDArray[Any], NDArray[Any]]]
     found = [(np.stack(squares(ours, SQUARES).pixels), np.moveaxis(read, 1, 3))]
     if "A" in mode:
         return found
