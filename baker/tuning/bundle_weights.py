@@ -106,7 +106,7 @@ class BundleWeights(WeightSource):
         for start in range(rows.start, rows.stop, step):
             stop = min(start + step, rows.stop)
             first, last = start // group, -(-stop // group)
-            values = _dequantized(weight.storage, [array[first:last] for array in stored])
+            values = stored_values(weight.storage, [array[first:last] for array in stored])
             yield values[start - first * group : stop - first * group] - np.float32(tensor.offset)
 
     @override
@@ -125,8 +125,8 @@ class BundleWeights(WeightSource):
         return self.manifest.config
 
 
-def _dequantized(storage: Storage, arrays: Sequence[Array]) -> Array:
-    """The real weights f32 (N, K) of stored arrays."""
+def stored_values(storage: Storage, arrays: Sequence[Array]) -> Array:
+    """The real weights f32 (N, K) of arrays that a bundle stores."""
     matrix_format = storage.format
     if matrix_format is None:
         return arrays[0].astype("f4")

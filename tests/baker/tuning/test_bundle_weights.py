@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hearthd.baker.tuning.bundle_weights import BundleWeights, _dequantized
+from hearthd.baker.tuning.bundle_weights import BundleWeights, stored_values
 from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.dsl import storage
 from hearthd.models.dsl.fused.quantized_products import sample_matrix
@@ -46,7 +46,7 @@ def test_stored_matrices_have_their_real_weights(one: storage.Storage) -> None:
     else:
         assert arrays[0].dtype in (np.float32, ml_dtypes.bfloat16)
         expected = arrays[0].astype(np.float32)
-    values = _dequantized(one, arrays)
+    values = stored_values(one, arrays)
     assert values.shape == (ROWS, COLUMNS)
     np.testing.assert_allclose(values, expected, rtol=1e-6, atol=1e-7)
 
