@@ -95,7 +95,7 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 // Products with small weights are added in 16 bits as long as they fit: those of eight quads of 4
 // bits, since 8 * 2 * 15 * 127 is less than 2^15, four of 5 bits, two of 6 and one of 7. All parts
 // share the loads of a quad.
-#define HAS_DOT_SMALL
+#define IN_PAIRS 1
 INLINE void dot_small(i32x16 *sums, int parts, const Quad *quads, int count, const int8_t *x,
                       int bits) {
     int fitting = bits <= 4 ? 8 : 1 << (7 - bits);
@@ -136,7 +136,8 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 }
 #endif
 
-#if !defined(DOT_RUNS) && !defined(HAS_DOT_SMALL)
+#if !defined(DOT_RUNS) && !defined(IN_PAIRS)
+#define IN_PAIRS 0
 INLINE void dot_small(i32x16 *sums, int parts, const Quad *quads, int count, const int8_t *x,
                       int bits) {
     (void)bits;

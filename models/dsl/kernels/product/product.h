@@ -23,68 +23,6 @@
 #define ROW_LOOP _Pragma("clang loop unroll(full)")
 #endif
 
-#ifdef DOT_RUNS
-
-// The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
-// half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
-INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Bytes *lower,
-                      const Matrix *matrix, size_t at, int half, const Activations *x,
-                      size_t cell) {
-    int count = matrix->halves ? QUADS / 2 : QUADS, first = half * count;
-    const int8_t *q = x->q[cell][0] + first * QUAD;
-    int32_t starts[MAX_PARTS];
-    (void)lower;
-    for (int part = 0; part < PARTS; part++) starts[part] = x->start[part][half][cell];
-    if (matrix->integers.bits > 8)
-        dot_wide(dots, PARTS, matrix->integers, at, q, starts);
-    else
-        dot_run(dots, PARTS, run_of(quads, first, count, matrix->integers, at), q, starts);
-}
-
-#else
-
-// Adds the products of integers of 8 bits with a part of a group of x.
-INLINE i32x16 dot_whole(i32x16 sums, const Quad *quads, int count, const int8_t *x) {
-    for (int i = 0; i < count; i++) sums = dot_quad(sums, quads[i], x + i * QUAD);
-    return sums;
-}
-
-// The same for values that have DOT_OFFSET added.
-INLINE i32x16 dot_values(i32x16 sums, const Quad *quads, int count, const int8_t *x) {
-    for (int i = 0; i < count; i++) sums = dot_bytes(sums, quads[i], x + i * QUAD);
-    return sums;
-}
-
-// The same for integers of 12 bits, of which `lower` are the lower four.
-INLINE i32x16 dot_wide(i32x16 sums, const Quad *upper, const Bytes *lower, const int8_t *x) {
-    // Neither sum waits for the other.
-    dot_small(&sums, 1, (const Quad *)lower, QUADS, x, 4);
-    return dot_whole((i32x16){}, upper, QUADS, x) * 16 + sums;
-}
-
-// The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
-// half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
-INLINE void dot_parts(i32x16 dots[MAX_PARTS], const Quad *quads, const Bytes *lower,
-                      const Matrix *matrix, size_t at, int half, const Activations *x,
-                      size_t cell) {
-    int bits = matrix->integers.bits, count = matrix->halves ? QUADS / 2 : QUADS;
-    const int8_t *q = x->q[cell][0] + half * count * QUAD;
-    (void)at;
-    quads += half * count;
-    // The parts share the loads of the quads.
-    _Pragma("clang loop unroll(full)") for (int part = 0; part < PARTS; part++) {
-        dots[part] = (i32x16){} + x->start[part][half][cell];
-        if (bits == 8 && matrix->integers.values)
-            dots[part] = dot_values(dots[part], quads, count, q + part * GROUP);
-        else if (bits == 8)
-            dots[part] = dot_whole(dots[part], quads, count, q + part * GROUP);
-        if (bits > 8) dots[part] = dot_wide(dots[part], quads, lower, q + part * GROUP);
-    }
-    if (bits < 8) dot_small(dots, PARTS, quads, count, q, bits);
-}
-
-#endif
-
 // The largest number of rows that share a pass over the weights: their sums stay in registers. Rows
 // of one part take less time, so that reading the weights matters more.
 #if defined(__AVX512F__) && ACTIVATION_BITS == 8
@@ -93,13 +31,97 @@ enum { MAX_SHARING = 16 };
 enum { MAX_SHARING = 8 };
 #endif
 
+// The rows whose products are computed in turn: all, or one where products of a row fill the
+// registers.
+#if defined(DOT_RUNS) || IN_PAIRS
+enum { MAX_CELLS = 1 };
+#else
+enum { MAX_CELLS = MAX_SHARING };
+#endif
+
+#ifdef DOT_RUNS
+
+// The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
+// half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
+INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int cells, const Quad *quads, const Bytes *lower,
+                      const Matrix *matrix, size_t at, int half, const Activations *x,
+                      size_t cell) {
+    int count = matrix->halves ? QUADS / 2 : QUADS, first = half * count;
+    (void)lower;
+    for (int i = 0; i < cells; i++) {
+        const int8_t *q = x->q[cell + i][0] + first * QUAD;
+        int32_t starts[MAX_PARTS];
+        for (int part = 0; part < PARTS; part++) starts[part] = x->start[part][half][cell + i];
+        if (matrix->integers.bits > 8)
+            dot_wide(dots[i], PARTS, matrix->integers, at, q, starts);
+        else
+            dot_run(dots[i], PARTS, run_of(quads, first, count, matrix->integers, at), q, starts);
+    }
+}
+
+#else
+
+// Adds the products of the quad `i` of a group, or of a half of it, with a part of x.
+INLINE i32x16 dot_one(i32x16 sums, const Quad *quads, int i, const int8_t *x,
+                      const Matrix *matrix) {
+    // Values have DOT_OFFSET added.
+    int is_whole = matrix->integers.bits >= 8 && !matrix->integers.values;
+    return is_whole ? dot_quad(sums, quads[i], x + i * QUAD)
+                    : dot_bytes(sums, quads[i], x + i * QUAD);
+}
+
+// Adds the products of integers of 12 bits, of which `lower` are the lower four, with a part of x.
+INLINE i32x16 dot_wide(i32x16 sums, const Quad *upper, const Bytes *lower, const int8_t *x) {
+    // Neither sum waits for the other.
+    i32x16 whole = {};
+    dot_small(&sums, 1, (const Quad *)lower, QUADS, x, 4);
+    for (int i = 0; i < QUADS; i++) whole = dot_quad(whole, upper[i], x + i * QUAD);
+    return whole * 16 + sums;
+}
+
+// The exact sums of the products of each part of `cells` cells of x with group `at` of a matrix, or
+// with a half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
+//
+// A product waits for the one before it that is added to the same sums, so each quad is multiplied
+// with all cells and parts in turn.
+INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int cells, const Quad *quads, const Bytes *lower,
+                      const Matrix *matrix, size_t at, int half, const Activations *x,
+                      size_t cell) {
+    int bits = matrix->integers.bits, count = matrix->halves ? QUADS / 2 : QUADS;
+    const int8_t *q[MAX_CELLS];
+    (void)at;
+    quads += half * count;
+    UNROLL
+    for (int i = 0; i < cells; i++) {
+        q[i] = x->q[cell + i][0] + half * count * QUAD;
+        UNROLL
+        for (int part = 0; part < PARTS; part++) {
+            dots[i][part] = (i32x16){} + x->start[part][half][cell + i];
+            if (bits > 8)
+                dots[i][part] = dot_wide(dots[i][part], quads, lower, q[i] + part * GROUP);
+        }
+        if (bits < 8 && IN_PAIRS) dot_small(dots[i], PARTS, quads, count, q[i], bits);
+    }
+    UNROLL
+    for (int quad = 0; quad < count && bits <= 8 && !(bits < 8 && IN_PAIRS); quad++) {
+        UNROLL
+        for (int i = 0; i < cells; i++) {
+            UNROLL
+            for (int part = 0; part < PARTS; part++)
+                dots[i][part] = dot_one(dots[i][part], quads, quad, q[i] + part * GROUP, matrix);
+        }
+    }
+}
+
+#endif
+
 // Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
 // to `end`; they are added to unless `begin` is 0. Meanwhile bytes are fetched, if `fetches` is not
 // 0.
 INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_t block,
                      size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
     int scales = matrix->halves ? 2 : 1;
-    int is_small = matrix->integers.bits < 8;
+    int is_small = matrix->integers.bits < 8, cells = rows < MAX_CELLS ? rows : MAX_CELLS;
     f32x16 sums[MAX_SHARING];
     Cursor cursor = {0};
     if (fetches) cursor = *fetches;
@@ -116,16 +138,19 @@ INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_
         unpack(quads, matrix->integers, at, is_small ? matrix->zero : DOT_OFFSET);
         if (is_wide(matrix)) unpack_low(lower, matrix->integers, at);
         ROW_LOOP
-        for (int row = 0; row < rows; row++) {
-            size_t cell = first_cell + row;
+        for (int row = 0; row < rows; row += cells) {
             HALF_LOOP
             for (int i = 0; i < scales; i++) {
-                i32x16 dots[MAX_PARTS];
-                dot_parts(dots, quads, lower, matrix, at, i, x, cell);
-                f32x16 product = join(dots, matrix);
-                sums[row] = fma16(product, factors[i].scale * x->scale[cell], sums[row]);
-                if (matrix->minimum)
-                    sums[row] = fma16(factors[i].minimum, splat(x->total[i][cell]), sums[row]);
+                i32x16 dots[MAX_CELLS][MAX_PARTS];
+                dot_cells(dots, cells, quads, lower, matrix, at, i, x, first_cell + row);
+                UNROLL
+                for (int j = row; j < row + cells; j++) {
+                    size_t cell = first_cell + j;
+                    f32x16 product = join(dots[j - row], matrix);
+                    sums[j] = fma16(product, factors[i].scale * x->scale[cell], sums[j]);
+                    if (matrix->minimum)
+                        sums[j] = fma16(factors[i].minimum, splat(x->total[i][cell]), sums[j]);
+                }
             }
         }
     }
