@@ -43,6 +43,21 @@ from hearthd.models.dsl.storage import STORAGES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+# What llama-quantize is told for mixes, as popular uploads have them. A dense model has no experts,
+# so the feed-forward layers stand for them.
+MIXES: Mapping[str, Sequence[str]] = {
+    "Q4_K_M": ("Q4_K_M",),
+    "UD-Q4_K_XL": (
+        *("--tensor-type", "attn_v=q6_k", "--tensor-type", "ffn_down=q5_k"),
+        *("--tensor-type", "attn_k=q5_k", "Q4_K_M"),
+    ),
+    "UD-IQ2_M": (
+        *("--tensor-type", "attn_v=q4_k", "--tensor-type", "ffn_down=iq3_xxs"),
+        *("--tensor-type", "attn_output=iq3_s", "IQ2_M"),
+    ),
+    "MXFP4_MOE": ("--tensor-type", "ffn_(gate|up|down)=mxfp4", "MXFP4_MOE"),
+    "QAT-Q4_0": ("--token-embedding-type", "q6_k", "Q4_0"),
+}
 _SPEEDS = (DECODE, "prefill_512")
 HEARTH = (sys.executable, "-m", "hearthd")
 _HEADINGS = (
@@ -60,12 +75,15 @@ _HEADINGS = (
 )
 
 
-def quantize(options: argparse.Namespace, source: Path, out: Path, name: str) -> None:
-    """Have llama-quantize write all matrices in a type."""
+def quantize(options: argparse.Namespace, source: Path, out: Path, *how: str) -> None:
+    """Have llama-quantize write a file; `how` are its options and the name of the base."""
     imatrix = ["--imatrix", options.imatrix] if options.imatrix else []
-    types = ["--allow-requantize"] if name == "F32" else ["--pure", "--tensor-type", f".*={name}"]
-    base = "F32" if name == "F32" else "Q8_0"
-    _run([options.llama_quantize, *imatrix, *types, source, out, base])
+    _run([options.llama_quantize, *imatrix, *how[:-1], source, out, how[-1]])
+
+
+def recipe_of(name: str) -> Sequence[str]:
+    """What llama-quantize is told for a type or a mix."""
+    return MIXES.get(name) or ("--pure", "--tensor-type", f".*={name.lower()}", "Q8_0")
 
 
 def matrices(source: GgufSource) -> list[str]:
@@ -106,9 +124,9 @@ def divergence(options: argparse.Namespace, reference: Path, candidate: str) -> 
 def baked(options: argparse.Namespace, name: str) -> Iterator[tuple[Path, Path]]:
     """A GGUF file whose matrices have a type, and its bundle, until the end of the block."""
     file, bundle = options.out / f"{name}.gguf", options.out / name
-    quantize(options, options.source, file, name.lower())
+    quantize(options, options.source, file, *recipe_of(name))
     types = {GgufSource(file).dtype(tensor) for tensor in matrices(GgufSource(file))}
-    if types != {name}:
+    if name in NATIVE and types != {name}:
         raise ValueError(f"{file}: got matrices of {sorted(types)}, expected {name} alone")
     serving = ["--slots", "1", "--context", "2048", "--verify-later"]
     _run([*HEARTH, "bake", file, *serving, "--out", bundle])
@@ -120,7 +138,7 @@ def baked(options: argparse.Namespace, name: str) -> Iterator[tuple[Path, Path]]
 def quality(options: argparse.Namespace, file: Path, bundle: Path) -> dict[str, float]:
     """The bytes and the values of a file and its bundle, and KL divergences."""
     exact = options.out / "exact.gguf"
-    quantize(options, file, exact, "F32")
+    quantize(options, file, exact, "--allow-requantize", "F32")
     source, sizes = GgufSource(file), stored_bytes(file)
     weights = sum(math.prod(source.shape(tensor)) for tensor in matrices(source))
     result = {
@@ -198,7 +216,14 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="GGUF file in F32")
     parser.add_argument("--llama-quantize", required=True, metavar="PATH")
     parser.add_argument("--imatrix", type=Path, help="importance matrix, which IQ1 and IQ2 need")
-    parser.add_argument("--types", nargs="+", choices=NATIVE, default=[*NATIVE], metavar="TYPE")
+    parser.add_argument(
+        "--types",
+        nargs="+",
+        choices=[*NATIVE, *MIXES],
+        default=[*NATIVE],
+        metavar="TYPE",
+        help=f"types, or mixes: {', '.join(MIXES)} (default: all types)",
+    )
     parser.add_argument("--positions", type=int, default=200, help="tokens of each text")
     parser.add_argument("--threads", type=int, default=physical_cores(), help="of a comparison")
     parser.add_argument("--out", type=Path, required=True, help="folder of files and bundles")
