@@ -60,7 +60,7 @@ MIXES: Mapping[str, Sequence[str]] = {
 }
 _SPEEDS = (DECODE, "prefill_512")
 HEARTH = (sys.executable, "-m", "hearthd")
-_HEADINGS = (
+_QUALITY = (
     "Type",
     "Bytes a weight",
     "Bundle over file",
@@ -68,6 +68,9 @@ _HEADINGS = (
     "KL of Hearth",
     "with exact logits",
     "KL of llama.cpp",
+)
+_HEADINGS = (
+    *_QUALITY,
     "Decode, tokens/s",
     "against ik_llama.cpp",
     "Prefill of 512, tokens/s",
@@ -202,6 +205,13 @@ def row_of(name: str, measured: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(cells)
 
 
+def table_of(title: str, rows: Mapping[str, Mapping[str, float]]) -> Table:
+    """A row for each type, without the columns of speeds if none was measured."""
+    cells = [row_of(name, row) for name, row in rows.items()]
+    count = len(_HEADINGS) if any(row[-2] for row in cells) else len(_QUALITY)
+    return Table(title=title, headings=_HEADINGS[:count], rows=tuple(row[:count] for row in cells))
+
+
 def _run(command: Sequence[object]) -> None:
     result = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     if result.returncode != 0:
@@ -242,11 +252,7 @@ def main() -> None:
     options.out.mkdir(exist_ok=True)
     machine = describe_machine(physical_cores())
     rows = {name: measure(options, name) for name in options.types}
-    table = Table(
-        title=f"Types of GGUF, {options.source.name}",
-        headings=_HEADINGS,
-        rows=tuple(row_of(name, row) for name, row in rows.items()),
-    )
+    table = table_of(f"Matrices of {options.source.name} in each type or mix", rows)
     print(versions_line(versions()))  # noqa: T201
     print_table(table)
     if options.json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.gguf_types import MIXES, recipe_of, row_of
+from benchmarks.gguf_types import MIXES, recipe_of, row_of, table_of
 
 MEASURED = {
     "bytes": 0.5625,
@@ -24,3 +24,9 @@ def test_a_row_has_speeds_where_they_were_measured() -> None:
     assert row_of("Q4_0", MEASURED) == (*quality, "", "", "", "")
     speeds = {"decode_128": 200.0, "their_decode_128": 100.0, "prefill_512": 900.4}
     assert row_of("Q4_0", MEASURED | speeds) == (*quality, "200", "x 2.00", "900", "")
+
+
+def test_a_table_without_speeds_has_no_columns_for_them() -> None:
+    assert table_of("", {"Q4_0": MEASURED}).headings[-1] == "KL of llama.cpp"
+    speeds = {"decode_128": 200.0, "prefill_512": 900.0}
+    assert len(table_of("", {"Q4_0": MEASURED, "Q4_1": MEASURED | speeds}).headings) == 11
