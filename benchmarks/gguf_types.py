@@ -199,9 +199,9 @@ def row_of(name: str, measured: Mapping[str, float]) -> tuple[str, ...]:
         *(f"{measured[key]:.2g}" for key in ("kl", "kl_exact", "kl_llama")),
     ]
     for figure in _SPEEDS:
-        own, theirs = measured.get(figure), measured.get(f"their_{figure}")
-        cells.append("" if own is None else f"{own:.0f}")
-        cells.append("" if own is None or theirs is None else f"x {own / theirs:.2f}")
+        speed_here, theirs = measured.get(figure), measured.get(f"their_{figure}")
+        cells.append("" if speed_here is None else f"{speed_here:.0f}")
+        cells.append("" if speed_here is None or theirs is None else f"x {speed_here / theirs:.2f}")
     return tuple(cells)
 
 
