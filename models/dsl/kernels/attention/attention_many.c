@@ -211,8 +211,7 @@ int NAME(INPUTS, float *out, size_t out_at, size_t workgroup, SIZES, size_t bloc
         sets[j / QUERIES].at[j % QUERIES] = (token * heads + head + next) * width;
         size_t position = (size_t)start[start_at] + token;
         sets[j / QUERIES].position[j % QUERIES] = position;
-        sets[j / QUERIES].last[j % QUERIES] =
-            position < end_of_block ? end_of_block - 1 : position;
+        sets[j / QUERIES].last[j % QUERIES] = position < end_of_block ? end_of_block - 1 : position;
         if (j + 1 < count && ++next == together) next = 0, token++;
     }
     attend_many(query + query_at, sets, all, &cache, window, SINKS_OF_HEADS, heads, out + out_at);

@@ -46,9 +46,9 @@ typedef struct {
 #endif
 
 // Arguments of all kernels of attention: query f32 (tokens, heads, width), key and value
-// (rows, groups, width), their scales f32 (rows, groups), start i32 (1,) or (2,), sinks f32 (heads,). If
-// PACKED, key i8 (rows, groups, width * 6 / 8), value i8 (rows, groups, width / 2), and their
-// scales f16 (rows, groups, width / 32).
+// (rows, groups, width), their scales f32 (rows, groups), start i32 (1,) or (2,), sinks f32
+// (heads,). If PACKED, key i8 (rows, groups, width * 6 / 8), value i8 (rows, groups, width / 2),
+// and their scales f16 (rows, groups, width / 32).
 #ifdef SINKS
 #define SINK_INPUTS , const float *sinks, size_t sinks_at
 #define SINKS_OF_HEADS (sinks + sinks_at)
