@@ -46,11 +46,7 @@ class Config(Gemma4Config, gemma4v.TowerConfig):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_layers()
-        if self.tower_head_dim % 4:
-            raise ConfigError(
-                f"head_dim of the tower: got {self.tower_head_dim}, expected a multiple of 4"
-            )
+        self.require_tower()
 
     @property
     @override

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hearthd.models.config import ConfigError
 from hearthd.models.decoder.layers import normalized
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.dsl import functions as f
@@ -44,6 +45,14 @@ class TowerConfig(GridConfig):
     tower_norm_eps: float
     tower_clips: bool
     tower_standardizes: bool
+
+    def require_tower(self) -> None:
+        """Raise ConfigError unless a head has equal parts for rows and columns, and halves."""
+        self.require_layers()
+        if self.tower_head_dim % 4:
+            raise ConfigError(
+                f"head_dim of the tower: got {self.tower_head_dim}, expected a multiple of 4"
+            )
 
 
 class ClippedLinear(nn.Module):
