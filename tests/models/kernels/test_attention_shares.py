@@ -69,7 +69,7 @@ def as_a_prefill(kernel: Kernel) -> Kernel:
     return replace(
         kernel,
         function=kernel.function.replace("mix", "many"),
-        sizes=(*kernel.sizes[:-2], 1, 1, 16),  # causal, 1 head together, 16 queries
+        sizes=(*kernel.sizes[:-2], 0, 1, 16),  # no block, 1 head together, 16 queries
         workgroups=kernel.sizes[1],
         scratch=None,
     )
