@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hearthd.runtime.language_model import IreeRuntime
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 # The dtype of keys and of values, bits, columns that share a scale (0: those of a head), its dtype.
 STORED = {
@@ -42,7 +42,7 @@ TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 60, 290)]
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(("int16", "int8"), marks=pytest.mark.nightly, id="int16-int8"),
+        pytest.param(("int16", "int8"), id="int16-int8"),
         pytest.param(("int8", "int4"), id="int8-int4"),
     ],
 )
