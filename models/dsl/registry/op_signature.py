@@ -102,21 +102,23 @@ def slots(samples: Sequence[Sample]) -> tuple[DTypeSlot, ...]:
 
 
 def variants(op: Op, sample: Sample, every: Sequence[DTypeSlot]) -> Iterator[Variant]:
-    """The sample in every combination of dtypes that the op's shape rule takes."""
-    count = len(sample.inputs)
-    given = [DType.of(array.dtype) for array in sample.inputs]
+    """The sample in combinations of dtypes that the op's shape rule takes.
+
+    They are those that are reached from the sample's, one by one, by giving some slots one dtype:
+    all combinations of six slots would be half a million.
+    """
     types = [{dtype: TensorType(array.shape, dtype) for dtype in DType} for array in sample.inputs]
+    used = [i for i, slot in enumerate(every) if _dtype_of(slot, sample) is not None]
     choices = [
-        list(DType) if slot.attribute or slot.inputs[0] < count else [None] for slot in every
+        chosen
+        for count in range(1, len(used) + 1)
+        for chosen in itertools.combinations(used, count)
     ]
-    for dtypes in itertools.product(*choices):
-        inputs, attrs = list(given), dict(sample.attrs)
-        for slot, dtype in zip(every, dtypes, strict=True):
-            if dtype is not None:
-                for i in slot.inputs:
-                    inputs[i : i + 1] = [dtype for _ in inputs[i : i + 1]]
-                if slot.attribute:
-                    attrs[slot.attribute] = _retyped(attrs[slot.attribute], dtype)
+    pending = [tuple(_dtype_of(slot, sample) for slot in every)]
+    known = set(pending)
+    while pending:
+        dtypes = pending.pop()
+        inputs, attrs = _inputs_and_attributes(sample, every, dtypes)
         try:
             result = op.infer(tuple(map(dict.__getitem__, types, inputs)), attrs)
         except DslError:
@@ -124,6 +126,35 @@ def variants(op: Op, sample: Sample, every: Sequence[DTypeSlot]) -> Iterator[Var
         arrays = zip(sample.inputs, inputs, strict=True)
         converted = tuple(array.astype(dtype.numpy) for array, dtype in arrays)
         yield Variant(Sample(converted, attrs), dtypes, result)
+        for chosen, dtype in itertools.product(choices, DType):
+            changed = tuple(dtype if i in chosen else kept for i, kept in enumerate(dtypes))
+            if changed not in known:
+                known.add(changed)
+                pending.append(changed)
+
+
+def _dtype_of(slot: DTypeSlot, sample: Sample) -> DType | None:
+    """The dtype that a slot has in a sample; None for one that it lacks."""
+    if slot.attribute:
+        value = sample.attrs[slot.attribute]
+        return value if isinstance(value, DType) else DType.of(value.dtype)
+    first = slot.inputs[0]
+    return DType.of(sample.inputs[first].dtype) if first < len(sample.inputs) else None
+
+
+def _inputs_and_attributes(
+    sample: Sample, every: Sequence[DTypeSlot], dtypes: Sequence[DType | None]
+) -> tuple[list[DType], dict[str, Any]]:
+    """The dtypes of a sample's inputs, and its attributes, with those of the slots."""
+    inputs = [DType.of(array.dtype) for array in sample.inputs]
+    attrs = dict(sample.attrs)
+    for slot, dtype in zip(every, dtypes, strict=True):
+        if dtype is not None:
+            for i in slot.inputs:
+                inputs[i : i + 1] = [dtype for _ in inputs[i : i + 1]]
+            if slot.attribute:
+                attrs[slot.attribute] = _retyped(attrs[slot.attribute], dtype)
+    return inputs, attrs
 
 
 def _retyped(value: Any, dtype: DType) -> Any:
