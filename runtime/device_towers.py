@@ -90,4 +90,5 @@ class DeviceTowers:
             values = result_views(self._device.call(function, values, results=len(values)))
             yield None
         results = self._device.call(last, values, results=1)
-        yield result(results, 0, (size, self._hidden))[:rows]
+        # A view would keep the rows of padding, too.
+        yield result(results, 0, (size, self._hidden))[:rows].copy()
