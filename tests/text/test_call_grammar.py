@@ -171,9 +171,8 @@ def test_an_answer_without_tools_is_a_text_in_which_no_call_begins(world: str, n
     none = use(format_, tools=(), required=False)
     for seed in range(4):
         tokens = WORLDS[world].follow(constraint(world, none, None), seed, nudge=NUDGE)
-        passed, calls = read(WORLDS[world], format_, tokens)
+        _, calls = read(WORLDS[world], format_, tokens)
         assert not calls
-        assert passed or name != "generic" or tokens
     call = "".join(
         str(element)
         for element in (format_.marker, *format_.heads[0][: format_.heads[0].index(NAME)])
