@@ -3,9 +3,10 @@
 Blocks, snapshots and their keys are those of runtime/kv_blocks.py. A slot whose blocks were
 restored computes the same bits as one that has read the tokens.
 
-Blocks are opaque bytes. Which of them are evicted is decided when a prompt comes, for all that will
-be read of it: see retention.py. The cache knows no slots, no requests and no runtime. It belongs to
-one thread; `state` and `keys` may be called from any.
+Blocks are opaque bytes. In which order they are evicted is decided when a prompt comes, for all
+that will be read of it: see retention.py. That looks at all prompts, so of many short ones it is
+not decided for each. The cache knows no slots, no requests and no runtime. It belongs to one
+thread; `state` and `keys` may be called from any.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from hearthd.runtime.interface import Rows
     from hearthd.server.engine.used_prompt import UsedPrompt
+
+# What is evicted is decided again when the prompts since take such a part of the memory.
+_DECIDED_AGAIN = 1 / 64
 
 
 class Store(Protocol):
@@ -60,9 +64,11 @@ class PrefixCache:
         self.store = store
         self._blocks: dict[bytes, Rows] = {}
         self._block_bytes = 1  # of a whole chunk
-        self._prompts: list[UsedPrompt] = []  # the latest one last
+        self._prompts: dict[bytes, UsedPrompt] = {}  # by their ends, the latest last
         self._used = 0.0
-        self._evicted_next: list[bytes] = []  # the last one first
+        self._evicted_next: dict[bytes, None] = {}  # the last one first
+        self._refused: set[bytes] = set()  # evicted at once if they are added
+        self._planned = 0  # bytes of prompts since that was decided
         self._bytes = self._hits = self._disk_hits = self._misses = self._evicted = 0
         self._keys: tuple[bytes, ...] = ()
 
@@ -145,20 +151,26 @@ class PrefixCache:
         if key not in self._blocks:
             self._blocks[key] = rows
             self._bytes += rows.nbytes
+            if key in self._refused:
+                self._evicted_next[key] = None
 
     def _register(self, prompt: UsedPrompt, known: int, restored: int) -> None:
         """Plan for all that will be read of a prompt; it continues or edits earlier ones."""
-        continues = bool(self._prompts) and prompt.continues(self._prompts[-1])
-        self._used += CONTINUED if continues else 1.0
+        latest = next(reversed(self._prompts.values()), None)
+        self._used += CONTINUED if latest and prompt.continues(latest) else 1.0
         prompt.used, prompt.branch = self._used, known
-        self._prompts = [p for p in self._prompts if not prompt.replaces(p)]
-        self._prompts.append(prompt)
+        for key in prompt.blocks.keys:
+            self._prompts.pop(key, None)
+        self._prompts[prompt.end] = prompt
         planned = planned_snapshots(prompt.blocks, known) if prompt.state_bytes else set[int]()
         prompt.plan(planned, restored, block_bytes=self._block_bytes)
         for key in prompt.pending.keys() & self._blocks.keys():
             del prompt.pending[key]
-        self._evicted_next = []
-        if self._bytes + sum(prompt.pending.values()) > self._limit:
+        for key in prompt.entries():
+            self._evicted_next.pop(key, None)
+        size = sum(prompt.pending.values())
+        self._planned += size
+        if self._bytes + size > self._limit and self._planned >= self._limit * _DECIDED_AGAIN:
             self._choose(prompt)
         if self.store is not None:
             prompt.penalties = stored_penalties(
@@ -167,27 +179,28 @@ class PrefixCache:
             self.store.use(prompt.penalties)
 
     def _choose(self, prompt: UsedPrompt) -> None:
-        """Decide what to evict, where `prompt` is being read."""
-        if prompt not in self._prompts:
-            self._prompts.append(prompt)
+        """Decide in which order to evict, where `prompt` is being read."""
         sizes = {**prompt.pending, **{key: rows.nbytes for key, rows in self._blocks.items()}}
         ratio = prompt.state_bytes / self._block_bytes
-        retention = Retention(self._prompts, sizes=sizes, ratio=ratio)
+        retention = Retention(self._prompts.values(), sizes=sizes, ratio=ratio)
         retention.choose(self._limit)
         holders = retention.holders(self._blocks)
-        self._prompts = [p for p in self._prompts if p is prompt or p in holders]
-        evicted = [key for key in retention.evicted(sizes) if key in self._blocks]
-        self._evicted_next = evicted[::-1]
+        self._prompts = {p.end: p for p in self._prompts.values() if p is prompt or p in holders}
+        order = [key for key in retention.evicted(sizes) if key in self._blocks]
+        self._evicted_next = dict.fromkeys(reversed(order))
+        self._refused = prompt.pending.keys() - retention.kept
+        self._planned = 0
         if self.store is None:  # what the memory cannot keep is not made
-            for key in prompt.pending.keys() - retention.kept:
+            for key in self._refused:
                 del prompt.pending[key]
 
     def _evict(self, prompt: UsedPrompt) -> None:
+        """Make room; `prompt` is being read, and a decision may have forgotten it meanwhile."""
+        self._prompts.setdefault(prompt.end, prompt)
         while self._bytes > self._limit:
             if not self._evicted_next:
                 self._choose(prompt)
-            rows = self._blocks.pop(self._evicted_next.pop(), None)
-            if rows is not None:
-                self._bytes -= rows.nbytes
-                self._evicted += 1
+            key, _ = self._evicted_next.popitem()
+            self._bytes -= self._blocks.pop(key).nbytes
+            self._evicted += 1
         self._keys = tuple(self._blocks)

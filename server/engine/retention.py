@@ -17,7 +17,7 @@ from hearthd.server.engine.snapshots import branch_weights, savings
 from hearthd.server.engine.used_prompt import UsedPrompt
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from hearthd.server.engine.snapshots import PromptBlocks
 
@@ -77,19 +77,21 @@ def _penalties(
 
 
 class Retention:
-    """Chooses what is kept of prompts, the latest one last.
+    """Chooses what is kept of prompts.
 
     sizes  in bytes, of the entries in memory and of those that are still to be added
     ratio  the size of a snapshot in blocks; 0 for a model without states
     """
 
     def __init__(
-        self, prompts: Sequence[UsedPrompt], *, sizes: Mapping[bytes, int], ratio: float
+        self, prompts: Iterable[UsedPrompt], *, sizes: Mapping[bytes, int], ratio: float
     ) -> None:
         self._sizes = sizes
         self._ratio = ratio
-        self._snapshots = {prompt: self._available(prompt) for prompt in prompts}
-        items = [item for prompt in reversed(prompts) for item in self._items(prompt)]
+        by_use = sorted(prompts, key=lambda prompt: prompt.used)
+        self._latest = {key: prompt for prompt in by_use for key in prompt.blocks.keys}
+        self._snapshots = {prompt: self._available(prompt) for prompt in by_use}
+        items = [item for prompt in reversed(by_use) for item in self._items(prompt)]
         self._order = sorted(items, key=lambda item: -item.used)
         self.kept = set[bytes]()
         self._ends = dict[UsedPrompt, int]()  # blocks that are kept, by prompt
@@ -104,15 +106,19 @@ class Retention:
                 room -= self._keep(item.entries, room)
 
     def evicted(self, entries: Iterable[bytes]) -> Iterator[bytes]:
-        """The other entries, those to be evicted first before others."""
-        known = {key for item in self._order for key in item.entries}
-        yield from (key for key in entries if key not in known)
-        done = set(self.kept)
-        for item in reversed(self._order):
-            for key in reversed(item.entries):
-                if key not in done:
-                    done.add(key)
-                    yield key
+        """All entries in the order of their eviction: those that are kept come last."""
+        best = dict[bytes, int]()
+        for index, item in enumerate(self._order):
+            for key in item.entries:
+                best.setdefault(key, index)
+        yield from (key for key in entries if key not in best)
+        order = [
+            key
+            for index, item in reversed([*enumerate(self._order)])
+            for key in reversed(item.entries)
+            if best[key] == index
+        ]
+        yield from sorted(order, key=self.kept.__contains__)
 
     def holders(self, entries: Collection[bytes]) -> set[UsedPrompt]:
         """The prompts that have some of the entries, which no prompt before them has."""
@@ -123,6 +129,15 @@ class Retention:
                 found.add(item.prompt)
                 seen |= new
         return found
+
+    def _edited_at(self, prompt: UsedPrompt) -> int | None:
+        """How many of its blocks a later prompt has that edits it; None if none does."""
+        keys, common = prompt.blocks.keys, 0
+        while common < len(keys) and (later := self._latest[keys[common]]) is not prompt:
+            common = later.common(prompt)
+            if common > later.blocks.first_turn:
+                return common
+        return None
 
     def _available(self, prompt: UsedPrompt) -> list[int]:
         """After how many blocks reading can go on, ascending."""
@@ -136,11 +151,12 @@ class Retention:
 
     def _items(self, prompt: UsedPrompt) -> Iterator[_Item]:
         blocks, snapshots = prompt.blocks, self._snapshots[prompt]
-        factor = 1.0 if prompt.edited_at is None else _EDITED
+        edited_at = self._edited_at(prompt)
+        factor = 1.0 if edited_at is None else _EDITED
         for count, penalty in _penalties(blocks, prompt.branch, snapshots, self._ratio).items():
             is_end = count == snapshots[-1]
-            if is_end and prompt.edited_at is not None:
-                penalty = 1 + self._ratio / max(1, count - prompt.edited_at)
+            if is_end and edited_at is not None:
+                penalty = 1 + self._ratio / max(1, count - edited_at)
             yield _Item(
                 prompt=prompt,
                 count=count,

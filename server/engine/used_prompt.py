@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hearthd.runtime.kv_blocks import snapshot_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from hearthd.server.engine.snapshots import PromptBlocks
 
@@ -21,7 +21,6 @@ class UsedPrompt:
     used       when: how many prompts of other chats had been read; a prompt that continues the one
                before it counts less; 0.0 before the cache has looked for it
     branch     how many of its blocks earlier prompts had
-    edited_at  how many of its blocks a later prompt has that edits it; None if none does
     pending    the bytes of the entries that are still to be added, by key
     penalties  of its entries in the store, by key
     """
@@ -30,7 +29,6 @@ class UsedPrompt:
     state_bytes: int
     used: float = 0.0
     branch: int = 0
-    edited_at: int | None = None
     pending: dict[bytes, int] = field(default_factory=dict)
     penalties: dict[bytes, float] = field(default_factory=dict)
 
@@ -39,26 +37,31 @@ class UsedPrompt:
         """Whether the cache has not looked for it."""
         return not self.used
 
+    @property
+    def end(self) -> bytes:
+        """The key of its last lasting block, or else of its first one.
+
+        A later prompt that has this block has all that others need of this one.
+        """
+        return self.blocks.keys[max(1, self.blocks.lasting) - 1]
+
+    def entries(self) -> Iterator[bytes]:
+        """The keys of all blocks, and of the snapshots that there could be."""
+        yield from self.blocks.keys
+        if self.state_bytes:
+            yield from map(snapshot_key, self.blocks.keys)
+
     def continues(self, earlier: UsedPrompt) -> bool:
         """Whether two prompts have more in common than their first turn."""
-        return self._common(earlier) > self.blocks.first_turn
+        return self.common(earlier) > self.blocks.first_turn
 
-    def replaces(self, earlier: UsedPrompt) -> bool:
-        """Whether this prompt has all that later ones need of an earlier one, which it may edit."""
-        common = self._common(earlier)
-        if common == len(earlier.blocks.keys) or common >= max(1, earlier.blocks.lasting):
-            return True
-        if self.continues(earlier):
-            earlier.edited_at = common
-        return False
-
-    def _common(self, earlier: UsedPrompt) -> int:
+    def common(self, other: UsedPrompt) -> int:
         """How many blocks two prompts begin with: a key stands for all blocks before it, too."""
-        keys, earlier_keys = self.blocks.keys, earlier.blocks.keys
-        low, high = 0, min(len(keys), len(earlier_keys))
+        keys, other_keys = self.blocks.keys, other.blocks.keys
+        low, high = 0, min(len(keys), len(other_keys))
         while low < high:
             middle = (low + high + 1) // 2
-            is_common = keys[middle - 1] == earlier_keys[middle - 1]
+            is_common = keys[middle - 1] == other_keys[middle - 1]
             low, high = (middle, high) if is_common else (low, middle - 1)
         return low
 

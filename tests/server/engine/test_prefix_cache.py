@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hearthd.runtime.kv_blocks import block_keys
+from hearthd.server.engine import prefix_cache
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import Prompt
+from hearthd.server.engine.retention import Retention
 from hearthd.server.engine.snapshots import PromptBlocks
 from hearthd.server.engine.used_prompt import UsedPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    import pytest
 
     from hearthd.runtime.interface import Rows
 
@@ -179,3 +184,16 @@ def test_blocks_are_found_up_to_the_last_snapshot_and_snapshots_are_evicted_and_
     assert len(cache.find(used(keys, SIZE), 0).blocks) == 3  # the block after it has no snapshot
     again = PrefixCache(limit_bytes=9 * SIZE, store=store)
     assert len(again.find(used(keys, SIZE), 0).blocks) == 3
+
+
+def test_many_short_prompts_are_not_looked_at_for_each_one_that_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    choose = Mock(side_effect=Retention)
+    monkeypatch.setattr(prefix_cache, "Retention", choose)
+    cache = PrefixCache(limit_bytes=640 * SIZE)
+    for token in range(1280):
+        add_all(cache, keys_of([token], 1))
+    assert cache.state().blocks == 640
+    assert 0 < choose.call_count <= 64
+    assert count_found(cache, keys_of([1279], 1)) == 1
