@@ -129,7 +129,7 @@ class TensorNames:
     joined       names in Hugging Face folders of tensors that hold the rows of some parts of a
                  layer, as many of each, one part after the other; used where the part has no tensor
                  of its own
-    joined_in_gguf  the same for names in GGUF files
+    joined_in_gguf  the same for names in GGUF files; a tensor can have the name of one of its parts
     grouped      tensors that hold the rows of parts of a layer in groups; used where they are there
     alternating  names among `joined` of tensors that hold the rows of their parts in turn; a bias
                  among them is (experts, outputs)
@@ -269,7 +269,8 @@ class TensorNames:
         for joined, parts in self.joined_in_gguf.items():
             for number, part in enumerate(parts):
                 stored = name.replace(f".{part}.", f".{joined}.")
-                if stored != name and stored in names and name not in names:
+                is_joined = stored == name or name not in names
+                if f".{part}." in name and stored in names and is_joined:
                     return StoredTensor(stored, share=(number, len(parts)))
         return None
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.decoder.config.decoder_config import DecoderConfig
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.dsl.graph import Tensor
 
@@ -59,8 +60,8 @@ class Config(ExpertsConfig):
 class SinkAttention(Attention):
     """Attention with a sink for each head: a score without a value."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
+    def __init__(self, config: DecoderConfig, *, scale: float | None = None) -> None:
+        super().__init__(config, scale=scale)
         self.sinks = nn.parameter(config.heads, dtype=DType.F32)
 
 

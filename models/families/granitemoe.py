@@ -54,8 +54,13 @@ def with_experts(data: ConfigJson, fields: dict[str, Any]) -> dict[str, Any]:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata."""
+    return Config(**fields_from_gguf(data))
+
+
+def fields_from_gguf(data: GgufMetadata) -> dict[str, Any]:
+    """The fields of `Config` from GGUF metadata; raises ConfigError."""
     fields = experts_from_gguf(data, granite.fields_from_gguf(data))
-    return Config(**fields, scores=CHOSEN, normalized=True)
+    return {**fields, "scores": CHOSEN, "normalized": True}
 
 
 ARCHITECTURE = Architecture(

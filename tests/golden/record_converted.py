@@ -49,6 +49,7 @@ _PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         "max_position_embeddings": 32768, "moe_intermediate_size": [56] * 3, "moe_topk": [2] * 3,
         "num_shared_expert": [1] * 3,
     },
+    "granitemoe_swa-alone": {"no_rope_layers": [0, 1, 1]},
     "hunyuan-dense": {"max_position_embeddings": 32768},
     "minicpm-": {"architectures": ["MiniCPMForCausalLM"]},
     "nemotron_h-": {

@@ -32,6 +32,7 @@ _CORRECTED = {
 _MULTIPLIERS = {
     "embedding_scale": 12.0, "attention_scale": 0.1, "residual_scale": 0.2, "logit_scale": 4.0,
 }  # fmt: skip
+_SWASH = {**_MULTIPLIERS, "windows": (None, 32, 32), "rope_bases": (None, 1e4, 1e4)}
 _MAMBA = {
     "ssm_heads": 16, "ssm_width": 16, "ssm_groups": 2, "ssm_state": 8, "taps": 4,
 }  # fmt: skip
@@ -96,12 +97,14 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         "windows": (32, None, 32), "attention_bias": True, "output_bias": True,
     },
     "granite": _MULTIPLIERS,
+    "granite_swa": _SWASH,
     "granitehybrid": {**_MULTIPLIERS, **_MAMBA, "attends": (False, True, True)},
     "granitehybrid-moe": {
         **_MULTIPLIERS, **_MAMBA, "attends": (False, True, True),
         **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN, "shared_ffn": 64,
     },
     "granitemoe": {**_MULTIPLIERS, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
+    "granitemoe_swa": {**_SWASH, **_EXPERTS, "routed": (True,) * 3, "scores": CHOSEN},
     "hunyuan-moe": {**_EXPERTS, "routed": (True,) * 3, "shared_ffn": 96},
     "lfm2": _CONVOLUTIONS,
     "lfm2moe": {

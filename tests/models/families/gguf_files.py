@@ -49,9 +49,11 @@ if TYPE_CHECKING:
 
 # llama.cpp's architectures that rotate neighbors: LLAMA_ROPE_TYPE_NORM.
 _ROTATES_NEIGHBORS = (
-    "arcee", "llama", "minicpm", "smollm3", "granite", "granitehybrid", "granitemoe", "mistral3",
-    "nemotron_h", "nemotron_h_moe",
+    "arcee", "llama", "minicpm", "smollm3", "granite", "granite_swa", "granitehybrid", "granitemoe",
+    "mistral3", "nemotron_h", "nemotron_h_moe",
 )  # fmt: skip
+# Architectures that the gguf package does not know, and those whose names of tensors they have.
+_NAMED_AS = {"granite_swa": "granite"}
 # Parts of the names of tensors of towers, and what precedes those of the text model beside one.
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
@@ -76,7 +78,8 @@ def write_gguf(
     if special:
         add_byte_vocabulary(writer, special)
     architectures = {name: number for number, name in gguf.MODEL_ARCH_NAMES.items()}
-    names = gguf.get_tensor_name_map(architectures[architecture], _blocks(config))
+    named_as = _NAMED_AS.get(architecture, architecture)
+    names = gguf.get_tensor_name_map(architectures[named_as], _blocks(config))
     numbers: dict[str, list[float]] = {}
     for name, values in _split(_tensors(SafetensorsSource(folder)), architecture, config):
         if ".act_fn." in name:
@@ -168,7 +171,14 @@ _RENAMED_PARTS = {
     "router.per_expert_scale": "ffn_down_exps.scale",
 }
 # Names that have no entry in the map of the gguf package.
-_OWN_NAMES = ("exp_probs_b.bias", "_exps.weight", ".scale")
+_OWN_NAMES = (
+    "exp_probs_b.bias",
+    "_exps.weight",
+    "_inp.weight",
+    "_sinks.weight",
+    "_shexp.weight",
+    ".scale",
+)
 _GATE_AND_UP = "input_linear"  # of Granite: an MLP, or a tensor of experts
 
 
@@ -183,8 +193,27 @@ def _transposed_experts(name: str, values: Array) -> Iterator[tuple[str, Array]]
         yield re.sub(r"(gate_up|down)_proj", f"{part}_proj.weight", name), matrices
 
 
+def _granite_swa(name: str, values: Array) -> Iterator[tuple[str, Array]]:
+    """A tensor of Granite Swash, whose gates and rows up stay together."""
+    for old, new in _RENAMED_IN_SWASH.items():
+        name = name.replace(old, new)
+    yield name, values
+
+
+_RENAMED_IN_SWASH = {
+    "self_attn.sinks": "attn_sinks.weight",
+    "block_sparse_moe.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "block_sparse_moe.experts.down_proj": "ffn_down_exps.weight",
+    "block_sparse_moe.router.weight": "ffn_gate_inp.weight",
+    "shared_mlp.input_linear": "ffn_up_shexp",
+    "shared_mlp.output_linear": "ffn_down_shexp",
+}
 # What the converter makes of a tensor, by architecture.
-_CONVERTED = {"gpt-oss": gpt_oss, "qwen3vlmoe": _transposed_experts}
+_CONVERTED = {
+    "gpt-oss": gpt_oss,
+    "granite_swa": _granite_swa,
+    "qwen3vlmoe": _transposed_experts,
+}
 
 
 def _split(

@@ -85,7 +85,7 @@ def _corrected_experts(config: Any) -> dict[str, Any]:
 # Those whose keys say how positions are scaled, in place of a table.
 SCALED = ("deepseek2", "glm4", "gpt-oss", "mistral3")
 # Those of which a file says the width of an expert as that of an MLP.
-EXPERTS_OF_MLP_WIDTH = ("granitehybrid", "granitemoe", "llama", "olmoe")
+EXPERTS_OF_MLP_WIDTH = ("granite_swa", "granitehybrid", "granitemoe", "llama", "olmoe")
 # Those of which a file says how many experts are shared, in place of the width of their MLP.
 COUNTS_SHARED_EXPERTS = ("deepseek2", "dots1", "glm4moe")
 # Keys that an architecture has besides those of all.
@@ -109,6 +109,11 @@ EXTRA_KEYS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     ),
     "gpt-oss": gpt_oss_keys,
     "granite": _granite,
+    "granite_swa": lambda config: {
+        **_granite(config),
+        **window_keys(config),
+        "attention.rope_pattern": [base is not None for base in config.rope_bases],
+    },
     "granitehybrid": lambda config: {
         **_granite(config),
         **mamba_keys(config),

@@ -196,6 +196,19 @@ SIZES: Mapping[str, Size] = {
         experts=64, experts_per_token=6, expert_ffn=512, routed=(True, True), normalized=True,
         scores=CHOSEN, shared_ffn=1024,
     ),
+    # ibm-granite/granite-swash-2b, the defaults of GraniteSWAConfig in transformers
+    "granite-swash": decoder(
+        2560, 8192, 20, 4, 128, 100352,
+        embedding_scale=1.0, attention_scale=128**-0.5, residual_scale=1.0, logit_scale=1.0,
+        windows=(None, 128), rope_bases=(1e4, 1e4),
+    ),
+    # the same with experts of granite-3.1-3b-a800m
+    "granite-swash-moe": decoder(
+        1536, 512, 24, 8, 64, 100352,
+        embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=6.0,
+        windows=(None, 128), rope_bases=(1e4, 1e4), experts=40, experts_per_token=8,
+        expert_ffn=512, routed=(True, True), normalized=True, scores=CHOSEN,
+    ),
     # ibm-granite/granite-3.1-1b-a400m-instruct
     "granite-moe": decoder(
         1024, 512, 16, 8, 64, 49155,

@@ -103,7 +103,7 @@ NOT_IN_GGUF = {
     "qwen35-images-mrope", "qwen35moe-images-mrope", "lfm2-vl-tied", "lfm2-vl-plain",
     "gemma4-images-clips", "gemma4-images-standardized", "gemma4-sound-towers", "qwen2moe-mixed",
     "gemma4-images-blocks", "gemma4-moe-images-blocks",
-    "cohere2-full", "starcoder2-window", "arcee-arcee",
+    "cohere2-full", "starcoder2-window", "arcee-arcee", "granite_swa-bases",
 }  # fmt: skip
 
 

@@ -47,6 +47,8 @@ COVERED = (
     ("gpt-oss", "native", "decode_4"),
     ("granite3", "native", "prefill_128"),
     ("granite-moe", "native", "decode_4"),
+    ("granite-swash", "native", "prefill_128"),
+    ("granite-swash-moe", "native", "decode_4"),
     ("granite4-h", "native", "prefill_128"),
     ("granite4-h-moe", "bf16", "prefill_16"),
     ("hunyuan", "f32", "prefill_16"),
