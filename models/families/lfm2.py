@@ -6,7 +6,6 @@ rows by position, as keys and values are: what saves, restores and forgets those
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -98,11 +97,13 @@ class Lfm2(DecoderModel):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        mixers: list[Layer] = [
-            NormedAttention(config) if attends else ShortConv(config) for attends in config.attends
-        ]
-        mlps = map(self.feed_forward, range(config.layers))
-        super().__init__(config, list(map(functools.partial(Block, config), mixers, mlps)))
+        super().__init__(config, [self.block(layer) for layer in range(config.layers)])
+
+    def block(self, layer: int) -> Layer:
+        """One layer."""
+        config = self.config
+        mixer = NormedAttention(config) if config.attends[layer] else ShortConv(config)
+        return Block(config, mixer, self.feed_forward(layer))
 
     def feed_forward(self, _: int) -> Callable[[Tensor], Tensor]:
         """What follows attention or the convolution in a layer."""

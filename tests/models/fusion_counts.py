@@ -21,6 +21,7 @@ class Counts:
     gate       the rule for the activation of the feed-forward layer, and how often
     experts    matrices of an expert: 3, or 2 without a gated activation
     by_head    matrices of which each head has its own
+    by_gate    matrices that give a number for each head of attention
     beside     tables of embeddings, and matrices, that each token needs beside the layers'
     """
 
@@ -34,6 +35,7 @@ class Counts:
     gate: tuple[str, int] = ("gated_silu", 1)
     experts: int = 3
     by_head: int = 0
+    by_gate: int = 0
     beside: tuple[int, int] = (1, 0)
 
 
@@ -90,6 +92,7 @@ COUNTS = {
     "gpt-oss": Counts(gate=("clamped_swiglu", 1)),
     "granitehybrid": Counts(rotations=""),
     "granitehybrid-moe": Counts(rotations=""),
+    "lfm3": Counts(norms=("residual_norm", 2), rotations="norm_rope", by_gate=1),
     "minicpm3": Counts(products=7, stacked=False, by_head=2),
     "nemotron_h": Counts(norms=("add_norm", 1), rotations="", products=2, gate=("gated_silu", 0)),
     "nemotron_h_moe": Counts(
@@ -117,7 +120,8 @@ COUNTS = {
 
 # Layers without attention here, where they are not the recurrent ones.
 NOT_ATTENDING = {
-    "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "nemotron_h": 2, "nemotron_h_moe": 2,
+    "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "lfm3": 1,
+    "nemotron_h": 2, "nemotron_h_moe": 2,
 }  # fmt: skip
 
 
@@ -156,6 +160,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + per_layer.needed * partial
             - 3 * (routed - shared_mlps)
             + (3 if recurrence == "gated_delta_rule" else 0)
+            + per_layer.by_gate * (whole - convolutions)
             + matrices
         ),
         **dict.fromkeys(
@@ -173,7 +178,9 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         ),
         "squared_relu": {"nemotron_h": 1, "nemotron_h_moe": 2}.get(architecture, 0),
         gate: gates * whole + gated_mlps,
-        "gated_heads": (whole - recurrent) * (recurrence == "gated_delta_rule"),
+        "gated_heads": (
+            (whole - convolutions) * (recurrence == "gated_delta_rule" or per_layer.by_gate)
+        ),
         OUTPUT_NORMS.get(recurrence if architecture != "falcon-h1" else "", ""): (
             min(recurrent, whole) * sequences
         ),

@@ -114,6 +114,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_CONVOLUTIONS, **SMALL_GRID_TOWER, "tower_norm_eps": 1e-6, "projector_hidden": 64,
         "projector_norm": True, "projector_bias": True,
     },
+    "lfm3": {**_CONVOLUTIONS, "windows": (3, 32, None), "local_rope_base": 1e4},
     "minicpm": {**_MULTIPLIERS, "original_context": 64},
     "minicpm3": {**_LATENT, **_MULTIPLIERS, "original_context": 64, "turns_neighbors": False},
     "mistral3": {"query_growth": 0.1, "original_context": 8},

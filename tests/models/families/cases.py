@@ -212,28 +212,6 @@ CASES: Mapping[str, Case] = {
             },
         ),
         *_cases(
-            "granite_swa",
-            "GraniteSWAConfig",
-            granite_swa={**MULTIPLIERS, "sliding_window": 40, "tie_word_embeddings": True},
-            bases={
-                **MULTIPLIERS, "sliding_window": 7, "attention_bias": True,
-                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-                "layer_rope_theta": [1e3, 1e6, 1e3], "tie_word_embeddings": False,
-            },
-        ),
-        *_cases(
-            "granitemoe_swa",
-            "GraniteMoeSWAConfig",
-            granitemoe_swa={
-                **MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
-                "shared_intermediate_size": 40, "sliding_window": 40, "tie_word_embeddings": True,
-            },
-            alone={
-                **MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
-                "sliding_window": 40, "layer_rope_theta": [0, 1e4, 1e4],
-            },
-        ),
-        *_cases(
             "granitemoe",
             "GraniteMoeHybridConfig",
             granite4={

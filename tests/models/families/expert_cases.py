@@ -10,6 +10,7 @@ from tests.models.families.case_arguments import (
     EXPERTS,
     LATENT,
     LINEAR,
+    MULTIPLIERS,
     YARN,
 )
 
@@ -55,6 +56,24 @@ EXPERT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
             },
         },
         "layers": {"num_experts": 5, "moe_topk": [2, 2, 2]},
+    }),
+    ("granite_swa", "GraniteSWAConfig", {
+        "granite_swa": {**MULTIPLIERS, "sliding_window": 40, "tie_word_embeddings": True},
+        "bases": {
+            **MULTIPLIERS, "sliding_window": 7, "attention_bias": True,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "layer_rope_theta": [1e3, 1e6, 1e3], "tie_word_embeddings": False,
+        },
+    }),
+    ("granitemoe_swa", "GraniteMoeSWAConfig", {
+        "granitemoe_swa": {
+            **MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
+            "shared_intermediate_size": 40, "sliding_window": 40, "tie_word_embeddings": True,
+        },
+        "alone": {
+            **MULTIPLIERS, "num_local_experts": 5, "num_experts_per_tok": 2,
+            "sliding_window": 40, "layer_rope_theta": [0, 1e4, 1e4],
+        },
     }),
     ("olmoe", "OlmoeConfig", {
         "olmoe": {"num_experts": 7, "num_experts_per_tok": 3, "num_key_value_heads": 4},

@@ -100,6 +100,7 @@ FILES = {
     "hunyuan": File(templates=("hunyuan",)),
     "hunyuan_moe": File(templates=("hunyuan",)),
     "lfm2": File(templates=("lfm 2",)),
+    "lfm3": File(templates=("lfm 2",)),
     "lfm2moe": File(templates=("lfm 2",)),
     "lfm2vl": File(),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),

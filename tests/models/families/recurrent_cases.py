@@ -51,6 +51,13 @@ RECURRENT_CASES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
             "attention_bias": True,
         },
     }),
+    ("lfm3", "Lfm3Config", {
+        "lfm3": {
+            "layer_types": ["conv", "sliding_attention", "full_attention", "conv"],
+            "num_hidden_layers": 4, "sliding_window": 40, "norm_eps": 2e-5,
+        },
+        "untied": {"num_hidden_layers": 5, "conv_L_cache": 3, "tie_word_embeddings": False},
+    }),
     ("qwen35moe", "Qwen3_5MoeTextConfig", {
         "qwen35moe": {
             **_DELTA_NET, "num_hidden_layers": 4, "num_experts": 5, "num_experts_per_tok": 2,

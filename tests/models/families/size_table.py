@@ -42,6 +42,10 @@ _GEMMA4_MOE: Mapping[str, Any] = {
     "logit_cap": 30.0, "experts": 128, "experts_per_token": 8, "expert_ffn": 704,
     "routed": (True, True), "normalized": True,
 }  # fmt: skip
+_GRANITE_EXPERTS: Mapping[str, Any] = {
+    "experts": 32, "experts_per_token": 8, "expert_ffn": 512, "routed": (True, True),
+    "normalized": True, "scores": CHOSEN,
+}  # fmt: skip
 # Two layers of the tower of Qwen3.5-2B and 4B.
 _GRID_TOWER: Mapping[str, Any] = {
     "patch_size": 16, "merged_patches": 2, "table_side": 48, "tower_layers": 2,
@@ -134,8 +138,7 @@ SIZES: Mapping[str, Size] = {
         1536, 6144, 8, 1, 512, 262144,
         **_GEMMA4_IMAGES, sound_mels=128, sound_channels=(128, 32),
         sound_layers=2, sound_hidden=1024, sound_heads=8, sound_context=12, sound_kernel=5,
-        sound_cap=50.0, sound_residual=0.5, sound_norm_eps=1e-6, sound_clips=True,
-        sound_width=1536,
+        sound_cap=50.0, sound_residual=0.5, sound_norm_eps=1e-6, sound_clips=True, sound_width=1536,
     ),
     # google/gemma-4-26B-A4B
     "gemma4-moe": decoder(2816, 2112, 16, 2, 512, 262144, **_GEMMA4_MOE),
@@ -206,15 +209,13 @@ SIZES: Mapping[str, Size] = {
     "granite-swash-moe": decoder(
         1536, 512, 24, 8, 64, 100352,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=6.0,
-        windows=(None, 128), rope_bases=(1e4, 1e4), experts=40, experts_per_token=8,
-        expert_ffn=512, routed=(True, True), normalized=True, scores=CHOSEN,
+        windows=(None, 128), rope_bases=(1e4, 1e4), **_GRANITE_EXPERTS,
     ),
     # ibm-granite/granite-3.1-1b-a400m-instruct
     "granite-moe": decoder(
         1024, 512, 16, 8, 64, 49155,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=6.0,
-        experts=32, experts_per_token=8, expert_ffn=512, routed=(True, True), normalized=True,
-        scores=CHOSEN,
+        **_GRANITE_EXPERTS,
     ),
     # tencent/Hunyuan-0.5B-Instruct
     "hunyuan": decoder(1024, 3584, 8, 4, 128, 120818),
@@ -227,6 +228,12 @@ SIZES: Mapping[str, Size] = {
     # LiquidAI/LFM2-350M
     "lfm2": decoder(
         1024, 4608, 16, 8, 64, 65536, taps=3, attends=(False, True), windows=(3, None)
+    ),
+    # LiquidAI/LFM3-1.7B
+    "lfm3": decoder(
+        2048, 7680, 16, 4, 128, 128000,
+        layers=3, taps=7, attends=(False, True, True), windows=(7, 256, None), rope_base=1e6,
+        rope_divisors=(1.0,) * 32 + (1e30,) * 32, local_rope_base=1e4,
     ),
     # LiquidAI/LFM2-VL-450M
     "lfm2-vl": decoder(
@@ -274,8 +281,7 @@ SIZES: Mapping[str, Size] = {
     ),
     # allenai/Olmo-3-7B-Instruct
     "olmo3": decoder(
-        4096, 11008, 32, 32, 128, 100278,
-        tied=False, windows=(4096, None), local_rope_base=5e5,
+        4096, 11008, 32, 32, 128, 100278, tied=False, windows=(4096, None), local_rope_base=5e5,
         rope_divisors=(1.0,) * 32 + (8.0,) * 32,
     ),
     # microsoft/Phi-3-mini-4k-instruct
@@ -374,13 +380,11 @@ SIZES: Mapping[str, Size] = {
     "bert": Size(384, 1536, 12, 12, 32, 30522, {"token_types": 2, "max_context": 512}),
     # google/embeddinggemma-300m
     "embeddinggemma": decoder(
-        768, 1152, 3, 1, 256, 262144,
-        query_scale=256**-0.5, windows=(257, None), dense=(3072, 768),
+        768, 1152, 3, 1, 256, 262144, query_scale=256**-0.5, windows=(257, None), dense=(3072, 768),
     ),
     # answerdotai/ModernBERT-base
     "modernbert": decoder(
-        768, 1152, 12, 12, 64, 50368,
-        rope_base=16e4, local_rope_base=1e4, windows=(None, 65),
+        768, 1152, 12, 12, 64, 50368, rope_base=16e4, local_rope_base=1e4, windows=(None, 65),
     ),
     # nomic-ai/nomic-embed-text-v1.5
     "nomic-bert": decoder(

@@ -103,7 +103,8 @@ NOT_IN_GGUF = {
     "qwen35-images-mrope", "qwen35moe-images-mrope", "lfm2-vl-tied", "lfm2-vl-plain",
     "gemma4-images-clips", "gemma4-images-standardized", "gemma4-sound-towers", "qwen2moe-mixed",
     "gemma4-images-blocks", "gemma4-moe-images-blocks",
-    "cohere2-full", "starcoder2-window", "arcee-arcee", "granite_swa-bases",
+    "cohere2-full", "starcoder2-window", "arcee-arcee", "granite_swa-bases", "lfm3-lfm3",
+    "lfm3-untied",
 }  # fmt: skip
 
 

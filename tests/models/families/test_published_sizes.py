@@ -55,6 +55,7 @@ COVERED = (
     ("hunyuan-a13b", "native", "prefill_16"),
     ("lfm2", "f32", "prefill_16"),
     ("lfm2-moe", "native", "prefill_128"),
+    ("lfm3", "native", "prefill_128"),
     ("lfm2-vl", "int8-g32", "image_64"),
     ("lfm2-vl", "int8-g32", "image_256"),
     ("smollm2", "bf16", "prefill_128"),
