@@ -8,6 +8,7 @@ from hearthd.models.families import (
     apertus,
     arcee,
     bert,
+    bitnet,
     cohere2,
     command_r,
     deepseek2,
@@ -91,6 +92,7 @@ ARCHITECTURES: Mapping[str, Architecture[Any]] = {
     for family in (
         apertus,
         arcee,
+        bitnet,
         cohere2,
         command_r,
         deepseek2,

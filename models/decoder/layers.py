@@ -88,6 +88,10 @@ class Attention(nn.Module):
         if rope is not None and rope.query_scale is not None:
             query = query * ops.broadcast(rope.query_scale, shape=query.shape, axes=(0,))
         mixed = cache.attend(query, key, value, scale=self.scale, cap=self.cap, sinks=self.sinks)
+        return self.output(mixed)
+
+    def output(self, mixed: Tensor) -> Tensor:
+        """The results of the heads (N, H D) -> (N, E)."""
         return self.o_proj(mixed)
 
 

@@ -3,7 +3,7 @@
     python -m tests.golden.record_quantized_tensors
 
 Recorded with torch 2.13.0, compressed-tensors 0.20.0, bitsandbytes 0.50.2, auto-round 0.16.1 and
-nvidia-modelopt 0.47.0, which the tests do not need. A file has the tensors of the
+nvidia-modelopt 0.47.0 and transformers 5.24.0, which the tests do not need. A file has the tensors of the
 module `layer`, and `expected`: f32, the values that the library computes from them. Its metadata
 has `settings`, the quantization_config.
 """
@@ -23,6 +23,7 @@ from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from modelopt.torch.quantization.qtensor import FP8QTensor, NVFP4QTensor
 from safetensors.torch import save_file
+from transformers.integrations.bitnet import pack_weights, unpack_weights
 
 FOLDER = Path(__file__).parent / "quantized"
 ROWS, COLUMNS, GROUP = 16, 64, 32
@@ -116,6 +117,16 @@ def modelopt(weight: torch.Tensor) -> None:
     save("modelopt-fp8", {f"layer.{part}": x for part, x in stored.items()}, expected, settings)
 
 
+def bitnet() -> None:
+    """As transformers packs -1, 0 and 1, and the layers that multiply or divide by the scale."""
+    ternary, scale = torch.randint(-1, 2, (ROWS, COLUMNS)), torch.tensor([1.75])
+    packed = pack_weights(ternary.clone())
+    for name, factor in (("autobitlinear", scale), ("bitlinear", 1 / scale)):
+        expected = unpack_weights(packed, torch.float32) * factor
+        settings = {"quant_method": "bitnet", "linear_class": name, "quantization_mode": "offline"}
+        save(name, {"layer.weight": packed, "layer.weight_scale": scale}, expected, settings)
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     torch.manual_seed(0)
@@ -161,6 +172,7 @@ def main() -> None:
             four_bits(weight, kind, double)
     auto_round_matrices()
     modelopt(weight)
+    bitnet()
 
 
 if __name__ == "__main__":

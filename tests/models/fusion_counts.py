@@ -58,6 +58,7 @@ OUTPUT_NORMS = {"ssm_scan": "grouped_rms_norm", "gated_delta_rule": "gated_norm"
 COUNTS = {
     "apertus": Counts(rotations="norm_rope", products=4, gate=("gated_silu", 0)),
     "arcee": Counts(products=4, gate=SQUARE),
+    "bitnet": Counts(gate=SQUARE),
     "deepseek2": Counts(products=7, stacked=False, by_head=2),
     "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "falcon-h1": Counts(products=7, needed=2),

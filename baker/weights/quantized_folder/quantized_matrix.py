@@ -19,20 +19,27 @@ if TYPE_CHECKING:
 
     from hearthd.baker.weights.safetensors import SafetensorsSource
     from hearthd.models.decoder.config.config_json import ConfigJson
+    from hearthd.models.dsl.matrix_format import MatrixFormat
 
     Array: TypeAlias = NDArray[Any]
     # Some rows of a matrix; slices begin at a multiple of 16.
     ReadRows: TypeAlias = Callable[[slice], "ScaledRows"]
+
+
+def _columns_of_a_scale(form: MatrixFormat) -> int:
+    return form.super_block or form.columns
+
 
 # Formats whose weights are an integer times a scale, the smallest first.
 _PLAIN = sorted(
     (
         form
         for form in STORED
-        if not (form.minimum or form.super_block or form.exponents or form.values)
+        if not (form.minimum or form.has_multipliers or form.exponents or form.values)
+        and not form.missing
         and form.steps == 1
     ),
-    key=lambda form: form.bits + 16 / form.columns,
+    key=lambda form: form.bits + 16 / _columns_of_a_scale(form),
 )
 
 
@@ -137,7 +144,7 @@ class QuantizedMatrix:
         form = FORMATS[str(self.storage)]
         low, high = min(form.values, default=0), max(form.values, default=0)
         if not form.values:
-            low, high = _range(form.bits, form.signed, form.zero)
+            low, high = _range(form)
         for rows in self._row_blocks():
             numbers = rows.numbers
             if numbers.min() < low or numbers.max() > high:
@@ -146,7 +153,7 @@ class QuantizedMatrix:
                     f"integers from {numbers.min()} to {numbers.max()}, quantization_config says "
                     f"{low} to {high}; correct it, or use the unquantized folder or a GGUF file"
                 )
-            groups = self.shape[-1] // form.columns
+            groups = self.shape[-1] // _columns_of_a_scale(form)
             integers: Array = (numbers + form.zero).astype(np.int8 if form.signed else np.uint8)
             if form.values:
                 integers = numbers_of(form, numbers)
@@ -189,16 +196,16 @@ def integer_storage(low: int, high: int, group: int) -> str | None:
     None if there is none.
     """
     for form in _PLAIN:
-        smallest, largest = _range(form.bits, form.signed, form.zero)
-        if smallest <= low and high <= largest and group % form.columns == 0:
+        smallest, largest = _range(form)
+        if smallest <= low and high <= largest and group % _columns_of_a_scale(form) == 0:
             return form.name
     return None
 
 
-def _range(bits: int, signed: bool, zero: int) -> tuple[int, int]:
+def _range(form: MatrixFormat) -> tuple[int, int]:
     """The smallest and the largest integer, less the one that stands for 0."""
-    start = -(1 << bits - 1) if signed else 0
-    return start - zero, start - zero + (1 << bits) - 1
+    low, high = form.range
+    return low - form.zero, high - form.zero
 
 
 def unpack(words: Array, bits: int) -> NDArray[np.uint8]:

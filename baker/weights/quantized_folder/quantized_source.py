@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import override
 
 from hearthd.baker.weights.quantized_folder.awq import AWQ
+from hearthd.baker.weights.quantized_folder.bitnet import BITNET
 from hearthd.baker.weights.quantized_folder.bitsandbytes import BITSANDBYTES
 from hearthd.baker.weights.quantized_folder.compressed_tensors import COMPRESSED_TENSORS
 from hearthd.baker.weights.quantized_folder.fp8 import FP8
@@ -14,7 +15,7 @@ from hearthd.baker.weights.quantized_folder.gptq import GPTQ
 from hearthd.baker.weights.quantized_folder.modelopt import MODELOPT
 from hearthd.baker.weights.quantized_folder.mxfp4 import MXFP4_EXPERTS
 from hearthd.baker.weights.quantized_folder.quantized_matrix import StoredParts
-from hearthd.baker.weights.source import UnsupportedType, WeightSource
+from hearthd.baker.weights.source import BadFile, UnsupportedType, WeightSource
 from hearthd.baker.weights.source_in_front import SourceInFront
 from hearthd.models.decoder.config.config_json import QUANTIZED, ConfigJson
 
@@ -34,6 +35,7 @@ METHODS: Mapping[str, Method] = {
     "gptq": GPTQ,
     "compressed-tensors": COMPRESSED_TENSORS,
     "fp8": FP8,
+    "bitnet": BITNET,
     "bitsandbytes": BITSANDBYTES,
     "mxfp4": MXFP4_EXPERTS,
     "modelopt": MODELOPT,
@@ -76,6 +78,12 @@ class QuantizedFolder(SourceInFront):
             for mark in method.marks
             if tensor.endswith(f"{method.separator}{mark}")
         }
+        if not modules:
+            marks = " or ".join(f"NAME{method.separator}{mark}" for mark in method.marks)
+            raise BadFile(
+                f"{base.folder}: config.json says that it is quantized with {name}, but there is "
+                f"no tensor {marks}; use the unquantized folder or a GGUF file"
+            )
         self._matrices: dict[str, QuantizedMatrix] = {
             f"{module}.{_WEIGHT}": method.matrix(
                 StoredParts(base, module, name, method.separator), config

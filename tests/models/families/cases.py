@@ -286,6 +286,12 @@ CASES: Mapping[str, Case] = {
             taps={"full_attn_idxs": [1], "conv_L_cache": 5, "block_auto_adjust_ff_dim": False},
         ),
         *_cases(
+            "bitnet",
+            "BitNetConfig",
+            bitnet={"hidden_act": "relu2", "tie_word_embeddings": True},
+            untied={"hidden_act": "relu2", "num_key_value_heads": 1, **_rope(1e4)},
+        ),
+        *_cases(
             "glm4",
             "Glm4Config",
             glm4={"head_dim": 16},

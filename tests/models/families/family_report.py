@@ -68,6 +68,7 @@ FILES = {
     "apertus": File(templates=("apertus",)),
     "arcee": File(varies="llama", templates=("chatml",)),
     "bert": File(tokenizer=("bert",)),
+    "bitnet": File(templates=("chatml",)),
     "cohere2": File(varies="command_r", templates=("command r",)),
     "command_r": File(templates=("command r",)),
     "deepseek2": File(templates=("glm",)),

@@ -62,6 +62,8 @@ SIZES: Mapping[str, Size] = {
     ),
     # arcee-ai/AFM-4.5B
     "arcee": decoder(2560, 18432, 20, 4, 128, 128004, tied=False),
+    # microsoft/bitnet-b1.58-2B-4T
+    "bitnet": decoder(2560, 6912, 20, 5, 128, 128256, rope_base=5e5),
     # CohereLabs/aya-expanse-8b
     "command-r": decoder(4096, 14336, 32, 8, 128, 256000, rope_base=1e4, logit_scale=0.125),
     # CohereLabs/c4ai-command-r7b-12-2024
@@ -135,8 +137,7 @@ SIZES: Mapping[str, Size] = {
     "gemma4": decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4),
     "gemma4-images": decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4_IMAGES),
     "gemma4-sound": decoder(
-        1536, 6144, 8, 1, 512, 262144,
-        **_GEMMA4_IMAGES, sound_mels=128, sound_channels=(128, 32),
+        1536, 6144, 8, 1, 512, 262144, **_GEMMA4_IMAGES, sound_mels=128, sound_channels=(128, 32),
         sound_layers=2, sound_hidden=1024, sound_heads=8, sound_context=12, sound_kernel=5,
         sound_cap=50.0, sound_residual=0.5, sound_norm_eps=1e-6, sound_clips=True, sound_width=1536,
     ),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 COVERED = (
     ("apertus", "native", "prefill_16"),
     ("arcee", "native", "prefill_16"),
+    ("bitnet", "native", "prefill_16"),
     ("cohere2", "native", "prefill_16"),
     ("command-r", "bf16", "prefill_16"),
     ("dots1", "native", "prefill_16"),

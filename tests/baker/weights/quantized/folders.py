@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.models.config import ModelConfig
-    from tests.baker.weights.quantized.packing import Case
+    from tests.baker.weights.quantized.packing_cases import Case
 
     Array = NDArray[Any]
 

@@ -12,7 +12,7 @@ from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.source import BadFile, UnsupportedType, WeightsError
 from hearthd.models.config import ConfigError
 from tests.baker.weights.quantized.folders import change_settings, change_tensors, write_folders
-from tests.baker.weights.quantized.packing import CASES
+from tests.baker.weights.quantized.packing_cases import CASES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,15 @@ def test_an_unknown_method_is_refused(settings: dict[str, Any], tmp_path: Path) 
     )
     with pytest.raises(UnsupportedType, match=message):
         open_weights(folder)
+
+
+@pytest.mark.parametrize("name", ["awq", "bitnet", "nf4"])
+def test_a_folder_without_quantized_tensors_is_refused(name: str, tmp_path: Path) -> None:
+    """As the master weights of BitNet, which are to be rounded when they are read."""
+    folders = write_folders(CASES[name], tmp_path)
+    change_tensors(folders, {tensor: None for tensor in folders.stored if "_proj." in tensor})
+    with pytest.raises(BadFile, match="says that it is quantized with"):
+        open_weights(folders.quantized)
 
 
 def test_an_unknown_packing_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from hearthd.models.dsl.matrix_format import FORMATS
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.program import ProgramOptions
 from tests.baker.weights.quantized.folders import LLAMA, change_tensors, config, write_folders
-from tests.baker.weights.quantized.packing import CASES
+from tests.baker.weights.quantized.packing_cases import CASES
 from tests.conftest import Silent
 from tests.models.unpacked import real_weights
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hearthd.baker.parameters.parameter_writer import Located
     from hearthd.baker.weights.source import WeightSource
     from tests.baker.weights.quantized.folders import Folders
-    from tests.baker.weights.quantized.packing import Case
+    from tests.baker.weights.quantized.packing_cases import Case
 
 
 @pytest.fixture(params=CASES)

@@ -11,7 +11,7 @@ from hearthd.baker.parameters.native import default_precision
 from hearthd.baker.precision.kl_from_f32 import Meter
 from hearthd.baker.weights.open_weights import open_weights
 from tests.baker.weights.quantized.folders import LLAMA, config, write_folders
-from tests.baker.weights.quantized.packing import CASES
+from tests.baker.weights.quantized.packing_cases import CASES
 
 if TYPE_CHECKING:
     from pathlib import Path

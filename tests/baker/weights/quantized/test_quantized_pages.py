@@ -10,7 +10,7 @@ from hearthd.baker.hub.verdict import examine
 from hearthd.bundle import bundle_home
 from tests.baker.test_weights_page import rows
 from tests.baker.weights.quantized.folders import TENSORS, write_folders
-from tests.baker.weights.quantized.packing import CASES
+from tests.baker.weights.quantized.packing_cases import CASES
 from tests.by_day import first_by_day
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ RECORDED = sorted((Path(__file__).parents[3] / "golden/quantized").glob("*.safet
 
 
 def test_every_format_is_recorded() -> None:
-    assert len(RECORDED) == 23
+    assert len(RECORDED) == 25
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)

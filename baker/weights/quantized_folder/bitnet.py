@@ -1,0 +1,58 @@
+"""BitNet: a weight is -1, 0 or 1 times a scale of its matrix.
+
+Source: transformers, integrations/bitnet.py. A byte of `weight` holds four rows, a quarter of the
+rows apart, as integers from 0 to 2. `weight_scale` multiplies them, with `linear_class`
+"autobitlinear", or divides them. Activations of 8 bits with a scale for each token are computed as
+those of all matrices of integers: with more scales.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hearthd.baker.weights.quantized_folder.quantized_matrix import (
+    Method,
+    QuantizedMatrix,
+    ScaledRows,
+    integer_storage,
+)
+from hearthd.baker.weights.source import FLOAT_TYPES
+
+if TYPE_CHECKING:
+    from hearthd.baker.weights.quantized_folder.quantized_matrix import ReadRows, StoredParts
+    from hearthd.models.decoder.config.config_json import ConfigJson
+
+_ROWS_OF_A_BYTE = 4
+
+
+def _matrix(parts: StoredParts, config: ConfigJson) -> QuantizedMatrix:
+    config.fixed(use_rms_norm=False)
+    multiplies = config.text("linear_class", default="bitlinear") == "autobitlinear"
+    packed, columns = parts.shape("weight", "U8", axes=2)
+    parts.require("weight_scale", (1,), *FLOAT_TYPES)
+
+    def open_rows() -> ReadRows:
+        stored, scale = parts.read("weight"), parts.read("weight_scale").astype(np.float32)
+        if not multiplies:
+            scale = np.float32(1) / scale
+
+        def rows(some: slice) -> ScaledRows:
+            row = np.arange(some.start, some.stop)
+            bits = (2 * (row // packed)).astype(np.uint8)[:, np.newaxis]
+            integers = (stored[row % packed] >> bits & 3).astype(np.int8) - np.int8(1)
+            return ScaledRows(numbers=integers, scale=np.broadcast_to(scale, (len(row), 1)))
+
+        return rows
+
+    return QuantizedMatrix(
+        parts=parts,
+        type="BitNet ternary",
+        shape=(_ROWS_OF_A_BYTE * packed, columns),
+        storage=integer_storage(-1, 1, columns),
+        open=open_rows,
+    )
+
+
+BITNET = Method(marks=("weight_scale",), parts=("weight", "weight_scale"), matrix=_matrix)
