@@ -207,15 +207,20 @@ def in_order(roots: tuple[Tensor, ...], leaves: tuple[Tensor, ...] = ()) -> Iter
     The walk does not go beyond `leaves`, which are left out.
     """
     done = {id(leaf) for leaf in leaves}
+    opened: set[int] = set()
     stack = [*reversed(roots)]
     while stack:
-        tensor = stack[-1]
-        if id(tensor) in done:
-            stack.pop()
-        elif missing := [source for source in tensor.inputs if id(source) not in done]:
-            stack += reversed(missing)
+        tensor = stack.pop()
+        key = id(tensor)
+        if key in done:
+            continue
+        origin = tensor.origin
+        if key not in opened and isinstance(origin, Apply):
+            opened.add(key)
+            stack.append(tensor)  # again, below its inputs
+            stack += origin.inputs[::-1]
         else:
-            done.add(id(tensor))
+            done.add(key)
             yield tensor
 
 
