@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hearthd.runtime.cpu_features import cpu_features
 from tests.models.kernels.kernel_library import (
+    COMPARED_BY_DAY,
+    HERE,
     INSTRUCTION_SETS,
     NIGHT_SETS,
     LoadedKernels,
+    compared_names,
     kernel_names,
 )
 
@@ -17,15 +19,16 @@ from tests.models.kernels.kernel_library import (
 def built(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, LoadedKernels]:
-    """The kernels under each instruction set that this machine has, at night all of them."""
+    """The kernels under instruction sets that this machine has, at night all of them.
+
+    By day those of the second one are few: see COMPARED_BY_DAY.
+    """
     folder = tmp_path_factory.mktemp("kernels")
     at_night = "nightly" in request.config.option.markexpr
-    names = kernel_names(whole=at_night)
-    return {
-        name: LoadedKernels(cpu, folder, names)
-        for name, (cpu, features) in INSTRUCTION_SETS.items()
-        if features <= cpu_features() and (at_night or name not in NIGHT_SETS)
-    }
+    names = {name: kernel_names(whole=at_night) for name in (HERE if at_night else HERE[:1])}
+    if COMPARED_BY_DAY in HERE:
+        names.setdefault(COMPARED_BY_DAY, compared_names())
+    return {name: LoadedKernels(INSTRUCTION_SETS[name][0], folder, names[name]) for name in names}
 
 
 @pytest.fixture(

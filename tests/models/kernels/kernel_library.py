@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hearthd.models.dsl.matrix_format import MatrixFormat
+
     Array = NDArray[Any]
 
 SOURCES = Path(dsl.__file__).parent / "kernels"
@@ -51,11 +53,11 @@ INSTRUCTION_SETS = {
     name: (target.cpu.replace("-", "_"), set(target.features))
     for name, target in ((name, find_target(target)) for name, target in TARGETS.items())
 } | {"portable": ("x86_64_v3-avx2", {"f16c", "fma"})}
-# Those that run at night: AVX-VNNI is AVX2 with AVX-512 VNNI's product of bytes, no target has the
-# portable branch alone, and AMX has all of AVX-512 VNNI but the products of many rows.
-NIGHT_SETS = ("avxvnni", "portable") + (
-    ("avx512vnni",) if INSTRUCTION_SETS["amx"][1] <= cpu_features() else ()
-)
+# By day the first one that this machine has is tested. AVX2, which every x86-64 target has, is
+# compared with it: its bits are the same. At night all are tested.
+HERE = [name for name, (_, features) in INSTRUCTION_SETS.items() if features <= cpu_features()]
+NIGHT_SETS = tuple(name for name in INSTRUCTION_SETS if name not in HERE[:1])
+COMPARED_BY_DAY = "avx2"
 
 # Linked into a program there is nothing else: no libc, not even memset.
 _SHARED = ("-shared",)
@@ -80,19 +82,32 @@ FEW_AT_DAY = [
 
 def kernel_names(*, whole: bool) -> list[str]:
     """The names of all kernels, or without those that DAY_FORMATS and FEW_FORMATS stand for."""
-    few = {form.symbol for form in STORED if form not in FEW_FORMATS}
-    night = {form.symbol for form in STORED if form not in DAY_FORMATS}
-    left_out = {
-        f"{name}{suffix}"
-        for symbols, names in (
-            (few, ("routed_linear_{}", "linear_{}_adapted")),
-            (night, ("linear_{}", "embedding_{}")),
+    return [name for name in KERNELS if whole or name not in _left_out(DAY_FORMATS, FEW_FORMATS)]
+
+
+def compared_names() -> list[str]:
+    """The names of the kernels whose bits are compared in every run."""
+    left_out = _left_out(FEW_FORMATS, ())
+    return [
+        name
+        for name in KERNELS
+        if name not in left_out and not name.startswith("lora_") and not name.endswith("_sinks")
+    ]
+
+
+def _left_out(formats: Sequence[MatrixFormat], few: Sequence[MatrixFormat]) -> set[str]:
+    """Kernels of products with other formats; of experts and adapters, with those not in `few`."""
+    return {
+        f"{pattern.format(form.symbol)}{suffix}"
+        for patterns, kept in (
+            (("linear_{}", "embedding_{}"), formats),
+            (("routed_linear_{}", "linear_{}_adapted"), few),
         )
-        for symbol in symbols
-        for name in (pattern.format(symbol) for pattern in names)
+        for form in STORED
+        if form not in kept
+        for pattern in patterns
         for suffix in ("", "_a8")
     }
-    return [name for name in KERNELS if whole or name not in left_out]
 
 
 def source_text(name: str) -> str:

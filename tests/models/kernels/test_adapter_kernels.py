@@ -161,6 +161,7 @@ def test_factors_of_other_places_are_not_read(kernels: Kernels) -> None:
     assert np.array_equal(case.output(kernels), expected)
 
 
+@pytest.mark.nightly
 def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
     for shape, dtype in product(SHAPES, DTYPES):
         case = Case(shape, 11, dtype=dtype)

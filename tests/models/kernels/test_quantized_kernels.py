@@ -11,7 +11,7 @@ from hearthd.models.dsl.fused import linear_quantized
 from hearthd.models.dsl.fused.quantized_products import sample_integers
 from hearthd.models.dsl.matrix_format import FORMATS, INT8, STORED
 from hearthd.models.dsl.matrix_packing import pack
-from tests.models.kernels.kernel_library import ALL_FORMATS
+from tests.models.kernels.kernel_library import ALL_FORMATS, FEW_AT_DAY
 from tests.models.unpacked import float8, real_weights
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ def test_a_row_of_a_table_is_its_values(kernels: Kernels, form: MatrixFormat) ->
     np.testing.assert_allclose(actual, values[ids], rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("form", FEW_AT_DAY)
 def test_every_instruction_set_gives_the_same_bits(
     built: dict[str, Kernels], form: MatrixFormat, activation_bits: int
 ) -> None:

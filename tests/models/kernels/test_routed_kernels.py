@@ -119,6 +119,7 @@ def test_an_expert_that_does_not_exist_is_the_nearest_that_does(kernels: Kernels
     assert np.array_equal(actual, product(kernels, made, x, last))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("stored", STORED)
 def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels], stored: str) -> None:
     made = matrices(stored, 32, 32 * 65)

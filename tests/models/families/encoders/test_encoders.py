@@ -6,6 +6,7 @@ Where transformers is not installed, what it computed is read from tests/golden/
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -150,31 +151,27 @@ COMPILED: Mapping[str, tuple[str, dict[str, Any]]] = {
 SHORT_TEXTS = [[5, 9, 33, 2, 60, 17], [41], [*range(20, 36)], [8, 8, 1, 30, 7, 9, 4]]
 
 
-def compiled_program(name: str, precision: str) -> ArraysProgram:
-    architecture, arguments = COMPILED[name]
+@functools.cache
+def compiled_program(name: str) -> ArraysProgram:
+    """The program of an encoder in a precision, named "ENCODER PRECISION"."""
+    encoder, precision = name.split()
+    architecture, arguments = COMPILED[encoder]
     family = ENCODERS[architecture]
     options = EncoderOptions(precision=precision, lengths=(SHORT,), rows=4 * SHORT)
     return family.program(family.config(**arguments), options)
 
 
-PROGRAMS = {
-    f"{name}-{precision}": compiled_program(name, precision)
-    for name in COMPILED
-    for precision in ("f32", "int8-g32")
-}
-
-# One encoder is compiled by day.
-AT_NIGHT = PROGRAMS.keys() - {"bert-int8-g32"}
+PROGRAMS = [f"{name} {precision}" for name in COMPILED for precision in ("f32", "int8-g32")]
+BY_DAY = "bert int8-g32"
 
 
 @pytest.fixture(scope="module")
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    left_out = set() if "nightly" in request.config.option.markexpr else AT_NIGHT
+    names = PROGRAMS if "nightly" in request.config.option.markexpr else [BY_DAY]
     graphs = [
-        with_parameters_as_inputs(f"{graph.name}_{index}", graph)
-        for index, (name, program) in enumerate(PROGRAMS.items())
-        if name not in left_out
-        for graph in program.graphs
+        with_parameters_as_inputs(f"{graph.name}_{PROGRAMS.index(name)}", graph)
+        for name in names
+        for graph in compiled_program(name).graphs
     ]
     return Compiled(graphs, tmp_path_factory.mktemp("encoders"))
 
@@ -183,14 +180,14 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.nightly] if name in AT_NIGHT else [])
+        pytest.param(name, marks=[] if name == BY_DAY else [pytest.mark.nightly])
         for name in PROGRAMS
     ],
 )
 def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
     name: str, compiled: Compiled
 ) -> None:
-    program, index = PROGRAMS[name], list(PROGRAMS).index(name)
+    program, index = compiled_program(name), PROGRAMS.index(name)
     weights = random_arrays(program.parameters, SHAPE["hidden"])
     (graph,) = program.graphs
 
