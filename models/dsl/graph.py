@@ -254,7 +254,12 @@ def rebuilt(
 
     for node in graph.nodes:
         replacement = replace(node, mapped)
-        new[id(node)] = reapplied(node, mapped) if replacement is None else replacement
+        if replacement is None:
+            replacement = reapplied(node, mapped)
+        if replacement is not node:
+            new[id(node)] = replacement
+    if not new and parameters is None:
+        return graph
     named = graph.parameters if parameters is None else parameters
     outputs = tuple(map(mapped, graph.outputs))
     return make_graph(graph.name, graph.inputs, outputs, named, graph.in_place)
@@ -262,11 +267,12 @@ def rebuilt(
 
 def reapplied(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor:
     """A node's op on the tensors in the places of its inputs."""
-    assert isinstance(node.origin, Apply)
-    inputs = tuple(map(mapped, node.inputs))
-    if all(map(operator.is_, inputs, node.inputs)):
+    origin = node.origin
+    assert isinstance(origin, Apply)
+    inputs = tuple(map(mapped, origin.inputs))
+    if all(map(operator.is_, inputs, origin.inputs)):
         return node
-    return Tensor(node.type, Apply(node.origin.op, inputs, node.origin.attrs))
+    return Tensor(node.type, Apply(origin.op, inputs, origin.attrs))
 
 
 def instantiated(graph: Graph, inputs: tuple[Tensor, ...]) -> Tensor:

@@ -87,6 +87,8 @@ def with_stacked_heads(
         for tensor in products
         if id(_weight(tensor)) in stacks
     }
+    if not chosen:
+        return graph, Counter()
     products: dict[tuple[int, int], Tensor] = {}
 
     def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
@@ -101,4 +103,4 @@ def with_stacked_heads(
         return f.narrow(products[id(x), id(stack)], 1, first, first + node.shape[1])
 
     result = rebuilt(graph, replace, weights.parameters())
-    return result, Counter(stacked_heads=len(products)) if products else Counter()
+    return result, Counter(stacked_heads=len(products))

@@ -25,6 +25,8 @@ def with_adapted_products(
 ) -> tuple[Graph, Counter[str]]:
     """The graph after the rule, and how often it was applied. Other shapes stay as they are."""
     soon = _next_factors(graph)
+    if not soon:
+        return graph, Counter()
     readers = Counter(id(source) for node in graph.nodes for source in node.inputs)
     counts: Counter[str] = Counter()
 
