@@ -31,12 +31,22 @@ def built(
     return {name: LoadedKernels(INSTRUCTION_SETS[name][0], folder, names[name]) for name in names}
 
 
-@pytest.fixture(
-    params=[
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give tests of `kernels` an instruction set by day, and the others too at night.
+
+    As parameters of the fixture they would be 10,000 tests that are collected and left out.
+    """
+    if "kernels" not in metafunc.fixturenames:
+        return
+    names = INSTRUCTION_SETS if "nightly" in metafunc.config.option.markexpr else HERE[:1]
+    parameters = [
         pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHT_SETS else [])
-        for name in INSTRUCTION_SETS
+        for name in names
     ]
-)
+    metafunc.parametrize("kernels", parameters, indirect=True)
+
+
+@pytest.fixture
 def kernels(request: pytest.FixtureRequest, built: dict[str, LoadedKernels]) -> LoadedKernels:
     if request.param not in built:
         pytest.skip(f"this CPU has no {request.param}")
