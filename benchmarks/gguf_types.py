@@ -10,7 +10,8 @@ which llama.cpp reads as the reference. `hearth bake` keeps the file's bits. The
 is that between a weight of the bundle and llama.cpp's value of it. The KL divergences are from the
 reference: those of the bundle, also with every logit exact, and that of llama.cpp on the quantized
 file. Speeds are medians of `benchmarks.decode` on the pair. What was measured of a type is kept in
-OUT, so a second run measures what is missing; files and bundles are deleted. Needs the extra
+OUT, so a second run measures what is missing. Files and bundles are deleted, unless --keep-files
+leaves them in OUT for a second run, which measures speeds on a quiet machine. Needs the extra
 `compare`.
 """
 
@@ -94,6 +95,13 @@ def matrices(source: GgufSource) -> list[str]:
     return [name for name in source.names() if source.dtype(name) in NATIVE]
 
 
+def has_parts(dtype: str) -> bool:
+    """Whether a head of a type is multiplied in two parts, so that most logits are approximate."""
+    stored = STORAGES[NATIVE[dtype]].format
+    assert stored is not None, "a type of GGUF has blocks"
+    return (stored.table or stored).split is not None
+
+
 def stored_bytes(file: Path) -> dict[str, int]:
     """The bytes of each tensor of a GGUF file."""
     ranges = tensor_ranges(file)
@@ -127,15 +135,22 @@ def divergence(options: argparse.Namespace, reference: Path, candidate: str) -> 
 def baked(options: argparse.Namespace, name: str) -> Iterator[tuple[Path, Path]]:
     """A GGUF file whose matrices have a type, and its bundle, until the end of the block."""
     file, bundle = options.out / f"{name}.gguf", options.out / name
+    if not bundle.exists():
+        bake(options, name, file, bundle)
+    yield file, bundle
+    if not options.keep_files:
+        file.unlink()
+        shutil.rmtree(bundle)
+
+
+def bake(options: argparse.Namespace, name: str, file: Path, bundle: Path) -> None:
+    """Write the GGUF file whose matrices have a type, and its bundle."""
     quantize(options, options.source, file, *recipe_of(name))
     types = {GgufSource(file).dtype(tensor) for tensor in matrices(GgufSource(file))}
     if name in NATIVE and types != {name}:
         raise ValueError(f"{file}: got matrices of {sorted(types)}, expected {name} alone")
     serving = ["--slots", "1", "--context", "2048", "--verify-later"]
     _run([*HEARTH, "bake", file, *serving, "--out", bundle])
-    yield file, bundle
-    file.unlink()
-    shutil.rmtree(bundle)
 
 
 def quality(options: argparse.Namespace, file: Path, bundle: Path) -> dict[str, float]:
@@ -149,9 +164,12 @@ def quality(options: argparse.Namespace, file: Path, bundle: Path) -> dict[str, 
         "bundle": (bundle / PARAMETERS).stat().st_size / sum(sizes.values()),
         "difference": largest_difference(file, exact),
     }
-    sides = {"kl": str(bundle), "kl_exact": f"exact:{bundle}", "kl_llama": str(file)}
-    for key, side in sides.items():
-        result[key] = divergence(options, exact, side)
+    result["kl"] = divergence(options, exact, str(bundle))
+    result["kl_llama"] = divergence(options, exact, str(file))
+    approximate = any(has_parts(source.dtype(tensor)) for tensor in matrices(source))
+    result["kl_exact"] = (
+        divergence(options, exact, f"exact:{bundle}") if approximate else result["kl"]
+    )
     exact.unlink()
     return result
 
@@ -237,6 +255,7 @@ def main() -> None:
     parser.add_argument("--positions", type=int, default=200, help="tokens of each text")
     parser.add_argument("--threads", type=int, default=physical_cores(), help="of a comparison")
     parser.add_argument("--out", type=Path, required=True, help="folder of files and bundles")
+    parser.add_argument("--keep-files", action="store_true", help="keep files and bundles in OUT")
     parser.add_argument("--llama-bench", metavar="NAME=COMMAND", help="as in benchmarks.decode")
     parser.add_argument(
         "--not-in-bench",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.gguf_types import MIXES, recipe_of, row_of, table_of
+from benchmarks.gguf_types import MIXES, has_parts, recipe_of, row_of, table_of
+from hearthd.baker.parameters.native import NATIVE
 
 MEASURED = {
     "bytes": 0.5625,
@@ -30,3 +31,7 @@ def test_a_table_without_speeds_has_no_columns_for_them() -> None:
     assert table_of("", {"Q4_0": MEASURED}).headings[-1] == "KL of llama.cpp"
     speeds = {"decode_128": 200.0, "prefill_512": 900.0}
     assert len(table_of("", {"Q4_0": MEASURED, "Q4_1": MEASURED | speeds}).headings) == 11
+
+
+def test_the_heads_of_two_types_have_two_parts() -> None:
+    assert [name for name in NATIVE if has_parts(name)] == ["Q8_0", "Q6_K"]
