@@ -135,7 +135,7 @@ _ARCHITECTURES: tuple[Architecture[Any], ...] = tuple(
         qwen35,
     )
 )
-TABLE_NAME, FINAL_NORM_NAME = "token_embd.weight", "output_norm.weight"
+TABLE_NAME, _FINAL_NORM = "token_embd.weight", "norm.weight"
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,11 @@ class TensorInfo:
 def architecture_of(config: DecoderConfig) -> Architecture[Any]:
     """The architecture of a shape."""
     return next(shape for shape in _ARCHITECTURES if shape.config is type(config))
+
+
+def final_norm_name(config: DecoderConfig) -> str:
+    """The tensor of the final norm: LFM2 calls it one of the embeddings."""
+    return architecture_of(config).tensors.find(config, _FINAL_NORM, (), gguf=True).name
 
 
 def tensors_of(config: DecoderConfig) -> Iterator[TensorInfo]:

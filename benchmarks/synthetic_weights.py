@@ -34,10 +34,10 @@ from gguf import GGMLQuantizationType as Type
 from benchmarks.synthetic_shapes import (
     DECAYS,
     F32_MATRICES,
-    FINAL_NORM_NAME,
     SIZES,
     TABLE_NAME,
     architecture_of,
+    final_norm_name,
     keys_of,
     tensors_of,
     window_of,
@@ -231,12 +231,12 @@ def write_tensors(
 
     The weights of the final norm have a mean of `final_norm`, or that of `final_norm_of`.
     """
-    mean = np.float32(final_norm or final_norm_of(config))
+    mean, final = np.float32(final_norm or final_norm_of(config)), final_norm_name(config)
     for tensor in tensors_of(config):
         file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
         for shape in block_shapes(tensor.shape):
             rows = random_rows(tensor, shape, deviation_of(config, tensor), rng)
-            if tensor.name == FINAL_NORM_NAME:
+            if tensor.name == final:
                 rows = (rows.view("<f4") * mean).view(np.uint8)
             wrote(file.write(rows.data))
     file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))

@@ -246,6 +246,18 @@ def test_norms_are_near_one_and_the_final_one_near_its_option(vocabulary: Path) 
             assert len(np.unique(norm)) > 200
 
 
+def test_the_final_norm_of_lfm2_has_another_name(
+    vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With weights near 1, its logits had a deviation of 45 in place of 4.5."""
+    large = with_layers(SIZES["lfm2-8b-a1b"], 3)
+    assert isinstance(large, ExpertsConfig)
+    few = replace(large, hidden=256, ffn=96, experts=5, expert_ffn=32)
+    monkeypatch.setattr("benchmarks.synthetic_weights.SIZES", {"few": few})
+    norm = GgufSource(write(vocabulary, "few")).read("token_embd_norm.weight")
+    assert abs(norm.mean() / (4.5 / 16) - 1) < 0.02
+
+
 def test_memory_does_not_grow_with_a_tensor(tmp_path: Path) -> None:
     config = replace(TINY, layers=1, windows=(16,), vocab_size=1 << 17)  # a table of 27 MB
     tracemalloc.start()
