@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hearthd.server.engine.prefix_cache import PrefixCache
-from tests.server.engine.chats import common, messages_of, prompt_of, read
+from tests.server.engine.chats import ANSWER, END, HEAD, common, messages_of, prompt_of, read
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.server.engine.chats import Tokens
 
 CHUNK, BLOCK = 16, 100  # tokens and bytes of a block
@@ -101,6 +104,35 @@ def test_edits_read_little_again_with_a_snapshot_for_each_1024_tokens(snapshot: 
             server.read_again(0, turn)
         changed = [*messages[:edited], (60, 61), *messages[edited + 1 :]]
         assert server.read_again(0, prompt_of(changed)) <= 2 * CHUNK
+
+
+def test_an_edit_reads_no_more_again_after_edits_later_in_the_chat() -> None:
+    """A chat of 4,830 tokens in the default memory of Qwen3.5 0.8B for a context of 5,120 tokens.
+
+    It has 13 snapshots, for 38 blocks.
+    """
+    rng, chunk, block, snapshot = random.Random(1), 128, 1572, 20201
+    lengths = (188, 849, 770, 720, 303, 525, 528, 860, 84)
+    messages = [(*rng.choices(range(4, 60), k=length - 1), END) for length in lengths]
+
+    def prompt_with(messages: Sequence[Tokens]) -> Tokens:
+        return (*itertools.chain(*messages), HEAD, ANSWER, ANSWER)
+
+    def read_again(edited: Sequence[int]) -> list[int]:
+        cache = PrefixCache(limit_bytes=40 * block + 13 * snapshot)
+        turns = [prompt_with(messages[:count]) for count in range(1, 10, 2)]
+        edits = [prompt_with([*messages[:at], (7, 8, END), messages[at + 1]]) for at in edited]
+        counts = [
+            read(cache, prompt, chunk=chunk, block_bytes=block, state_bytes=snapshot)
+            for prompt in (*turns, *edits)
+        ]
+        pairs = zip(edits, counts[len(turns) :], strict=True)
+        return [common(turns[-1], prompt) - count for prompt, count in pairs]
+
+    edited = [6, 4, 2, 0]
+    after_others = read_again(edited)
+    assert after_others == [read_again([at])[0] for at in edited]
+    assert max(after_others) < chunk
 
 
 def test_a_long_chat_outlives_short_prompts_that_are_read_once() -> None:
