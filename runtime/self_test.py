@@ -289,9 +289,10 @@ class _LanguageTest:
         for golden in self.rows:
             if golden.prompt == number:
                 saved = [self.runtime.save(slot, at, at + 1) for slot in slots]
-                difference = max(_steps_between(golden, row) for row in saved)
+                difference = max(steps_between(golden, row) for row in saved)
                 where = f"golden prompt {number}, cached row{by}"
-                yield _Compared(where, difference, ROW_TOLERANCE[golden.dtype])
+                tolerance = golden.tolerance or ROW_TOLERANCE[golden.dtype]
+                yield _Compared(where, difference, tolerance)
 
     def _states(self, number: int, slots: Sequence[int], by: str) -> Iterator[_Compared]:
         """The states of the first layer, after the last token that was read."""
@@ -327,7 +328,7 @@ def _state_difference(golden: GoldenState, saved: Rows) -> float:
     return _largest(mean / (np.abs(expected).max() or 1), np.zeros(1))
 
 
-def _steps_between(golden: GoldenRow, saved: Rows) -> float:
+def steps_between(golden: GoldenRow, saved: Rows) -> float:
     """The mean difference of the values of the head that differs most, in steps.
 
     All keys of a position count as one head where caches are of f16, and so do all values; where

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hearthd.bundle import Golden, GoldenRow, GoldenState, GoldenStep, unpacked_rows
 from hearthd.runtime.interface import prefill_all_but_last
+from hearthd.runtime.self_test import ROW_TOLERANCE, steps_between
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
@@ -71,17 +73,65 @@ def golden_rows(
     no rows for caches of f32, and where these layers have none. The runtime has read each prompt in
     a slot of its own.
     """
-    names = [f"layers.{layer}.key" for layer in range(1 if activations == "int8" else 2)]
-    places = [at for at, spec in enumerate(caches) if spec.name in names]
-    if not places or caches[places[-1]].dtype == "f32":
+    layers = range(1 if activations == "int8" else 2)
+    present = [layer for layer in layers if _place(caches, layer) is not None]
+    if not present:
         return ()
-    at = places[-1]
+    rows = (
+        _golden_row(runtime, caches, slot, case, present[-1]) for slot, case in enumerate(golden)
+    )
+    return tuple(row for row in rows if row is not None)
+
+
+def first_routed(parameters: Iterable[str]) -> int | None:
+    """The first layer with experts, by the names of parameters; None if none has them."""
+    parts = (name.split(".") for name in parameters if ".experts." in name)
+    return min((int(layer) for stack, layer, *_ in parts if stack == "layers"), default=None)
+
+
+def row_after_experts(
+    runtime: NumpyRuntime,
+    changed: NumpyRuntime,
+    caches: Sequence[CacheSpec],
+    case: Golden,
+    routed: int,
+) -> tuple[GoldenRow, ...]:
+    """The row of the first prompt in the first layer after `routed`, which has experts.
+
+    Its tolerance is twice the difference of a runtime with slightly changed weights. Returns no row
+    if that is more than a step: it has chosen other experts. Both have read the prompt in slot 0.
+    """
+    later = (layer for layer in range(routed + 1, len(caches)) if _place(caches, layer) is not None)
+    if (layer := next(later, None)) is None:
+        return ()
+    row = _golden_row(runtime, caches, 0, case, layer)
+    if row is None:
+        return ()
+    arrays = zip(caches, changed.row(0, len(case.prompt_ids) - 1), strict=True)
+    saved = [array.reshape(-1).view(np.uint8) for spec, array in arrays if not spec.state]
+    difference = steps_between(row, np.concatenate(saved))
+    if difference > 1:
+        return ()
+    return (replace(row, tolerance=max(ROW_TOLERANCE[row.dtype], 2 * difference)),)
+
+
+def _place(caches: Sequence[CacheSpec], layer: int) -> int | None:
+    """The index of the cache with the keys of a layer, if it has one."""
+    names = [spec.name for spec in caches]
+    name = f"layers.{layer}.key"
+    return names.index(name) if name in names else None
+
+
+def _golden_row(
+    runtime: NumpyRuntime, caches: Sequence[CacheSpec], slot: int, case: Golden, layer: int
+) -> GoldenRow | None:
+    """The row of the last token of a prompt in a layer with keys; None for caches of f32."""
+    at = _place(caches, layer)
+    if at is None or caches[at].dtype == "f32":
+        return None
     offset = sum(spec.row_bytes for spec in caches[:at] if not spec.state)
-    rows = [
-        runtime.row(slot, len(prompt.prompt_ids) - 1)[at:] for slot, prompt in enumerate(golden)
-    ]
     make = {"i6": _int4_row, "i8": _int8_row}.get(caches[at].dtype, _float_row)
-    return tuple(make(prompt, offset, row) for prompt, row in enumerate(rows))
+    return make(slot, offset, runtime.row(slot, len(case.prompt_ids) - 1)[at:])
 
 
 def golden_states(

@@ -198,6 +198,12 @@ def test_a_cached_row_passes_with_a_small_difference() -> None:
     assert verdict.tolerance == ROW_TOLERANCE["i8"]
 
 
+def test_a_cached_row_can_have_a_tolerance_of_its_own() -> None:
+    saved = int8_row([127, -3, 10, -127], [0.5, 2.0])  # half a step
+    assert self_test_of_row(replace(ROW, tolerance=0.6), saved).passed
+    assert not self_test_of_row(replace(ROW, tolerance=0.4), saved).passed
+
+
 @pytest.mark.parametrize("level", ["quick", "full"])
 @pytest.mark.parametrize(
     ("integers", "scales"),

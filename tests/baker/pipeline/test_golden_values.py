@@ -16,10 +16,12 @@ from hearthd.baker.reference.golden_values import (
     STATE_VALUES,
     STEPS,
     TOP_COUNT,
+    first_routed,
     golden_rows,
     golden_states,
     golden_values,
     prompt_ids,
+    row_after_experts,
 )
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime, PassingParameters, slightly_changed
 from hearthd.bundle import Golden, GoldenStep
@@ -27,6 +29,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder import entry_points
 from hearthd.models.families.gemma3 import Gemma3
 from hearthd.models.program import model_weights
+from hearthd.runtime.self_test import ROW_TOLERANCE
 from tests.by_day import first_by_day
 from tests.models.families.gemma3.gemma3_cases import OPTIONS, TINY
 from tests.models.families.gemma3.gemma3_reference import forward
@@ -114,6 +117,47 @@ def test_golden_rows_with_int8_activations_are_those_of_the_first_layer(kv_cache
     row, (key, *_) = golden_row(0, kv_cache, "int8")
     keys = np.array(row.integers[: key.size]) * (row.scales[0] if kv_cache == "f16" else 1)
     np.testing.assert_allclose(keys, key, atol=row.scales[0] / 2)
+
+
+@pytest.mark.parametrize(("change", "present"), [(1e-6, True), (1.0, False)])
+def test_a_row_after_experts_is_golden_unless_a_rounding_changes_it(
+    change: float, present: bool
+) -> None:
+    """By more than a step: then the router has chosen other experts."""
+    config = replace(CONFIG, layers=2, windows=(4, None), head_dim=64)
+    options = replace(OPTIONS, decode_batches=(1,), kv_cache="f16")
+    program = entry_points.program(Gemma3(config), options)
+    weights = random_weights(program)
+    rng = np.random.default_rng(0)
+    others = {
+        name: (array * (1 + change * rng.standard_normal(array.shape))).astype(array.dtype)
+        for name, array in weights.items()
+    }
+    runtime, changed = (
+        NumpyRuntime(program, each, context=options.context, slots=1) for each in (weights, others)
+    )
+    for each in (runtime, changed):
+        each.decode([0], [5], [0])
+    case = Golden(prompt="", prompt_ids=(5,), steps=())
+    rows = row_after_experts(runtime, changed, program.caches, case, 0)
+    assert bool(rows) == present
+    if present:
+        (same,) = golden_rows(runtime, program.caches, [case], "int16")
+        assert rows == (replace(same, tolerance=ROW_TOLERANCE["f16"]),)
+    assert row_after_experts(runtime, runtime, program.caches, case, 1) == ()
+
+
+def test_the_first_layer_with_experts_is_found() -> None:
+    described = {
+        "model_type": "qwen3_moe", "num_hidden_layers": 3, "hidden_size": 32,
+        "intermediate_size": 32, "vocab_size": 64,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16, "num_experts": 4,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 32, "mlp_only_layers": [0],
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "norm_topk_prob": True,
+    }  # fmt: skip
+    family = ARCHITECTURES["qwen3moe"]
+    assert first_routed(family.model(family.from_hugging_face(described)).parameters()) == 1
+    assert first_routed(Gemma3(CONFIG).parameters()) is None
 
 
 def test_caches_of_f32_have_no_golden_rows() -> None:
