@@ -2,10 +2,10 @@
 
     python -m tests.golden.record_quantized_tensors
 
-Recorded with torch 2.13.0, compressed-tensors 0.20.0, bitsandbytes 0.50.2, auto-round 0.16.1 and
-nvidia-modelopt 0.47.0 and transformers 5.24.0, which the tests do not need. A file has the tensors of the
-module `layer`, and `expected`: f32, the values that the library computes from them. Its metadata
-has `settings`, the quantization_config.
+Recorded with torch 2.13.0, compressed-tensors 0.20.0, bitsandbytes 0.50.2, auto-round 0.16.1,
+nvidia-modelopt 0.47.0 and transformers 5.24.0, which the tests do not need. A file has the tensors
+of the module `layer`, and `expected`: f32, the values that the library computes from them. Its
+metadata has `settings`, the quantization_config.
 """
 
 from __future__ import annotations
