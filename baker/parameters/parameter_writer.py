@@ -301,8 +301,8 @@ def parameter_blocks(
         if tensor.softplus:
             rows = np.logaddexp(np.float32(0), rows)
         if tensor.channels:
-            pixels = rows.reshape(len(rows), columns // tensor.channels, tensor.channels)
-            rows = pixels.swapaxes(1, 2).reshape(len(rows), columns)
+            pixels = rows.reshape(-1, columns // tensor.channels, tensor.channels)
+            rows = pixels.swapaxes(1, 2).reshape(rows.shape)
         yield rows + np.float32(tensor.offset) if tensor.offset else rows
 
 

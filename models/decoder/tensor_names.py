@@ -119,8 +119,8 @@ class TensorNames:
     prefixes     what may precede the names in Hugging Face folders; the first is the usual one
     norm_offset  is added to the weights of norms in Hugging Face folders: some norms multiply by
                  1 + w, and GGUF files store 1 + w
-    channels_last  parts beside the layers whose rows are pixels of three channels; in Hugging Face
-                 folders the channels of a pixel are side by side
+    channels_last  parameters beside the layers whose rows are pixels of three channels; in Hugging
+                 Face folders the channels of a pixel are side by side
     logarithms   parts of a layer whose values -exp(x) Hugging Face folders have as x
     softplus     parameters of a layer whose values softplus(x) Hugging Face folders have as x
     others       starts of the names, after a prefix, of tensors that Hearth does not run, such as a
@@ -204,8 +204,8 @@ class TensorNames:
         if not present and (tensor := self._in_transposed(parameter, names)):
             return tensor
         name = present[0] if present else self.prefixes[0] + path_in_folder
-        module, _, suffix = parameter.rpartition(".")
-        channels = _CHANNELS if suffix == "weight" and module in self.channels_last else 0
+        module, _, _ = parameter.rpartition(".")
+        channels = _CHANNELS if parameter in self.channels_last else 0
         return StoredTensor(
             name,
             offset,
@@ -278,6 +278,9 @@ class TensorNames:
         self, config: ModelConfig, parameter: str, names: tuple[str, ...], *, gguf: bool
     ) -> tuple[StoredTensor, ...]:
         """The tensors that a parameter's rows come from, at least one: see `find` and `folder`."""
+        module, _, inner = parameter.partition(".")
+        if module in self.towers:
+            return self.towers[module].parts(config, inner, names, gguf=gguf)
         if tensors := self._in_groups(config, parameter, names, gguf=gguf):
             return tensors
         tensor, present = self.find(config, parameter, names, gguf=gguf), set(names)

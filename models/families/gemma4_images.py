@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from hearthd.bundle import GridInput
-from hearthd.models.config import ConfigError, OtherFamily
+from hearthd.models.config import OtherFamily
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.decoder.gemma4_config import (
     Gemma4Config,
@@ -22,16 +21,16 @@ from hearthd.models.decoder.gemma4_config import (
 )
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.families import gemma4
-from hearthd.models.towers import gemma4v, siglip
+from hearthd.models.towers import gemma4v
 
 if TYPE_CHECKING:
+    from hearthd.bundle import GridInput
     from hearthd.models.config import ImageGrid
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.dsl.graph import Tensor
 
-_ROWS = 280
-_MIN_ROWS = 70
+UNIFIED_PROJECTOR = "gemma4uv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +133,8 @@ def gguf_fields_with_tower(data: GgufMetadata) -> dict[str, Any]:
     """The fields of `Config`, from the metadata of both files; raises ConfigError."""
     if data.count("expert_count", default=0):
         raise OtherFamily("gemma4.expert_count: supported are models without experts")
+    if (type_ := data.projector_type) == UNIFIED_PROJECTOR:
+        raise OtherFamily(f"clip.vision.projector_type: got {type_}, supported is gemma4v")
     text = fields_from_gguf(data)
     return {**text, **gguf_image_fields(data, text)}
 
@@ -150,32 +151,7 @@ def gguf_image_fields(data: GgufMetadata, text: dict[str, Any]) -> dict[str, Any
 
 def image_input(config: Config, data: ConfigJson) -> GridInput:
     """Read the settings of the processor; missing ones are those of the published models."""
-    data.fixed(
-        patch_size=config.patch_size, pooling_kernel_size=config.merged_patches,
-        do_normalize=False,
-    )  # fmt: skip
-    data.ignore("image_mean", "image_std", "image_seq_length")  # it does not normalize
-    rows = data.size("max_soft_tokens", default=_ROWS)
-    if rows * config.merged_patches > config.table_side:
-        raise ConfigError(f"max_soft_tokens: got {rows}, of {config.table_side} positions")
-    area = (config.patch_size * config.merged_patches) ** 2
-    half = (0.5,) * siglip.CHANNELS  # the model computes 2 x - 1
-    return GridInput(
-        patch=config.patch_size,
-        merged=config.merged_patches,
-        min_pixels=min(rows, _MIN_ROWS) * area,
-        max_pixels=rows * area,
-        fills=True,
-        resampling=siglip.resampling(data, "bicubic"),
-        mean=half,
-        std=half,
-        marker="<|image|>",
-        start="<|image>",
-        placeholder="<|image|>",
-        end="<image|>",
-        axes=1,
-        both_ways=config.has_blocks,
-    )
+    return gemma4v.image_input(config.grid, config.table_side, data, both_ways=config.has_blocks)
 
 
 def tensors_with_tower(text: TensorNames) -> TensorNames:

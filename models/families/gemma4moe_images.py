@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hearthd.models.config import OtherFamily
 from hearthd.models.decoder.architecture import Architecture
 from hearthd.models.families import gemma4_images, gemma4moe
 
@@ -40,6 +41,8 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read the metadata of a text model, `gemma4`, and of its projector."""
+    if not data.count("expert_count", default=0):
+        raise OtherFamily("gemma4.expert_count: supported are models with experts")
     text = gemma4moe.fields_from_gguf(data)
     return Config(**text, **gemma4_images.gguf_image_fields(data, text))
 

@@ -10,22 +10,26 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hearthd.bundle import GridInput
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.layers import normalized
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import nn, ops
 from hearthd.models.dsl.types import DType
+from hearthd.models.towers import siglip
 from hearthd.models.towers.siglip import CHANNELS, attended
 from hearthd.models.towers.tower_config import GridConfig, axis_of, patch_count
 
 if TYPE_CHECKING:
+    from hearthd.models.config import ImageGrid
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
     from hearthd.models.dsl.graph import Tensor
 
 _ROPE_BASE = 100.0
+_ROWS, _MIN_ROWS = 280, 70  # of an image
 _LINEARS = (
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
@@ -232,6 +236,39 @@ def tower_fields(data: ConfigJson) -> dict[str, Any]:
     }
 
 
+def image_input(
+    grid: ImageGrid, table_side: int, data: ConfigJson, *, both_ways: bool
+) -> GridInput:
+    """Read the settings of the processor; missing ones are those of the published models.
+
+    table_side  learned positions in a row and in a column
+    both_ways   whether the rows of an image see each other
+    """
+    data.fixed(patch_size=grid.patch, pooling_kernel_size=grid.merged, do_normalize=False)
+    data.ignore("image_mean", "image_std", "image_seq_length")  # it does not normalize
+    rows = data.size("max_soft_tokens", default=_ROWS)
+    if rows * grid.merged > table_side:
+        raise ConfigError(f"max_soft_tokens: got {rows}, of {table_side} positions")
+    area = (grid.patch * grid.merged) ** 2
+    half = (0.5,) * CHANNELS  # the model computes 2 x - 1
+    return GridInput(
+        patch=grid.patch,
+        merged=grid.merged,
+        min_pixels=min(rows, _MIN_ROWS) * area,
+        max_pixels=rows * area,
+        fills=True,
+        resampling=siglip.resampling(data, "bicubic"),
+        mean=half,
+        std=half,
+        marker="<|image|>",
+        start="<|image>",
+        placeholder="<|image|>",
+        end="<image|>",
+        axes=1,
+        both_ways=both_ways,
+    )
+
+
 def gguf_tower_fields(data: GgufMetadata, keys: ProjectorMetadata) -> dict[str, Any]:
     """The fields of `TowerConfig`, from the tensors and keys of a projector; raises ConfigError."""
     keys.ignore("vision.image_size")  # it has none
@@ -283,5 +320,5 @@ def tower_names(*prefixes: str) -> TensorNames:
         },
         layers="encoder.layers",
         prefixes=prefixes,
-        channels_last=("patch_embedding",),
+        channels_last=("patch_embedding.weight",),
     )

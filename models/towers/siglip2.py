@@ -109,4 +109,4 @@ def gguf_tower_fields(data: ProjectorMetadata, positions: int) -> dict[str, Any]
 
 def tower_names(*prefixes: str) -> TensorNames:
     """The names of a tower's tensors, in folders after one of the prefixes."""
-    return replace(siglip.tower_names(*prefixes), channels_last=("patch_embedding",))
+    return replace(siglip.tower_names(*prefixes), channels_last=("patch_embedding.weight",))

@@ -86,7 +86,7 @@ COUNTS = {
         ),
     ),
     **dict.fromkeys(
-        ("gemma4-moe", "gemma4-moe-images"),
+        ("gemma4-moe", "gemma4-moe-images", "gemma4-unified"),
         Counts(norms=("residual_norm", 2), rotations="norm_rope", whole_head=True, gate=GELU),
     ),
     "glm4": Counts(norms=("residual_norm", 2), products=4),

@@ -84,6 +84,11 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
         **_GEMMA4, **SMALL_GRID_TOWER, "tower_head_dim": 64, "tower_norm_eps": 1e-6,
         "tower_clips": True, "tower_standardizes": True, **SMALL_SOUND_TOWER,
     },
+    "gemma4-unified": {
+        **_GEMMA4, "layer_embedding": None, "caching_layers": 3, "patch_size": 4,
+        "merged_patches": 2, "table_side": 24, "square_width": 64, "square_eps": 1e-6,
+        "image_blocks": True,
+    },
     "dots1": _CORRECTED,
     "ernie4_5-moe": {**_EXPERTS, "choice_bias": True, "min_sum": 1e-12, "shared_ffn": 64},
     "gemma4-moe": _GEMMA4_MOE,

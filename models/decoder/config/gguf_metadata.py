@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typing_extensions import override
 
 from hearthd.models.config import ConfigError, require
-from hearthd.models.decoder.config.projector_metadata import ProjectorMetadata
+from hearthd.models.decoder.config.projector_metadata import PREFIX, ProjectorMetadata
 from hearthd.models.decoder.config.rope_scaling import Rope, yarn_divisors, yarn_magnitude
 from hearthd.models.decoder.config.typed_keys import TypedKeys
 
@@ -85,6 +85,12 @@ class GgufMetadata(TypedKeys):
                 "projector of this model with --mmproj"
             )
         return keys
+
+    @property
+    def projector_type(self) -> str:
+        """The type of the projector of images beside the text model; empty if there is none."""
+        types = (self._metadata.get(f"{PREFIX}{key}projector_type") for key in ("vision.", ""))
+        return next((str(type_) for type_ in types if type_), "")
 
     @property
     def vocabulary_rows(self) -> int:

@@ -25,7 +25,8 @@ NOT_CONVERTED = {
     "qwen3moe-mixed", "minicpm3-plain", "qwen35-images-mrope", "qwen35moe-images-mrope",
     "smolvlm-idefics3", "smolvlm-tied", "lfm2-vl-tied", "lfm2-vl-plain",
     "gemma4-images-clips", "gemma4-images-standardized", "gemma4-sound-towers", "qwen2moe-mixed",
-    "gemma4-images-blocks", "gemma4-moe-images-blocks", "hunyuan-moe-alpha",
+    "gemma4-images-blocks", "gemma4-unified-blocks",
+    "gemma4-moe-images-blocks", "hunyuan-moe-alpha",
 }  # fmt: skip
 
 # What follows the name of a case whose projector of images is recorded.

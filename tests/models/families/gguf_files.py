@@ -58,6 +58,7 @@ _NAMED_AS = {"granite_swa": "granite"}
 _TOWER = (
     "vision_tower", "vision_model", "connector", "multi_modal_projector", "visual.", "embed_vision",
     "audio_tower", "embed_audio",
+    "vision_embedder",
 )  # fmt: skip
 _TEXT_MODEL = re.compile(r"^(?:language_model\.model|model\.language_model|model\.text_model)\.")
 # Those of which the converter adds 1 to the weights of norms.

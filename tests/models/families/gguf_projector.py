@@ -11,6 +11,7 @@ import numpy as np
 from hearthd.baker.weights.safetensors import SafetensorsSource
 from hearthd.models.decoder.config.config_json import PROCESSOR
 from hearthd.models.families.gemma4_sound import Config as SoundConfig
+from hearthd.models.families.gemma4_unified import Config as UnifiedConfig
 from tests.models.families.gguf_files import is_of_tower, written
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ TYPES = {
     "gemma3-images": "gemma3", "smolvlm": "idefics3", "qwen35-images": "qwen3vl_merger",
     "qwen35moe-images": "qwen3vl_merger", "lfm2-vl": "lfm2",
     "gemma4-images": "gemma4v", "gemma4-moe-images": "gemma4v", "gemma4-sound": "gemma4v",
+    "gemma4-unified": "gemma4uv",
 }  # fmt: skip
 # What the converter calls parts of Qwen's tower otherwise than the gguf package does.
 _MERGER = {"linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln"}
@@ -34,7 +36,7 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
     writer = gguf.GGUFWriter(path, "clip")
     writer.add_type(gguf.GGUFType.MMPROJ)
     writer.add_clip_has_vision_encoder(True)
-    if (type_ := TYPES[architecture]) == "gemma4v":  # beside a type of sound
+    if (type_ := TYPES[architecture]).startswith("gemma4"):  # beside a type of sound
         writer.add_clip_vision_projector_type(type_)
     else:
         writer.add_clip_projector_type(type_)
@@ -43,10 +45,18 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
     source = SafetensorsSource(folder)
     add, tensors = _WRITERS.get(type_, (_add_square, _tensors))
     writer.add_vision_patch_size(config.patch_size)
-    writer.add_vision_embedding_length(config.tower_hidden)
-    writer.add_vision_feed_forward_length(config.tower_ffn)
-    writer.add_vision_block_count(config.tower_layers)
-    writer.add_vision_head_count(config.tower_heads)
+    if isinstance(config, UnifiedConfig):
+        layers, sizes = 0, (config.square_width, 0, 0)
+    else:
+        layers, sizes = (
+            config.tower_layers,
+            (config.tower_hidden, config.tower_ffn, config.tower_heads),
+        )
+    hidden, ffn, heads = sizes
+    writer.add_vision_embedding_length(hidden)
+    writer.add_vision_feed_forward_length(ffn)
+    writer.add_vision_block_count(layers)
+    writer.add_vision_head_count(heads)
     writer.add_vision_image_mean([0.5, 0.5, 0.5])
     writer.add_vision_image_std([0.5, 0.5, 0.5])
     add(writer, config)
@@ -54,7 +64,7 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
         settings: Any = source.metadata().get(PROCESSOR, {})
         edge = settings.get("size", {}).get("longest_edge", config.image_size)
         writer.add_vision_preproc_image_size(edge)
-    for name, values in tensors(source, config.tower_layers):
+    for name, values in tensors(source, layers):
         writer.add_tensor(name, values)
     return written(writer, path)
 
@@ -84,17 +94,27 @@ def _add_lfm2(writer: gguf.GGUFWriter, config: Any) -> None:
 
 def _add_gemma4(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vision_image_size(224)  # always
-    writer.add_vision_attention_layernorm_eps(config.tower_norm_eps)
+    eps = config.square_eps if isinstance(config, UnifiedConfig) else config.tower_norm_eps
+    writer.add_vision_attention_layernorm_eps(eps)
     if isinstance(config, SoundConfig):
-        writer.add_clip_has_audio_encoder(True)
-        writer.add_clip_audio_projector_type("gemma4a")
-        writer.add_audio_projection_dim(config.hidden)
-        writer.add_audio_embedding_length(config.sound_hidden)
-        writer.add_audio_feed_forward_length(4 * config.sound_hidden)
-        writer.add_audio_block_count(config.sound_layers)
-        writer.add_audio_head_count(config.sound_heads)
-        writer.add_audio_num_mel_bins(128)  # always
-        writer.add_audio_attention_layernorm_eps(1e-6)  # always
+        sizes = config.sound_hidden, config.sound_layers, config.sound_heads
+        _add_gemma4_sound(writer, "gemma4a", config.hidden, *sizes)
+    elif isinstance(config, UnifiedConfig):  # whose sound is not read
+        _add_gemma4_sound(writer, "gemma4ua", config.hidden, 0, 0, 0)
+
+
+def _add_gemma4_sound(
+    writer: gguf.GGUFWriter, type_: str, hidden: int, width: int, layers: int, heads: int
+) -> None:
+    writer.add_clip_has_audio_encoder(True)
+    writer.add_clip_audio_projector_type(type_)
+    writer.add_audio_projection_dim(hidden)
+    writer.add_audio_embedding_length(width)
+    writer.add_audio_feed_forward_length(4 * width)
+    writer.add_audio_block_count(layers)
+    writer.add_audio_head_count(heads)
+    writer.add_audio_num_mel_bins(128)  # always
+    writer.add_audio_attention_layernorm_eps(1e-6)  # always
 
 
 def _gemma4_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -119,6 +139,27 @@ def _gemma4_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[st
         stored = names.get_name(usual, ends)
         assert stored is not None, name
         yield stored, values
+
+
+def _squares(source: SafetensorsSource, _: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    for name in filter(is_of_tower, source.names()):
+        values, part = source.read(name), name.removeprefix("model.")
+        if "patch_dense.weight" in part or "patch_ln1" in part:
+            values = channels_first(np.atleast_2d(values)).reshape(values.shape)
+        if "pos_embedding" in part:
+            values = np.ascontiguousarray(values.swapaxes(0, 1))
+        yield _OF_SQUARES[part.rpartition(".")[0]].format(part.rpartition(".")[2]), values
+
+
+_OF_SQUARES = {
+    "vision_embedder.patch_ln1": "v.patch_norm.1.{}",
+    "vision_embedder.patch_ln2": "v.patch_norm.2.{}",
+    "vision_embedder.pos_norm": "v.patch_norm.3.{}",
+    "vision_embedder.patch_dense": "v.patch_embd.{}",
+    "vision_embedder": "v.position_embd.weight",
+    "embed_vision.embedding_projection": "mm.input_projection.{}",
+    "embed_audio.embedding_projection": "mm.a.input_projection.{}",
+}
 
 
 def _qwen_tensors(source: SafetensorsSource, layers: int) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -164,4 +205,5 @@ _WRITERS = {
     "qwen3vl_merger": (_add_qwen, _qwen_tensors),
     "lfm2": (_add_lfm2, _tensors),
     "gemma4v": (_add_gemma4, _gemma4_tensors),
+    "gemma4uv": (_add_gemma4, _squares),
 }

@@ -96,6 +96,36 @@ def processor_of(name: str) -> Any:
     return Siglip2ImageProcessorPil(max_num_patches=most, **options)
 
 
+def squares(images: list[NDArray[np.uint8]], side: int) -> dict[str, Any]:
+    """What Gemma4UnifiedImageProcessor makes of images, which needs torchvision.
+
+    A square has the values of its pixels from 0 to 1, with the channels side by side. `places` are
+    columns and rows; those of padding are -1.
+    """
+    import torch
+
+    most = max(map(math.prod, GRIDS))
+    values = np.zeros((len(images), most, side * side * 3), np.float32)
+    places = np.full((len(images), most, 2), -1)
+    for index, image in enumerate(images):
+        rows, columns = image.shape[0] // side, image.shape[1] // side
+        cut = image.reshape(rows, side, columns, side, 3).swapaxes(1, 2)
+        values[index, : rows * columns] = cut.reshape(rows * columns, -1) / np.float32(255)
+        places[index, : rows * columns] = np.argwhere(np.ones((rows, columns)))[:, ::-1]
+    return {"pixel_values": torch.tensor(values), "image_position_ids": torch.tensor(places)}
+
+
+def see_each_other_within_windows() -> None:
+    """Give Gemma 4 Unified the masks of Gemma 4: the rows of an image see each other in windows.
+
+    So has it Google's implementation, and transformers when it prepares masks for `generate`. Its
+    call lets them see each other in all layers: see issue 46711 of transformers.
+    """
+    from transformers.models.gemma4_unified import modeling_gemma4_unified as model
+
+    model.create_masks_for_generate = model.create_masks_for_vision_model
+
+
 def computed(name: str, folder: Path) -> Recorded:
     """What transformers computes with the model in a folder, and the pixels of its processor."""
     import torch
@@ -103,7 +133,11 @@ def computed(name: str, folder: Path) -> Recorded:
     from tests.models.families import oracle
 
     model = oracle.load(folder)
-    read = processor_of(name)(pixels(name), return_tensors="pt")
+    if CASES[name].config == "Gemma4UnifiedConfig":
+        see_each_other_within_windows()
+        read = squares(pixels(name), math.prod(sizes_of(name)))
+    else:
+        read = processor_of(name)(pixels(name), return_tensors="pt")
     read.pop("num_soft_tokens_per_image", None)
     ids = torch.tensor([PROMPT])
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **read}

@@ -82,6 +82,18 @@ GEMMA4_BLOCKS = GEMMA4_IMAGES | {
     "attention_k_eq_v": True, "num_global_key_value_heads": 1, "final_logit_softcapping": 30.0,
     "use_bidirectional_attention": "vision",
 }  # fmt: skip
+# Squares of 15 x 15 pixels, and 840 positions on each side. Sound is not read.
+GEMMA4_SQUARES: Mapping[str, Any] = {
+    "image_token_id": 96, "audio_token_id": 57,
+    "audio_config": {"model_type": "gemma4_unified_audio", "audio_embed_dim": 20},
+    "vision_config": {
+        "model_type": "gemma4_unified_vision", "patch_size": 5, "pooling_kernel_size": 3,
+        "mm_embed_dim": 40, "mm_posemb_size": 840, "output_proj_dims": 40,
+    },
+}  # fmt: skip
+GEMMA4_UNIFIED = {
+    key: value for key, value in GEMMA4_BLOCKS.items() if key != "hidden_size_per_layer_input"
+}
 QWEN_IMAGES = {
     "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
     "linear_key_head_dim": 10, "linear_value_head_dim": 16, "num_hidden_layers": 4,
@@ -139,6 +151,7 @@ IMAGE_CASES: Sequence[tuple[str, str, Mapping[str, Any], Mapping[str, Mapping[st
             },
         },
     ),
+    ("gemma4-unified", "Gemma4UnifiedConfig", GEMMA4_SQUARES, {"blocks": GEMMA4_UNIFIED}),
     ("gemma4-sound", "Gemma4Config", GEMMA4_TOWERS, {"towers": GEMMA4_IMAGES}),
     ("lfm2-vl", "Lfm2VlConfig", LFM2_TOWER, {"tied": LFM2_IMAGES}),
     (

@@ -2,55 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hearthd.models.decoder.experts import CHOSEN, SIGMOID
 from tests.models.families.size import Size, decoder
+from tests.models.families.size_fields import (
+    CORRECTED,
+    GEMMA4,
+    GEMMA4_IMAGES,
+    GEMMA4_MOE,
+    GEMMA4_TOWER,
+    GEMMA4_UNIFIED,
+    GRANITE_EXPERTS,
+    GRID_TOWER,
+    QWEN35,
+    QWEN35_MOE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
-_QWEN35: Mapping[str, Any] = {
-    "attends": (False, True), "rotary_width": 64, "key_heads": 16, "value_heads": 16,
-    "key_width": 128, "value_width": 128, "taps": 4,
-}  # fmt: skip
-_QWEN35_MOE: Mapping[str, Any] = {
-    **_QWEN35, "tied": False, "value_heads": 32, "experts": 256, "experts_per_token": 8,
-    "expert_ffn": 512, "routed": (True, True), "normalized": True, "shared_ffn": 512,
-    "shared_gate": True,
-}  # fmt: skip
-_CORRECTED: Mapping[str, Any] = {
-    "routed": (False, True), "scores": SIGMOID, "choice_bias": True, "normalized": True,
-    "sum_offset": 1e-20,
-}  # fmt: skip
-_GEMMA4: Mapping[str, Any] = {
-    "layers": 3, "windows": (512, None, 512), "local_head_dim": 256, "local_rope_base": 1e4,
-    "layer_embedding": 256, "caching_layers": 2, "ffns": (6144, 6144, 12288), "logit_cap": 30.0,
-}  # fmt: skip
-_GEMMA4_TOWER: Mapping[str, Any] = {
-    "patch_size": 16, "merged_patches": 3, "table_side": 10240, "tower_layers": 2,
-    "tower_norm_eps": 1e-6,
-}  # fmt: skip
-_GEMMA4_IMAGES = {
-    **_GEMMA4, **_GEMMA4_TOWER, "tower_hidden": 768, "tower_ffn": 3072, "tower_heads": 12,
-    "tower_head_dim": 64, "tower_clips": True, "tower_standardizes": False,
-}  # fmt: skip
-_GEMMA4_MOE: Mapping[str, Any] = {
-    "windows": (1024, None), "local_head_dim": 256, "local_kv_heads": 8, "local_rope_base": 1e4,
-    "layer_embedding": None, "keys_are_values": True, "caching_layers": 2, "ffns": (2112, 2112),
-    "logit_cap": 30.0, "experts": 128, "experts_per_token": 8, "expert_ffn": 704,
-    "routed": (True, True), "normalized": True,
-}  # fmt: skip
-_GRANITE_EXPERTS: Mapping[str, Any] = {
-    "experts": 32, "experts_per_token": 8, "expert_ffn": 512, "routed": (True, True),
-    "normalized": True, "scores": CHOSEN,
-}  # fmt: skip
-# Two layers of the tower of Qwen3.5-2B and 4B.
-_GRID_TOWER: Mapping[str, Any] = {
-    "patch_size": 16, "merged_patches": 2, "table_side": 48, "tower_layers": 2,
-    "tower_hidden": 1024, "tower_ffn": 4096, "tower_heads": 16, "rope_sections": (11, 11, 10),
-}  # fmt: skip
 # Source: config.json of the repository that is named.
 SIZES: Mapping[str, Size] = {
     # tiiuae/Falcon3-1B-Instruct
@@ -74,13 +45,13 @@ SIZES: Mapping[str, Size] = {
     "dots1": decoder(
         4096, 10944, 32, 32, 128, 152064,
         rope_base=1e7, tied=False, experts=128, experts_per_token=6, expert_ffn=1408,
-        shared_ffn=2816, factor=2.5, **_CORRECTED,
+        shared_ffn=2816, factor=2.5, **CORRECTED,
     ),
     # zai-org/GLM-4.5-Air
     "glm4.5": decoder(
         4096, 10944, 96, 8, 128, 151552,
         tied=False, attention_bias=True, rotary_width=64, normed_heads=False, experts=128,
-        experts_per_token=8, expert_ffn=1408, shared_ffn=1408, **_CORRECTED,
+        experts_per_token=8, expert_ffn=1408, shared_ffn=1408, **CORRECTED,
     ),
     # Qwen/Qwen1.5-MoE-A2.7B
     "qwen2-moe": decoder(
@@ -134,19 +105,21 @@ SIZES: Mapping[str, Size] = {
         laurel_rank=64, layer_vocab=262144, deviations=(1.6448536, 1.6448536, None),
     ),
     # google/gemma-4-E2B; the third layer shares the keys and values of the first one
-    "gemma4": decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4),
-    "gemma4-images": decoder(1536, 6144, 8, 1, 512, 262144, **_GEMMA4_IMAGES),
+    "gemma4": decoder(1536, 6144, 8, 1, 512, 262144, **GEMMA4),
+    "gemma4-images": decoder(1536, 6144, 8, 1, 512, 262144, **GEMMA4_IMAGES),
     "gemma4-sound": decoder(
-        1536, 6144, 8, 1, 512, 262144, **_GEMMA4_IMAGES, sound_mels=128, sound_channels=(128, 32),
+        1536, 6144, 8, 1, 512, 262144, **GEMMA4_IMAGES, sound_mels=128, sound_channels=(128, 32),
         sound_layers=2, sound_hidden=1024, sound_heads=8, sound_context=12, sound_kernel=5,
         sound_cap=50.0, sound_residual=0.5, sound_norm_eps=1e-6, sound_clips=True, sound_width=1536,
     ),
+    # google/gemma-4-12B
+    "gemma4-unified": decoder(3840, 15360, 16, 1, 512, 262144, **GEMMA4_UNIFIED),
     # google/gemma-4-26B-A4B
-    "gemma4-moe": decoder(2816, 2112, 16, 2, 512, 262144, **_GEMMA4_MOE),
+    "gemma4-moe": decoder(2816, 2112, 16, 2, 512, 262144, **GEMMA4_MOE),
     # the same, with two layers of its tower
     "gemma4-moe-images": decoder(
         2816, 2112, 16, 2, 512, 262144,
-        **_GEMMA4_MOE, **_GEMMA4_TOWER, tower_hidden=1152, tower_ffn=4304, tower_heads=16,
+        **GEMMA4_MOE, **GEMMA4_TOWER, tower_hidden=1152, tower_ffn=4304, tower_heads=16,
         tower_head_dim=72, tower_clips=False, tower_standardizes=True, image_blocks=True,
     ),
     # openai/gpt-oss-20b, without its YaRN
@@ -210,13 +183,13 @@ SIZES: Mapping[str, Size] = {
     "granite-swash-moe": decoder(
         1536, 512, 24, 8, 64, 100352,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=6.0,
-        windows=(None, 128), rope_bases=(1e4, 1e4), **_GRANITE_EXPERTS,
+        windows=(None, 128), rope_bases=(1e4, 1e4), **GRANITE_EXPERTS,
     ),
     # ibm-granite/granite-3.1-1b-a400m-instruct
     "granite-moe": decoder(
         1024, 512, 16, 8, 64, 49155,
         embedding_scale=12.0, attention_scale=0.015625, residual_scale=0.22, logit_scale=6.0,
-        **_GRANITE_EXPERTS,
+        **GRANITE_EXPERTS,
     ),
     # tencent/Hunyuan-0.5B-Instruct
     "hunyuan": decoder(1024, 3584, 8, 4, 128, 120818),
@@ -352,11 +325,11 @@ SIZES: Mapping[str, Size] = {
         sum_offset=1e-20, factor=2.5, shared_ffn=3712,
     ),
     # Qwen/Qwen3.5-0.8B
-    "qwen3.5": decoder(1024, 3584, 8, 2, 256, 248320, **_QWEN35),
-    "qwen3.5-images": decoder(1024, 3584, 8, 2, 256, 248320, **_QWEN35, **_GRID_TOWER),
+    "qwen3.5": decoder(1024, 3584, 8, 2, 256, 248320, **QWEN35),
+    "qwen3.5-images": decoder(1024, 3584, 8, 2, 256, 248320, **QWEN35, **GRID_TOWER),
     # Qwen/Qwen3.5-35B-A3B
-    "qwen3.5-moe": decoder(2048, 512, 16, 2, 256, 248320, **_QWEN35_MOE),
-    "qwen3.5-moe-images": decoder(2048, 512, 16, 2, 256, 248320, **_QWEN35_MOE, **_GRID_TOWER),
+    "qwen3.5-moe": decoder(2048, 512, 16, 2, 256, 248320, **QWEN35_MOE),
+    "qwen3.5-moe-images": decoder(2048, 512, 16, 2, 256, 248320, **QWEN35_MOE, **GRID_TOWER),
     # HuggingFaceTB/SmolLM2-135M
     "smollm2": decoder(576, 1536, 9, 3, 64, 49152),
     # HuggingFaceTB/SmolLM3-3B
