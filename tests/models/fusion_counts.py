@@ -86,8 +86,11 @@ COUNTS = {
         ),
     ),
     **dict.fromkeys(
-        ("gemma4-moe", "gemma4-moe-images", "gemma4-unified"),
+        ("gemma4-moe", "gemma4-moe-images"),
         Counts(norms=("residual_norm", 2), rotations="norm_rope", whole_head=True, gate=GELU),
+    ),
+    "gemma4-unified": Counts(
+        norms=("residual_norm", 1), rotations="norm_rope", whole_head=True, gate=GELU
     ),
     "glm4": Counts(norms=("residual_norm", 2), products=4),
     "gpt-oss": Counts(gate=("clamped_swiglu", 1)),

@@ -217,7 +217,8 @@ def test_matrices_whose_blocks_of_rows_are_not_whole_stay_apart(
 def test_every_parameter_of_a_model_is_stored_once(architecture: str) -> None:
     config, program = tiny(architecture), fused_program(architecture)
     if config.image:
-        options = replace(OPTIONS, reads_rows=True, image_rows=(4,))
+        sound = (4,) if config.sound else ()
+        options = replace(OPTIONS, reads_rows=True, image_rows=(4,), sound_rows=sound)
         program = program_of(architecture, options)
     stored = [name for one in program.weights for name in one.sources]
     assert sorted(stored) == sorted(ARCHITECTURES[architecture].model(config).parameters())
