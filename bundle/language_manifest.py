@@ -195,7 +195,8 @@ class LanguageManifest(Manifest):
     says how a model with a tower reads images of one size, or `image_grid` those of any size, and
     `golden_image` what it computes of one. `sound` and `golden_sound` say the same of sound.
     `golden_rows` are of caches of i8 or f16: of the second layer, or of the first one with
-    activations of int8. `golden_states` are those of the first layer. Bundles of older versions
+    activations of int8, and after its first experts. `golden_states` are those of the first layer.
+    Bundles of older versions
     have no `serving`: `activations` and `max_memory` are then read from the provenance.
     """
 
