@@ -122,6 +122,8 @@ COUNTS = {
 }
 
 
+# Architectures whose last layer here reads the cache of another one.
+SHARED_LAST = ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound")
 # Layers without attention here, where they are not the recurrent ones.
 NOT_ATTENDING = {
     "falcon-h1": 0, "lfm2": 1, "lfm2moe": 1, "lfm2-vl": 1, "lfm3": 1,
@@ -137,15 +139,27 @@ def _routed(architecture: str, layers: int) -> tuple[int, int]:
     return routed, routed if beside_experts else 0
 
 
+def _of_recurrence(architecture: str, whole: int, sequences: int) -> dict[str, int]:
+    """How often the rules for a recurrence and around it apply, with `whole` complete layers."""
+    if architecture not in RECURRENCES:
+        return {}
+    recurrence, layers = RECURRENCES[architecture]
+    rules = (recurrence, "row_before", "causal_conv", "latest_inputs")
+    counts = dict.fromkeys(rules, layers * sequences)
+    if architecture != "falcon-h1":
+        counts[OUTPUT_NORMS[recurrence]] = min(layers, whole) * sequences
+    if recurrence == "gated_delta_rule":
+        counts["gated_heads"] = whole - layers
+    return counts
+
+
 def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     """How often each rule applies: a fact of the architecture, and of what the entry point needs.
 
     A prefill needs of its last layer with keys and values those alone.
     """
     sequences, tokens = {"decode_2": (2, 1), "verify_4": (1, 4)}.get(point, (1, 1))
-    shared = (
-        1 if architecture in ("gemma3n", "gemma4", "gemma4-images", "gemma4-sound") else 0
-    )  # their last layer here
+    shared = 1 if architecture in SHARED_LAST else 0
     partial = 1 if point.startswith("prefill") else 0
     whole = layers - shared - 1 if partial else layers
     per_layer = COUNTS.get(architecture, Counts())
@@ -155,8 +169,8 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
     no_positions = 1 if architecture in ("cohere2", "smollm3") else 0  # its last layer here
     recurrence, recurrent = RECURRENCES.get(architecture, ("", 0))
     convolutions = NOT_ATTENDING.get(architecture, recurrent)
+    attending = whole - convolutions
     routed, shared_mlps = _routed(architecture, whole)
-    gated_mlps = shared_mlps if per_layer.experts > 2 else 0
     counts = {
         "stacked_heads": layers - convolutions - shared if per_layer.stacked else 0,
         "matrix": (
@@ -164,34 +178,22 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
             + per_layer.needed * partial
             - 3 * (routed - shared_mlps)
             + (3 if recurrence == "gated_delta_rule" else 0)
-            + per_layer.by_gate * (whole - convolutions)
+            + per_layer.by_gate * attending
             + matrices
         ),
-        **dict.fromkeys(
-            (recurrence, "row_before", "causal_conv", "latest_inputs") if recurrence else (),
-            recurrent * sequences,
-        ),
+        "gated_heads": per_layer.by_gate * attending,
+        **_of_recurrence(architecture, whole, sequences),
         "experts": per_layer.experts * routed + per_layer.by_head * whole,
         "embedding": tables,
         # Without norms before the sublayers, the model's last norm alone follows a sum.
         norm: norms * whole if norms else int(whole == layers),
         per_layer.rotations: (
-            2 * (whole - convolutions)
-            + (partial or -shared)
-            - no_positions * (2 if whole == layers else 1)
+            2 * attending + (partial or -shared) - no_positions * (2 if whole == layers else 1)
         ),
         "squared_relu": {"nemotron_h": 1, "nemotron_h_moe": 2}.get(architecture, 0),
-        gate: gates * whole + gated_mlps,
-        "gated_heads": (
-            (whole - convolutions) * (recurrence == "gated_delta_rule" or per_layer.by_gate)
-        ),
-        OUTPUT_NORMS.get(recurrence if architecture != "falcon-h1" else "", ""): (
-            min(recurrent, whole) * sequences
-        ),
+        gate: gates * whole + (shared_mlps if per_layer.experts > 2 else 0),
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
-        "cached_attention": (
-            0 if per_layer.capped else (whole - convolutions) * sequences * tokens
-        ),
+        "cached_attention": 0 if per_layer.capped else attending * sequences * tokens,
     }
     if architecture == "gemma3n":
         # A layer reads the corrected sum of the layer before it; a head reads a mean of streams.

@@ -113,8 +113,7 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
                 source = void(pattern.name)
                 count = 2 if source.type.rank > 2 or source.shape[1] < 4 else 32
                 count = COLUMNS.get(pattern.name, count) if source.type.rank == 2 else count
-                step = 2 if pattern.is_strided else 1
-                start = 2 - step
+                start, step = (0, 2) if pattern.is_strided else (1, 1)
                 return f.every(source, 1, start, start + step * (count - 1) + 1, step)
             case Node():
                 if id(pattern) not in made:

@@ -208,6 +208,24 @@ def _client_of(address: str) -> httpx.Client:
 
 
 @contextlib.contextmanager
+def _served(server: DrainingServer, host: str, send_buffer: int | None) -> Iterator[socket.socket]:
+    """Run a server in a thread, which drains when the block ends; gives its socket."""
+    with contextlib.ExitStack() as addresses:
+        (bound,) = addresses.enter_context(bound_sockets(host, 0))
+        if send_buffer is not None:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        bound.listen()  # a client may connect before the server begins
+        thread = threading.Thread(target=server.serve_on, args=(bound,))
+        thread.start()
+        try:
+            yield bound
+        finally:
+            server.handle_exit(15, None)
+            thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+@contextlib.contextmanager
 def running(
     service: Service | ModelPool,
     *,
@@ -240,11 +258,6 @@ def running(
         ready.set()
         on_start()
 
-    addresses = contextlib.ExitStack()
-    (bound,) = addresses.enter_context(bound_sockets(host, 0))
-    if send_buffer is not None:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-    bound.listen()  # a client may connect before the server begins
     models = service if isinstance(service, ModelPool) else pool(service, *later)
     app = create_app(
         models,
@@ -259,18 +272,9 @@ def running(
     server = DrainingServer(
         app, models, client_timeout=client_timeout, tls=tls, trusted_proxies=trusted_proxies
     )
-    thread = threading.Thread(target=server.serve_on, args=(bound,))
-    thread.start()
-    try:
-        with _client_of(url(bound, tls)) as client:
-            if wait:
-                assert ready.wait(PATIENCE)
-            yield client
-    finally:
-        server.handle_exit(15, None)
-        thread.join(PATIENCE)
-        addresses.close()
-        assert not thread.is_alive()
+    with _served(server, host, send_buffer) as bound, _client_of(url(bound, tls)) as client:
+        assert not wait or ready.wait(PATIENCE)
+        yield client
 
 
 @dataclass(frozen=True)

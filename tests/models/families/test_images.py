@@ -59,7 +59,6 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
     rows = np.stack([evaluate(graphs["image"], [image], parameters)[0] for image in pixels()])
     assert rows.shape[0] == IMAGES
     close(rows, expected.rows, TOLERANCE)
-
     tokens = np.where(np.equal(PROMPT, IMAGE), NO_TOKEN, PROMPT).astype(np.int32)
     assert isinstance(config.image, ImageShape)
     squares = [
@@ -83,8 +82,8 @@ def test_images_are_read_as_transformers_reads_them(name: str, tmp_path: Path) -
         inputs = np.zeros((len(padded), config.hidden), np.float32)
         if chunk.images:
             inputs[padded == NO_TOKEN] = chunk.rows({bytes([i]): rows[i] for i in range(IMAGES)})
-        at = np.array([start], np.int32)
-        caches = evaluate(graphs[name_], [padded, at, inputs, *caches], parameters)
+        arguments = [padded, np.array([start], np.int32), inputs, *caches]
+        caches = evaluate(graphs[name_], arguments, parameters)
         start += len(chunk)
     answer = [PROMPT[-1]]
     for position in range(len(PROMPT) - 1, len(PROMPT) - 1 + ANSWER):
