@@ -116,7 +116,7 @@ class FakeRuntime:
             "states, and only where there are some"
         )
         for block in blocks:
-            magic, first, stop, *read = (int(value) for value in block.view(np.int32))
+            magic, first, stop, *read = block.view(np.int32).tolist()
             assert magic == _SAVED, "restoring what was never saved"
             assert first == start, f"a block of position {first}, put elsewhere"
             assert read[:first] == self._read[slot][:first], "a block that follows something else"
@@ -229,5 +229,6 @@ class FakeRuntime:
 
 def _draw(read: Sequence[int], count: int) -> NDArray[np.float32]:
     """Numbers with a standard deviation of 1 that depend on the tokens read, f32 (count,)."""
-    generator = np.random.default_rng(np.random.SeedSequence(read))
+    # Integers by themselves take ten times as long.
+    generator = np.random.default_rng(np.random.SeedSequence(np.array(read, np.uint32)))
     return generator.standard_normal(count, np.float32)
