@@ -9,6 +9,7 @@ from tests.models.kernels.kernel_library import (
     HERE,
     INSTRUCTION_SETS,
     NIGHT_SETS,
+    BuiltKernels,
     LoadedKernels,
     compared_names,
     kernel_names,
@@ -16,19 +17,16 @@ from tests.models.kernels.kernel_library import (
 
 
 @pytest.fixture(scope="session")
-def built(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, LoadedKernels]:
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BuiltKernels:
     """The kernels under instruction sets that this machine has, at night all of them.
 
     By day those of the second one are few: see COMPARED_BY_DAY.
     """
-    folder = tmp_path_factory.mktemp("kernels")
     at_night = "nightly" in request.config.option.markexpr
     names = {name: kernel_names(whole=at_night) for name in (HERE if at_night else HERE[:1])}
     if COMPARED_BY_DAY in HERE:
         names.setdefault(COMPARED_BY_DAY, compared_names())
-    return {name: LoadedKernels(INSTRUCTION_SETS[name][0], folder, names[name]) for name in names}
+    return BuiltKernels(tmp_path_factory.mktemp("kernels"), names)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -47,7 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def kernels(request: pytest.FixtureRequest, built: dict[str, LoadedKernels]) -> LoadedKernels:
+def kernels(request: pytest.FixtureRequest, built: BuiltKernels) -> LoadedKernels:
     if request.param not in built:
         pytest.skip(f"this CPU has no {request.param}")
     return built[request.param]

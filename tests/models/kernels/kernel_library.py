@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
+from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.compiler.kernel_objects import FLAGS, PACKAGE, instructions
 from hearthd.baker.compiler.targets import find_target
 from hearthd.models import dsl
@@ -32,7 +35,7 @@ from hearthd.models.dsl.types import DType, TensorType
 from hearthd.runtime.cpu_features import cpu_features
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 SOURCES = Path(dsl.__file__).parent / "kernels"
+_WRITTEN = Path(__file__).parents[3] / "build" / "test-kernels"
 # The targets of the branches of dot.h.
 TARGETS = {
     "amx": "x86_64-amx",
@@ -118,22 +122,26 @@ def source_text(name: str) -> str:
     return f'{undefined}{macros}#include "{kernel.file}"\n'
 
 
-def write_sources(library: Path, names: Sequence[str]) -> list[Path]:
-    """The sources of a library of kernels, beside it.
+def write_sources(names: Sequence[str]) -> list[Path]:
+    """The sources of a library of kernels.
 
     Variants of a file that round activations alike are compiled together: reading the headers of
-    the intrinsics takes longer than compiling one of them.
+    the intrinsics takes longer than compiling one of them. The same text has the same path each
+    time, so that zig takes unchanged objects from its cache.
     """
     sources = defaultdict[tuple[str, ...], list[str]](list)
     for name in names:
         macros = KERNELS[name].macros
         bits = macros.get("ACTIVATION_BITS", "16")
         sources[("integers", bits) if "PLANES" in macros else (name,)].append(name)
-    paths = []
+    texts = {}
     for key, together in sources.items():
-        paths.append(library.with_suffix(f".{'_'.join(key)}.c"))
-        paths[-1].write_text("".join(map(source_text, together)))
-    return paths
+        text = "".join(map(source_text, together))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        texts[f"{'_'.join(key)}.{digest}.c"] = text
+    missing = {name: text for name, text in texts.items() if not (_WRITTEN / name).exists()}
+    write_atomically(_WRITTEN, missing)
+    return [_WRITTEN / name for name in texts]
 
 
 def build_library(machine: str, cpu: str, library: Path, names: Sequence[str], *more: str) -> None:
@@ -145,7 +153,7 @@ def build_library(machine: str, cpu: str, library: Path, names: Sequence[str], *
     target = ["-target", f"{machine}-linux-gnu", f"-mcpu={cpu}"]
     flags += [*(more or _SHARED), *_ALONE, f"-I{SOURCES}"]
     command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags]
-    sources = write_sources(library, names)
+    sources = write_sources(names)
     subprocess.run([*command, "-o", str(library), *map(str, sources)], check=True)
 
 
@@ -211,6 +219,29 @@ class LoadedKernels(Kernels):
         if name not in self.names:
             raise NotBuilt(name)
         return getattr(self._library, f"hearth_{name}")
+
+
+class BuiltKernels(Mapping[str, LoadedKernels]):
+    """The kernels by instruction set; each is compiled when it is first asked for."""
+
+    def __init__(self, folder: Path, names: Mapping[str, Sequence[str]]) -> None:
+        self._folder, self._names = folder, names
+        self._loaded: dict[str, LoadedKernels] = {}
+
+    @override
+    def __getitem__(self, name: str) -> LoadedKernels:
+        if name not in self._loaded:
+            cpu, _ = INSTRUCTION_SETS[name]
+            self._loaded[name] = LoadedKernels(cpu, self._folder, self._names[name])
+        return self._loaded[name]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 _number = count()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.models.dsl.matrix_format import MatrixFormat
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
 
@@ -162,7 +162,7 @@ def test_factors_of_other_places_are_not_read(kernels: Kernels) -> None:
 
 
 @pytest.mark.nightly
-def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
+def test_every_instruction_set_gives_the_same_bits(built: BuiltKernels) -> None:
     for shape, dtype in product(SHAPES, DTYPES):
         case = Case(shape, 11, dtype=dtype)
         first, *others = (case.output(kernels) for kernels in built.values())

@@ -13,7 +13,7 @@ from hearthd.models.dsl.types import DType
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
 
@@ -70,9 +70,7 @@ def test_a_row_has_the_same_bits_beside_any_other_row(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_instruction_sets_give_the_same_bits(
-    built: dict[str, Kernels], shape: tuple[int, int]
-) -> None:
+def test_instruction_sets_give_the_same_bits(built: BuiltKernels, shape: tuple[int, int]) -> None:
     """Of a few rows all of them, and of many rows those without tiles."""
     weight, x = matrix(*shape), rows_of(40, shape[1])
     first, *others = (product(one, x[:DECODE_ROWS], weight) for one in built.values())

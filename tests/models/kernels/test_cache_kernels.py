@@ -12,7 +12,7 @@ from tests.models.kernels.attention_cases import FORMS, KEYS, SCALE, attended, c
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
 
@@ -142,7 +142,7 @@ def test_values_that_are_not_finite_stay_in_their_head(kernels: Kernels) -> None
     assert np.array_equal(factors, expected[1])
 
 
-def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
+def test_every_instruction_set_gives_the_same_bits(built: BuiltKernels) -> None:
     for name in WHOLE:
         query, stored, _, start, window = int8_cache_of(name)
         first, *others = (attention(one, query, stored, start, window) for one in built.values())

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from hearthd.models.dsl.matrix_format import MatrixFormat
     from tests.models.kernels.emulated_kernels import EmulatedKernels
-    from tests.models.kernels.kernel_library import Kernels, LoadedKernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
 
@@ -71,7 +71,7 @@ def arm(program: Path, names: list[str]) -> Iterator[EmulatedKernels]:
 
 
 @pytest.fixture(scope="module")
-def here(built: dict[str, LoadedKernels]) -> Kernels:
+def here(built: BuiltKernels) -> Kernels:
     """Without tiles, which add products of bf16 in another order."""
     return built["avx2"]
 

@@ -13,7 +13,7 @@ from tests.models.kernels.attention_cases import FORMS, KEYS, SCALE, attended, c
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
 
@@ -178,7 +178,7 @@ def test_a_rotation_is_its_own_inverse(kernels: Kernels, width: int) -> None:
     np.testing.assert_allclose(kernels("rotate_heads", (once,), np.empty_like(x)), x, atol=1e-6)
 
 
-def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
+def test_every_instruction_set_gives_the_same_bits(built: BuiltKernels) -> None:
     for name in WHOLE:
         query, stored, _, start, window = int4_cache_of(name)
         first, *others = (attention(one, query, stored, start, window) for one in built.values())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ARM = [target for target, _ in EMULATED.values()]
 
 
-def test_a_program_says_which_instructions_its_kernels_use(built: dict[str, Kernels]) -> None:
+def test_a_program_says_which_instructions_its_kernels_use(built: BuiltKernels) -> None:
     assert all(kernels.instructions == name for name, kernels in built.items())
 
 
@@ -181,7 +181,7 @@ def test_for_every_target_they_need_nothing_else(name: str, tmp_path: Path) -> N
     assert all(f"hearth_{kernel}\0".encode() in library for kernel in KERNELS)
 
 
-def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
+def test_every_instruction_set_gives_the_same_bits(built: BuiltKernels) -> None:
     for cache in (cache_of(name) for name in FORMS if "wrap" in name):
         first, *others = (attention(kernels, *cache) for kernels in built.values())
         assert all(np.array_equal(first, other) for other in others)

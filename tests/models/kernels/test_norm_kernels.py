@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
 
@@ -171,7 +171,7 @@ def test_heads_of_attention_are_gated(kernels: Kernels, chosen: tuple[int, int, 
         assert np.array_equal(alone, actual[row])
 
 
-def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels]) -> None:
+def test_every_instruction_set_gives_the_same_bits(built: BuiltKernels) -> None:
     sums = [added(kernels, stream(3)) for kernels in built.values()]
     turned = [rotated(kernels, heads(3)) for kernels in built.values()]
     for first, *others in (sums, turned):

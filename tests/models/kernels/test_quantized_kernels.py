@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.models.dsl.matrix_format import MatrixFormat
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
 
@@ -185,7 +185,7 @@ def test_a_row_of_a_table_is_its_values(kernels: Kernels, form: MatrixFormat) ->
 
 @pytest.mark.parametrize("form", FEW_AT_DAY)
 def test_every_instruction_set_gives_the_same_bits(
-    built: dict[str, Kernels], form: MatrixFormat, activation_bits: int
+    built: BuiltKernels, form: MatrixFormat, activation_bits: int
 ) -> None:
     arrays, values = matrix(form, 32, 32 * 65)
     x = np.random.default_rng(4).normal(size=(27, values.shape[1])).astype(np.float32)

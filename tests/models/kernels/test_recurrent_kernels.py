@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
 
@@ -250,7 +250,7 @@ def test_a_convolution_sums_the_latest_inputs(kernels: Kernels) -> None:
 
 @pytest.mark.parametrize("layer_type", LAYERS[:2])
 def test_every_instruction_set_gives_the_same_bits(
-    built: dict[str, Kernels], layer_type: type[Recurrence]
+    built: BuiltKernels, layer_type: type[Recurrence]
 ) -> None:
     outputs = [
         layer_type().computed(kernels, 4, 0, TOKENS, TOKENS, every=False)

@@ -21,7 +21,7 @@ from tests.models.kernels.test_quantized_kernels import BY_NAME, steps
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
     # A kernel's op, the stored arrays, the op's attributes, the values in f64 (experts, N, K).
@@ -121,7 +121,7 @@ def test_an_expert_that_does_not_exist_is_the_nearest_that_does(kernels: Kernels
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("stored", STORED)
-def test_every_instruction_set_gives_the_same_bits(built: dict[str, Kernels], stored: str) -> None:
+def test_every_instruction_set_gives_the_same_bits(built: BuiltKernels, stored: str) -> None:
     made = matrices(stored, 32, 32 * 65)
     x, chosen = inputs(83, 32 * 65)
     first, *others = (product(kernels, made, x, chosen) for kernels in built.values())
@@ -157,9 +157,7 @@ def ends_by(kernels: Kernels, made: Matrices, x: Array, chosen: Array, hidden: l
 
 
 @pytest.mark.parametrize("stored", ["f32", "bf16", "int8-g32", "int4-g32-min"])
-def test_only_the_matrices_of_chosen_experts_are_read(
-    built: dict[str, Kernels], stored: str
-) -> None:
+def test_only_the_matrices_of_chosen_experts_are_read(built: BuiltKernels, stored: str) -> None:
     """The pages of the others may not be read: a process that does so is ended."""
     kernels = next(iter(built.values()))
     made = matrices(stored, 64, 128)

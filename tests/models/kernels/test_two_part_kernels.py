@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hearthd.models.dsl.matrix_format import MatrixFormat
-    from tests.models.kernels.kernel_library import Kernels
+    from tests.models.kernels.kernel_library import BuiltKernels, Kernels
 
     Array = NDArray[Any]
 
@@ -118,9 +118,7 @@ def test_refined_outputs_are_a_whole_product(
 
 
 @every_format
-def test_every_instruction_set_gives_the_same_bits(
-    built: dict[str, Kernels], form: MatrixFormat
-) -> None:
+def test_every_instruction_set_gives_the_same_bits(built: BuiltKernels, form: MatrixFormat) -> None:
     arrays, _ = matrix(form, 32, 32 * 65)
     x = np.random.default_rng(4).normal(size=(19, 32 * 65)).astype(np.float32)
     half = np.full(len(x), 2.0)

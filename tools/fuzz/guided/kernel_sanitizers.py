@@ -52,7 +52,7 @@ def build(folder: Path) -> dict[str, Path]:
         if not INSTRUCTION_SETS[name][1] <= cpu_features():
             continue
         library = libraries[name] = folder / f"{name}.so"
-        sources = write_sources(library, list(KERNELS))
+        sources = write_sources(list(KERNELS))
         newest = max(path.stat().st_mtime for path in SOURCES.rglob("*.[ch]"))
         if not library.exists() or library.stat().st_mtime < newest:
             command = [
