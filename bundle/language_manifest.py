@@ -196,8 +196,8 @@ class LanguageManifest(Manifest):
     `golden_image` what it computes of one. `sound` and `golden_sound` say the same of sound.
     `golden_rows` are of caches of i8 or f16: of the second layer, or of the first one with
     activations of int8, and after its first experts. `golden_states` are those of the first layer.
-    Bundles of older versions
-    have no `serving`: `activations` and `max_memory` are then read from the provenance.
+    Bundles of older versions have no `serving`: `activations` and `max_memory` are then read from
+    the provenance.
     """
 
     kind: Literal["language"] = "language"

@@ -51,7 +51,7 @@ class File:
     varies     the file whose blocks its models are built of; a family has a block or a head of its
                own
     templates  chat templates of its models, names of tests/text/family_templates.py
-    tokenizer  the types of vocabularies in GGUF files of its models
+    tokenizer  the types of vocabularies in GGUF files of its models; none if it reads no such files
     """
 
     varies: str | None = None
@@ -68,7 +68,7 @@ FILES = {
     "apertus": File(templates=("apertus",)),
     "arcee": File(varies="llama", templates=("chatml",)),
     "bert": File(tokenizer=("bert",)),
-    "bitnet": File(templates=("chatml",)),
+    "bitnet": File(templates=("chatml",), tokenizer=()),
     "cohere2": File(varies="command_r", templates=("command r",)),
     "command_r": File(templates=("command r",)),
     "deepseek2": File(templates=("glm",)),
@@ -102,7 +102,7 @@ FILES = {
     "hunyuan": File(templates=("hunyuan",)),
     "hunyuan_moe": File(templates=("hunyuan",)),
     "lfm2": File(templates=("lfm 2",)),
-    "lfm3": File(templates=("lfm 2",)),
+    "lfm3": File(templates=("lfm 2",), tokenizer=()),
     "lfm2moe": File(templates=("lfm 2",)),
     "lfm2vl": File(),
     "llama": File(templates=("llama 3", "mistral", "chatml"), tokenizer=("llama", "gpt2")),
@@ -201,6 +201,8 @@ def facts(file: str) -> list[str]:
 
 def gguf_support(file: str) -> str:
     """What of a file's models GGUF files hold, for the last column."""
+    if not FILES[file].tokenizer:
+        return "no"
     known = set(FILES[file].tokenizer) <= set(SUPPORTED_TYPES)
     return "yes" if known else "without a tokenizer"
 
