@@ -5,7 +5,7 @@
     with hearthd.load("gemma3-270m") as model:
         print(model.generate("The capital of France is", max_tokens=16))
 
-The packages in it are links to the folders of the checkout.
+Its packages are links to the folders of the repository.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ __all__ = ["load"]
 def load(bundle: str | Path, *, threads: int | None = None) -> Model:
     """Load a bundle into this process: its folder, or a name that `hearth list` prints.
 
-    `threads` defaults to one per physical core. Raises BundleError, or SelfTestFailed if the
-    program does not compute the bundle's golden values.
+    `threads` defaults to one per physical core. Raises hearthd.bundle.BundleError, or
+    hearthd.server.errors.SelfTestFailed if the program does not compute the values that NumPy
+    computed in the bake.
     """
-    # The command line imports this package, and no server.
+    # Imported here, so that the command line does not load the server.
     from hearthd.model import load_model
 
     return load_model(bundle, threads=threads)

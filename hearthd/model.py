@@ -39,8 +39,9 @@ class Model:
     """A loaded bundle: a context manager that unloads it at its end. For one thread at a time.
 
     `options` of its methods are the fields of a request: temperature, top_p, seed, stop,
-    json_schema and the others that docs/api.md lists for POST /generate. All methods raise
-    RequestError: InvalidRequest for a value that is not accepted.
+    json_schema and the others that docs/api.md lists for POST /generate. Methods that
+    compute raise RequestError: InvalidRequest for a value that is not accepted; and TypeError for
+    an unknown option, or a method that the model does not have.
     """
 
     def __init__(self, service: LanguageService | EncoderService) -> None:

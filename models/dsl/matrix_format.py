@@ -3,7 +3,7 @@
 A matrix (N, K) is stored in the order in which a product reads it, so nothing is laid out again
 when a bundle is loaded: sixteen rows at a time, of these 32 columns at a time (a group), and in a
 group four columns at a time (a quad), of all sixteen rows. The header kernels/product/matrix.h has
-a picture of it, and `ROWS`, `GROUP` and `QUAD` again.
+a picture of it, and product/grid.h `ROWS`, `GROUP` and `QUAD` again.
 
 The bits of an integer are divided among planes, each an array. A plane of 8 bits has a byte for
 each integer; of fewer bits, those of several quads share a byte: of 4 bits quad i and quad i + 4,
@@ -18,10 +18,11 @@ A scale can be the exponent of a power of two: i8 in place of f16. And 64 to 256
 super-block) can share a scale and a minimum, which each group can multiply by small integers, as
 llama.cpp's K-quants do, or by floats of 8 bits, as NVFP4 does.
 
-    scale       f16 or f32 (N / 16, K / 256, 16); the last super-block of a row can be shorter
+    scale       f16 or f32 (N / 16, K / super-block, 16); the last one of a row can be shorter
     minimum     f16, of the shape of the scale, if there is one
     multiplier  i8 (N / 16, K / 32 or K / 16, bytes, 16): of 8 bits a byte for the scale and one for
-                the minimum, of 4 bits both in one byte, that of the scale in the low nibble
+                the minimum, of 4 bits both in one byte, that of the scale in the low nibble, or
+                without a minimum that of the first 16 columns of a group
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class PrefixCache:
         retention.choose(self._limit)
         holders = retention.holders(self._blocks)
         self._prompts = {p.end: p for p in self._prompts.values() if p is prompt or p in holders}
-        order = [key for key in retention.evicted(sizes) if key in self._blocks]
+        order = [key for key in retention.eviction_order(sizes) if key in self._blocks]
         self._evicted_next = dict.fromkeys(reversed(order))
         self._refused = prompt.pending.keys() - retention.kept
         self._planned = 0

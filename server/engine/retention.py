@@ -1,9 +1,10 @@
 """What the prefix cache keeps: one order for the blocks and snapshots of all prompts.
 
-An entry counts as used when its prompt was, less a penalty: the memory that it takes for each block
-that it saves later prompts from reading. Both are in blocks, so the penalty of a block of a model
-without states is one prompt. The blocks of a prompt and the snapshot from which the next turn is
-read save all of it together; other snapshots save a part of it, if a later prompt differs there.
+An entry counts as used when its prompt was, less a penalty. Time is counted in prompts. The penalty
+is the memory that an entry takes, in blocks, for each block that later prompts need not read again
+because of it: 1 for a block of a model without states. The blocks of a prompt and the snapshot from
+which the next turn is read save all of it together; other snapshots save a part of it, if a later
+prompt differs there.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 
     from hearthd.server.engine.snapshots import PromptBlocks
 
-# What the next turns of so many chats in turns need has priority over all else.
+# What the next turns of so many chats need, which take turns, is kept before all else.
 CHATS_IN_TURNS = 8
 # How much a prompt counts that continues the one before it: agents call tools many times in a turn.
 CONTINUED = 1 / 8
 # How often the same prompt comes again, in relation to one that continues it.
 _SAME_PROMPT = 1 / 8
-# How much larger the penalties are of the other end of a prompt that was edited since.
+# How much larger the penalties are of a prompt that a later one edits.
 _EDITED = 32.0
 
 
@@ -77,7 +78,7 @@ def _penalties(
 
 
 class Retention:
-    """Chooses what is kept of prompts.
+    """Chooses what is kept of prompts, and in which order the rest is evicted.
 
     sizes  in bytes, of the entries in memory and of those that are still to be added
     ratio  the size of a snapshot in blocks; 0 for a model without states
@@ -105,7 +106,7 @@ class Retention:
             elif self._ends.get(item.prompt, 0) >= item.count:
                 room -= self._keep(item.entries, room)
 
-    def evicted(self, entries: Iterable[bytes]) -> Iterator[bytes]:
+    def eviction_order(self, entries: Iterable[bytes]) -> Iterator[bytes]:
         """All entries in the order of their eviction: those that are kept come last."""
         best = dict[bytes, int]()
         for index, item in enumerate(self._order):

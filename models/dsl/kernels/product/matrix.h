@@ -3,9 +3,9 @@
 // Knows how a group of columns becomes quads; nothing of what they are multiplied with.
 //
 //   block   sixteen rows of a matrix: the outputs that one pass computes
-//   group   32 columns of a block; each of its rows has one or two scales in a group
+//   group   32 columns of a block; each row has a scale for a group, or for each half of one
 //   quad    four columns of a group: 64 bytes, four of each row
-//   super-block  two, four or eight groups that share a scale of each row
+//   super-block  two, four or eight groups that share a scale of each row, in place of these
 //
 //             columns  0  1  2  3 |  4  5  6  7 | ... | 28 29 30 31
 //           row  0     a  a  a  a |  b  b  b  b |     |  h  h  h  h
@@ -31,7 +31,7 @@ typedef struct {
     int start, bits, has_digits;
 } Plane;
 
-// The bits of an integer are stored in one plane or two; `missing` stands for those that are not:
+// The bits of an integer are stored in at most two planes; `missing` stands for those that are not:
 // half of their range. Products read integers of `bits` bits: 2 to 7 are unsigned, 8 and 12 are
 // signed; of 12, the second plane has the upper eight. If there are `values`, sixteen signed bytes,
 // an integer of four bits is an index into them, and `bits` is 5, 7 or 8. If there is a grid, it
@@ -224,7 +224,7 @@ INLINE Factors factors_of(const Matrix *matrix, size_t block, size_t group, int 
     return multiplied(factors, matrix, block * matrix->groups + group, half);
 }
 
-// Fetches what `factors_of` reads of a block.
+// Fetches the scales and multipliers of a block, but no minimums.
 INLINE void fetch_block_factors(const Matrix *matrix, size_t block) {
     size_t bytes = scales_of_row(matrix) * scale_bytes(matrix);
     fetch_lines((const char *)matrix->scale + block * bytes, bytes);
@@ -249,7 +249,7 @@ INLINE void fetch_factors(const Matrix *matrix, size_t at) {
 //   GRID            a Grid, of zeros if there is none; GRIDS: its arrays, 2 with extra bits
 //   EXTRA           where extra bits are: NONE, APART, or SIGNS, beside the signs in plane0
 //   PLANES          0 to 2; PLANE0 and PLANE1 are the rest of each Plane: 0, 4, 0
-//   MISSING, ZERO   bits that no plane has; what stands for 0, also of values of 5 or 7 bits
+//   MISSING, ZERO   half the range of the bits that no plane has; what stands for 0
 //   VALUES          the values that integers number, or 0
 //   HALVES, MINIMUM whether each half of a group has a scale; whether each scale has a minimum
 //   STEPS           the steps of an integer that equal one scale

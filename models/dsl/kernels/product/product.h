@@ -1,4 +1,4 @@
-// Rows of f32 times sixteen rows of a matrix in groups, which the kernels of products share.
+// Multiplies rows of f32 with sixteen rows of a matrix in groups. The kernels of products share it.
 //
 // Products of the integers of activations and weights are exact in i32, and are summed over the
 // groups in f32, always in the same order: a row's result does not depend on the other rows.
@@ -23,8 +23,8 @@
 #define ROW_LOOP _Pragma("clang loop unroll(full)")
 #endif
 
-// The largest number of rows that share a pass over the weights: their sums stay in registers. Rows
-// of one part take less time, so that reading the weights matters more.
+// The largest number of rows that share a pass over the weights: on x86 their sums stay in
+// registers. With activations of 8 bits a row takes less time, so more of them share a pass.
 #if defined(__AVX512F__) && ACTIVATION_BITS == 8
 enum { MAX_SHARING = 16 };
 #else
