@@ -41,7 +41,8 @@ class GoldenRow:
     scales    those of the heads: 2 * G. For caches of f16, one for all keys and one for all values:
               their largest magnitude divided by 32767. For caches of i4, one for each 32 columns
     dtype     the dtype of the caches; i4 if keys are of i6 and values of i4
-    tolerance the largest mean difference of a head that passes, in steps; None: that of the dtype
+    tolerance the largest mean difference of a head that passes, in steps of its integers; None
+              stands for the usual one of the dtype
     """
 
     prompt: int

@@ -7,8 +7,9 @@ Where activations are rounded to int8, the last bit of a sum in f32 decides betw
 Recurrent layers amplify the difference, and a router sends a token to another expert where two have
 about the same score; how far that changes logits depends on the weights. So the logits of such a
 model are computed again in NumPy, with norms and biases that differ by a millionth. Twice the
-largest difference is the tolerance, unless the usual one is larger. That sees little of a model
-whose router chooses so, and a row of the first layer after experts sees the more.
+largest difference is the tolerance, unless the usual one is larger. Where a router chooses other
+experts, that tolerance is large and hides faults: a row of the first layer after experts, which
+fewer roundings reach, is compared too.
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ def row_after_experts(
     """The row of the first prompt in the first layer after `routed`, which has experts.
 
     Its tolerance is twice the difference of a runtime with slightly changed weights. Returns no row
-    if that is more than a step: it has chosen other experts. Both have read the prompt in slot 0.
+    if that is more than a step: the changed runtime has then chosen other experts. Both have read
+    the prompt in slot 0.
     """
     later = (layer for layer in range(routed + 1, len(caches)) if _place(caches, layer) is not None)
     if (layer := next(later, None)) is None:

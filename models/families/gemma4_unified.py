@@ -147,7 +147,7 @@ def image_input(config: Config, data: ConfigJson) -> GridInput:
 
 
 # Folders have the embeddings of a column and of a row in turn, files those of all columns first.
-POSITIONS = GroupedRows(
+_POSITIONS = GroupedRows(
     folder="positions",
     gguf="",
     parts=("position_embedding",) * 2,
@@ -182,7 +182,7 @@ ARCHITECTURE = Architecture(
                     "positions.weight": "pos_embedding",
                     "position_norm": "pos_norm",
                 },
-                grouped=(POSITIONS,),
+                grouped=(_POSITIONS,),
                 prefixes=("model.vision_embedder.", "vision_embedder."),
                 channels_last=("patch_embedding.weight", "pixel_norm.weight", "pixel_norm.bias"),
             ),

@@ -106,7 +106,7 @@ def with_windows_of_gguf(data: GgufMetadata, fields: dict[str, Any]) -> dict[str
     }
 
 
-SINKS = {"self_attn.sinks": "attn_sinks.weight"}
+_NAMES = {**GGUF_NAMES, "self_attn.sinks": "attn_sinks.weight"}
 ARCHITECTURE = Architecture(
     name="granite_swa",
     config=Config,
@@ -118,5 +118,5 @@ ARCHITECTURE = Architecture(
         **with_windows_of_gguf(data, granite.without_experts(data, granite.fields_from_gguf(data)))
     ),
     model=GraniteSwa,
-    tensors=replace(granite.ARCHITECTURE.tensors, gguf={**GGUF_NAMES, **SINKS}),
+    tensors=replace(granite.ARCHITECTURE.tensors, gguf=_NAMES),
 )

@@ -170,7 +170,8 @@ class PrefixCache:
             self._evicted_next.pop(key, None)
         size = sum(prompt.pending.values())
         self._planned += size
-        if self._bytes + size > self._limit and self._planned >= self._limit * _DECIDED_AGAIN:
+        is_full = self._bytes + size > self._limit and self._planned >= self._limit * _DECIDED_AGAIN
+        if is_full or self._planned > self._limit:  # many prompts may have been given up unread
             self._choose(prompt)
         if self.store is not None:
             prompt.penalties = stored_penalties(

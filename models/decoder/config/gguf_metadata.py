@@ -88,7 +88,7 @@ class GgufMetadata(TypedKeys):
 
     @property
     def projector_type(self) -> str:
-        """The type of the projector of images beside the text model; empty if there is none."""
+        """The projector type of the image tower, such as gemma4v; empty without a projector."""
         types = (self._metadata.get(f"{PREFIX}{key}projector_type") for key in ("vision.", ""))
         return next((str(type_) for type_ in types if type_), "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hearthd.models.catalog import ARCHITECTURES
@@ -78,3 +79,21 @@ def test_an_older_gguf_file_has_the_matrix_of_keys_and_values_of_a_folder() -> N
         (folder,) = tensors.parts(config, parameter, stored[1:], gguf=False)
         assert older == replace(folder, name=stored[0])
         assert older.grouped is not None
+
+
+def test_layers_of_granite_swash_without_positions() -> None:
+    """Older files name the layers, newer ones give each layer a base."""
+    older = read("granite_swa-granite_swa", layer_rope_theta=None, no_rope_layers=[0, 1, 1])
+    newer = read("granite_swa-granite_swa", layer_rope_theta=[0, 1e4, 1e4])
+    assert older == newer
+    assert [*map(newer.rotates, range(3))] == [False, True, True]
+    with pytest.raises(ConfigError, match="layer_rope_theta: bases that differ"):
+        read("granite_swa-bases", rope_parameters=YARN)
+
+
+@pytest.mark.parametrize("name", ["bitnet", "lfm3"])
+def test_a_gguf_file_is_refused_where_only_folders_are_read(name: str) -> None:
+    with pytest.raises(ConfigError, match="bake the Hugging Face folder"):
+        ARCHITECTURES[name].from_gguf(
+            {"general.architecture": name}, {}, lambda _: np.empty(0, np.float32)
+        )

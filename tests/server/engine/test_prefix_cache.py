@@ -186,6 +186,14 @@ def test_blocks_are_found_up_to_the_last_snapshot_and_snapshots_are_evicted_and_
     assert len(again.find(used(keys, SIZE), 0).blocks) == 3
 
 
+def test_prompts_that_are_given_up_unread_are_forgotten() -> None:
+    cache = PrefixCache(limit_bytes=64 * SIZE)
+    add_all(cache, keys_of([1000], 1))  # the cache learns how large a block is
+    for token in range(1000):
+        cache.find(used(keys_of([token], 1)), 0)
+    assert len(cache._prompts) <= 65
+
+
 def test_many_short_prompts_are_not_looked_at_for_each_one_that_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

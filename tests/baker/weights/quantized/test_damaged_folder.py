@@ -51,6 +51,13 @@ def test_a_folder_without_quantized_tensors_is_refused(name: str, tmp_path: Path
         open_weights(folders.quantized)
 
 
+def test_an_unknown_layer_of_bitnet_is_refused(tmp_path: Path) -> None:
+    folder = write_folders(CASES["bitnet"], tmp_path).quantized
+    change_settings(folder, {"linear_class": "newlinear"})
+    with pytest.raises(ConfigError, match="linear_class: got 'newlinear', expected one of bitl"):
+        open_weights(folder)
+
+
 def test_an_unknown_packing_is_refused(tmp_path: Path) -> None:
     folder = write_folders(CASES["awq"], tmp_path).quantized
     change_settings(folder, {"quant_method": "auto-round", "packing_format": "auto_round:fake"})
