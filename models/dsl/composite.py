@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, cast
 
@@ -20,6 +18,7 @@ from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.gradient import pull_back
 from hearthd.models.dsl.graph import Apply, Graph, Tensor, attrs_key, instantiated, rebuilt
 from hearthd.models.dsl.ops.record import Array, Attrs, NoGradient, Op, Reads, Types, Vjp, require
+from hearthd.models.dsl.threads import in_threads
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import (
     DslError,
@@ -170,8 +169,7 @@ class Fused(Op):
             some = (unsplit, *(array[start : start + step] for array in split))
             return self._evaluate_block(some, attrs)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return np.concatenate(list(pool.map(evaluated, range(0, count, step))), axis=-1)
+        return np.concatenate(in_threads(evaluated, range(0, count, step)), axis=-1)
 
     def _evaluate_block(self, arrays: tuple[Array, ...], attrs: Attrs) -> Array:
         if self.in_numpy is not None:

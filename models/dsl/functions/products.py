@@ -11,6 +11,7 @@ from hearthd.models.dsl.composite import composite
 from hearthd.models.dsl.functions.shapes import along_last, at, flatten_rows, narrow
 from hearthd.models.dsl.iree_faults.forms import concurrent_copies
 from hearthd.models.dsl.ops.matmul import DECODE_ROWS, fills_tiles
+from hearthd.models.dsl.threads import in_threads
 from hearthd.models.dsl.types import NARROW, DType, TensorType
 
 if TYPE_CHECKING:
@@ -120,14 +121,17 @@ def by_expert(arrays: tuple[Array, ...], attrs: Attrs, product: Callable[..., Ar
     chosen = np.clip(chosen, 0, experts - 1)
     order = np.argsort(chosen, kind="stable")
     used, starts = np.unique(chosen[order], return_index=True)
-    products = []
-    for expert, rows in zip(used, np.split(order, starts[1:]), strict=True):
+
+    def of_expert(part: tuple[int, Array]) -> Array:
+        expert, rows = part
         shares = (len(array) // experts for array in stored)
         matrices = (
             array[expert * share : (expert + 1) * share]
             for array, share in zip(stored, shares, strict=True)
         )
-        products.append(product(x[rows // each], *matrices))
+        return product(x[rows // each], *matrices)
+
+    products = in_threads(of_expert, zip(used, np.split(order, starts[1:]), strict=True))
     result = np.empty((len(chosen), products[0].shape[1]), x.dtype)
     result[order] = np.concatenate(products)
     return result

@@ -23,6 +23,7 @@ def test_a_chosen_expert_is_evaluated_once_and_another_not_at_all() -> None:
         return np.asarray(rows @ matrix.T)
 
     actual = by_expert((x, chosen, weight), {"experts": 5}, product)
-    assert seen == [(2, weight[0, 0]), (1, weight[2, 0]), (3, weight[6, 0]), (1, weight[8, 0])]
+    each = [(2, weight[0, 0]), (1, weight[2, 0]), (3, weight[6, 0]), (1, weight[8, 0])]
+    assert sorted(seen) == sorted(each)  # in any order: threads share them
     matrices = weight.reshape(5, 2, 3)[np.clip(chosen, 0, 4)]
     np.testing.assert_allclose(actual, np.einsum("mk,mnk->mn", x, matrices))
