@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import gguf
+import numpy as np
 from gguf import GGMLQuantizationType as Type
 
 from hearthd.models.decoder.config.decoder_config import (
@@ -14,12 +15,14 @@ from hearthd.models.decoder.config.decoder_config import (
     every_nth_layer_sees_all,
     not_every_nth,
 )
+from hearthd.models.decoder.config.gguf_metadata import ROPE_DIVISORS
 from hearthd.models.decoder.experts import CHOSEN, SIGMOID, ExpertsConfig, after_dense_layers
 from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
 from hearthd.models.families import (
     gemma3,
+    gemma4moe,
     gpt_oss,
     granitehybrid,
     lfm2moe,
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 _NANO = "M-M-M-MM-M-M*-M-M*-M-M-M*-M-M-MM*-MMM-M-M-"
 _NANO_KINDS = {"M": nemotron_h.MAMBA, "*": nemotron_h.ATTENTION, "-": nemotron_h.MLP}
 
+# Divides the frequencies of columns that do not turn, as llama.cpp's converter writes it.
+_NOT_TURNED = float(np.float32(1e30))
+
 _LFM2_ATTENDS = tuple(layer in (2, 6, 10, 14, 18, 21) for layer in range(24))
 
 
@@ -53,8 +59,8 @@ def _qwen35(layers: int, hidden: int, ffn: int, heads: int, kv_heads: int) -> qw
 
 
 # Source: config.json of google/gemma-3-270m-it, -1b-it, -4b-it, -12b-it and -27b-it, of
-# Qwen/Qwen3-30B-A3B, of openai/gpt-oss-20b (without YaRN), of LiquidAI/LFM2-8B-A1B, of
-# meta-llama/Llama-3.2-1B-Instruct and of ibm-granite/granite-4.0-h-1b.
+# google/gemma-4-26B-A4B, of Qwen/Qwen3-30B-A3B, of openai/gpt-oss-20b (without YaRN), of
+# LiquidAI/LFM2-8B-A1B, of meta-llama/Llama-3.2-1B-Instruct and of ibm-granite/granite-4.0-h-1b.
 SIZES: Mapping[str, DecoderConfig] = {
     "270m": gemma3.Config(
         layers=18, hidden=640, ffn=2048, heads=4, kv_heads=1, head_dim=256,
@@ -80,6 +86,15 @@ SIZES: Mapping[str, DecoderConfig] = {
         layers=62, hidden=5376, ffn=21504, heads=32, kv_heads=16, head_dim=128,
         max_context=131072, vocab_size=262208, query_scale=168**-0.5, rope_factor=8.0,
         windows=every_nth_layer_sees_all(6, 62, 1024),
+    ),
+    "gemma4-26b-a4b": gemma4moe.Config(
+        layers=30, hidden=2816, ffn=2112, heads=16, kv_heads=2, head_dim=512,
+        max_context=262144, vocab_size=262144, norm_eps=1e-6, rope_base=1e6, tied=True,
+        rope_divisors=(1.0,) * 64 + (_NOT_TURNED,) * 192,
+        windows=every_nth_layer_sees_all(6, 30, 1024), local_head_dim=256, local_kv_heads=8,
+        local_rope_base=1e4, layer_embedding=None, keys_are_values=True, caching_layers=30,
+        ffns=(2112,) * 30, logit_cap=30.0,
+        experts=128, experts_per_token=8, expert_ffn=704, routed=(True,) * 30, normalized=True,
     ),
     "qwen3-30b-a3b": ExpertsConfig(
         layers=48, hidden=2048, ffn=6144, heads=32, kv_heads=4, head_dim=128,
@@ -126,6 +141,7 @@ _ARCHITECTURES: tuple[Architecture[Any], ...] = tuple(
     family.ARCHITECTURE
     for family in (
         gemma3,
+        gemma4moe,
         gpt_oss,
         granitehybrid,
         lfm2moe,
@@ -164,7 +180,9 @@ def final_norm_name(config: DecoderConfig) -> str:
 
 
 def tensors_of(config: DecoderConfig) -> Iterator[TensorInfo]:
-    """The tensors of a model, in the order of its parameters."""
+    """The tensors of a model: tables, then those of its parameters, in their order."""
+    for name, values in tables_of(config).items():
+        yield TensorInfo(name, (len(values),), Type.F32)
     architecture = architecture_of(config)
     table = Type.Q8_0 if config.hidden % gguf.QK_K else Type.Q6_K
     for parameter, tensor in architecture.model(config).parameters().items():
@@ -175,21 +193,26 @@ def tensors_of(config: DecoderConfig) -> Iterator[TensorInfo]:
         yield TensorInfo(name, _shape_in_file(name, tensor.shape, config), type_)
 
 
+def tables_of(config: DecoderConfig) -> Mapping[str, tuple[float, ...]]:
+    """The tensors whose values follow from the configuration."""
+    return {ROPE_DIVISORS: config.rope_divisors} if config.rope_divisors else {}
+
+
 def _matrix_type(config: DecoderConfig, name: str) -> Type:
     """The type of a matrix of a layer: files of gpt-oss keep the MXFP4 of its experts."""
     if isinstance(config, gpt_oss.Config):
-        return Type.MXFP4 if _OF_EXPERTS in name else Type.Q8_0
+        return Type.MXFP4 if name.endswith(_EXPERT_MATRICES) else Type.Q8_0
     return Type.Q4_0
 
 
-_OF_EXPERTS = "_exps."
+_EXPERT_MATRICES = "_exps.weight"
 F32_MATRICES = ("ffn_gate_inp.weight", "ssm_conv1d.weight", "shortconv.conv.weight", "_exps.bias")
 DECAYS = "ssm_a"  # numbers below 0
 
 
 def _shape_in_file(name: str, shape: tuple[int, ...], config: DecoderConfig) -> tuple[int, ...]:
     """The shape of a parameter in a file, where experts have matrices, and Mamba-2 columns."""
-    if isinstance(config, ExpertsConfig) and _OF_EXPERTS in name and not name.endswith(".bias"):
+    if isinstance(config, ExpertsConfig) and name.endswith(_EXPERT_MATRICES):
         return config.experts, shape[0] // config.experts, shape[1]
     if isinstance(config, MambaConfig) and name.endswith((DECAYS, "ssm_d")):
         return (*shape, 1)
@@ -233,6 +256,20 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
         }
         for key, (kind, size) in by_layer.items():
             keys[key] = [size * (layer == kind) for layer in config.kinds]
+    if isinstance(config, gemma4moe.Config):
+        keys |= {
+            "feed_forward_length": list(config.ffns),
+            "attention.head_count_kv": [config.layer(i).kv_heads for i in range(config.layers)],
+            "attention.key_length_swa": config.local_head_dim,
+            "attention.value_length_swa": config.local_head_dim,
+            "attention.sliding_window_pattern": [window is not None for window in config.windows],
+            "attention.shared_kv_layers": config.layers - config.caching_layers,
+            "embedding_length_per_layer_input": 0,
+            "final_logit_softcapping": config.logit_cap,
+            "rope.dimension_count": config.head_dim,
+            "rope.dimension_count_swa": config.local_head_dim,
+            "rope.freq_base_swa": config.local_rope_base,
+        }
     if isinstance(config, MtpConfig) and config.mtp:
         keys["nextn_predict_layers"] = 1
     if isinstance(config, qwen35.Config):

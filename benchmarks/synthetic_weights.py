@@ -39,6 +39,7 @@ from benchmarks.synthetic_shapes import (
     architecture_of,
     final_norm_name,
     keys_of,
+    tables_of,
     tensors_of,
     window_of,
 )
@@ -47,6 +48,8 @@ from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BadFile, WeightsError, block_shapes
 from hearthd.models.decoder.experts import ExpertsConfig
+from hearthd.models.decoder.gemma4_config import Gemma4Config
+from hearthd.models.decoder.shared_cache import SharedCacheConfig
 from hearthd.models.dsl.matrix_format import MXFP4
 
 if TYPE_CHECKING:
@@ -129,8 +132,8 @@ def final_norm_of(config: DecoderConfig) -> float:
     """The mean of the weights of the final norm, by which logits are as uneven as on text."""
     norm = _TIED_NORM if config.tied else _UNTIED_NORM
     divisor: float = getattr(config, "logit_scale", 1.0)
-    if config.tied and isinstance(config, ExpertsConfig):
-        divisor *= config.hidden**-0.5  # see `deviation_of`
+    if config.tied and _has_large_table(config):
+        divisor *= config.hidden**-0.5
     return norm * divisor
 
 
@@ -140,9 +143,14 @@ def deviation_of(config: DecoderConfig, tensor: TensorInfo) -> float:
     With experts, embeddings are as large as what a layer adds to them. Otherwise the hidden states
     of all tokens are alike after the first layers, and the router sends them to the same experts.
     """
-    if isinstance(config, ExpertsConfig) and tensor.name == TABLE_NAME:
+    if tensor.name == TABLE_NAME and _has_large_table(config):
         return 1.0
     return float(tensor.shape[-1] ** -0.5)
+
+
+def _has_large_table(config: DecoderConfig) -> bool:
+    """Whether the table has embeddings of that size. Gemma 4 scales those of a smaller one."""
+    return isinstance(config, ExpertsConfig) and not isinstance(config, Gemma4Config)
 
 
 def _rms(integers: Iterable[int]) -> float:
@@ -232,10 +240,13 @@ def write_tensors(
     The weights of the final norm have a mean of `final_norm`, or that of `final_norm_of`.
     """
     mean, final = np.float32(final_norm or final_norm_of(config)), final_norm_name(config)
+    tables = tables_of(config)
     for tensor in tensors_of(config):
         file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
         for shape in block_shapes(tensor.shape):
             rows = random_rows(tensor, shape, deviation_of(config, tensor), rng)
+            if tensor.name in tables:
+                rows = np.array(tables[tensor.name], "<f4").view(np.uint8)
             if tensor.name == final:
                 rows = (rows.view("<f4") * mean).view(np.uint8)
             wrote(file.write(rows.data))
@@ -278,8 +289,10 @@ def write_synthetic(
 
 def with_layers(config: DecoderConfig, layers: int) -> DecoderConfig:
     """A shape with the first layers alone."""
-    by_layer = {name: getattr(config, name)[:layers] for name in config.by_layer}
-    return replace(config, layers=min(layers, config.layers), **by_layer)
+    fields = {name: getattr(config, name)[:layers] for name in config.by_layer}
+    if isinstance(config, SharedCacheConfig):
+        fields["caching_layers"] = min(layers, config.caching_layers)
+    return replace(config, layers=min(layers, config.layers), **fields)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.engines.gguf_bytes import unread_bytes
-from benchmarks.synthetic_shapes import SIZES, architecture_of, tensors_of
+from benchmarks.synthetic_shapes import SIZES, architecture_of, tables_of, tensors_of
 from benchmarks.synthetic_weights import (
     final_norm_of,
     main,
@@ -28,6 +28,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.dsl.fused.two_part_head import LOGIT_MARGIN
+from hearthd.models.families import gemma4moe
 from hearthd.models.families.gemma3 import Config
 
 if TYPE_CHECKING:
@@ -144,7 +145,11 @@ def test_the_header_of_a_published_size_is_read_as_its_configuration(
     config = replace(SIZES[size], vocab_size=TOKENS)
     out = vocabulary.with_name(f"{size}.gguf")
     write_header(out, config, read_vocabulary(vocabulary), size)
-    # The data are a hole in the file.
+    with out.open("ab") as file:
+        file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
+        for values in tables_of(config).values():
+            file.write(np.array(values, "<f4").data)
+    # The other data are a hole in the file.
     padded = sum(tensor.stored_bytes + 31 for tensor in tensors_of(config))
     os.truncate(out, out.stat().st_size + 31 + padded)
     architecture = architecture_of(config)
@@ -244,6 +249,22 @@ def test_norms_are_near_one_and_the_final_one_near_its_option(vocabulary: Path) 
             norm = source.read(name) / np.float32(middle)
             assert (np.abs(norm - 1) <= 0.1001).all()
             assert len(np.unique(norm)) > 200
+
+
+def test_gemma_4_scales_embeddings_and_turns_a_quarter_of_the_columns(
+    vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = SIZES["gemma4-26b-a4b"]
+    assert isinstance(large, gemma4moe.Config)
+    few = replace(large, hidden=256, experts=9, expert_ffn=32, ffn=96, ffns=(96,) * 30)
+    monkeypatch.setattr("benchmarks.synthetic_weights.SIZES", {"few": few})
+    out = write(vocabulary, "few", options=["--layers", "6"])
+    assert config_of(out, "gemma4-moe") == with_f32(replace(with_layers(few, 6), vocab_size=TOKENS))
+    source = GgufSource(out)
+    divisors = source.read("rope_freqs.weight")
+    np.testing.assert_array_equal(divisors, np.repeat(np.float32([1, 1e30]), (64, 192)))
+    assert abs(np.std(source.read("token_embd.weight")) * 16 - 1) < 0.04
+    assert abs(source.read("output_norm.weight").mean() / 4.5 - 1) < 0.02
 
 
 def test_the_final_norm_of_lfm2_has_another_name(
