@@ -53,8 +53,8 @@ _LARGEST_SCALE = float(np.finfo(np.float16).max)
 
 
 def packs_heads(width: int) -> bool:
-    """Whether a cache of 4 bits can have heads of a width; kernels take at most 256."""
-    return width % CACHE_GROUP == 0 and width <= 256
+    """Whether a cache of 4 bits can have heads of a width; kernels take at most 512."""
+    return width % CACHE_GROUP == 0 and width <= 512
 
 
 @composite()

@@ -32,7 +32,7 @@ __all__ = [
 # As the kernels have them: queries that share keys, keys of a block, and widths of a head. Few
 # queries are spread over steps of a width; many read all of it, 16 values at a time.
 _QUERIES, _KEYS = 4, 64
-_WIDTH_STEP, _MAX_WIDTH = 64, 256
+_WIDTH_STEP, _MAX_WIDTH = 64, 512
 # Queries of a workgroup of a prefill, the fastest first. A workgroup of more transposes keys and
 # converts values for more; of fewer than 16, transposing takes longer than it saves.
 _PREFILL_QUERIES = (64, 32, 16)

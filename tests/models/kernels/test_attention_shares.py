@@ -25,6 +25,7 @@ DTYPES = (np.float32, np.float16, np.int8)
 # tokens, heads, groups, width, rows, window; and positions of the first token
 CALLS = {
     "one token, one group": ((1, 4, 1, 256, 300, None), (*range(0, 200, 7), 255, 256, 299)),
+    "one token, wide heads": ((1, 4, 2, 512, 150, None), (0, 64, 149)),
     "one token, three groups": ((1, 9, 3, 64, 500, None), (0, 63, 64, 200, 450, 499)),
     "a window in a ring": ((1, 4, 1, 128, 150, 130), (*range(120, 290, 13), 1000)),
     "four tokens in a ring": ((4, 6, 2, 64, 220, 200), (0, 61, 150, 199, 217, 430, 437)),

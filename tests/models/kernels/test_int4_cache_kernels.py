@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WHOLE = [name for name in FORMS if not name.endswith("in f16")]
 GROUP = 32
 # Rows of a ring, heads and their width; the new rows go to some places of it.
-RINGS = {"one head": (9, 1, 256), "three heads": (20, 3, 64), "heads of 96": (7, 2, 96)}
+RINGS = {"one head": (9, 1, 512), "three heads": (20, 3, 64), "heads of 96": (7, 2, 96)}
 
 
 def rotated(x: Array) -> Array:

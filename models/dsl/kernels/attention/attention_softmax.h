@@ -5,7 +5,7 @@
 
 #include "isa/vector.h"
 
-enum { QUERIES = 4, KEYS = 64, MAX_WIDTH = 256 };
+enum { QUERIES = 4, KEYS = 64, MAX_WIDTH = 512 };
 
 // How a variant stores keys and values. It defines Value and load_value, which loads LANES columns,
 // and SCALED if each head of a row has a scale. Or it defines PACKED: keys have 6
