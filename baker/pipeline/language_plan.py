@@ -39,7 +39,7 @@ from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.architecture import DraftShape
-from hearthd.models.decoder.mtp import MtpConfig
+from hearthd.models.decoder.mtp import MtpConfig, drafted_tokens
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS
 from hearthd.models.program import ProgramOptions
 
@@ -260,7 +260,7 @@ def _program(
         tokens = min(opened.config.vocab_size for opened in (model, model.draft))
         draft_model = DraftShape(architecture=model.draft.architecture, config=model.draft.config)
     if isinstance(model.config, MtpConfig) and model.config.mtp:
-        tokens = model.config.vocab_size
+        tokens = drafted_tokens(model.config.vocab_size)
     # `--precision auto` measures the divergence with each kind of activations, and chooses later.
     rounding = "int16" if precision == AUTO else PRECISIONS[precision].rounding
     stored = _NOT_CHOSEN if precision == AUTO else precision

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.fused.bf16_products import times_bf16
-from hearthd.models.dsl.fused.quantized_products import embedding_quantized, linear_quantized
+from hearthd.models.dsl.fused.quantized_products import (
+    embedding_quantized,
+    linear_quantized,
+    some_outputs,
+)
 from hearthd.models.dsl.fused.routed_products import routed_linear, routed_linear_quantized
 from hearthd.models.dsl.fused.two_part_head import two_part_head
 from hearthd.models.dsl.matrix_format import GROUP, ROWS, STORED
@@ -33,7 +37,8 @@ class Storage:
     rows     (ids, *arrays) -> rows of W
     routed   (x, chosen, *arrays, experts, activation_bits) -> products with some of its rows, see
              `f.routed_linear`
-    logits   (x, exact, *arrays) -> x W^T, see `f.approximate_logits`
+    logits   (x, exact, *arrays, outputs) -> x W^T, see `f.approximate_logits`; with `outputs`, of
+             that many of its first rows
     partial  arrays of which `logits` reads some blocks only
     table    how a matrix is stored whose rows are looked up, or that computes logits; None: so too
     format   of integers; None: floats
@@ -58,7 +63,9 @@ def _floats(name: str, dtype: DType, product: Callable[[Tensor, Tensor], Tensor]
         product=lambda x, weight, **_: product(x, weight),
         rows=f.embedding,
         routed=lambda *tensors, experts, **_: routed_linear(*tensors, experts=experts),
-        logits=lambda x, _, weight: product(x, weight),
+        logits=lambda x, _, weight, outputs=None: product(
+            x, weight if outputs is None else f.narrow(weight, 0, 0, outputs)
+        ),
     )
 
 
@@ -109,10 +116,10 @@ def _table(matrix_format: MatrixFormat) -> Storage:
     attrs: Any = {"matrix_format": matrix_format.name}
     split = matrix_format.split
 
-    def logits(x: Tensor, exact: Tensor, *arrays: Tensor) -> Tensor:
+    def logits(x: Tensor, exact: Tensor, *arrays: Tensor, outputs: int | None = None) -> Tensor:
         if split is None:
-            return linear_quantized(x, *arrays, **attrs)
-        return two_part_head(x, exact, arrays, matrix_format)
+            return linear_quantized(x, *arrays, **attrs, **some_outputs(outputs))
+        return two_part_head(x, exact, arrays, matrix_format, outputs)
 
     def product(x: Tensor, *arrays: Tensor, **_: int) -> Tensor:
         rows = f.flatten_rows(x)

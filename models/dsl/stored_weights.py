@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
 from hearthd.models.dsl.graph import Apply, Graph, Parameter, Tensor
 from hearthd.models.dsl.rewrite import Rule, node, rewritten, variables
 from hearthd.models.dsl.storage import F32, Storage
@@ -134,6 +135,7 @@ def _stacked_name(names: list[str]) -> str:
 _x, _weight, _ids, _exact, _chosen = variables("x weight ids exact chosen")
 _product = node(f.times_weight.op, _x, _weight)
 _logits = node(f.approximate_logits.op, _product, _exact)
+_some_logits = node(f.approximate_logits.op, node(ops.slice_, _product, bounds="bounds"), _exact)
 _embedding = node(f.embedding.op, _ids, _weight)
 _routed = node(f.routed_linear.op, _x, _chosen, _weight, experts="experts")
 # Where these ops have their matrix.
@@ -155,6 +157,8 @@ def store_matrices(
             assert isinstance(origin, Apply)
             if origin.op is f.approximate_logits.op:
                 origin = origin.inputs[0].origin
+                if isinstance(origin, Apply) and origin.op is ops.slice_:
+                    origin = origin.inputs[0].origin
                 is_table = isinstance(origin, Apply) and origin.op is f.times_weight.op
             else:
                 is_table = origin.op is f.embedding.op
@@ -204,6 +208,13 @@ def _rules(weights: Weights, activation_bits: int) -> tuple[Rule, ...]:
             pattern=(_logits,),
             replacement=lambda x, weight, exact: without_padding(
                 storage(weight).logits(x, exact, *arrays(weight)), weight
+            ),
+        ),
+        Rule(
+            name="two_part_head",
+            pattern=(_some_logits,),
+            replacement=lambda x, weight, exact, bounds: (
+                storage(weight).logits(x, exact, *arrays(weight), outputs=bounds[1][1]),
             ),
         ),
         Rule(

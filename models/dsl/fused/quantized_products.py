@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import matrix_format as formats
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.activations import bits_of, require_bits, require_rows, rounded, steps
@@ -93,12 +94,14 @@ def product_kernel(
     `workgroups` of them or one for each block.
     """
     rows, columns = types[0].shape
-    blocks = outputs // ROWS
+    blocks, stored_blocks = outputs // ROWS, types[matrix].shape[0]
     activation_bits = bits_of(attrs)
     max_rows = _MAX_SMALL_ROWS if activation_bits == 8 else _MAX_ROWS
     parts = -(-rows // max_rows)
     share = min(_MAX_BLOCKS, -(-blocks // -(-workgroups // parts)))
-    counts = (type_.size // blocks * share if type_.rank > 2 else 0 for type_ in types[matrix:])
+    counts = (
+        type_.size // stored_blocks * share if type_.rank > 2 else 0 for type_ in types[matrix:]
+    )
     return Kernel(
         function=variant(name, activation_bits),
         sizes=(share, min(rows, max_rows), rows, outputs, columns),
@@ -107,23 +110,36 @@ def product_kernel(
     )
 
 
+def some_outputs(outputs: int | None) -> Attrs:
+    """The attribute of a product with the first rows of a matrix; none for all rows."""
+    return {} if outputs is None else {"outputs": outputs}
+
+
 def _linear_quantized(
-    x: Tensor, *arrays: Tensor, matrix_format: str, activation_bits: int = 16
+    x: Tensor,
+    *arrays: Tensor,
+    matrix_format: str,
+    activation_bits: int = 16,
+    outputs: int | None = None,
 ) -> Tensor:
     rows = rounded(x, steps(FORMATS[matrix_format], activation_bits))
-    return quantized_product(rows, *arrays, matrix_format=matrix_format)
+    product = quantized_product(rows, *arrays, matrix_format=matrix_format)
+    return product if outputs is None else f.narrow(product, 1, 0, outputs)
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
     require_rows(types[0])
     require_bits(attrs)
     format_of(attrs).require(types[1:])
+    outputs = attrs.get("outputs")
+    require(outputs is None or outputs % ROWS == 0, f"a multiple of {ROWS} outputs")
 
 
 linear_quantized: Fused = Fused(
     name="linear_quantized",
     doc="Rows (M, K), rounded to 16 bits per group of 32 columns, or to 12 beside integers of 4 "
-    "bits, or to 8 (`activation_bits`), times a matrix (N, K) of integers of a `matrix_format`.",
+    "bits, or to 8 (`activation_bits`), times a matrix (N, K) of integers of a `matrix_format`, or "
+    "its first `outputs` rows.",
     reference=_linear_quantized,
     limits=_limits,
     kernel=lambda types, result, attrs: product_kernel(
@@ -132,14 +148,17 @@ linear_quantized: Fused = Fused(
     rows_apart=True,
     samples=lambda rng: [
         Sample(
-            (normal(rng, rows, 64), *sample_matrix(rng, matrix_format, 16, 64)),
+            (
+                normal(rng, rows, columns),
+                *sample_matrix(rng, matrix_format, 1024 // columns, columns),
+            ),
             {"matrix_format": matrix_format.name, **more},
         )
-        for rows, matrix_format, more in (
-            (1, formats.INT8, {}),
-            (11, formats.INT2_SUPER_MIN, {"activation_bits": 8}),
-            (2, formats.INT12, {}),
-            (2, formats.IQ2_XS, {}),
+        for rows, columns, matrix_format, more in (
+            (1, 64, formats.INT8, {}),
+            (11, 64, formats.INT2_SUPER_MIN, {"activation_bits": 8}),
+            (2, 32, formats.INT12, {"outputs": 16}),
+            (2, 64, formats.IQ2_XS, {}),
         )
     ],
 )

@@ -23,6 +23,7 @@ from hearthd.models.dsl.fused.quantized_products import (
     linear_quantized,
     product_kernel,
     sample_matrix,
+    some_outputs,
 )
 from hearthd.models.dsl.matrix_format import FORMATS, ROWS
 from hearthd.models.dsl.matrix_values import quantized_product
@@ -44,9 +45,15 @@ LOGIT_MARGIN = 11.0
 
 
 def two_part_head(
-    x: Tensor, exact: Tensor, arrays: tuple[Tensor, ...], matrix_format: MatrixFormat
+    x: Tensor,
+    exact: Tensor,
+    arrays: tuple[Tensor, ...],
+    matrix_format: MatrixFormat,
+    outputs: int | None = None,
 ) -> Tensor:
     """x W^T for x f32 (M, K) and a matrix W (N, K) in two parts: (M, N), some of it approximate.
+
+    With `outputs`, W are the first rows of the matrix.
 
     Outputs that are more than LOGIT_MARGIN below the largest of their row are approximate, unless
     they share a block of sixteen with a larger one; so most of the lower part is never read. All
@@ -59,7 +66,9 @@ def two_part_head(
     lower_start = min(plane.start for plane in matrix_format.planes)
     (lower,) = (array for plane, array in by_plane.items() if plane.start == lower_start)
     (upper,) = (array for plane, array in by_plane.items() if plane.start > lower_start)
-    approximate = linear_quantized(x, upper, *factors, matrix_format=split.upper.name)
+    approximate = linear_quantized(
+        x, upper, *factors, matrix_format=split.upper.name, **some_outputs(outputs)
+    )
     largest = ops.reduce_max(approximate, axes=(1,))
     flagged = ops.compare(exact, ops.full_like(exact, 0), direction="NE")
     everything = ops.full_like(largest, -math.inf)
@@ -79,6 +88,8 @@ def _linear_refined(
 ) -> Tensor:
     rows = rounded(x, steps(FORMATS[matrix_format], 16))
     added = quantized_product(rows, *lower, matrix_format=matrix_format)
+    if approximate.shape != added.shape:
+        added = f.narrow(added, 1, 0, approximate.shape[1])
     if step != 1:
         added = added * step
     count, outputs = added.shape

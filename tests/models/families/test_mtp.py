@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.reference.numpy_runtime import NumpyRuntime, stored_parameters
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.decoder.mtp import drafted_tokens
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.program import ProgramOptions
 from tests.models.families import ours
@@ -53,15 +55,21 @@ OPTIONS = ProgramOptions(
 class Drafting(NumpyRuntime):
     """A model with the layer, in NumPy."""
 
-    def __init__(self, source: WeightSource, name: str, folder: Path) -> None:
+    def __init__(
+        self,
+        source: WeightSource,
+        name: str,
+        folder: Path,
+        options: ProgramOptions = OPTIONS,
+    ) -> None:
         architecture = ARCHITECTURES[name]
         config: Any = with_mtp(source, architecture, ours.config_of(source, name))
         assert config.mtp
-        program = architecture.program(config, OPTIONS)
+        program = architecture.program(config, options)
         located = locate(source, architecture, config, program)
         write_parameters(source, located, folder / "p.irpa", lambda _: None)
         parameters = stored_parameters(program.parameters, folder / "p.irpa")
-        super().__init__(program, parameters, context=OPTIONS.context, slots=1)
+        super().__init__(program, parameters, context=options.context, slots=1)
 
     def states(self, token: int, position: int) -> Array:
         """Decode a token; its hidden state (1, E)."""
@@ -153,6 +161,19 @@ def test_drafts_are_those_of_the_equations(tmp_path: Path) -> None:
         assert np.abs(logits - expected).max() <= 1e-5 * np.abs(expected).max()
         tokens.append(int(logits.argmax()))
         states.append(y[np.newaxis])
+
+
+def test_only_the_first_tokens_of_a_large_vocabulary_are_drafted(tmp_path: Path) -> None:
+    assert [drafted_tokens(size) for size in (257, 65536, 248320)] == [257, 65536, 65536]
+    source = open_weights(write_mtp_model(tmp_path / "model"))
+    logits = []
+    for tokens in (OPTIONS.draft_tokens, 64):
+        model = Drafting(source, "qwen35", tmp_path, replace(OPTIONS, draft_tokens=tokens))
+        model.prefill(0, TOKENS[:8], 0)
+        logits.append(model.drafts(model.states(TOKENS[8], 8), TOKENS[9], 9)[0])
+    every, some = logits
+    assert some.shape == (64,)
+    np.testing.assert_allclose(some, every[:64], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -94,6 +94,24 @@ def test_a_coarse_product_is_that_of_the_upper_bits(
     assert (np.abs(actual - x @ values.T) < bound).all()
 
 
+@every_format
+def test_the_first_rows_have_the_bits_that_they_have_among_all(
+    kernels: Kernels, form: MatrixFormat
+) -> None:
+    arrays, _ = matrix(form, 96, 512)
+    x = np.random.default_rng(2).normal(size=(2, 512)).astype(np.float32)
+    threshold = np.array([-np.inf, 0.5], np.float32)
+    whole = refined(kernels, form, x, arrays, threshold)
+    upper, lower = parts(form, arrays)
+    attrs = {"matrix_format": split_of(form).upper.name, "outputs": 48}
+    coarse = np.full((2, 48), np.nan, np.float32)
+    coarse = kernels("linear_quantized", (x, *upper), coarse, **attrs)
+    attrs = {"matrix_format": split_of(form).lower.name, "step": split_of(form).step}
+    inputs = (x, coarse, threshold, *lower)
+    some = kernels("linear_refined", inputs, np.full_like(coarse, np.nan), **attrs)
+    assert np.array_equal(some, whole[:, :48])
+
+
 @pytest.mark.parametrize("shape", [*SHAPES, _LONG])
 @every_format
 def test_refined_outputs_are_a_whole_product(
