@@ -161,7 +161,7 @@ def main() -> None:
     table = figures_table(f"{arguments.bundle} on {machine}", figures, measured)
     print_figures(table)
     tables = [_drafts_table(by_name, mode) for mode in bench.modes[1:]]
-    tables.append(_verify_table(bench.costs))
+    tables.append(verify_table(bench.costs))
     for other in tables:
         print_table(other)
     if arguments.json:
@@ -183,7 +183,7 @@ def _drafts_table(by_name: dict[str, list[dict[str, TimedAnswer]]], mode: str) -
     return Table(title=f"Drafted tokens, {mode}", headings=headings, rows=tuple(rows))
 
 
-def _verify_table(costs: Costs) -> Table:
+def verify_table(costs: Costs) -> Table:
     """The time of calls over that of a decode: medians of the latest ones."""
     rows = [(f"verify {size} tokens", f"{costs.of(size):.2f}") for size in costs.sizes]
     rows.append(("draft a token", f"{costs.of_draft:.2f}"))

@@ -119,6 +119,7 @@ SIZES: Mapping[str, DecoderConfig] = {
     "qwen3.5-0.8b-mtp": replace(_qwen35(24, 1024, 3584, 8, 2), mtp=True),
     "qwen3.5-2b": _qwen35(24, 2048, 6144, 8, 2),
     "qwen3.5-4b": _qwen35(32, 2560, 9216, 16, 4),
+    "qwen3.5-4b-mtp": replace(_qwen35(32, 2560, 9216, 16, 4), mtp=True),
     "llama-3.2-1b": DecoderConfig(
         layers=16, hidden=2048, ffn=8192, heads=32, kv_heads=8, head_dim=64, max_context=131072,
         vocab_size=128256, norm_eps=1e-5, rope_base=5e5, tied=True,

@@ -1,0 +1,280 @@
+"""Measure how much faster drafts make a model whose weights are random, in tokens/s.
+
+    python -m benchmarks.synthetic_weights gemma-3-270m-q4_k_m.gguf qwen3.5-4b-mtp 4b.gguf
+    hearth bake 4b.gguf --precision native --slots 4 --context 1024 --out 4b
+    python -m benchmarks.replayed_drafts 4b --json figures.json
+
+What random weights answer and draft is noise, but their time is that of a trained model of this
+shape. So the answers are texts, pages of the documentation, and the drafter, which computes each
+draft, drafts the next tokens of the text or wrong ones, as often as a published trace says: see
+`acceptance_trace`. Everything else is the engine's: lookup in the prompt, the choice of the depth
+by measured times, verification and rollback. The drafter states the mean of the trace as the
+probability of each token, so a choice by the token, which a trained drafter allows, is not
+measured. The logit of the text's next token is raised above the others, with and without drafts.
+
+Prompts take turns with the kinds of text of the trace. Each prompt is answered with and without
+drafts, in turn; at a batch size of N, by N requests at once. A figure is the best of its rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from benchmarks.acceptance_trace import ACCEPTED, Trace
+from benchmarks.report.machine import describe_machine, versions, write_json
+from benchmarks.speculation import verify_table
+from hearthd.baker.memory_bandwidth import physical_cores
+from hearthd.baker.presentation.table import Table, print_table
+from hearthd.bundle import TOKENIZER
+from hearthd.runtime.open_bundle import open_bundle
+from hearthd.sampling.options import SamplingOptions
+from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.engine import Engine
+from hearthd.server.engine.generation import Request, Token
+from hearthd.server.engine.prompt import Prompt
+from hearthd.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from hearthd.runtime.interface import Runtime
+
+_PAGES = Path(__file__).parent.parent / "docs"
+_PROMPT_TOKENS = 64
+BATCHES = (1, 2, 3, 4, 8)
+TEMPERATURES = (0.0, 1.0)
+KINDS = tuple(ACCEPTED)
+# The text's next token is e^16 times as likely as the most likely other one.
+_MARGIN = 16.0
+
+
+class ReplayedRuntime:
+    """A runtime whose answers are a text, and whose drafts are right as often as those of a trace.
+
+    Every other call is the runtime's. All requests have the same prompt and the same answer.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.text: tuple[int, ...] = ()  # the prompt and the answer
+        self.trace = Trace(0.0, 0.0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
+
+    def decode(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        exact: Sequence[bool] = (),
+    ) -> NDArray[Any]:
+        """As that of Reader."""
+        rows = self._runtime.decode(slots, tokens, positions, exact)
+        for row, position in zip(rows, positions, strict=True):
+            self._raise(row, position)
+        return rows
+
+    def verify(
+        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+    ) -> Iterator[NDArray[Any]]:
+        """As that of Runtime: the call returns when the tokens are read."""
+        return self._raised(self._runtime.verify(slot, tokens, start, exact=exact), start)
+
+    def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
+        """As that of DraftingReader."""
+        drafted = self._runtime.draft(slot, token, position)
+        draws = self.trace.draws(f"{self.text[0]} {position}")
+        for at, _, (is_right, probability) in zip(count(position + 1), drafted, draws):
+            true = self.text[at]
+            yield true if is_right else (true + 1) % self._runtime.vocab_size, probability
+
+    def _raised(self, rows: Iterable[NDArray[Any]], start: int) -> Iterator[NDArray[Any]]:
+        for position, row in enumerate(rows, start):
+            self._raise(row, position)
+            yield row
+
+    def _raise(self, row: NDArray[Any], position: int) -> None:
+        """Make the text's token after this position the most likely one."""
+        row[self.text[position + 1]] = row.max() + _MARGIN
+
+
+@dataclass
+class Speeds:
+    """Of a prompt at a batch size: the best rates with and without drafts, in tokens/s."""
+
+    rates: dict[bool, float] = field(default_factory=lambda: defaultdict(float))
+    drafted: int = 0
+    accepted: int = 0
+    tokens: int = 0
+
+    @property
+    def ratio(self) -> float:
+        """The rate with drafts over that without."""
+        return self.rates[True] / self.rates[False]
+
+
+class Bench:
+    """A runtime, and an engine at a time on it."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._replayed = ReplayedRuntime(runtime)
+        self.costs = Costs(runtime.verify_tokens)
+
+    def add(
+        self, speeds: Speeds, text: tuple[int, ...], temperature: float, batch: int, trace: Trace,
+        *, drafts: bool,
+    ) -> None:  # fmt: skip
+        """Answer a prompt `batch` times at once."""
+        self._replayed.text, self._replayed.trace = text, trace
+        engine = Engine(
+            cast("Runtime", self._replayed),
+            eos=(),
+            queue_limit=batch,
+            costs=self.costs if drafts else None,
+        )
+        engine.start()
+        try:
+            answers = asyncio.run(self._answers(engine, text, temperature, batch))
+        finally:
+            engine.close()
+        if any([token.id for token in answer] != [*text[_PROMPT_TOKENS:]] for answer in answers):
+            raise SystemExit("an answer is not the text")
+        seconds = max(tokens[-1].at for tokens in answers) - min(tokens[0].at for tokens in answers)
+        rate = sum(len(tokens) - 1 for tokens in answers) / seconds
+        speeds.rates[drafts] = max(speeds.rates[drafts], rate)
+        if drafts:
+            speeds.drafted = sum(tokens[-1].drafted for tokens in answers)
+            speeds.accepted = sum(tokens[-1].accepted for tokens in answers)
+            speeds.tokens = sum(len(tokens) for tokens in answers)
+
+    async def _answers(
+        self, engine: Engine, text: tuple[int, ...], temperature: float, batch: int
+    ) -> list[list[Token]]:
+        request = Request(
+            prompt=Prompt(text[:_PROMPT_TOKENS]),
+            max_tokens=len(text) - _PROMPT_TOKENS,
+            sampling=SamplingOptions(temperature=temperature),
+            seed=0,
+        )
+
+        async def answer() -> list[Token]:
+            with engine.submit(request) as generation:
+                return [event async for event in generation.events() if isinstance(event, Token)]
+
+        return await asyncio.gather(*(answer() for _ in range(batch)))
+
+
+def page_texts(tokenizer: Tokenizer, number: int, length: int) -> list[tuple[int, ...]]:
+    """The first tokens of pages of the documentation."""
+    # A token has 16 characters at most on average, and a long page takes time.
+    pages = (path.read_text()[: 16 * length] for path in sorted(_PAGES.glob("*.md")))
+    texts = [text[:length] for page in pages if len(text := tokenizer.encode(page)) >= length]
+    if len(texts) < number:
+        raise SystemExit(f"{number} prompts: only {len(texts)} pages have {length} tokens")
+    return texts[:number]
+
+
+Measured = dict[tuple[float, int, int], Speeds]  # by temperature, batch size and prompt
+
+
+def measure(
+    bench: Bench, texts: list[tuple[int, ...]], batches: Iterable[int], rounds: int
+) -> Measured:
+    """Answer each prompt with and without drafts."""
+    measured: Measured = defaultdict(Speeds)
+    for number in range(rounds):
+        for temperature in TEMPERATURES:
+            for batch in batches:
+                for prompt, text in enumerate(texts):
+                    trace = Trace.of(KINDS[prompt % len(KINDS)], temperature)
+                    speeds = measured[temperature, batch, prompt]
+                    for drafts in (False, True) if number % 2 else (True, False):
+                        bench.add(speeds, text, temperature, batch, trace, drafts=drafts)
+    return measured
+
+
+def tables(measured: Measured, costs: Costs) -> list[Table]:
+    """Speeds by kind of text, ratios by batch size, and the time of calls."""
+    alone: dict[str, list[Speeds]] = defaultdict(list)
+    by_batch: dict[str, list[float]] = defaultdict(list)
+    for (temperature, batch, prompt), speeds in measured.items():
+        if batch == 1:
+            alone[f"{KINDS[prompt % len(KINDS)]}, temperature {temperature:g}"].append(speeds)
+            alone[f"all, temperature {temperature:g}"].append(speeds)
+        by_batch[f"{batch} at once, temperature {temperature:g}"].append(speeds.ratio)
+    return [
+        Table(
+            title="Drafts of a trace, one request",
+            headings=("", "plain tokens/s", "with drafts", "ratio", "accepted", "tokens per step"),
+            rows=tuple((name, *_cells(alone[name])) for name in sorted(alone)),
+        ),
+        Table(
+            title="Rate with drafts over plain decoding, by prompt",
+            headings=("", "worst", "median", "best"),
+            rows=tuple(
+                (name, *(f"{of(ratios):.2f}" for of in (min, statistics.median, max)))
+                for name, ratios in by_batch.items()
+            ),
+        ),
+        verify_table(costs),
+    ]
+
+
+def _cells(speeds: list[Speeds]) -> tuple[str, ...]:
+    """Of prompts with answers of the same length, the tokens of all over the time of all."""
+    plain, drafted = (
+        statistics.harmonic_mean([s.rates[on] for s in speeds]) for on in (False, True)
+    )
+    total, accepted = sum(s.tokens for s in speeds), sum(s.accepted for s in speeds)
+    count_drafted = sum(s.drafted for s in speeds)
+    fraction = f"{accepted / count_drafted:.0%}" if count_drafted else "-"
+    per_step = f"{total / (total - accepted):.2f}"
+    return f"{plain:.2f}", f"{drafted:.2f}", f"{drafted / plain:.2f}", fraction, per_step
+
+
+def main() -> None:
+    """Measure, print the tables and write the file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--prompts", type=int, default=20)
+    parser.add_argument(
+        "--batches", type=int, nargs="+", default=BATCHES, help="of which the bundle has slots for"
+    )
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--threads", type=int, default=physical_cores())
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    machine = describe_machine(arguments.threads)
+    manifest, runtime = open_bundle(arguments.bundle, threads=arguments.threads)
+    if not runtime.has_drafter:
+        raise SystemExit(f"{arguments.bundle} has no drafter; bake weights with an MTP layer")
+    path = arguments.bundle / TOKENIZER
+    tokenizer = Tokenizer.from_file(path, bos=manifest.special_tokens.bos)
+    length = _PROMPT_TOKENS + arguments.max_tokens
+    texts = page_texts(tokenizer, arguments.prompts, length)
+    batches = [batch for batch in arguments.batches if batch <= runtime.slots]
+    bench = Bench(runtime)
+    for drafts in (False, True):  # warm up
+        bench.add(Speeds(), texts[0], 0.0, 1, Trace(1.0, 1.0), drafts=drafts)
+    found = tables(measure(bench, texts, batches, arguments.rounds), bench.costs)
+    for table in found:
+        print_table(table)
+    if arguments.json:
+        write_json(arguments.json, machine, versions(), found)
+
+
+if __name__ == "__main__":
+    main()

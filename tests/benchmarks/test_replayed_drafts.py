@@ -1,0 +1,61 @@
+"""The benchmark of replayed drafts: the acceptance of the trace, and answers that are the text."""
+
+from __future__ import annotations
+
+from itertools import islice, takewhile
+
+import numpy as np
+import pytest
+from typing_extensions import override
+
+from benchmarks.acceptance_trace import ACCEPTED, DRAFTED, Trace
+from benchmarks.replayed_drafts import Bench, measure, tables
+from hearthd.server.engine.drafts import Costs
+from tests.fake_runtime import FakeRuntime
+
+_TOKENS = 997  # of a vocabulary
+_DRAFTS = 2000
+
+
+class Fixed(Costs):
+    """A verify costs a tenth more per token, and a drafted token a tenth."""
+
+    @override
+    def of(self, size: int) -> float:
+        return 1 + 0.1 * (size - 1)
+
+    @override
+    def in_calls(self, seconds: float) -> float:
+        return 0.1
+
+
+@pytest.mark.parametrize("kind", ACCEPTED)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_draws_are_accepted_as_often_as_was_published(kind: str, temperature: float) -> None:
+    trace = Trace.of(kind, temperature)
+    for drafted, published in zip(DRAFTED, ACCEPTED[kind][temperature], strict=True):
+        assert trace.accepted(drafted) == pytest.approx(published, abs=0.007)
+        drafts = [list(islice(trace.draws(f"{seed}"), drafted)) for seed in range(_DRAFTS)]
+        accepted = sum(len([*takewhile(lambda draw: draw[0], draft)]) for draft in drafts)
+        assert accepted / (_DRAFTS * drafted) == pytest.approx(published, abs=0.03)
+
+
+def test_answers_are_the_text_with_drafts_that_the_trace_accepts() -> None:
+    runtime = FakeRuntime(
+        vocab_size=_TOKENS, context=256, slots=2, batch=2, chunk=64, verify_tokens=(2, 4),
+        drafter="wrong",
+    )  # fmt: skip
+    bench = Bench(runtime)
+    bench.costs = Fixed(runtime.verify_tokens)
+    numbers = np.random.default_rng(0).integers(_TOKENS, size=(3, 160))  # nothing to look up
+    texts = [tuple(text) for text in numbers.tolist()]
+    measured = measure(bench, texts, (1, 2), rounds=1)
+    assert len(measured) == 2 * 2 * len(texts)
+    code, together = measured[0.0, 1, 0], measured[0.0, 2, 0]
+    assert code.accepted > 0.8 * code.drafted > 0, "a draft of code is right"
+    creative = measured[1.0, 1, 2]
+    assert 0 < creative.accepted < 0.8 * creative.drafted
+    assert together.tokens == 2 * code.tokens
+    speeds, ratios, _ = tables(measured, bench.costs)
+    assert len(speeds.rows) == 2 * (len(ACCEPTED) + 1)
+    assert len(ratios.rows) == 4
