@@ -258,19 +258,7 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
         for key, (kind, size) in by_layer.items():
             keys[key] = [size * (layer == kind) for layer in config.kinds]
     if isinstance(config, gemma4moe.Config):
-        keys |= {
-            "feed_forward_length": list(config.ffns),
-            "attention.head_count_kv": [config.layer(i).kv_heads for i in range(config.layers)],
-            "attention.key_length_swa": config.local_head_dim,
-            "attention.value_length_swa": config.local_head_dim,
-            "attention.sliding_window_pattern": [window is not None for window in config.windows],
-            "attention.shared_kv_layers": config.layers - config.caching_layers,
-            "embedding_length_per_layer_input": 0,
-            "final_logit_softcapping": config.logit_cap,
-            "rope.dimension_count": config.head_dim,
-            "rope.dimension_count_swa": config.local_head_dim,
-            "rope.freq_base_swa": config.local_rope_base,
-        }
+        keys |= _gemma4_keys(config)
     if isinstance(config, MtpConfig) and config.mtp:
         keys["nextn_predict_layers"] = 1
     if isinstance(config, qwen35.Config):
@@ -285,6 +273,23 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
             "ssm.group_count": config.key_heads,
         }
     return keys
+
+
+def _gemma4_keys(config: gemma4moe.Config) -> dict[str, object]:
+    """The keys of Gemma 4."""
+    return {
+        "feed_forward_length": list(config.ffns),
+        "attention.head_count_kv": [config.layer(i).kv_heads for i in range(config.layers)],
+        "attention.key_length_swa": config.local_head_dim,
+        "attention.value_length_swa": config.local_head_dim,
+        "attention.sliding_window_pattern": [window is not None for window in config.windows],
+        "attention.shared_kv_layers": config.layers - config.caching_layers,
+        "embedding_length_per_layer_input": 0,
+        "final_logit_softcapping": config.logit_cap,
+        "rope.dimension_count": config.head_dim,
+        "rope.dimension_count_swa": config.local_head_dim,
+        "rope.freq_base_swa": config.local_rope_base,
+    }
 
 
 def _expert_keys(config: ExpertsConfig) -> dict[str, object]:

@@ -262,7 +262,7 @@ def test_gemma_4_scales_embeddings_and_turns_a_quarter_of_the_columns(
     assert config_of(out, "gemma4-moe") == with_f32(replace(with_layers(few, 6), vocab_size=TOKENS))
     source = GgufSource(out)
     divisors = source.read("rope_freqs.weight")
-    np.testing.assert_array_equal(divisors, np.repeat(np.float32([1, 1e30]), (64, 192)))
+    np.testing.assert_array_equal(divisors, np.repeat(np.array([1, 1e30], np.float32), (64, 192)))
     assert abs(np.std(source.read("token_embd.weight")) * 16 - 1) < 0.04
     assert abs(source.read("output_norm.weight").mean() / 4.5 - 1) < 0.02
 
