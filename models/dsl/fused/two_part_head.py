@@ -74,13 +74,13 @@ def two_part_head(
     everything = ops.full_like(largest, -math.inf)
     threshold = ops.select(flagged, everything, largest + -LOGIT_MARGIN)
     return linear_refined(
-        x, approximate, threshold, lower, *factors, matrix_format=split.lower.name, step=split.step
+        approximate, x, threshold, lower, *factors, matrix_format=split.lower.name, step=split.step
     )
 
 
 def _linear_refined(
-    x: Tensor,
     approximate: Tensor,
+    x: Tensor,
     threshold: Tensor,
     *lower: Tensor,
     matrix_format: str,
@@ -103,15 +103,16 @@ def _linear_refined(
 
 
 def _limits(types: Types, attrs: Attrs) -> None:
-    require_rows(types[0])
+    require_rows(types[1])
     format_of(attrs).require(types[3:])
 
 
 def _kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
     name = f"linear_refined_{format_of(attrs).symbol}"
-    product = product_kernel(name, types, result.shape[1], {}, matrix=3)
+    product = product_kernel(name, types[1:], result.shape[1], {}, matrix=2)
     # It reads few blocks of the matrix.
-    return replace(product, private=(), scalars=(attrs.get("step", 1.0),))
+    scalars = (attrs.get("step", 1.0),)
+    return replace(product, private=(), scalars=scalars, in_place=True)
 
 
 def _sample(
@@ -122,7 +123,7 @@ def _sample(
     threshold = np.array([np.sort(approximate[0])[-3], 100, -100], np.float32)
     arrays = sample_matrix(rng, matrix_format, outputs, 32)
     attrs = {"matrix_format": matrix_format.name, "step": step}
-    return Sample((normal(rng, 3, 32), approximate, threshold, *arrays), attrs)
+    return Sample((approximate, normal(rng, 3, 32), threshold, *arrays), attrs)
 
 
 _INT2 = FORMATS["int2-g16-s256"]

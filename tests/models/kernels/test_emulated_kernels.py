@@ -141,7 +141,7 @@ def test_the_largest_products_of_a_head_in_two_parts_fit(
             check(arm, here, Call("linear_quantized", [_EXTREME, *arrays], attrs))
             continue
         coarse, threshold = np.zeros((rows, 16), np.float32), np.full(rows, -1, np.float32)
-        inputs: list[Array] = [_EXTREME, coarse, threshold, *arrays]
+        inputs: list[Array] = [coarse, _EXTREME, threshold, *arrays]
         check(arm, here, Call("linear_refined", inputs, attrs | {"step": split.step}))
 
 

@@ -72,7 +72,7 @@ def refined(
 ) -> Array:
     _, lower = parts(form, arrays)
     coarse = upper_product(kernels, form, x, arrays)
-    inputs = (x, coarse, threshold.astype(np.float32), *lower)
+    inputs = (coarse, x, threshold.astype(np.float32), *lower)
     attrs = {"matrix_format": split_of(form).lower.name, "step": split_of(form).step}
     return kernels("linear_refined", inputs, np.full_like(coarse, np.nan), **attrs)
 

@@ -91,7 +91,7 @@ def _two_parts(n: Numbers, v: Values) -> Call:
     if part is split.upper:
         return Call("linear_quantized", [x, *arrays], attrs, rows=(0,))
     coarse, threshold = v.floats(rows, outputs), v.floats(rows)
-    inputs = [x, coarse, threshold, *arrays]
+    inputs = [coarse, x, threshold, *arrays]
     return Call("linear_refined", inputs, attrs | {"step": split.step}, rows=(0, 1, 2))
 
 

@@ -115,11 +115,12 @@ INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4]
 }
 
 // Groups `begin` to `end` of `rows` rows of x: of the first ones, or of those that `chosen`
-// numbers.
-INLINE void quantize_panel(Activations *to, size_t rows, const size_t *chosen, size_t begin,
-                           size_t end, const float *x, const Matrix *matrix, int has_starts) {
-    size_t cells = (end - begin) * rows, group = begin, row = 0;
-    for (size_t cell = 0; cell < cells; cell += 4) {
+// numbers. They become the cells from `first` on, a multiple of four.
+INLINE void quantize_panel(Activations *to, size_t first, size_t rows, const size_t *chosen,
+                           size_t begin, size_t end, const float *x, const Matrix *matrix,
+                           int has_starts) {
+    size_t cells = first + (end - begin) * rows, group = begin, row = 0;
+    for (size_t cell = first; cell < cells; cell += 4) {
         const float *groups[4];
         for (int i = 0; i < 4; i++) {
             groups[i] = x + ((chosen ? chosen[row] : row) * matrix->groups + group) * GROUP;

@@ -116,10 +116,11 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int cells, const Quad *quads, c
 #endif
 
 // Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
-// to `end`; they are added to unless `begin` is 0. Meanwhile bytes are fetched, if `fetches` is not
-// 0.
-INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_t block,
-                     size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
+// to `end`, whose cells are those from `first` on; they are added to unless `begin` is 0. Meanwhile
+// bytes are fetched, if `fetches` is not 0.
+INLINE void multiply(const Activations *x, size_t first, int rows, const Matrix *matrix,
+                     size_t block, size_t begin, size_t end, Cursor *fetches, float *out,
+                     size_t stride) {
     int scales = matrix->halves ? 2 : 1;
     int is_small = matrix->integers.bits < 8, cells = rows < MAX_CELLS ? rows : MAX_CELLS;
     f32x16 sums[MAX_SHARING];
@@ -128,7 +129,7 @@ INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_
     for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
     GROUP_LOOP
     for (size_t group = begin; group < end; group++) {
-        size_t at = block * matrix->groups + group, first_cell = (group - begin) * rows;
+        size_t at = block * matrix->groups + group, first_cell = first + (group - begin) * rows;
         Factors factors[2];
         if (fetches) cursor = fetch_some(cursor);
         for (int i = 0; i < scales; i++) factors[i] = factors_of(matrix, block, group, i);
@@ -171,11 +172,11 @@ INLINE void multiply_block(const Activations *x, int rows, int in_tiles, const M
 #endif
     if (in_tiles) return;
     if (MAX_SHARING == 16 && rows == 16)
-        multiply(x, 16, matrix, block, begin, end, fetches, out, stride);
-    if (rows == 8) multiply(x, 8, matrix, block, begin, end, fetches, out, stride);
-    if (rows == 4) multiply(x, 4, matrix, block, begin, end, fetches, out, stride);
-    if (rows == 2) multiply(x, 2, matrix, block, begin, end, fetches, out, stride);
-    if (rows == 1) multiply(x, 1, matrix, block, begin, end, fetches, out, stride);
+        multiply(x, 0, 16, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 8) multiply(x, 0, 8, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 4) multiply(x, 0, 4, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 2) multiply(x, 0, 2, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 1) multiply(x, 0, 1, matrix, block, begin, end, fetches, out, stride);
 }
 
 // The rows of x and the blocks of a matrix that a workgroup multiplies.
@@ -220,7 +221,8 @@ INLINE void multiply_all(const float *x, Share share, const Matrix *whole, Curso
 #endif
         for (size_t first = 0, last; first < all; first = last) {
             last = least(first + CELLS / count, all);
-            quantize_panel(&panel, count, 0, first, last, x + row * all * GROUP, matrix, !in_tiles);
+            quantize_panel(&panel, 0, count, 0, first, last, x + row * all * GROUP, matrix,
+                           !in_tiles);
             for (size_t block = share.begin; block < share.end; block++) {
                 float *to = out + row * stride + block * ROWS;
                 multiply_block(&panel, (int)count, in_tiles, matrix, block, first, last, fetches,

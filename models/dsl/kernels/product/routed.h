@@ -22,7 +22,7 @@ INLINE void multiply_rows(const float *x, const size_t *rows, int count, size_t 
     size_t all = matrix->groups;
     for (size_t start = 0, stop; start < all; start = stop) {
         stop = least(start + CELLS / count, all);
-        quantize_panel(&panel, count, sources, start, stop, x, matrix, !in_tiles);
+        quantize_panel(&panel, 0, count, sources, start, stop, x, matrix, !in_tiles);
         for (size_t block = begin; block < end; block++) {
             float *to = out + block * ROWS;
             for (int i = 0; i < count && start; i++) store(sums[i], load(to + rows[i] * outputs));
