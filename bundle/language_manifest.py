@@ -17,7 +17,7 @@ order of `LanguageManifest.caches`; they are updated in place and returned.
     embed         (tokens i32[T], start i32[1], count i32[1], CACHES) -> (sum f32[E], CACHES)
     image         (pixels f32[3, S, S]) -> rows f32[T, E]
     image         (patches f32[N, 3 * P * P], places i32[2, N], grid i32[2]) -> rows f32[T, E]
-    sound         (frames f32[F * T, mels], count i32[1]) -> rows f32[T, E]
+    sound         (frames f32[F * T, width], count i32[1]) -> rows f32[T, E]
     draft         (token i32[1], state f32[1, E]) -> (logits f32[1, D], state f32[1, E])
                   or (token i32[1], state f32[1, E], position i32[1], CACHES of the drafter)
                   -> (logits f32[1, V], state f32[1, E], CACHES of the drafter)
@@ -62,7 +62,7 @@ one for each of a few T. It reads N = T * merged^2 patches of P x P pixels: thos
 the column of each patch, and `grid` how many of both there are; the patches after these are
 padding.
 
-A sound computes the rows of a spectrogram, of which the first `count` frames are of the sound. A
+A sound computes the rows of its frames, of which the first `count` frames are of the sound. A
 bundle with a `sound` has one for each of a few T.
 
 If the rows of such images have rotary positions of several axes, the entry points have one more

@@ -1,18 +1,22 @@
-"""How a model reads sound: the spectrogram that its tower reads, and the tokens around its rows."""
+"""How a model reads sound: the frames that its tower reads, and the tokens around its rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from hearthd.bundle.bundle_errors import NotABundle
 from hearthd.bundle.file_records import MANIFEST
 
-__all__ = ["GoldenSound", "SoundInput"]
+__all__ = ["GoldenSound", "SoundFeatures", "SoundInput"]
 
-_MAX_MELS = 1024
+SoundFeatures: TypeAlias = Literal["log_mel", "samples"]
+
+_MAX_WIDTH = 1024
 _MAX_FRAMES = 64
 _MAX_ROWS = 2**16
-_FRAMES_PER_SECOND = 100
+_SAMPLE_RATE = 16_000
+_HOP = 160  # samples between frames of a spectrogram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,21 +24,20 @@ class GoldenSound:
     """The last row of embeddings of a tone that rises, as computed by NumPy.
 
     samples  of the sound
-    mels     bands of its spectrogram
     values   those of the row: E
     """
 
     samples: int
-    mels: int
     values: tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoundInput:
-    """How a sound becomes a spectrogram, which the tower reads, and a text around its rows.
+    """How a sound becomes frames, which the tower reads, and a text around its rows.
 
-    mels         bands of a spectrogram, see `hearthd.runtime.sound_features`
-    frames       of a spectrogram that give one row of embeddings
+    features     a log-mel spectrogram or the samples, see `hearthd.runtime.sound_features`
+    width        values of a frame: bands of a spectrogram, or samples
+    frames       that give one row of embeddings
     max_rows     rows of the longest sound
     marker       what the chat template writes for a sound
     start        special token before the rows of a sound
@@ -42,7 +45,8 @@ class SoundInput:
     end          special token after a sound
     """
 
-    mels: int
+    features: SoundFeatures
+    width: int
     frames: int
     max_rows: int
     marker: str
@@ -53,7 +57,7 @@ class SoundInput:
     def __post_init__(self) -> None:
         """Raises NotABundle for a size out of range."""
         limits = {
-            "mels": (self.mels, _MAX_MELS),
+            "width": (self.width, _MAX_WIDTH),
             "frames": (self.frames, _MAX_FRAMES),
             "max_rows": (self.max_rows, _MAX_ROWS),
         }
@@ -67,12 +71,22 @@ class SoundInput:
         return self.start, self.placeholder, self.end
 
     @property
+    def hop(self) -> int:
+        """Samples from the start of a frame to that of the next one."""
+        return self.width if self.features == "samples" else _HOP
+
+    @property
+    def max_samples(self) -> int:
+        """The longest sound, in samples."""
+        return self.max_rows * self.frames * self.hop
+
+    @property
     def max_seconds(self) -> float:
         """The longest sound, in seconds."""
-        return self.max_rows * self.frames / _FRAMES_PER_SECOND
+        return self.max_samples / _SAMPLE_RATE
 
     def rows(self, frames: int) -> int:
-        """The rows of embeddings of a spectrogram."""
+        """The rows of embeddings of some frames."""
         return -(-frames // self.frames)
 
     @property

@@ -44,9 +44,9 @@ class ImageGrid(NamedTuple):
 
 
 class SoundShape(NamedTuple):
-    """Sound, as a spectrogram of `mels` bands, of which `frames` give one row of embeddings."""
+    """Sound, in frames of `width` values, of which `frames` give one row of embeddings."""
 
-    mels: int
+    width: int
     frames: int
 
 

@@ -140,8 +140,8 @@ class Runtime(DraftingReader, Protocol):
     ) -> Iterator[NDArray[np.float32] | None]:
         """Compute the rows of an image or a sound, a slice in each step.
 
-        `media` is an image, or a square of one, u8 (H, W, 3), or the spectrogram of a sound, f32
-        (T, mels).
+        `media` is an image, or a square of one, u8 (H, W, 3), or the frames of a sound, f32
+        (T, width).
 
         The last step yields the rows, f32 (n, hidden), owned by the caller; the others yield None.
         Other calls may come between two steps. The size of the image is one that the bundle's

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         GoldenState,
         GoldenStep,
         LanguageManifest,
+        SoundInput,
     )
     from hearthd.runtime.array_functions import Functions
     from hearthd.runtime.golden_arrays import GoldenExample
@@ -143,6 +144,7 @@ def self_test(
     states: Sequence[GoldenState] = (),
     image: GoldenImage | None = None,
     sound: GoldenSound | None = None,
+    sound_input: SoundInput | None = None,
     level: Level = "full",
 ) -> Verdict:
     """Read every golden prompt, then its continuation token by token, and compare the logits.
@@ -150,7 +152,7 @@ def self_test(
     Also compare golden rows of the caches, golden states, and if the level is full the golden
     image and sound. Overwrites the caches of slot 0, or of all slots if the level is full.
     """
-    test = _LanguageTest(runtime, golden, tolerance, rows, states, image, sound)
+    test = _LanguageTest(runtime, golden, tolerance, rows, states, image, sound, sound_input)
     return _judge(test.full() if level == "full" else test.quick(), tolerance, level)
 
 
@@ -166,6 +168,7 @@ def self_test_language(
         states=manifest.golden_states,
         image=manifest.golden_image,
         sound=manifest.golden_sound,
+        sound_input=manifest.sound,
         level=level,
     )
 
@@ -222,6 +225,7 @@ class _LanguageTest:
     states: Sequence[GoldenState]
     image: GoldenImage | None
     sound: GoldenSound | None
+    sound_input: SoundInput | None
 
     def quick(self) -> Iterator[_Compared]:
         """Every step of the first prompt, its row and its states."""
@@ -273,9 +277,9 @@ class _LanguageTest:
         """The last row of the golden sound, by its largest difference, of each entry point."""
         for size in self.runtime.tower_sizes("sound") if self.sound is not None else ():
             assert self.sound is not None, "sizes of no sound"
-            *_, rows = self.runtime.read_media(
-                golden_frames(self.sound.samples, self.sound.mels), size
-            )
+            assert self.sound_input is not None, "a golden sound of no settings"
+            frames = golden_frames(self.sound.samples, self.sound_input)
+            *_, rows = self.runtime.read_media(frames, size)
             assert rows is not None, "the last step yields rows"
             expected = np.asarray(self.sound.values)
             yield _row_compared(f"golden sound ({size} rows)", rows[-1], expected)

@@ -1,6 +1,6 @@
-"""Log-mel spectrograms for Gemma 4's tower, from samples of sound.
+"""The frames of a sound that Gemma 4 reads, from samples.
 
-Source: Gemma4AudioFeatureExtractor of transformers (2026).
+Source: Gemma4AudioFeatureExtractor and Gemma4UnifiedAudioFeatureExtractor of transformers (2026).
 """
 
 from __future__ import annotations
@@ -15,10 +15,21 @@ from hearthd.runtime.log_mel import HOP, SAMPLE_RATE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from hearthd.bundle import SoundInput
+
 MAX_SAMPLES = 30 * SAMPLE_RATE
 _WINDOW, _TRANSFORM = 320, 512
 _MULTIPLE = 128  # samples that a sound is padded to
 _FLOOR = 1e-3
+
+
+def sound_frames(samples: NDArray[np.float32], settings: SoundInput) -> NDArray[np.float32]:
+    """The frames f32 (T, width) of mono samples at SAMPLE_RATE; none if the sound is too short."""
+    if settings.features == "samples":
+        padded = np.pad(samples, (0, -len(samples) % settings.width))
+        return padded.reshape(-1, settings.width)
+    features, count = sound_features(samples, mels=settings.width)
+    return features[:count]
 
 
 def sound_features(samples: NDArray[np.float32], *, mels: int) -> tuple[NDArray[np.float32], int]:
@@ -41,12 +52,11 @@ def sound_features(samples: NDArray[np.float32], *, mels: int) -> tuple[NDArray[
     return features.astype(np.float32), int(inside.sum())
 
 
-def golden_frames(count: int, mels: int) -> NDArray[np.float32]:
-    """The spectrogram f32 (T, mels) of `count` samples of a tone that rises from 100 Hz."""
+def golden_frames(count: int, settings: SoundInput) -> NDArray[np.float32]:
+    """The frames f32 (T, width) of `count` samples of a tone that rises from 100 Hz."""
     seconds = np.arange(count) / SAMPLE_RATE
     samples = 0.5 * np.sin(2 * np.pi * (100 + 900 * seconds) * seconds)
-    features, inside = sound_features(samples.astype(np.float32), mels=mels)
-    return features[:inside]
+    return sound_frames(samples.astype(np.float32), settings)
 
 
 @functools.cache

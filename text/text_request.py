@@ -34,7 +34,7 @@ DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
 class ImageSquare:
     """An image, a square of one, or a sound, which takes `rows` positions of a prompt.
 
-    media   pixels u8 (H, W, 3), or the spectrogram of a sound, f32 (T, mels)
+    media   pixels u8 (H, W, 3), or the frames of a sound, f32 (T, width)
     digest  SHA-256 of the size and the media
     both_ways  whether the layers let each row see the later ones too
     grid    rows and columns of the rows, where their rotary positions have them

@@ -56,7 +56,7 @@ from hearthd.bundle.manifest import digest
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.runtime.language_model import IreeRuntime
-from hearthd.runtime.log_mel import HOP, SAMPLE_RATE
+from hearthd.runtime.log_mel import SAMPLE_RATE
 from hearthd.runtime.operating_system import lock
 from hearthd.runtime.pixels import golden_pixels, normalized, patches_of
 from hearthd.runtime.self_test import largest_logit_difference, self_test_language
@@ -188,14 +188,14 @@ def _golden_sound(bundle: Path, manifest: LanguageManifest) -> GoldenSound | Non
     """The golden sound of a model that reads sound."""
     if (settings := manifest.sound) is None:
         return None
-    samples = min(_GOLDEN_SAMPLES, settings.sizes[0] * settings.frames * HOP)
-    frames = golden_frames(samples, settings.mels)
+    samples = min(_GOLDEN_SAMPLES, settings.sizes[0] * settings.frames * settings.hop)
+    frames = golden_frames(samples, settings)
     count, size = len(frames), settings.rows(len(frames))
     padded = np.pad(frames, ((0, size * settings.frames - count), (0, 0)))
     program = traced(manifest, adapters=0, image_rows=(), sound_rows=(size,))
     arguments = [padded, np.array([count], np.int32)]
     values = _tower_rows(bundle, program, "sound", arguments)[-1].tolist()
-    return GoldenSound(samples=samples, mels=settings.mels, values=tuple(values))
+    return GoldenSound(samples=samples, values=tuple(values))
 
 
 def _tower_rows(

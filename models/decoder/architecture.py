@@ -124,7 +124,8 @@ class Architecture(ArchitectureFiles[C]):
     model   the model of a configuration
     images  how a model reads images, by its configuration and the settings of its processor; None
             for an architecture that reads none. Raises ConfigError
-    sound   the same for sound, with the settings of its feature extractor
+    sound   the same for sound, with the settings of its feature extractor, of a configuration that
+            has `sound`
     """
 
     model: Callable[[C], Decoder]
@@ -145,7 +146,9 @@ class Architecture(ArchitectureFiles[C]):
     def sound_input(self, config: C, metadata: Mapping[str, Any]) -> SoundInput | None:
         """How the model of these weights reads sound, if it does; raises ConfigError."""
         return (
-            None if self.sound is None else _read(self.sound, config, metadata, FEATURE_EXTRACTOR)
+            None
+            if self.sound is None or config.sound is None
+            else _read(self.sound, config, metadata, FEATURE_EXTRACTOR)
         )
 
     def program(self, config: C, options: ProgramOptions) -> Program:

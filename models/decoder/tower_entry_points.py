@@ -52,7 +52,7 @@ class SoundReader(Protocol):
     """A model with a tower for sound."""
 
     def read_sound(self, frames: Tensor, count: Tensor) -> Tensor:
-        """A spectrogram f32 (T, mels) -> inputs of the first layer, a row of several frames each.
+        """Frames f32 (T, width) -> inputs of the first layer, each row of one or several frames.
 
         count  frames of the sound, i32 (1,): those after them are padding
         """
@@ -90,7 +90,7 @@ def trace_tower(model: Decoder, point: EntryPoint) -> Graph:
     if point.kind == "sound":
         assert sound is not None, "a model that reads no sound"
         assert isinstance(model, SoundReader), "a model without a tower"
-        frames = TensorType((point.tokens * sound.frames, sound.mels), DType.F32)
+        frames = TensorType((point.tokens * sound.frames, sound.width), DType.F32)
         inputs = {"frames": frames, "count": TensorType((1,), DType.I32)}
         read = model.read_sound
         return trace(point.name, lambda *x: (read(*x),), inputs, parameters=parameters)

@@ -18,11 +18,13 @@ from hearthd.models.families import gemma4_images
 from hearthd.models.towers import gemma4a, gemma4v
 
 if TYPE_CHECKING:
+    from hearthd.bundle import SoundFeatures
+    from hearthd.models.config import SoundShape
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
     from hearthd.models.dsl.graph import Tensor
 
-_ROWS = 750
+_ROWS = 750  # of 30 s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +84,15 @@ def sound_input(config: Config, data: ConfigJson) -> SoundInput:
         "feature_extractor_type", "padding_side", "preemphasis_htk_flavor",
         "return_attention_mask", "processor_class",
     )  # fmt: skip
+    return sound_rows("log_mel", config.sound)
+
+
+def sound_rows(features: SoundFeatures, shape: SoundShape) -> SoundInput:
+    """What Gemma 4 reads of sound, with the tokens around its rows."""
     return SoundInput(
-        mels=config.sound_mels,
-        frames=gemma4a.FRAMES,
+        features=features,
+        width=shape.width,
+        frames=shape.frames,
         max_rows=_ROWS,
         marker="<|audio|>",
         start="<|audio>",

@@ -71,8 +71,8 @@ class EmbeddingRows:
 class ImageRows:
     """A segment whose rows a tower computes, once they are read, of an image or a sound.
 
-    media   an image, or a square of one, u8 (H, W, 3), or the spectrogram of a sound, f32
-            (T, mels); read-only
+    media   an image, or a square of one, u8 (H, W, 3), or the frames of a sound, f32
+            (T, width); read-only
     digest  32 bytes that identify the media
     count   rows
     offset  of the first row in the rows of the square

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from hearthd.runtime.log_mel import SAMPLE_RATE
-from hearthd.runtime.sound_features import sound_features
+from hearthd.runtime.sound_features import sound_frames
 from hearthd.server.images.image_data import from_url
 from hearthd.server.images.read_media import ReadMedia
 from hearthd.server.speech.sound_files import open_sound
@@ -33,37 +33,36 @@ class SoundReader:
 
     def __init__(self, settings: SoundInput, memory: ImageMemory) -> None:
         self._settings, self._memory = settings, memory
-        self._max_samples = round(settings.max_seconds * SAMPLE_RATE)
 
     def read(self, sound: Media) -> ReadMedia:
         """Decode a sound; raises InvalidRequest or ImagesFull."""
         data = from_url(sound.url, sound.field, "audio")
         with _LOCK:
             samples = self._samples(data, sound.field)
-            features, count = sound_features(samples, mels=self._settings.mels)
-        if not count:
+            frames = sound_frames(samples, self._settings)
+        if not len(frames):
             raise _invalid(sound.field, f"{len(samples) / SAMPLE_RATE:.3g} s", "at least 0.02 s")
-        frames = features[:count]
-        self._memory.take(frames, features.nbytes)
+        self._memory.take(frames, frames.nbytes)
         square = ImageSquare(
             media=frames,
             digest=hashlib.sha256(b"sound" + frames.tobytes()).digest(),
-            rows=self._settings.rows(count),
+            rows=self._settings.rows(len(frames)),
         )
         return ReadMedia("audio", (square,), self._settings.text)
 
     def _samples(self, data: bytes, field: str) -> NDArray[np.float32]:
         """The samples of a sound file: more than fit are not decoded."""
+        limit = self._settings.max_samples
         with tempfile.SpooledTemporaryFile(_FILE_MEMORY) as file:
             file.write(data)
             file.seek(0)
             try:
-                samples = open_sound(file).read(0, self._max_samples + 1)
+                samples = open_sound(file).read(0, limit + 1)
             except InvalidRequest as error:  # of a file in a form
                 raise InvalidRequest(field=field, got=error.got, expected=error.expected) from None
-        if len(samples) > self._max_samples:
-            limit = f"{self._max_samples / SAMPLE_RATE:g} s"
-            raise _invalid(field, f"more than {limit}", f"at most {limit}: split it")
+        if len(samples) > limit:
+            seconds = f"{self._settings.max_seconds:g} s"
+            raise _invalid(field, f"more than {seconds}", f"at most {seconds}: split it")
         return samples
 
 

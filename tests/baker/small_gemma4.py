@@ -54,7 +54,7 @@ def small_gemma4_blocks(folder: Path) -> Path:
     """
     config = replace(CONFIG, layer_embedding=None, image_blocks=True)
     text = {
-        **_config(config.vocab_size)["text_config"],
+        **config_json(config.vocab_size)["text_config"],
         "hidden_size_per_layer_input": 0,
         "use_bidirectional_attention": "vision",
     }
@@ -80,11 +80,12 @@ def write_folder(
         if stored.endswith("position_embedding_table"):
             shape = (2, shape[0] // 2, shape[1])
         shapes[stored] = () if stored.endswith(("put_min", "put_max")) else shape
-    described = {**_config(config.vocab_size), **settings}
+    described = {**config_json(config.vocab_size), **settings}
     write_model(folder, random_tensors(shapes), described, PROCESSOR, template, special)
 
 
-def _config(vocab_size: int) -> dict[str, Any]:
+def config_json(vocab_size: int) -> dict[str, Any]:
+    """The content of config.json."""
     return {
         "architectures": ["Gemma4ForConditionalGeneration"],
         "model_type": "gemma4",

@@ -28,6 +28,11 @@ CONFIG = Config(
 TEMPLATE = small_gemma4.TEMPLATE.replace(
     "{% elif", "{% elif item['type'] == 'audio' %}{{ '<|audio|>' }}{% elif", 1
 )
+TOKENS = {
+    "audio_token_id": 256 + SPECIAL.index("<|audio|>"),
+    "boa_token_id": 256 + SPECIAL.index("<|audio>"),
+    "eoa_token_id": 256 + SPECIAL.index("<audio|>"),
+}
 AUDIO_CONFIG: dict[str, Any] = {
     "model_type": "gemma4_audio",
     "hidden_size": CONFIG.sound_hidden,
@@ -62,12 +67,7 @@ FEATURE_EXTRACTOR: dict[str, Any] = {
 
 def small_gemma4_sound(folder: Path) -> Path:
     """Write a Hugging Face folder; returns it."""
-    settings = {
-        "audio_config": AUDIO_CONFIG,
-        "audio_token_id": 256 + SPECIAL.index("<|audio|>"),
-        "boa_token_id": 256 + SPECIAL.index("<|audio>"),
-        "eoa_token_id": 256 + SPECIAL.index("<audio|>"),
-    }
+    settings = {"audio_config": AUDIO_CONFIG, **TOKENS}
     small_gemma4.write_folder(folder, ARCHITECTURE, CONFIG, settings, TEMPLATE, SPECIAL)
     processors = {"audio_seq_length": 750, "feature_extractor": FEATURE_EXTRACTOR}
     (folder / "processor_config.json").write_text(json.dumps(processors))

@@ -76,8 +76,8 @@ EXAMPLE = LanguageManifest(
         ),
     ),
     sound=SoundInput(
-        mels=128, frames=4, max_rows=750, marker="<a>", start="<start>", placeholder="<a>",
-        end="<end>",
+        features="log_mel", width=128, frames=4, max_rows=750, marker="<a>", start="<start>",
+        placeholder="<a>", end="<end>",
     ),
     target=Target(name="host", triple="x86_64-linux-gnu", cpu="host", features=("avx2",)),
     statistics={"nodes": 3},

@@ -11,6 +11,7 @@ from tests.baker import (
     small_gemma3,
     small_gemma4,
     small_gemma4_sound,
+    small_gemma4_unified,
     small_lfm2vl,
     small_qwen35,
     small_smolvlm,
@@ -113,6 +114,19 @@ MODELS: Mapping[str, ImageModel] = {
         question=(16_000, "What is this?", (20, 50), 70_001, (9, 9), "Why?", 5_000, "Tell me."),
         precision="f32",
         restored=256,
+        nightly=True,
+    ),
+    # Squares of pixels and frames of samples. The last image ends a chunk of its own.
+    "gemma4-unified": ImageModel(
+        write=small_gemma4_unified.small_gemma4_unified,
+        side=48,
+        hidden=small_gemma4_unified.CONFIG.hidden,
+        question=(
+            16_000, "What is this, and how is it like the two next ones? " * 3, (20, 50), 70_001,
+            (9, 9), "Why?", 500, "And this?", (40, 90),
+        ),
+        precision="f32",
+        restored=511,
         nightly=True,
     ),
     # An image in tiles first, then smaller ones; the last one is of several tiles, too.

@@ -20,6 +20,7 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from typing_extensions import override
 
 from tests.baker import (
     small_gemma3,
@@ -32,6 +33,7 @@ from tests.baker import (
 from tests.baker.small_gemma4_sound import samples
 from tests.baker.small_smolvlm import pixels
 from tests.e2e.image_models import FILE, LENGTH, MODELS, Item, answers
+from tests.models.families.grid_images import see_each_other_within_windows, squares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,6 +70,8 @@ def processor(name: str, folder: Path) -> Any:
         return _Gemma4Processor(folder, small_gemma4.TEMPLATE)
     if name == "gemma4-sound":
         return _Gemma4Processor(folder, small_gemma4_sound.TEMPLATE)
+    if name == "gemma4-unified":
+        return _UnifiedProcessor(folder, small_gemma4_sound.TEMPLATE)
     if name == "lfm2-vl":
         return transformers.Lfm2VlProcessor(
             transformers.Lfm2VlImageProcessor.from_pretrained(folder),
@@ -116,9 +120,12 @@ class _QwenProcessor:
 class _Gemma4Processor:
     """Gemma4Processor: that of videos, which it needs, needs torchvision."""
 
+    _extractor = transformers.Gemma4AudioFeatureExtractor
+    _stride = 2  # of each of two convolutions over the frames of a sound
+
     def __init__(self, folder: Path, template: str) -> None:
         self._images = Gemma4ImageProcessorPil.from_pretrained(folder)
-        self._sounds = transformers.Gemma4AudioFeatureExtractor()
+        self._sounds = self._extractor()
         self._tokenizer = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(folder / "tokenizer.json"), chat_template=template
         )
@@ -128,13 +135,13 @@ class _Gemma4Processor:
         return text
 
     def __call__(self, *, text: str, images: Any, return_tensors: str, audio: Any = ()) -> Any:
-        read = self._images(images, return_tensors=return_tensors)
+        read = self._read(images)
         text = _filled(text, "image", map(int, read.pop("num_soft_tokens_per_image")))
         if audio:
             sounds = self._sounds([*audio], return_tensors=return_tensors)
-            # As `replace_audio_token`: two convolutions with stride 2.
-            counts = sounds["input_features_mask"][:, ::2][:, ::2].sum(-1).tolist()
-            text = _filled(text, "audio", counts)
+            # As `replace_audio_token`.
+            inside = sounds["input_features_mask"][:, :: self._stride][:, :: self._stride]
+            text = _filled(text, "audio", inside.sum(-1).tolist())
             read |= sounds
         ids = self._tokenizer(text, return_tensors=return_tensors)["input_ids"]
         is_image = (ids == small_gemma4.token("<|image|>")).int()
@@ -144,6 +151,32 @@ class _Gemma4Processor:
             "mm_token_type_ids": is_image,
             **read,
         }
+
+    def _read(self, images: Any) -> Any:
+        return self._images(images, return_tensors="pt")
+
+
+class _UnifiedProcessor(_Gemma4Processor):
+    """Gemma4UnifiedProcessor: that of its images needs torchvision."""
+
+    _extractor = transformers.Gemma4UnifiedAudioFeatureExtractor
+    _stride = 1
+
+    @override
+    def _read(self, images: Any) -> Any:
+        """The squares of the images that Gemma 4's processor resizes."""
+        read, patch = super()._read(images), small_gemma4.PATCH
+        resized = []
+        for patches, places in zip(read["pixel_values"], read["image_position_ids"], strict=True):
+            columns, rows = (places.max(0).values + 1).tolist()
+            values = (
+                patches[: rows * columns].reshape(rows, columns, patch, patch, 3).swapaxes(1, 2)
+            )
+            image = values.reshape(rows * patch, columns * patch, 3) * 255
+            resized.append(image.round().to(torch.uint8).numpy())
+        counts = read["num_soft_tokens_per_image"]
+        side = patch * small_gemma4.MERGED
+        return {**squares(resized, side), "num_soft_tokens_per_image": counts}
 
 
 def _filled(text: str, kind: str, counts: Iterable[int]) -> str:
@@ -173,6 +206,7 @@ def answer(name: str, folder: Path) -> dict[str, Any]:
     sounds = [samples(item, seed=0) for item in question if isinstance(item, int)]
     more: dict[str, Any] = {"audio": sounds} if sounds else {}
     inputs = reads(text=prompt, images=images, return_tensors="pt", **more)
+    see_each_other_within_windows()
     model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
     options = {"do_sample": False, "max_new_tokens": LENGTH, "eos_token_id": None}
     with torch.no_grad():

@@ -87,7 +87,7 @@ EXTRA: Mapping[str, Mapping[str, Any]] = {
     "gemma4-unified": {
         **_GEMMA4, "layer_embedding": None, "caching_layers": 3, "patch_size": 4,
         "merged_patches": 2, "table_side": 24, "square_width": 64, "square_eps": 1e-6,
-        "image_blocks": True,
+        "image_blocks": True, "sound_frame": 64,
     },
     "dots1": _CORRECTED,
     "ernie4_5-moe": {**_EXPERTS, "choice_bias": True, "min_sum": 1e-12, "shared_ffn": 64},

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _ORIENTATION = 0x0112  # of EXIF
 _SOUND = SoundInput(
-    mels=128, frames=4, max_rows=25, marker="<|audio|>", start="<|audio>",
+    features="log_mel", width=128, frames=4, max_rows=25, marker="<|audio|>", start="<|audio>",
     placeholder="<|audio|>", end="<audio|>",
 )  # fmt: skip
 

@@ -99,8 +99,9 @@ def _add_gemma4(writer: gguf.GGUFWriter, config: Any) -> None:
     if isinstance(config, SoundConfig):
         sizes = config.sound_hidden, config.sound_layers, config.sound_heads
         _add_gemma4_sound(writer, "gemma4a", config.hidden, *sizes)
-    elif isinstance(config, UnifiedConfig):  # whose sound is not read
-        _add_gemma4_sound(writer, "gemma4ua", config.hidden, 0, 0, 0)
+    elif isinstance(config, UnifiedConfig):
+        assert config.sound_frame is not None, "a folder with both"
+        _add_gemma4_sound(writer, "gemma4ua", config.hidden, config.sound_frame, 0, 0)
 
 
 def _add_gemma4_sound(

@@ -104,11 +104,11 @@ def squares(images: list[NDArray[np.uint8]], side: int) -> dict[str, Any]:
     """
     import torch
 
-    most = max(map(math.prod, GRIDS))
+    grids = [(image.shape[0] // side, image.shape[1] // side) for image in images]
+    most = max(map(math.prod, grids))
     values = np.zeros((len(images), most, side * side * 3), np.float32)
     places = np.full((len(images), most, 2), -1)
-    for index, image in enumerate(images):
-        rows, columns = image.shape[0] // side, image.shape[1] // side
+    for index, (image, (rows, columns)) in enumerate(zip(images, grids, strict=True)):
         cut = image.reshape(rows, side, columns, side, 3).swapaxes(1, 2)
         values[index, : rows * columns] = cut.reshape(rows * columns, -1) / np.float32(255)
         places[index, : rows * columns] = np.argwhere(np.ones((rows, columns)))[:, ::-1]

@@ -82,7 +82,7 @@ GEMMA4_BLOCKS = GEMMA4_IMAGES | {
     "attention_k_eq_v": True, "num_global_key_value_heads": 1, "final_logit_softcapping": 30.0,
     "use_bidirectional_attention": "vision",
 }  # fmt: skip
-# Squares of 15 x 15 pixels, and 840 positions on each side. Sound is not read.
+# Squares of 15 x 15 pixels, and 840 positions on each side; frames of 20 samples.
 GEMMA4_SQUARES: Mapping[str, Any] = {
     "image_token_id": 96, "audio_token_id": 57,
     "audio_config": {"model_type": "gemma4_unified_audio", "audio_embed_dim": 20},

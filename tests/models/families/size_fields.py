@@ -38,7 +38,7 @@ GEMMA4_UNIFIED = {
     "windows": (1024, None), "local_head_dim": 256, "local_kv_heads": 8, "local_rope_base": 1e4,
     "layer_embedding": None, "keys_are_values": True, "caching_layers": 2, "ffns": (15360,) * 2,
     "logit_cap": 30.0, "patch_size": 16, "merged_patches": 3, "table_side": 1120,
-    "square_width": 3840, "square_eps": 1e-6, "image_blocks": True,
+    "square_width": 3840, "square_eps": 1e-6, "image_blocks": True, "sound_frame": 640,
 }  # fmt: skip
 GEMMA4_MOE: Mapping[str, Any] = {
     "windows": (1024, None), "local_head_dim": 256, "local_kv_heads": 8, "local_rope_base": 1e4,

@@ -1,4 +1,4 @@
-"""A prompt with sounds, and what transformers computes with a case that reads them.
+"""A prompt with sounds, and what transformers computes with the cases that read them.
 
 python -m tests.models.families.sounds
 """
@@ -12,19 +12,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tests.models.families.cases import CASES
-from tests.models.families.image_cases import GEMMA4_TOWERS
+from tests.models.families.image_cases import GEMMA4_SQUARES, GEMMA4_TOWERS
 from tests.models.families.images import Recorded
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
 FILE = Path(__file__).parents[2] / "golden" / "sounds.npz"
-NAME = "gemma4-sound-towers"
+TOWER, UNIFIED = "gemma4-sound-towers", "gemma4-unified-blocks"
+NAMES = (TOWER, UNIFIED)
 SOUND: int = GEMMA4_TOWERS["audio_token_id"]
-_MELS: int = GEMMA4_TOWERS["audio_config"]["subsampling_conv_channels"][0]
-# Frames of each sound. Only the second one ends with a whole row.
-FRAMES = (61, 4, 30)
-COUNTS = tuple(-(-frames // 4) for frames in FRAMES)
+COUNTS = (16, 1, 8)  # rows of each sound
+# Frames of each sound, and values of a frame. Of the tower only the second one ends with a whole
+# row of four frames.
+FRAMES: Mapping[str, tuple[int, ...]] = {TOWER: (61, 4, 30), UNIFIED: COUNTS}
+_WIDTHS: Mapping[str, int] = {
+    TOWER: GEMMA4_TOWERS["audio_config"]["subsampling_conv_channels"][0],
+    UNIFIED: GEMMA4_SQUARES["audio_config"]["audio_embed_dim"],
+}
 # A sound first, two side by side, and one before the last token.
 PROMPT = (
     *(SOUND,) * COUNTS[0], 5, 17, 80, *(SOUND,) * COUNTS[1], 7, *(SOUND,) * COUNTS[2], 33,
@@ -32,29 +39,30 @@ PROMPT = (
 ANSWER = 12
 
 
-def spectrograms() -> list[NDArray[np.float32]]:
-    """The spectrogram of each sound, f32 (T, mels)."""
-    rng = np.random.default_rng(11)
-    return [rng.standard_normal((frames, _MELS)).astype(np.float32) for frames in FRAMES]
+def frames_of(name: str) -> list[NDArray[np.float32]]:
+    """The frames of each sound, f32 (T, width)."""
+    rng, width = np.random.default_rng(11), _WIDTHS[name]
+    return [rng.standard_normal((count, width)).astype(np.float32) for count in FRAMES[name]]
 
 
-def recorded() -> Recorded:
-    """The recording: `rows` has those of all sounds, one after the other."""
+def recorded(name: str) -> Recorded:
+    """The recording of a case: `rows` has those of all sounds, one after the other."""
     with np.load(FILE) as file:
-        return Recorded(*(file[field] for field in Recorded._fields))
+        return Recorded(*(file[f"{name}.{field}"] for field in Recorded._fields))
 
 
-def computed(folder: Path) -> Recorded:
+def computed(name: str, folder: Path) -> Recorded:
     """What transformers computes with the model in a folder."""
     import torch
 
     from tests.models.families import oracle
 
     model = oracle.load(folder)
-    features = np.zeros((len(FRAMES), max(FRAMES), _MELS), np.float32)
-    inside = np.arange(max(FRAMES)) < np.array(FRAMES)[:, np.newaxis]
-    for row, spectrogram in zip(features, spectrograms(), strict=True):
-        row[: len(spectrogram)] = spectrogram
+    counts = FRAMES[name]
+    features = np.zeros((len(counts), max(counts), _WIDTHS[name]), np.float32)
+    inside = np.arange(max(counts)) < np.array(counts)[:, np.newaxis]
+    for row, frames in zip(features, frames_of(name), strict=True):
+        row[: len(frames)] = frames
     read = {
         "input_features": torch.tensor(features), "input_features_mask": torch.tensor(inside),
     }  # fmt: skip
@@ -70,12 +78,15 @@ def computed(folder: Path) -> Recorded:
 
 
 def main() -> None:
-    """Record the case."""
+    """Record the cases."""
     from tests.models.families import oracle
 
-    with tempfile.TemporaryDirectory() as folder:
-        oracle.save_pretrained(CASES[NAME], Path(folder))
-        arrays: dict[str, Any] = computed(Path(folder))._asdict()
+    arrays: dict[str, Any] = {}
+    for name in NAMES:
+        with tempfile.TemporaryDirectory() as folder:
+            oracle.save_pretrained(CASES[name], Path(folder))
+            values = computed(name, Path(folder))._asdict()
+            arrays |= {f"{name}.{field}": array for field, array in values.items()}
     np.savez_compressed(FILE, **arrays)
 
 

@@ -97,31 +97,32 @@ def test_what_llamacpps_converter_writes_of_a_tower_is_read(name: str, tmp_path:
             family.from_gguf(metadata, shapes, pair.read)
 
 
+@pytest.mark.parametrize("name", sounds.NAMES)
 def test_a_pair_of_gguf_files_holds_the_tower_for_sound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_folder(recorded_case(sounds.NAME), tmp_path)
-    folder, pair = open_weights(tmp_path), pair_of(sounds.NAME, tmp_path)
+    write_folder(recorded_case(name), tmp_path)
+    folder, pair, family = open_weights(tmp_path), pair_of(name, tmp_path), CASES[name].architecture
     options = replace(ours.OPTIONS, image_rows=(1,), sound_rows=(sounds.COUNTS[0],))
     monkeypatch.setattr(ours, "OPTIONS", options)
     read = []
     for source in (folder, pair):
-        config = ours.config_of(source, "gemma4-sound")
-        program, parameters = ours.parameters_of(source, "gemma4-sound", config, tmp_path)
+        config = ours.config_of(source, family)
+        program, parameters = ours.parameters_of(source, family, config, tmp_path)
         read.append(parameters)
     assert read[0].keys() == read[1].keys()
-    for name, values in read[0].items():
-        assert np.array_equal(values, read[1][name]), name
+    for parameter, values in read[0].items():
+        assert np.array_equal(values, read[1][parameter]), parameter
     (graph,) = (graph for point, graph in program.entry_points if point.kind == "sound")
-    frames = np.pad(sounds.spectrograms()[0], ((0, -sounds.FRAMES[0] % 4), (0, 0)))
-    count = np.array(sounds.FRAMES[:1], np.int32)
-    (rows,) = evaluate(graph, [frames, count], read[1])
-    close(rows, sounds.recorded().rows[: len(rows)], 1e-4)
+    frames, length = sounds.frames_of(name)[0], graph.inputs[0].shape[0]
+    padded = np.pad(frames, ((0, length - len(frames)), (0, 0)))
+    (rows,) = evaluate(graph, [padded, np.array([len(frames)], np.int32)], read[1])
+    close(rows, sounds.recorded(name).rows[: len(rows)], 1e-4)
 
 
 def test_a_family_without_sound_leaves_the_tower_for_it_out(tmp_path: Path) -> None:
-    write_folder(recorded_case(sounds.NAME), tmp_path)
-    pair, family = pair_of(sounds.NAME, tmp_path), ARCHITECTURES["gemma4-images"]
+    write_folder(recorded_case(sounds.TOWER), tmp_path)
+    pair, family = pair_of(sounds.TOWER, tmp_path), ARCHITECTURES["gemma4-images"]
     config: Any = identify(pair, "gemma4-images").config
     names = pair.names()
     of_sound = {name for name in names if name.startswith(("a.", "mm.a."))}

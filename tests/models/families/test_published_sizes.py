@@ -41,6 +41,7 @@ COVERED = (
     ("gemma4-sound", "int8-g32", "sound_750"),
     ("gemma4", "bf16", "prefill_128"),
     ("gemma4-unified", "int8-g32", "image_256"),
+    ("gemma4-unified", "int8-g32", "sound_750"),
     ("gemma4-moe", "native", "prefill_16"),
     ("gemma4-moe-images", "int8-g32", "image_256"),
     ("gemma4-moe-images", "int8-g32", "prefill_block_256"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROWS, LENGTH = 25, 16_000  # of the fake tower, and samples of a sound that gives these
 SETTINGS = SoundInput(
-    mels=128, frames=4, max_rows=30, marker="<|audio|>", start="<|audio>",
+    features="log_mel", width=128, frames=4, max_rows=30, marker="<|audio|>", start="<|audio>",
     placeholder="<|audio|>", end="<audio|>",
 )  # fmt: skip
 TEXT = {"type": "text", "text": "the dog"}
