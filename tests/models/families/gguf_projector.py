@@ -57,8 +57,10 @@ def write_projector(folder: Path, path: Path, architecture: str, config: Any) ->
     writer.add_vision_feed_forward_length(ffn)
     writer.add_vision_block_count(layers)
     writer.add_vision_head_count(heads)
-    writer.add_vision_image_mean([0.5, 0.5, 0.5])
-    writer.add_vision_image_std([0.5, 0.5, 0.5])
+    # Gemma 4 normalizes pixels itself.
+    mean, std = (0.0, 1.0) if type_.startswith("gemma4") else (0.5, 0.5)
+    writer.add_vision_image_mean([mean] * 3)
+    writer.add_vision_image_std([std] * 3)
     add(writer, config)
     if architecture == "smolvlm":
         settings: Any = source.metadata().get(PROCESSOR, {})
