@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hearthd.models.dsl.fused import linear_quantized
+from hearthd.models.dsl.fused.quantized_products import some_outputs
 from hearthd.models.dsl.matrix_format import INT6_SUPER, INT8_HALVES, INT12, Split
 from tests.models.kernels.test_quantized_kernels import SHAPES, matrix
 
@@ -59,19 +60,30 @@ def missed(form: MatrixFormat, arrays: tuple[Array, ...]) -> Array:
 
 
 def upper_product(
-    kernels: Kernels, form: MatrixFormat, x: Array, arrays: tuple[Array, ...]
+    kernels: Kernels,
+    form: MatrixFormat,
+    x: Array,
+    arrays: tuple[Array, ...],
+    *,
+    outputs: int | None = None,
 ) -> Array:
     upper, _ = parts(form, arrays)
-    out = np.full((len(x), upper[0].shape[0] * 16), np.nan, np.float32)
-    name = split_of(form).upper.name
-    return kernels("linear_quantized", (x, *upper), out, matrix_format=name)
+    out = np.full((len(x), outputs or upper[0].shape[0] * 16), np.nan, np.float32)
+    attrs = {"matrix_format": split_of(form).upper.name, **some_outputs(outputs)}
+    return kernels("linear_quantized", (x, *upper), out, **attrs)
 
 
 def refined(
-    kernels: Kernels, form: MatrixFormat, x: Array, arrays: tuple[Array, ...], threshold: Array
+    kernels: Kernels,
+    form: MatrixFormat,
+    x: Array,
+    arrays: tuple[Array, ...],
+    threshold: Array,
+    *,
+    outputs: int | None = None,
 ) -> Array:
     _, lower = parts(form, arrays)
-    coarse = upper_product(kernels, form, x, arrays)
+    coarse = upper_product(kernels, form, x, arrays, outputs=outputs)
     inputs = (coarse, x, threshold.astype(np.float32), *lower)
     attrs = {"matrix_format": split_of(form).lower.name, "step": split_of(form).step}
     return kernels("linear_refined", inputs, np.full_like(coarse, np.nan), **attrs)
@@ -102,13 +114,7 @@ def test_the_first_rows_have_the_bits_that_they_have_among_all(
     x = np.random.default_rng(2).normal(size=(2, 512)).astype(np.float32)
     threshold = np.array([-np.inf, 0.5], np.float32)
     whole = refined(kernels, form, x, arrays, threshold)
-    upper, lower = parts(form, arrays)
-    attrs = {"matrix_format": split_of(form).upper.name, "outputs": 48}
-    coarse = np.full((2, 48), np.nan, np.float32)
-    coarse = kernels("linear_quantized", (x, *upper), coarse, **attrs)
-    attrs = {"matrix_format": split_of(form).lower.name, "step": split_of(form).step}
-    inputs = (x, coarse, threshold, *lower)
-    some = kernels("linear_refined", inputs, np.full_like(coarse, np.nan), **attrs)
+    some = refined(kernels, form, x, arrays, threshold, outputs=48)
     assert np.array_equal(some, whole[:, :48])
 
 
