@@ -31,6 +31,7 @@ from hearthd.baker.pipeline.recipe import (
     MIN_CONTEXT,
     VERIFY_TOKENS,
     VERIFY_TOKENS_OF_DRAFTER,
+    VERIFY_TOKENS_WITHOUT_STATES,
     RecipeError,
 )
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
@@ -269,7 +270,7 @@ def _program(
         precision=stored,
         prefill_tokens=defaults.prefill_tokens,
         decode_batches=recipe.decode_batches(slots),
-        verify_tokens=VERIFY_TOKENS_OF_DRAFTER if tokens else VERIFY_TOKENS,
+        verify_tokens=_verify_tokens(model) if tokens else VERIFY_TOKENS,
         reads_rows=model.config.reads_rows,
         image_rows=image_rows(model.images, options.image_max_tokens),
         sound_rows=() if model.sound is None else model.sound.sizes,
@@ -281,6 +282,13 @@ def _program(
         adapters=options.adapters or 0,
         adapter_rank=options.rank or DEFAULT_RANK,
     )
+
+
+def _verify_tokens(model: OpenedModel) -> tuple[int, ...]:
+    """The sizes of the verify entry points beside a drafter."""
+    decoder = model.architecture.model(model.config)
+    has_states = any(decoder.states(layer) for layer in range(model.config.layers))
+    return VERIFY_TOKENS_OF_DRAFTER if has_states else VERIFY_TOKENS_WITHOUT_STATES
 
 
 def _resolved(options: BakeOptions, program: ProgramOptions, precision: str) -> dict[str, Any]:

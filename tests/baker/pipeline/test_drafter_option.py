@@ -11,6 +11,7 @@ from hearthd.baker.pipeline.bake_options import bake_options, recorded_options
 from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.bundle import DRAFTER
 from hearthd.models.decoder.mtp import MtpConfig
+from tests.baker.small_gemma import small_gemma
 from tests.e2e.test_drafter import HEAD, write_drafter
 from tests.models.families.mtp_models import CONFIGS, write_mtp_model
 
@@ -36,6 +37,16 @@ def test_the_layer_of_the_weights_drafts_unless_the_option_says_otherwise(
     assert planned(weights, None) == (True, 257, False)
     assert planned(weights, "none") == (False, 0, False)
     assert planned(weights, tuned) == (False, len(HEAD), True)
+
+
+def test_eight_tokens_are_verified_where_no_layer_keeps_states(tmp_path: Path) -> None:
+    weights, drafter = small_gemma(tmp_path / "weights"), write_drafter(tmp_path / "drafter")
+    sizes = []
+    for used in (drafter, "none"):
+        plan = resolve(bake_options({"weights": weights, "drafter": used}))
+        assert isinstance(plan, LanguagePlan)
+        sizes.append(plan.program.verify_tokens)
+    assert sizes == [(2, 4, 8), (4,)]
 
 
 def test_a_bundle_without_a_drafter_is_reproduced_without_one() -> None:
