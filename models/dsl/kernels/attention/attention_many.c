@@ -15,12 +15,12 @@ enum {
     STRIP = 64,       // values of a head that are mixed at a time
 };
 
-// Accumulators that stay in registers beside what they are computed from: lanes of scores, and
-// vectors of mixed values, of QUERIES queries each.
+// Accumulators that stay in registers beside what they are computed from: vectors of scores and of
+// mixed values, of QUERIES queries each. Two vectors of keys share a load of a query's column.
 #ifdef __AVX512F__
-enum { CHAINS = 2, WIDE = 4 };
+enum { TALL = 2, WIDE = 4 };
 #else
-enum { CHAINS = 1, WIDE = 1 };
+enum { TALL = 1, WIDE = 1 };
 #endif
 
 // Keys of a block from `first` on: value LANES * j + i of key k to
@@ -37,28 +37,33 @@ INLINE void transpose_keys(float *to, const Cache *cache, const Block *block, si
         }
 }
 
-// A sum for each query, of 16 keys.
+// Sums of each query and TALL vectors of keys.
 typedef struct {
-    f32x16 of[QUERIES];
+    f32x16 of[QUERIES][TALL];
 } Sums;
 
 INLINE Sums add(Sums a, Sums b) {
-    for (int q = 0; q < QUERIES; q++) a.of[q] += b.of[q];
+    for (int q = 0; q < QUERIES; q++)
+        for (int t = 0; t < TALL; t++) a.of[q][t] += b.of[q][t];
     return a;
 }
 
-// Lanes i and i + 1 of the products of queries and keys, added.
+// Lane i of the products of queries and keys.
+INLINE Sums lane(const float *const query[QUERIES], const float *keys, size_t steps, size_t i) {
+    Sums sums = {};
+    for (size_t j = 0; j < steps; j++)
+        for (int q = 0; q < QUERIES; q++)
+            for (int t = 0; t < TALL; t++) {
+                f32x16 key = load(keys + (i * steps + j) * TRANSPOSED + t * LANES);
+                sums.of[q][t] = fma16(splat(query[q][j * LANES + i]), key, sums.of[q][t]);
+            }
+    return sums;
+}
+
+// Lanes i and i + 1, added.
 INLINE Sums two_lanes(const float *const query[QUERIES], const float *keys, size_t steps,
                       size_t i) {
-    Sums sums[2] = {};
-    for (int c = 0; c < 2; c += CHAINS)
-        for (size_t j = 0; j < steps; j++)
-            for (int b = c; b < c + CHAINS; b++) {
-                f32x16 key = load(keys + ((i + b) * steps + j) * TRANSPOSED);
-                for (int q = 0; q < QUERIES; q++)
-                    sums[b].of[q] = fma16(splat(query[q][j * LANES + i + b]), key, sums[b].of[q]);
-            }
-    return add(sums[0], sums[1]);
+    return add(lane(query, keys, steps, i), lane(query, keys, steps, i + 1));
 }
 
 INLINE Sums four_lanes(const float *const query[QUERIES], const float *keys, size_t steps,
@@ -71,13 +76,14 @@ INLINE void score_transposed(const float *query, const Queries *queries, const f
                              size_t count, size_t steps, float scale, float (*scores)[KEYS]) {
     const float *own[QUERIES];
     for (int q = 0; q < QUERIES; q++) own[q] = query + queries->at[q];
-    for (size_t k = 0; k < count; k += LANES) {
+    for (size_t k = 0; k < count; k += TALL * LANES) {
         Sums halves[2];
         for (size_t i = 0; i < 2; i++)
             halves[i] = add(four_lanes(own, keys + k, steps, 4 * i),
                             four_lanes(own, keys + k, steps, 4 * i + 8));
         Sums sums = add(halves[0], halves[1]);
-        for (int q = 0; q < QUERIES; q++) store(scores[q] + k, sums.of[q] * scale);
+        for (int q = 0; q < QUERIES; q++)
+            for (int t = 0; t < TALL; t++) store(scores[q] + k + t * LANES, sums.of[q][t] * scale);
     }
 }
 
