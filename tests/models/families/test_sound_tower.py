@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from hearthd.models.config import ConfigError
+from hearthd.models.decoder.config.config_json import FEATURE_EXTRACTOR
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
+from hearthd.models.families import gemma4_unified
 from hearthd.models.towers.gemma4a import SoundTowerConfig, Tower
-from hearthd.runtime.sound_features import sound_features
+from hearthd.runtime.sound_features import sound_features, sound_frames
+from tests.baker import small_gemma4_unified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,3 +59,18 @@ def test_features_are_those_of_transformers(golden: Mapping[str, Any]) -> None:
     features, count = sound_features(golden["sound"], mels=128)
     assert count == golden["feature_count"] < len(features)
     assert np.abs(features - golden["features"]).max() < 1e-5
+
+
+def test_samples_are_cut_into_frames_and_the_last_one_is_padded() -> None:
+    features = small_gemma4_unified.FEATURE_EXTRACTOR
+    metadata = {FEATURE_EXTRACTOR: features}
+    settings = gemma4_unified.ARCHITECTURE.sound_input(small_gemma4_unified.CONFIG, metadata)
+    assert settings is not None
+    assert settings.max_samples == 30 * features["sampling_rate"]
+    sound = np.arange(1, 1301, dtype=np.float32)
+    frames = sound_frames(sound, settings)
+    assert frames.shape == (3, features["feature_size"])
+    assert np.array_equal(frames.ravel(), np.pad(sound, (0, 620)))
+    changed = {FEATURE_EXTRACTOR: {**features, "audio_samples_per_token": 320}}
+    with pytest.raises(ConfigError, match=r"feature_extractor: .*audio_samples_per_token = 320"):
+        gemma4_unified.ARCHITECTURE.sound_input(small_gemma4_unified.CONFIG, changed)
