@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from examples.train_tiny_gemma import CONFIG
 from hearthd.baker.adapters.drafted_weights import DraftedWeights, model_drafter
 from hearthd.baker.parameters.parameter_writer import tensors_of
 from hearthd.baker.pipeline.bake import bake
@@ -32,7 +31,7 @@ from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Token
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import Prompt
-from tests.baker.small_gemma import small_gemma
+from tests.baker.small_gemma import SMALL, small_gemma
 from tests.conftest import Silent, few_entry_points, options_for
 from tests.server.engine.test_engine_random import Free
 
@@ -48,7 +47,7 @@ HEAD = np.arange(0, 256, 2)
 TEXT = np.random.default_rng(0).integers(0, 256, 60).tolist()
 
 
-def write_drafter(folder: Path, hidden: int = CONFIG.hidden, **changes: Any) -> Path:
+def write_drafter(folder: Path, hidden: int = SMALL.hidden, **changes: Any) -> Path:
     """Write a drafter of random weights; returns its folder."""
     folder.mkdir()
     rng = np.random.default_rng(1)
@@ -129,18 +128,18 @@ def test_nothing_is_drafted_without_a_state(runtime: IreeRuntime) -> None:
 def test_the_divergence_of_a_precision_is_that_without_a_drafter(bundle: Path) -> None:
     """`--precision auto` measures it by a program that drafts nothing."""
     source = open_weights(bundle.parent / "weights")
-    drafter = model_drafter(bundle, ARCHITECTURE, CONFIG)
-    with_drafter = DraftedWeights(source, drafter, ARCHITECTURE, CONFIG)
+    drafter = model_drafter(bundle, ARCHITECTURE, SMALL)
+    with_drafter = DraftedWeights(source, drafter, ARCHITECTURE, SMALL)
     measured, expected = (
-        Meter(weights, ARCHITECTURE, CONFIG, [tuple(TEXT[:4])]).measure("int8-g32")
+        Meter(weights, ARCHITECTURE, SMALL, [tuple(TEXT[:4])]).measure("int8-g32")
         for weights in (with_drafter, source)
     )
     assert measured == expected
 
 
 def test_a_bundle_with_a_drafter_has_the_weights_to_tune(bundle: Path) -> None:
-    shapes = {name: x.shape for name, x in ARCHITECTURE.model(CONFIG).parameters().items()}
-    found = tensors_of(BundleWeights(bundle), ARCHITECTURE, CONFIG, shapes)
+    shapes = {name: x.shape for name, x in ARCHITECTURE.model(SMALL).parameters().items()}
+    found = tensors_of(BundleWeights(bundle), ARCHITECTURE, SMALL, shapes)
     assert found.keys() == shapes.keys()
 
 
@@ -186,23 +185,23 @@ def test_answers_have_the_bits_of_plain_decoding(runtime: IreeRuntime) -> None:
 @pytest.mark.parametrize(
     ("hidden", "changes", "message"),
     [
-        (CONFIG.hidden * 2, {}, "is not a drafter of gemma3 with hidden states of width"),
+        (SMALL.hidden * 2, {}, "is not a drafter of gemma3 with hidden states of width"),
         (
-            CONFIG.hidden,
+            SMALL.hidden,
             {HEAD_TOKENS: np.array([3, 2], np.float32)},
             "expected head_tokens, ascending",
         ),
         (
-            CONFIG.hidden,
+            SMALL.hidden,
             {HEAD_TOKENS: np.array([0, 9e6], np.float32)},
             "expected head_tokens, ascending",
         ),
         (
-            CONFIG.hidden,
+            SMALL.hidden,
             {HEAD_TOKENS: np.array([0.5], np.float32)},
             "expected head_tokens, ascending",
         ),
-        (CONFIG.hidden, {"drafter.layer.x": np.array([np.nan], np.float32)}, "that are not finite"),
+        (SMALL.hidden, {"drafter.layer.x": np.array([np.nan], np.float32)}, "that are not finite"),
     ],
 )
 def test_a_drafter_of_another_model_is_rejected(
@@ -210,12 +209,12 @@ def test_a_drafter_of_another_model_is_rejected(
 ) -> None:
     folder = write_drafter(tmp_path / "d", hidden, **changes)
     with pytest.raises(BadFile, match=message):
-        model_drafter(folder, ARCHITECTURE, CONFIG)
+        model_drafter(folder, ARCHITECTURE, SMALL)
 
 
 def test_a_file_that_is_no_drafter_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="cannot read"):
-        model_drafter(tmp_path, ARCHITECTURE, CONFIG)
+        model_drafter(tmp_path, ARCHITECTURE, SMALL)
     (tmp_path / DRAFTER).write_bytes(b"GGUF")
     with pytest.raises(BadFile, match="not a complete safetensors file"):
-        model_drafter(tmp_path, ARCHITECTURE, CONFIG)
+        model_drafter(tmp_path, ARCHITECTURE, SMALL)
