@@ -29,7 +29,7 @@ from hearthd.runtime.mapped_pages import (
 from hearthd.runtime.operating_system import IS_LINUX, new_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from mmap import mmap
     from pathlib import Path
 
@@ -236,10 +236,18 @@ def result_views(results: rt.VmVariantList) -> list[rt.HalBufferView]:
     return [results.get_as_object(index, rt.HalBufferView) for index in range(len(results))]
 
 
-def result_rows(
-    results: rt.VmVariantList, index: int, shape: tuple[int, int]
-) -> Iterator[NDArray[np.float32]]:
-    """The rows of such a result; a row is copied when the iterator reaches it."""
-    view = results.get_as_object(index, rt.HalBufferView).map()
-    for row in view.asarray(shape, np.dtype(np.float32)):
-        yield np.array(row)
+class _Logits:
+    """The memory of a result, for NumPy: arrays of it keep the mapping, and so the buffer."""
+
+    def __init__(self, mapped: rt.MappedMemory, shape: tuple[int, int]) -> None:
+        self._mapped = mapped
+        self.__array_interface__ = mapped.asarray(shape, np.dtype(np.float32)).__array_interface__
+
+
+def logits_of(results: rt.VmVariantList, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """The first result of a call, f32 of this shape, without a copy.
+
+    A call returns a new buffer, which is the caller's: nothing else reads or writes it.
+    """
+    mapped = results.get_as_object(0, rt.HalBufferView).map()
+    return np.asarray(_Logits(mapped, shape))

@@ -160,10 +160,7 @@ class Runtime(DraftingReader, Protocol):
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> Iterator[NDArray[np.float32]]:
-        """The logits have the bits of decodes.
-
-        A row is copied when the iterator reaches it.
-        """
+        """The logits have the bits of decodes."""
 
     @property
     def state_bytes(self) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from hearthd.bundle import PADDING, padding_of
-from hearthd.runtime.device import CannotLoad, Device, result, result_rows
+from hearthd.runtime.device import CannotLoad, Device, logits_of, result
 from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.device_draft_model import opened_drafter
 from hearthd.runtime.device_towers import DeviceTowers
@@ -233,7 +233,7 @@ class IreeRuntime(Runtime):
         ]
         results = self._invoke(call, numbers, slots, fill)
         self._drafting.keep(results, slots, tokens, positions, call.entry.batch)
-        return result(results, 0, (call.entry.batch, self.vocab_size))[: len(slots)]
+        return logits_of(results, (call.entry.batch, self.vocab_size))[: len(slots)]
 
     @override
     def verify(
@@ -250,7 +250,7 @@ class IreeRuntime(Runtime):
         self._ends[slot] = ahead.stop
         self._drafting.keep(results, [slot] * len(ahead), tokens, ahead, call.entry.tokens)
         shape = (call.entry.tokens, self.vocab_size)
-        return itertools.islice(result_rows(results, 0, shape), len(tokens))
+        return iter(logits_of(results, shape)[: len(tokens)])
 
     @property
     @override

@@ -113,6 +113,18 @@ def test_a_verify_leaves_the_states_of_decodes(runtime: IreeRuntime) -> None:
     assert [drafted(runtime, TEXT[at + 1], at + 1) for at in range(22, 26)] == plain[2:]
 
 
+def test_logits_are_the_callers_after_later_calls(runtime: IreeRuntime) -> None:
+    runtime.prefill(0, TEXT[:20], 0)
+    (decoded,) = runtime.decode([0], TEXT[20:21], [20])
+    rows = [decoded, *runtime.verify(0, TEXT[20:24], 20)]
+    copies = [row.copy() for row in rows]
+    for token in range(9):
+        runtime.decode([0], [token], [20])
+        list(runtime.verify(0, [token, 1, 2, 3], 20))
+    assert all(np.array_equal(row, copied) for row, copied in zip(rows, copies, strict=True))
+    assert np.array_equal(rows[0], rows[1])
+
+
 def test_nothing_is_drafted_without_a_state(runtime: IreeRuntime) -> None:
     runtime.prefill(0, TEXT[:20], 0)
     runtime.decode([0], TEXT[20:21], [20])
