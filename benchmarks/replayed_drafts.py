@@ -60,11 +60,12 @@ _MARGIN = 16.0
 class ReplayedRuntime:
     """A runtime whose answers are a text, and whose drafts are right as often as those of a trace.
 
-    Every other call is the runtime's. All requests have the same prompt and the same answer.
+    Every other call is the runtime's. All requests have the same prompt and the same answer. Only
+    tokens below `drafted`, which the drafter has in its head, are drafted.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, drafted: int) -> None:
+        self._runtime, self._drafted = runtime, drafted
         self.text: tuple[int, ...] = ()  # the prompt and the answer
         self.trace = Trace(0.0, 0.0)
 
@@ -96,7 +97,8 @@ class ReplayedRuntime:
         draws = self.trace.draws(f"{self.text[0]} {position}")
         for at, _, (is_right, probability) in zip(count(position + 1), drafted, draws):
             true = self.text[at]
-            yield true if is_right else (true + 1) % self._runtime.vocab_size, probability
+            wrong = (true + 1) % self._drafted
+            yield true if is_right and true < self._drafted else wrong, probability
 
     def _raised(self, rows: Iterable[NDArray[Any]], start: int) -> Iterator[NDArray[Any]]:
         for position, row in enumerate(rows, start):
@@ -126,8 +128,8 @@ class Speeds:
 class Bench:
     """A runtime, and an engine at a time on it."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._replayed = ReplayedRuntime(runtime)
+    def __init__(self, runtime: Runtime, drafted: int) -> None:
+        self._replayed = ReplayedRuntime(runtime, drafted)
         self.costs = Costs(runtime.verify_tokens)
 
     def add(
@@ -266,7 +268,7 @@ def main() -> None:
     length = _PROMPT_TOKENS + arguments.max_tokens
     texts = page_texts(tokenizer, arguments.prompts, length)
     batches = [batch for batch in arguments.batches if batch <= runtime.slots]
-    bench = Bench(runtime)
+    bench = Bench(runtime, manifest.draft_tokens)
     for drafts in (False, True):  # warm up
         bench.add(Speeds(), texts[0], 0.0, 1, Trace(1.0, 1.0), drafts=drafts)
     found = tables(measure(bench, texts, batches, arguments.rounds), bench.costs)

@@ -45,7 +45,7 @@ def test_answers_are_the_text_with_drafts_that_the_trace_accepts() -> None:
         vocab_size=_TOKENS, context=256, slots=2, batch=2, chunk=64, verify_tokens=(2, 4),
         drafter="wrong",
     )  # fmt: skip
-    bench = Bench(runtime)
+    bench = Bench(runtime, _TOKENS)
     bench.costs = Fixed(runtime.verify_tokens)
     numbers = np.random.default_rng(0).integers(_TOKENS, size=(3, 160))  # nothing to look up
     texts = [tuple(text) for text in numbers.tolist()]
