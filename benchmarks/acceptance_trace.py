@@ -49,12 +49,15 @@ class Trace:
         """The fraction that is accepted of this many drafted tokens."""
         return self.first * _mean_power(self.later, drafted)
 
-    def draws(self, seed: str) -> Iterator[tuple[bool, float]]:
-        """For each token of a draft, whether it is right, and the probability of that."""
+    def draws(self, seed: str, *, covered: float = 1.0) -> Iterator[tuple[bool, float]]:
+        """For each token of a draft, whether it is right, and the probability of that.
+
+        `covered` of the right tokens can be drafted.
+        """
         numbers = random.Random(seed)
         probability = self.first
         while True:
-            yield numbers.random() < probability, probability
+            yield numbers.random() < probability * covered, probability
             probability = self.later
 
 

@@ -45,16 +45,16 @@ def test_answers_are_the_text_with_drafts_that_the_trace_accepts() -> None:
         vocab_size=_TOKENS, context=256, slots=2, batch=2, chunk=64, verify_tokens=(2, 4),
         drafter="wrong",
     )  # fmt: skip
-    bench = Bench(runtime, _TOKENS)
+    bench = Bench(runtime)
     bench.costs = Fixed(runtime.verify_tokens)
     numbers = np.random.default_rng(0).integers(_TOKENS, size=(3, 160))  # nothing to look up
     texts = [tuple(text) for text in numbers.tolist()]
     measured = measure(bench, texts, (1, 2), rounds=1)
     assert len(measured) == 2 * 2 * len(texts)
     code, together = measured[0.0, 1, 0], measured[0.0, 2, 0]
-    assert code.accepted > 0.8 * code.drafted > 0, "a draft of code is right"
+    assert code.accepted > 0.75 * code.drafted > 0, "a draft of code is right"
     creative = measured[1.0, 1, 2]
-    assert 0 < creative.accepted < 0.8 * creative.drafted
+    assert 0 < creative.accepted < 0.75 * creative.drafted
     assert together.tokens == 2 * code.tokens
     speeds, ratios, _ = tables(measured, bench.costs)
     assert len(speeds.rows) == 2 * (len(ACCEPTED) + 1)
