@@ -276,8 +276,7 @@ class _LanguageTest:
     def _sound(self) -> Iterator[_Compared]:
         """The last row of the golden sound, by its largest difference, of each entry point."""
         for size in self.runtime.tower_sizes("sound") if self.sound is not None else ():
-            assert self.sound is not None, "sizes of no sound"
-            assert self.sound_input is not None, "a golden sound of no settings"
+            assert self.sound is not None and self.sound_input is not None, "sizes of no sound"
             frames = golden_frames(self.sound.samples, self.sound_input)
             *_, rows = self.runtime.read_media(frames, size)
             assert rows is not None, "the last step yields rows"

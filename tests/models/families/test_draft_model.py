@@ -180,7 +180,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_plan_has_the_draft_model(large: Path, tmp_path: Path) -> None:
     small = write_llama_gguf(tmp_path / "small", SMALL)
     plan = planned(large, small)
-    assert plan.program.verify_tokens == (2, 4)
+    assert plan.program.verify_tokens == (2, 4, 8)
     assert plan.program.draft_tokens == 257
     assert plan.program.draft_sizes == (1, 16)
     assert plan.record.options["drafter"] == "model.gguf"
