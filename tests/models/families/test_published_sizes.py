@@ -11,7 +11,9 @@ import pytest
 
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import recipes
-from hearthd.models.catalog import ARCHITECTURES, ENCODERS
+from hearthd.models.catalog import ARCHITECTURES, ENCODERS, SPEECH
+from hearthd.models.families.whisper import Config
+from hearthd.models.speech.speech_entry_points import SpeechOptions
 from tests.models.families.published_sizes import compile_program, graphs_of, is_function_of
 from tests.models.families.size_table import SIZES
 
@@ -97,6 +99,13 @@ COVERED = (
     ("qwen3-reranker", "int8-g32", "encode_1x128"),
     ("xlm-roberta", "bf16", "encode_1x128"),
 )
+# Two layers of the encoder and of the decoder. Source: config.json of openai/whisper-tiny.en,
+# -small and -large-v3-turbo. (width, heads, vocabulary, bands of a spectrogram)
+WHISPER = {
+    "tiny.en": (384, 6, 51864, 80),
+    "small": (768, 12, 51865, 80),
+    "large-v3-turbo": (1280, 20, 51866, 128),
+}
 # The weights of a file; the others at night.
 ALWAYS = ("qwen3",)
 
@@ -112,6 +121,21 @@ def test_a_family_compiles_at_a_published_width(
     graphs = [graph for graph in graphs_of(model, precision) if is_function_of(graph, name)]
     assert graphs
     compile_program(graphs, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("precision", ["f32", "int8-g32"])
+@pytest.mark.parametrize("name", WHISPER)
+def test_speech_compiles_at_a_published_width(name: str, precision: str, tmp_path: Path) -> None:
+    hidden, heads, vocab_size, mels = WHISPER[name]
+    config = Config(
+        layers=2, hidden=hidden, ffn=4 * hidden, heads=heads, kv_heads=heads,
+        head_dim=hidden // heads, max_context=448, vocab_size=vocab_size, norm_eps=1e-5, mels=mels,
+        states=1500, encoder_layers=2, encoder_ffn=4 * hidden, encoder_heads=heads,
+    )  # fmt: skip
+    options = SpeechOptions(precision=precision, alignment_heads=((1, 0), (1, 3)))
+    compile_program(SPEECH["whisper"].program(config, options).graphs, tmp_path)
 
 
 def test_every_recipe_has_a_published_size_and_every_family_is_compiled_at_night() -> None:
