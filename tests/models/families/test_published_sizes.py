@@ -125,7 +125,7 @@ def test_a_family_compiles_at_a_published_width(
 
 @pytest.mark.slow
 @pytest.mark.nightly
-@pytest.mark.parametrize("precision", ["f32", "int8-g32"])
+@pytest.mark.parametrize("precision", ["f32", "bf16", "int8-g32"])
 @pytest.mark.parametrize("name", WHISPER)
 def test_speech_compiles_at_a_published_width(name: str, precision: str, tmp_path: Path) -> None:
     hidden, heads, vocab_size, mels = WHISPER[name]
