@@ -27,8 +27,8 @@ ACCEPTED: Mapping[str, Mapping[float, tuple[float, float]]] = {
 class Trace:
     """The probability that a drafted token is accepted if those before it are.
 
-    first  of the first token of a draft
-    later  of each other one
+    first  for the first token of a draft
+    later  for each token after it
     """
 
     first: float
@@ -36,7 +36,7 @@ class Trace:
 
     @classmethod
     def of(cls, kind: str, temperature: float) -> Trace:
-        """That of a kind of text, as published."""
+        """The trace that has the published fractions of a kind of text at a temperature."""
         few, many = ACCEPTED[kind][temperature]
         low, high = 0.0, 1.0
         for _ in range(50):
@@ -45,14 +45,10 @@ class Trace:
             low, high = (later, high) if ratio < many / few else (low, later)
         return cls(min(few / _mean_power(low, DRAFTED[0]), 1.0), low)
 
-    def accepted(self, drafted: int) -> float:
-        """The fraction that is accepted of this many drafted tokens."""
-        return self.first * _mean_power(self.later, drafted)
-
     def draws(self, seed: str, *, covered: float = 1.0) -> Iterator[tuple[bool, float]]:
         """For each token of a draft, whether it is right, and the probability of that.
 
-        `covered` of the right tokens can be drafted.
+        The fraction `covered` of the right tokens can be drafted at all.
         """
         numbers = random.Random(seed)
         probability = self.first

@@ -61,7 +61,7 @@ _COVERED = 0.98
 
 
 class ReplayedRuntime:
-    """A runtime whose answers are a text, and whose drafts are right as often as those of a trace.
+    """A runtime that answers with a given text, and drafts it as well as a trace says.
 
     Every other call is the runtime's. All requests have the same prompt and the same answer.
     """
@@ -113,7 +113,10 @@ class ReplayedRuntime:
 
 @dataclass
 class Speeds:
-    """Of a prompt at a batch size: the best rates with and without drafts, in tokens/s."""
+    """How fast one prompt is answered at one batch size: the best rate of its rounds, in tokens/s.
+
+    `rates` is by whether tokens were drafted; the counts are those of the latest drafted answers.
+    """
 
     rates: dict[bool, float] = field(default_factory=lambda: defaultdict(float))
     drafted: int = 0
@@ -127,7 +130,7 @@ class Speeds:
 
 
 class Bench:
-    """A runtime, and an engine at a time on it."""
+    """Answers prompts with a runtime; each answer has an engine of its own."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._replayed = ReplayedRuntime(runtime)
@@ -234,7 +237,10 @@ def tables(measured: Measured, costs: Costs) -> list[Table]:
 
 
 def _cells(speeds: list[Speeds]) -> tuple[str, ...]:
-    """Of prompts with answers of the same length, the tokens of all over the time of all."""
+    """The cells of a row for some prompts, whose answers are equally long.
+
+    A rate is the tokens of all answers over the time of all.
+    """
     plain, drafted = (
         statistics.harmonic_mean([s.rates[on] for s in speeds]) for on in (False, True)
     )
@@ -253,7 +259,11 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument(
-        "--batches", type=int, nargs="+", default=BATCHES, help="of which the bundle has slots for"
+        "--batches",
+        type=int,
+        nargs="+",
+        default=BATCHES,
+        help="numbers of requests at once; those above the slots of the bundle are left out",
     )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--max-tokens", type=int, default=96)

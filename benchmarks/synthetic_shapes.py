@@ -181,7 +181,7 @@ def final_norm_name(config: DecoderConfig) -> str:
 
 
 def tensors_of(config: DecoderConfig) -> Iterator[TensorInfo]:
-    """The tensors of a model: tables, then those of its parameters, in their order."""
+    """The tensors of a file: its tables, then the weights in the order of the parameters."""
     for name, values in tables_of(config).items():
         yield TensorInfo(name, (len(values),), Type.F32)
     architecture = architecture_of(config)

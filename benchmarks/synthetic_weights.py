@@ -149,7 +149,7 @@ def deviation_of(config: DecoderConfig, tensor: TensorInfo) -> float:
 
 
 def _has_large_table(config: DecoderConfig) -> bool:
-    """Whether the table has embeddings of that size. Gemma 4 scales those of a smaller one."""
+    """Whether embeddings are stored as large as that; Gemma 4 stores small ones and scales them."""
     return isinstance(config, ExpertsConfig) and not isinstance(config, Gemma4Config)
 
 

@@ -62,8 +62,8 @@ one for each of a few T. It reads N = T * merged^2 patches of P x P pixels: thos
 the column of each patch, and `grid` how many of both there are; the patches after these are
 padding.
 
-A sound computes the rows of its frames, of which the first `count` frames are of the sound. A
-bundle with a `sound` has one for each of a few T.
+`sound` computes the rows of some frames. The first `count` frames are those of the sound, and the
+others are padding. A bundle that reads sound has a `sound` for each of a few T.
 
 If the rows of such images have rotary positions of several axes, the entry points have one more
 argument, after the other integers. Of a prefill, a decode and a verify it is i32[B]: what is added

@@ -72,7 +72,7 @@ class SoundInput:
 
     @property
     def hop(self) -> int:
-        """Samples from the start of a frame to that of the next one."""
+        """Samples between the starts of two frames that follow each other."""
         return self.width if self.features == "samples" else _HOP
 
     @property

@@ -29,7 +29,7 @@ def sound_frames(samples: NDArray[np.float32], settings: SoundInput) -> NDArray[
         padded = np.pad(samples, (0, -len(samples) % settings.width))
         return padded.reshape(-1, settings.width)
     features, count = sound_features(samples, mels=settings.width)
-    return features[:count]
+    return features[:count].copy()  # without the frames of padding
 
 
 def sound_features(samples: NDArray[np.float32], *, mels: int) -> tuple[NDArray[np.float32], int]:

@@ -124,8 +124,8 @@ class Architecture(ArchitectureFiles[C]):
     model   the model of a configuration
     images  how a model reads images, by its configuration and the settings of its processor; None
             for an architecture that reads none. Raises ConfigError
-    sound   the same for sound, with the settings of its feature extractor, of a configuration that
-            has `sound`
+    sound   the same for sound, with the settings of its feature extractor; called if `sound` of the
+            configuration is not None
     """
 
     model: Callable[[C], Decoder]

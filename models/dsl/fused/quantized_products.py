@@ -111,7 +111,7 @@ def product_kernel(
 
 
 def some_outputs(outputs: int | None) -> Attrs:
-    """The attribute of a product with the first rows of a matrix; none for all rows."""
+    """The attribute `outputs` of a product with the first rows of a matrix; empty for all rows."""
     return {} if outputs is None else {"outputs": outputs}
 
 

@@ -130,9 +130,9 @@ _INT2 = FORMATS["int2-g16-s256"]
 
 linear_refined: Fused = Fused(
     name="linear_refined",
-    doc="Approximate products (M, N) of the upper bits of a matrix. In each block of sixteen "
-    "outputs of which one reaches its row's threshold, plus `step` times those of the lower bits, "
-    "a matrix of a `matrix_format`.",
+    doc="Adds what is missing to products (M, N) that were computed from the upper bits of a "
+    "matrix. If one of a block of sixteen outputs reaches its row's threshold, all sixteen get "
+    "`step` times the product of the lower bits, which are a matrix of a `matrix_format`.",
     reference=_linear_refined,
     limits=_limits,
     kernel=_kernel,
