@@ -49,7 +49,9 @@ def lowered(shape: tuple[Any, ...], inputs: list[Array]) -> Kernel:
     types = [TensorType(x.shape, DType.of(x.dtype)) for x in inputs]
     attrs = {"keys": 2000 if shape[-1] else shape[-2], "window": shape[-1], "scale": SCALE}
     op = int8_cache_attention if inputs[1].dtype == np.int8 else cached_attention
-    return op.lower((*types, TensorType((1,), DType.I32)), types[0], attrs)
+    types.append(TensorType((1,), DType.I32))
+    assert op.infer(tuple(types), attrs) == types[0], "the op takes these shapes"
+    return op.lower(tuple(types), types[0], attrs)
 
 
 def shared(kernel: Kernel, scores: int, slices: int) -> Kernel:
