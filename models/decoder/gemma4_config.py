@@ -110,7 +110,7 @@ def fields_from_hugging_face(data: ConfigJson) -> dict[str, Any]:
     if equal:
         kv_heads = data.size("num_global_key_value_heads", default=kv_heads)
     if data.has("per_layer_config"):  # as transformers saves it
-        head_dim = data.size_in_each("per_layer_config", "head_dim")
+        head_dim = data.size_in_each("per_layer_config", "head_dim", default=local_head_dim)
         kv_heads = data.size_in_each("per_layer_config", "num_key_value_heads", default=kv_heads)
     fields = from_config_json(data, lambda data, _, most: data.rope(head_dim, most, FULL))
     layer_embedding = data.count(

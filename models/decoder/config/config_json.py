@@ -88,11 +88,14 @@ class ConfigJson(TypedKeys):
         return default if value is None else len(value)
 
     def size_in_each(self, key: str, name: str, *, default: int | None = None) -> int:
-        """An integer from 1 that every object in an object has, and that is the same."""
+        """An integer from 1 that every object in an object has, and that is the same.
+
+        An object without it has the default, as all have if there is none.
+        """
         sizes = {
             section.size(name) if default is None else section.size(name, default=default)
             for section in self.sections(key)
-        }
+        } or ({default} if default else set())
         if len(sizes) != 1:
             raise ConfigError(f"{self._prefix}{key}: {name}: got {sorted(sizes)}, supported is one")
         return sizes.pop()

@@ -187,6 +187,15 @@ def test_heads_of_several_widths_are_rejected() -> None:
         ARCHITECTURE.from_hugging_face(config)
 
 
+@pytest.mark.parametrize("changed", [{}, {"2": {"num_key_value_heads": 1}}])
+def test_layers_that_change_no_width_have_that_of_all(changed: dict[str, object]) -> None:
+    """As in transformers, where an entry replaces only what it names."""
+    config = dict(recorded("gemma4-gemma4").config)
+    config |= {"per_layer_config": changed, "num_key_value_heads": 1}
+    read = ARCHITECTURE.from_hugging_face(config)
+    assert [read.layer(layer).head_dim for layer in (0, 2)] == [config["head_dim"]] * 2
+
+
 def test_a_gguf_file_has_one_number_of_heads_for_each_kind_of_layer() -> None:
     assert _heads_by_kind([4, 4, 1], [48, 48, None]) == (4, 1)
     assert _heads_by_kind([2, 2], [48, 48]) == (2, 2)
