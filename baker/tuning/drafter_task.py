@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +11,16 @@ from safetensors.numpy import save
 from typing_extensions import override
 
 from hearthd.baker.atomic_file import write_atomically
+from hearthd.baker.tuning import batches
 from hearthd.baker.tuning.training_program import TrainingProgram, TrainingTask, result_names
 from hearthd.bundle import DRAFTER
-from hearthd.models.decoder.drafter import DEPTH, Drafter, drafter_loss_graph, frozen_graph
+from hearthd.models.decoder.drafter import (
+    DEPTH,
+    Drafter,
+    drafter_loss_graph,
+    frozen_graph,
+    states_graph,
+)
 from hearthd.models.dsl.storage import TRAINED
 from hearthd.models.lora.training import sum_graph, update_graph
 from hearthd.models.optimized import optimized
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 
     from hearthd.baker.tuning.batches import Batch, Bucket
     from hearthd.baker.tuning.examples import Example
+    from hearthd.baker.tuning.training_program import Trainer
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.dsl.optimizers import Optimizer
@@ -52,11 +60,15 @@ def frequent_tokens(examples: Sequence[Example], vocab_size: int) -> NDArray[np.
 
 @dataclass(frozen=True, kw_only=True)
 class DrafterTask(TrainingTask):
-    """Tunes a drafter that can draft `head_tokens`, i32 (T,), ascending."""
+    """Tunes a drafter that can draft `head_tokens`, i32 (T,), ascending.
+
+    states  hidden states of each example, f32 (length, E), which `read` computes
+    """
 
     architecture: Architecture[Any]
     config: ModelConfig
     head_tokens: NDArray[np.int32]
+    states: dict[Example, Array] = field(default_factory=dict)
 
     @override
     def traced(
@@ -69,21 +81,22 @@ class DrafterTask(TrainingTask):
         recompute: bool,
     ) -> TrainingProgram:
         model, tokens = self.architecture.model(self.config), len(self.head_tokens)
-        frozen = [
-            frozen_graph(model, f"loss_{shape.name}", shape, head_tokens=tokens) for shape in shapes
-        ]
-        storage = TRAINED[precision]
+        storage, parameters = TRAINED[precision], model.parameters()
         stored = optimized(
-            frozen,
-            model.parameters(),
+            [
+                *(frozen_graph(model, shape, head_tokens=tokens) for shape in shapes),
+                *(states_graph(model, shape) for shape in shapes),
+            ],
+            parameters,
             storage=lambda _: storage,
             kernels=False,
             recurrent_kernels=False,
         )
+        frozen, states = stored.graphs[: len(shapes)], stored.graphs[len(shapes) :]
         drafter = Drafter(self.config.hidden, tokens)
         learned = drafter.layer_parameters()
-        losses = [drafter_loss_graph(graph, drafter) for graph in stored.graphs]
-        graphs = [update_graph(learned, optimizer, "update")]
+        losses = [drafter_loss_graph(graph, drafter) for graph in frozen]
+        graphs = [update_graph(learned, optimizer, "update"), *states]
         for shape, loss in zip(shapes, losses, strict=True):
             gradient = f"gradient_{shape.name}"
             graphs.append(sum_graph(loss, learned, gradient, recompute=recompute))
@@ -117,21 +130,41 @@ class DrafterTask(TrainingTask):
         return weights
 
     @override
+    def read(
+        self, trainer: Trainer, examples: Sequence[Example], shapes: Sequence[Bucket], folder: Path
+    ) -> None:
+        """Compute the hidden states of all examples, once, into a file that stays mapped."""
+        hidden = self.config.hidden
+        count = sum(example.length for example in examples)
+        path = folder / "states.f32"
+        rows = np.memmap(path, np.float32, "w+", shape=(count, hidden))
+        path.unlink()
+        start = 0
+        for batch in batches.epoch(examples, shapes, seed=0, number=0):
+            chosen = [examples[index] for index in batch.examples]
+            states = trainer.states(batch.bucket, _tokens(chosen, batch.bucket), hidden)
+            for example, computed in zip(chosen, states, strict=False):
+                stop = start + example.length
+                rows[start:stop] = computed[: example.length]
+                self.states[example] = rows[start:stop]
+                start = stop
+
+    @override
     def arrays(self, examples: Sequence[Example], batch: Batch, *, total: int) -> tuple[Array, ...]:
-        """Tokens, rows, following, head, targets and weights, as drafter_loss_graph takes them.
+        """States, rows, following, head and weights, as drafter_loss_graph takes them.
 
         The learned token p of a sequence is first drafted from the state after token p - 2 and the
-        embedding of token p - 1. A token that is not in the head has weight 0.
+        embedding of token p - 1.
         """
         shape = batch.bucket
-        tokens = np.zeros((shape.sequences, shape.length), np.int32)
+        states = np.zeros((shape.sequences, shape.length, self.config.hidden), np.float32)
         rows = np.zeros(shape.rows, np.int32)
-        following, targets = np.zeros((2, DEPTH, shape.rows), np.int32)
+        following = np.zeros((DEPTH, shape.rows), np.int32)
         weights = np.zeros((DEPTH, shape.rows), np.float32)
         row = 0
         for sequence, index in enumerate(batch.examples):
             example = examples[index]
-            tokens[sequence, : example.length] = example.ids[:-1]
+            states[sequence, : example.length] = self.states[example]
             learned = set(example.learned)
             for start in (at - 2 for at in example.learned if at >= 2):
                 rows[row] = start + sequence * shape.length
@@ -140,16 +173,21 @@ class DrafterTask(TrainingTask):
                     if at not in learned:
                         break
                     following[depth, row] = example.ids[at - 1]
-                    place = int(np.searchsorted(self.head_tokens, example.ids[at]))
-                    if self.head_tokens[min(place, len(self.head_tokens) - 1)] == example.ids[at]:
-                        targets[depth, row] = place
-                        weights[depth, row] = 1 / total
+                    weights[depth, row] = 1 / total
                 row += 1
-        flat = (following.reshape(-1), self.head_tokens, targets.reshape(-1), weights.reshape(-1))
-        return (tokens.reshape(-1), rows, *flat)
+        flat = states.reshape(-1, self.config.hidden)
+        return flat, rows, following.reshape(-1), self.head_tokens, weights.reshape(-1)
 
     @override
     def write(self, folder: Path, trained: Mapping[str, Array]) -> None:
         weights = {name: weight.astype(np.float16) for name, weight in trained.items()}
         data = save({HEAD_TOKENS: self.head_tokens.astype(np.float32), **weights})
         write_atomically(folder, {DRAFTER: data})
+
+
+def _tokens(examples: Sequence[Example], shape: Bucket) -> NDArray[np.int32]:
+    """The tokens of examples in the sequences of a shape, i32 (sequences * length,)."""
+    tokens = np.zeros((shape.sequences, shape.length), np.int32)
+    for sequence, example in enumerate(examples):
+        tokens[sequence, : example.length] = example.ids[:-1]
+    return tokens.reshape(-1)

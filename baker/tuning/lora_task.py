@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hearthd.baker.tuning.batches import Batch, Bucket
     from hearthd.baker.tuning.examples import Example
-    from hearthd.baker.tuning.training_program import TrainingProgram
+    from hearthd.baker.tuning.training_program import Trainer, TrainingProgram
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.dsl.optimizers import Optimizer
@@ -70,6 +70,12 @@ class LoraTask(TrainingTask):
             bound = 1 / math.sqrt(type_.shape[1]) if ".lora_A." in name else 0.0
             adapters[name] = rng.uniform(-bound, bound, type_.shape).astype(np.float32)
         return adapters
+
+    @override
+    def read(
+        self, trainer: Trainer, examples: Sequence[Example], shapes: Sequence[Bucket], folder: Path
+    ) -> None:
+        """Do nothing."""
 
     @override
     def arrays(self, examples: Sequence[Example], batch: Batch, *, total: int) -> tuple[Array, ...]:

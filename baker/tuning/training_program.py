@@ -106,6 +106,11 @@ class TrainingTask(Protocol):
     def first(self, program: TrainingProgram, seed: int) -> Mapping[str, Array]:
         """The tensors that are trained before the first step, f32, by name."""
 
+    def read(
+        self, trainer: Trainer, examples: Sequence[Example], shapes: Sequence[Bucket], folder: Path
+    ) -> None:
+        """Compute what `arrays` needs of all examples; files of it may be in a folder."""
+
     def arrays(self, examples: Sequence[Example], batch: Batch, *, total: int) -> tuple[Array, ...]:
         """The arrays of a batch, as the functions take them; `total` as in `batches.arrays`."""
 
@@ -238,6 +243,12 @@ class Trainer:
         # The inputs of an adapted graph: the batch, then the adapters.
         arguments = [*map(self._upload, batch), *self._adapters]
         return self._call(f"loss_{shape.name}", arguments, 0)[1]
+
+    def states(self, shape: Bucket, tokens: Array, hidden: int) -> Array:
+        """The model's hidden states of a batch's tokens, f32 (sequences, length, hidden)."""
+        function = self._functions[f"states_{shape.name}"]
+        results = self._device.call(function, [self._upload(tokens)], results=1)
+        return result(results, 0, (shape.sequences, shape.length, hidden))
 
     def update(self) -> None:
         """Update the adapter by the sums of gradients, which are zeros afterwards."""

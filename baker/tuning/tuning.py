@@ -158,6 +158,7 @@ def tune(request: TuneRequest, progress: Progress, report: TuningReport) -> Path
             adapters=run.task.first(program, request.seed), best={}, state={}, history=History()
         )
         trainer = Trainer(program, folder, {**checkpoint.adapters, **checkpoint.state})
+        run.task.read(trainer, [*run.learned, *run.held_out], run.shapes, folder)
         checkpoint = _trained(run, trainer, checkpoint, options, report)
     run.task.write(request.out, checkpoint.best or checkpoint.adapters)
     return request.out

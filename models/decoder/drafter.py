@@ -165,6 +165,10 @@ class BatchShape(Protocol):
     """The shape of a batch: sequences of equal length, and the places in them that are learned."""
 
     @property
+    def name(self) -> str:
+        """A name for its functions."""
+
+    @property
     def sequences(self) -> int:
         """The number of sequences."""
 
@@ -177,57 +181,83 @@ class BatchShape(Protocol):
         """The places in all of them."""
 
 
-def frozen_graph(model: Decoder, name: str, shape: BatchShape, *, head_tokens: int) -> Graph:
-    """The graph of what a drafter reads of its frozen model.
+def states_graph(model: Decoder, shape: BatchShape) -> Graph:
+    """tokens i32 (N,), sequences, each from position 0 -> normalized hidden states (N, E)."""
+    return trace(
+        f"states_{shape.name}",
+        lambda tokens: (whole_sequence_states(model, tokens, shape.sequences),),
+        {"tokens": TensorType((shape.sequences * shape.length,), DType.I32)},
+        parameters=model.parameters(),
+    )
 
-    tokens     i32 (sequences * length,): sequences, each from position 0
-    rows       i32 (rows,): places in them
+
+def frozen_graph(model: Decoder, shape: BatchShape, *, head_tokens: int) -> Graph:
+    """What a loss reads of the frozen model, from the states of its sequences.
+
+    states     f32 (N, E), as `states_graph` computes them
+    rows       i32 (rows,): places in the sequences
     following  i32 (D * rows,): the token after each place, then the one after that, and so on
     head       i32 (T,): the tokens of the head
 
-    -> the normalized hidden states of the places (rows, E), the embeddings of `following`
-    (D * rows, E), and the rows of the model's head (T, E).
+    -> the states of the places (rows, E), the embeddings of `following` (D * rows, E), the rows of
+    the model's head (T, E), and the logarithms of the model's probabilities of these tokens after
+    each of `following`, (D * rows, T).
     """
 
-    def frozen(tokens: Tensor, rows: Tensor, following: Tensor, head: Tensor) -> tuple[Tensor, ...]:
+    def frozen(states: Tensor, rows: Tensor, following: Tensor, head: Tensor) -> tuple[Tensor, ...]:
         _, matrix = head_matrix(model)
-        states = whole_sequence_states(model, tokens, shape.sequences)
+        chosen = f.embedding(head, matrix)
+        known = f.log_softmax(f.matmul_transposed(states, chosen, dtype=states.dtype))
+        # The last places of the last sequence have fewer tokens after them; their weight is 0.
+        last = ops.full_like(rows, states.shape[0] - 1)
+        after = [
+            ops.gather(known, ops.minimum(rows + (depth + 1), last), axis=0)
+            for depth in range(DEPTH)
+        ]
         return (
-            ops.gather(states, rows, axis=0), model.embed(following), f.embedding(head, matrix),
-        )  # fmt: skip
+            ops.gather(states, rows, axis=0),
+            model.embed(following),
+            chosen,
+            ops.concatenate(*after, axis=0),
+        )
 
+    places = shape.sequences * shape.length
     inputs = {
-        "tokens": TensorType((shape.sequences * shape.length,), DType.I32),
+        "states": TensorType((places, model.config.hidden), DType.F32),
         "rows": TensorType((shape.rows,), DType.I32),
         "following": TensorType((DEPTH * shape.rows,), DType.I32),
         "head": TensorType((head_tokens,), DType.I32),
     }
-    return trace(name, frozen, inputs, parameters=model.parameters())
+    return trace(f"loss_{shape.name}", frozen, inputs, parameters=model.parameters())
 
 
 def drafter_loss_graph(frozen: Graph, drafter: Drafter) -> Graph:
     """The loss of a drafter, f32 (), on what `frozen_graph` computes.
 
-    The sum over depths d from 0 and rows of 0.8^d * weight * cross-entropy.
+    The sum over depths d from 0 and rows of 0.8^d * weight * divergence: the KL divergence of the
+    drafter's probabilities of the tokens of the head from the model's (Hinton et al., 2015).
 
-    targets  i32 (D * rows,): the token to be drafted after each of `following`, by its place in
-             the head
-    weights  f32 (D * rows,): the weight of each target's cross-entropy; 0 for none
+    weights  f32 (D * rows,): the weight of the token after each of `following`; 0 for none
 
-    The inputs are those of `frozen`, then these two, then the parameters of the layer.
+    The inputs are those of `frozen`, then the weights, then the parameters of the layer.
     """
-    state, embedded, head = frozen.outputs
+    state, embedded, head, known = frozen.outputs
     count = state.shape[0]
-    drafted = TensorType((DEPTH * count,), DType.I32)
-    targets = Tensor(drafted, Input("targets"))
-    weights = Tensor(TensorType(drafted.shape, DType.F32), Input("weights"))
+    weights = Tensor(TensorType((DEPTH * count,), DType.F32), Input("weights"))
     losses = []
     for depth in range(DEPTH):
         start, stop = depth * count, (depth + 1) * count
         state = drafter.layer(state, f.narrow(embedded, 0, start, stop))
         logits = f.matmul_transposed(state, head, dtype=state.dtype)
-        rates = f.cross_entropy_per_row(logits, f.narrow(targets, 0, start, stop))
+        rates = _divergences(logits, f.narrow(known, 0, start, stop))
         losses.append(rates * f.narrow(weights, 0, start, stop) * _DEPTH_WEIGHT**depth)
     loss = ops.reduce_sum(ops.concatenate(*losses, axis=0), axes=(0,))
-    inputs = (*frozen.inputs, targets, weights, *drafter.layer_parameters().values())
+    inputs = (*frozen.inputs, weights, *drafter.layer_parameters().values())
     return make_graph(frozen.name, inputs, (loss,), frozen.parameters, {})
+
+
+def _divergences(logits: Tensor, known: Tensor) -> Tensor:
+    """The KL divergence of softmax(logits) from exp(known) in each row: (N, T) twice -> (N,)."""
+    # A barrier, as in f.cross_entropy_per_row.
+    predicted = ops.barrier(f.log_softmax(logits))
+    return ops.reduce_sum(ops.exponential(known) * (known - predicted), axes=(1,))
