@@ -207,7 +207,7 @@ def frozen_graph(model: Decoder, shape: BatchShape, *, head_tokens: int) -> Grap
     def frozen(states: Tensor, rows: Tensor, following: Tensor, head: Tensor) -> tuple[Tensor, ...]:
         _, matrix = head_matrix(model)
         chosen = f.embedding(head, matrix)
-        known = f.log_softmax(f.matmul_transposed(states, chosen, dtype=states.dtype))
+        known = _log_softmax(f.matmul_transposed(states, chosen, dtype=states.dtype))
         # The last places of the last sequence have fewer tokens after them; their weight is 0.
         last = ops.full_like(rows, states.shape[0] - 1)
         after = [
@@ -258,6 +258,12 @@ def drafter_loss_graph(frozen: Graph, drafter: Drafter) -> Graph:
 
 def _divergences(logits: Tensor, known: Tensor) -> Tensor:
     """The KL divergence of softmax(logits) from exp(known) in each row: (N, T) twice -> (N,)."""
-    # A barrier, as in f.cross_entropy_per_row.
-    predicted = ops.barrier(f.log_softmax(logits))
-    return ops.reduce_sum(ops.exponential(known) * (known - predicted), axes=(1,))
+    return ops.reduce_sum(ops.exponential(known) * (known - _log_softmax(logits)), axes=(1,))
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """As that of functions, over the last axis of (N, T)."""
+    # Barriers, since kernels would else keep several whole rows on the stack of their thread.
+    shifted = ops.barrier(logits - f.along_axes(ops.reduce_max(logits, axes=(1,)), logits, (1,)))
+    total = ops.barrier(ops.log(ops.reduce_sum(ops.exponential(shifted), axes=(1,))))
+    return ops.barrier(shifted - f.along_axes(total, logits, (1,)))

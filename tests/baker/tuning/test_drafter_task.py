@@ -14,7 +14,7 @@ from hearthd.baker.adapters.drafted_weights import model_drafter
 from hearthd.baker.tuning import tuning
 from hearthd.baker.tuning.batches import Batch, Bucket
 from hearthd.baker.tuning.checkpoint import read_checkpoint
-from hearthd.baker.tuning.drafter_task import DrafterTask, frequent_tokens
+from hearthd.baker.tuning.drafter_task import MAX_HEAD, DrafterTask, frequent_tokens
 from hearthd.baker.tuning.examples import Example
 from hearthd.baker.tuning.tuning_report import TuningReport
 from hearthd.models.decoder.drafter import (
@@ -174,6 +174,18 @@ def test_a_run_lowers_the_loss_and_a_bake_reads_its_drafter(tmp_path: Path) -> N
     checkpoint = read_checkpoint(run.out, {})
     assert checkpoint is not None
     losses = checkpoint.history.losses
-    assert losses[-1] < 0.01 * losses[0]
+    assert losses[-1] < 0.1 * losses[0]
     drafter = model_drafter(run.out, ARCHITECTURE, CONFIG)
     assert len(drafter.head_tokens) == CONFIG.vocab_size // 16 * 16
+
+
+@pytest.mark.nightly
+def test_a_head_of_4096_tokens_fits_on_the_stacks_of_threads(tmp_path: Path) -> None:
+    """A kernel that keeps eight rows of it does not: the process then ends with a signal."""
+    write_model(tmp_path / "model", replace(CONFIG, vocab_size=MAX_HEAD))
+    write_lines(tmp_path / "data.jsonl", [{"prompt": "count: ", "completion": "abc" * 30}])
+    run = request(tmp_path, "drafter", drafter=True, steps=2)
+    tuning.tune(run, Silent(), TuningReport(Console(file=io.StringIO(), width=200), run.out))
+    checkpoint = read_checkpoint(run.out, {})
+    assert checkpoint is not None
+    assert checkpoint.history.step == 2

@@ -27,29 +27,30 @@ TEMPLATE = (
 )
 
 
-def write_model(folder: Path) -> Path:
-    """Write the model; returns its folder."""
+def write_model(folder: Path, config: Config = CONFIG) -> Path:
+    """Write the model, with random weights; returns its folder."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     tensors = {}
-    for name, tensor in ARCHITECTURE.model(CONFIG).parameters().items():
-        stored = ARCHITECTURE.tensors.find(CONFIG, name, (), gguf=False)
+    for name, tensor in ARCHITECTURE.model(config).parameters().items():
+        stored = ARCHITECTURE.tensors.find(config, name, (), gguf=False)
         values = rng.normal(size=tensor.shape) / np.sqrt(tensor.shape[-1])
         tensors[stored.name] = values.astype(np.float32)
     save_file(tensors, folder / "model.safetensors")
-    config: dict[str, Any] = hugging_face_config() | {
-        "num_hidden_layers": CONFIG.layers,
-        "hidden_size": CONFIG.hidden,
-        "intermediate_size": CONFIG.ffn,
-        "num_attention_heads": CONFIG.heads,
-        "num_key_value_heads": CONFIG.kv_heads,
-        "head_dim": CONFIG.head_dim,
+    settings: dict[str, Any] = hugging_face_config() | {
+        "vocab_size": config.vocab_size,
+        "num_hidden_layers": config.layers,
+        "hidden_size": config.hidden,
+        "intermediate_size": config.ffn,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
         "query_pre_attn_scalar": 16,
         "layer_types": ["full_attention"],
-        "max_position_embeddings": CONFIG.max_context,
+        "max_position_embeddings": config.max_context,
     }
-    del config["sliding_window_pattern"]
-    (folder / "config.json").write_text(json.dumps(config))
+    del settings["sliding_window_pattern"]
+    (folder / "config.json").write_text(json.dumps(settings))
     tokenizer().save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     return folder
