@@ -17,11 +17,13 @@ from hearthd.models.decoder.config.decoder_config import (
 )
 from hearthd.models.decoder.config.gguf_metadata import ROPE_DIVISORS
 from hearthd.models.decoder.experts import CHOSEN, SIGMOID, ExpertsConfig, after_dense_layers
+from hearthd.models.decoder.gemma4_config import Gemma4Config
 from hearthd.models.decoder.mamba_layers import MambaConfig
 from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.tensor_names import EMBEDDING, HEAD
 from hearthd.models.families import (
     gemma3,
+    gemma4_assistant,
     gemma4moe,
     gpt_oss,
     granitehybrid,
@@ -59,8 +61,9 @@ def _qwen35(layers: int, hidden: int, ffn: int, heads: int, kv_heads: int) -> qw
 
 
 # Source: config.json of google/gemma-3-270m-it, -1b-it, -4b-it, -12b-it and -27b-it, of
-# google/gemma-4-26B-A4B, of Qwen/Qwen3-30B-A3B, of openai/gpt-oss-20b (without YaRN), of
-# LiquidAI/LFM2-8B-A1B, of meta-llama/Llama-3.2-1B-Instruct and of ibm-granite/granite-4.0-h-1b.
+# google/gemma-4-26B-A4B and -26B-A4B-it-assistant, of Qwen/Qwen3-30B-A3B, of openai/gpt-oss-20b
+# (without YaRN), of LiquidAI/LFM2-8B-A1B, of meta-llama/Llama-3.2-1B-Instruct and of
+# ibm-granite/granite-4.0-h-1b.
 SIZES: Mapping[str, DecoderConfig] = {
     "270m": gemma3.Config(
         layers=18, hidden=640, ffn=2048, heads=4, kv_heads=1, head_dim=256,
@@ -95,6 +98,14 @@ SIZES: Mapping[str, DecoderConfig] = {
         local_rope_base=1e4, layer_embedding=None, keys_are_values=True, caching_layers=30,
         ffns=(2112,) * 30, logit_cap=30.0,
         experts=128, experts_per_token=8, expert_ffn=704, routed=(True,) * 30, normalized=True,
+    ),
+    "gemma4-26b-a4b-assistant": gemma4_assistant.Config(
+        layers=4, hidden=1024, ffn=8192, heads=16, kv_heads=2, head_dim=512,
+        max_context=262144, vocab_size=262144, norm_eps=1e-6, rope_base=1e6, tied=True,
+        rope_divisors=(1.0,) * 64 + (_NOT_TURNED,) * 192,
+        windows=every_nth_layer_sees_all(4, 4, 1024), local_head_dim=256, local_kv_heads=8,
+        local_rope_base=1e4, layer_embedding=None, caching_layers=4, ffns=(8192,) * 4,
+        logit_cap=None, backbone=2816,
     ),
     "qwen3-30b-a3b": ExpertsConfig(
         layers=48, hidden=2048, ffn=6144, heads=32, kv_heads=4, head_dim=128,
@@ -142,6 +153,7 @@ _ARCHITECTURES: tuple[Architecture[Any], ...] = tuple(
     family.ARCHITECTURE
     for family in (
         gemma3,
+        gemma4_assistant,
         gemma4moe,
         gpt_oss,
         granitehybrid,
@@ -257,7 +269,7 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
         }
         for key, (kind, size) in by_layer.items():
             keys[key] = [size * (layer == kind) for layer in config.kinds]
-    if isinstance(config, gemma4moe.Config):
+    if isinstance(config, Gemma4Config):
         keys |= _gemma4_keys(config)
     if isinstance(config, MtpConfig) and config.mtp:
         keys["nextn_predict_layers"] = 1
@@ -275,9 +287,9 @@ def keys_of(config: DecoderConfig) -> dict[str, object]:
     return keys
 
 
-def _gemma4_keys(config: gemma4moe.Config) -> dict[str, object]:
-    """The keys of Gemma 4."""
-    return {
+def _gemma4_keys(config: Gemma4Config) -> dict[str, object]:
+    """The keys of Gemma 4 and its assistants."""
+    keys: dict[str, object] = {
         "feed_forward_length": list(config.ffns),
         "attention.head_count_kv": [config.layer(i).kv_heads for i in range(config.layers)],
         "attention.key_length_swa": config.local_head_dim,
@@ -285,11 +297,19 @@ def _gemma4_keys(config: gemma4moe.Config) -> dict[str, object]:
         "attention.sliding_window_pattern": [window is not None for window in config.windows],
         "attention.shared_kv_layers": config.layers - config.caching_layers,
         "embedding_length_per_layer_input": 0,
-        "final_logit_softcapping": config.logit_cap,
         "rope.dimension_count": config.head_dim,
         "rope.dimension_count_swa": config.local_head_dim,
         "rope.freq_base_swa": config.local_rope_base,
     }
+    if config.logit_cap is not None:
+        keys["final_logit_softcapping"] = config.logit_cap
+    if isinstance(config, gemma4_assistant.Config):
+        keys |= {
+            "attention.shared_kv_layers": config.layers,
+            "embedding_length_out": config.backbone,
+            "nextn_predict_layers": config.layers,
+        }
+    return keys
 
 
 def _expert_keys(config: ExpertsConfig) -> dict[str, object]:

@@ -6,7 +6,8 @@
 The speed, the memory and the time of a bake depend on the shape and the types of a file, and hardly
 on its values. So sizes whose weights are not at hand can be measured, in Hearth and in llama.cpp;
 what the model answers is noise. The vocabulary and the chat template are those of the first file;
-of a model with a smaller vocabulary, the first tokens. `--layers` writes fewer layers.
+of a model with a smaller vocabulary, the first tokens. `--layers` writes fewer layers. An assistant
+of Gemma 4 is baked with its model, `hearth bake MODEL --drafter ASSISTANT`.
 
 The types are those that llama-quantize writes for Q4_0: matrices of layers Q4_0, norms F32, and the
 embedding table and the output head Q6_K, or Q8_0 if its rows are not a multiple of 256
@@ -47,8 +48,10 @@ from hearthd.baker.presentation.console import open_console
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BadFile, WeightsError, block_shapes
+from hearthd.models.catalog import ASSISTANTS
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma4_config import Gemma4Config
+from hearthd.models.decoder.mtp import MtpConfig
 from hearthd.models.decoder.shared_cache import SharedCacheConfig
 from hearthd.models.dsl.matrix_format import MXFP4
 
@@ -191,7 +194,7 @@ def write_header(
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_context_length(config.max_context)
     writer.add_embedding_length(config.hidden)
-    writer.add_block_count(config.layers + bool(keys_of(config).get("nextn_predict_layers")))
+    writer.add_block_count(config.layers + (isinstance(config, MtpConfig) and config.mtp))
     keys = {
         "feed_forward_length": config.ffn,
         "attention.head_count_kv": config.kv_heads,
@@ -330,7 +333,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (OSError, WeightsError) as error:
         sys.exit(f"synthetic_weights: {error}")
     console.print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
-    console.print(f"next: hearth bake {options.out}")
+    is_assistant = architecture_of(config).name in ASSISTANTS
+    console.print(f"next: hearth bake {'MODEL --drafter ' if is_assistant else ''}{options.out}")
 
 
 if __name__ == "__main__":

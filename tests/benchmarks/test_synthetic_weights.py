@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tracemalloc
 from dataclasses import fields, replace
@@ -24,7 +25,7 @@ from benchmarks.synthetic_weights import (
 from hearthd.baker.adapters.drafted_weights import with_mtp
 from hearthd.baker.weights.gguf import GgufSource
 from hearthd.baker.weights.source import BLOCK_BYTES
-from hearthd.models.catalog import ARCHITECTURES
+from hearthd.models.catalog import ARCHITECTURES, ASSISTANTS
 from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.dsl.fused.two_part_head import LOGIT_MARGIN
@@ -83,7 +84,8 @@ def config_of(path: Path, architecture: str = "gemma3") -> Any:
     """The configuration that is read of a file; its numbers are f32."""
     source = GgufSource(path)
     shapes = {name: source.shape(name) for name in source.names()}
-    config = ARCHITECTURES[architecture].from_gguf(dict(source.metadata()), shapes, source.read)
+    known = {**ARCHITECTURES, **ASSISTANTS}
+    config = known[architecture].from_gguf(dict(source.metadata()), shapes, source.read)
     return with_f32(config)
 
 
@@ -155,6 +157,14 @@ def test_the_header_of_a_published_size_is_read_as_its_configuration(
     architecture = architecture_of(config)
     found = with_mtp(GgufSource(out), architecture, config_of(out, architecture.name))
     assert found == with_f32(config)
+
+
+def test_the_assistant_has_the_parameters_of_the_published_file() -> None:
+    header, file = 5368, 839_427_840  # bytes of model.safetensors of the 26B-A4B's, in bf16
+    config = SIZES["gemma4-26b-a4b-assistant"]
+    tables = tables_of(config)
+    tensors = [tensor for tensor in tensors_of(config) if tensor.name not in tables]
+    assert header + 2 * sum(math.prod(tensor.shape) for tensor in tensors) == file
 
 
 def test_fewer_layers_of_experts_and_a_smaller_vocabulary(
