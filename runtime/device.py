@@ -11,6 +11,7 @@ later, such as rows of the embedding table, are mapped again one by one.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from hearthd.runtime.calling_thread import behind_workers
 from hearthd.runtime.loaded_program import ALIGNMENT, LoadedProgram, calls_iree
 from hearthd.runtime.mapped_pages import (
     MappedFile,
+    few_mapped_pages,
     move_to_memory,
     prefer_huge_pages,
     release_pages,
@@ -30,6 +32,7 @@ from hearthd.runtime.operating_system import IS_LINUX, new_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from mmap import mmap
     from pathlib import Path
 
@@ -71,12 +74,15 @@ class Device:
         lays_out: bool = True,
         mapped: bool = True,
         streamed: bool = False,
+        huge_pages: bool = True,
     ) -> None:
         """Load a program and params.irpa; `threads` as in start_threads. Raises CannotLoad.
 
         `program` is the name of its file. `lays_out` says whether it rearranges weights when it is
         loaded. Unless `mapped`, weights are copied into memory with huge pages, if Linux has them.
         `streamed` says whether kernels read experts ahead from the file, which stays mapped.
+        Without `huge_pages`, less around each missing page is read: for weights that are larger
+        than memory.
         """
         if streamed and not IS_LINUX:
             raise CannotLoad(
@@ -95,7 +101,7 @@ class Device:
         self._reserved: list[mmap] = []  # IREE's buffers do not hold references to them
         try:
             self._program, self._weights = _load(
-                bundle, program, self._device, mapped=mapped, streamed=streamed
+                bundle, program, self._device, mapped=mapped, huge_pages=huge_pages and not streamed
             )
         except (RuntimeError, ValueError, OSError) as error:
             reason = str(error).partition("\n")[0]
@@ -124,6 +130,12 @@ class Device:
             release_pages(self._weights)
         self._settled = True
         return outputs
+
+    def few_mapped_pages(self, limit: int) -> AbstractContextManager[None]:
+        """Keep at most about `limit` bytes of mapped files in this process, in the block."""
+        if self._weights is None:
+            return nullcontext()
+        return few_mapped_pages(self._weights, limit)
 
     def upload(self, array: NDArray[Any], dtype: str) -> rt.HalBufferView:
         """A copy of an array on the device."""
@@ -185,7 +197,7 @@ class Device:
 
 
 def _load(
-    bundle: Path, program: str, device: rt.HalDevice, *, mapped: bool, streamed: bool
+    bundle: Path, program: str, device: rt.HalDevice, *, mapped: bool, huge_pages: bool
 ) -> tuple[LoadedProgram, MappedFile | None]:
     """The program, and where its weights are mapped if it has any and they stay mapped."""
     instance = rt.VmInstance()
@@ -196,7 +208,7 @@ def _load(
     parameters.load(str(path), format="irpa", mmap=True)
     weights = _mapping(parameters, path)
     if weights is not None and mapped:
-        if not streamed:  # a missing page would be read with 4 MiB around it
+        if huge_pages:  # a missing page is then read with 4 MiB around it
             prefer_huge_pages(weights)
     elif weights is not None:
         move_to_memory(weights)

@@ -54,25 +54,27 @@ class IreeRuntime(Runtime):
         threads: int | None,
         program: ProgramFile | None = None,
         mapped: bool = True,
+        huge_pages: bool = True,
     ) -> None:
         """Load a program of a bundle, None for model.vmfb. Raises CannotLoad.
 
-        `threads` as in start_threads, and `mapped` as in Device.
+        `threads` as in start_threads; `mapped` and `huge_pages` as in Device.
         """
         self.program = program or manifest.programs[0]
-        self._device = Device(
+        self.device = Device(
             bundle,
             threads=threads,
             program=self.program.file,
             lays_out=manifest.footprint.laid_out > 0,
             mapped=mapped,
             streamed=manifest.footprint.experts > 0,
+            huge_pages=huge_pages,
         )
         self._manifest = manifest
         self._caches: dict[int, list[tuple[CacheSpec, rt.HalBufferView]]] = {}
         # By slot, the position after the latest one; rows from there on are never read.
         self._ends = [0] * manifest.slots
-        self._adapters = DeviceAdapters(self._device, manifest.adapters)
+        self._adapters = DeviceAdapters(self.device, manifest.adapters)
         self._always_adapted = False
         calls = self._calls()
         self._prefills = _of_kind("prefill", calls)
@@ -80,7 +82,7 @@ class IreeRuntime(Runtime):
         self._blocks = _of_kind("prefill_block", calls)
         self._decodes = _of_kind("decode", calls)
         self._verifies = _of_kind("verify", calls)
-        self._towers = DeviceTowers(manifest, self._device)
+        self._towers = DeviceTowers(manifest, self.device)
         self._rotary = RotaryPositions(has_axes=manifest.has_shifts)
         embeds = _of_kind("embed", calls)
         batches = [call.entry.batch for call in self._decodes]
@@ -90,17 +92,17 @@ class IreeRuntime(Runtime):
                 "batch 1; bake it again"
             )
         self._embed = embeds[0]
-        self._drafting = opened_drafter(bundle, manifest, self._device)
+        self._drafting = opened_drafter(bundle, manifest, self.device)
 
     def _calls(self) -> list[_Call]:
         points = self._manifest.entry_points
         adapted = {_shape(point): point.name for point in points if point.adapters}
 
         def function(name: str | None) -> rt.VmFunction | None:
-            return None if name is None else self._device.function(name)
+            return None if name is None else self.device.function(name)
 
         return [
-            _Call(point, self._device.function(point.name), function(adapted.get(_shape(point))))
+            _Call(point, self.device.function(point.name), function(adapted.get(_shape(point))))
             for point in points
             if not point.adapters and point.kind not in ("draft", "image", "sound")
         ]
@@ -354,21 +356,21 @@ class IreeRuntime(Runtime):
         """
         pairs = [pair for slot in (*slots, *fill) for pair in self._slot_caches(slot)]
         caches = [cache for spec, cache in pairs if spec.is_argument(call.entry.kind)]
-        arguments = [self._device.upload(np.asarray(values, np.int32), "i32") for values in inputs]
+        arguments = [self.device.upload(np.asarray(values, np.int32), "i32") for values in inputs]
         if rows is not None:
-            arguments.append(self._device.upload(rows, "f32"))
+            arguments.append(self.device.upload(rows, "f32"))
         arguments += caches
         function = call.function
         if call.adapted is not None and (self._always_adapted or self._adapters.used_by(slots)):
             function = call.adapted
             arguments += self._adapters.arguments(slots, unused=len(fill))
         results = 1 + len(caches) + self._drafting.results(call.entry.kind)
-        return self._device.call(function, arguments, results=results)
+        return self.device.call(function, arguments, results=results)
 
     def _slot_caches(self, slot: int) -> list[tuple[CacheSpec, rt.HalBufferView]]:
         if slot not in self._caches:
             self._caches[slot] = [
-                (spec, self._device.reserve(spec.shape, spec.stored_dtype))
+                (spec, self.device.reserve(spec.shape, spec.stored_dtype))
                 for spec in self._manifest.caches
             ]
         return self._caches[slot]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import threading
+from contextlib import contextmanager
+from mmap import PAGESIZE
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +20,10 @@ from hearthd.runtime.operating_system import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+
+_PAGES = Path("/proc/self/statm")
+_INTERVAL = 0.02  # seconds
 
 
 class MappedFile(NamedTuple):
@@ -39,6 +46,34 @@ class MappedFile(NamedTuple):
 def release_pages(mapped: MappedFile) -> None:
     """Release the pages of a read-only mapping. A page that is read later is mapped again."""
     advise_pages(mapped.address, mapped.size, "MADV_DONTNEED")
+
+
+@contextmanager
+def few_mapped_pages(mapped: MappedFile, limit: int) -> Iterator[None]:
+    """Release the pages of a mapping whenever the process has mapped more than `limit` bytes.
+
+    Pages of all files count. They stay in the system's cache, which gives them up when memory is
+    short. Only Linux counts them; elsewhere this does nothing.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        while _PAGES.exists() and not ended.wait(_INTERVAL):
+            if _mapped_bytes() > limit:
+                release_pages(mapped)
+
+    watching = threading.Thread(target=watch, name="mapped pages", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
+
+
+def _mapped_bytes() -> int:
+    """The bytes of files, and of memory shared with other processes, that this process has."""
+    return int(_PAGES.read_text("ascii").split()[2]) * PAGESIZE
 
 
 def prefer_huge_pages(mapped: MappedFile) -> None:

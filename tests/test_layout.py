@@ -111,6 +111,7 @@ ALLOWED = {
     ),
     "server.process": (
         "bundle",
+        "runtime.available_memory",
         "runtime.disk_speed",
         "runtime.free_memory",
         "runtime.operating_system",

@@ -14,6 +14,7 @@ from hearthd.baker.compiler.targets import check_program, runnable
 from hearthd.baker.pipeline.bake_encoder import traced_encoder
 from hearthd.baker.pipeline.bake_speech import traced_speech
 from hearthd.baker.pipeline.comparison_stage import compare_later
+from hearthd.baker.pipeline.program_comparison import compare_program
 from hearthd.baker.pipeline.recipe import recipes
 from hearthd.baker.pipeline.shared_stages import program_text
 from hearthd.baker.reference.numpy_runtime import traced
@@ -34,8 +35,7 @@ from hearthd.bundle.lora.adapter_settings import CONFIG
 from hearthd.models.families.gru import GruConfig, program
 from hearthd.runtime.array_functions import ArraysRuntime
 from hearthd.runtime.golden_arrays import read_examples
-from hearthd.runtime.language_model import IreeRuntime
-from hearthd.runtime.self_test import self_test_arrays, self_test_language
+from hearthd.runtime.self_test import self_test_arrays
 from hearthd.runtime.speech_model import SpeechRuntime
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def verify(
         manifest = read_manifest(bundle)
     if not programs:
         console.print("golden values: not checked, since this machine cannot run the program")
-    verdicts = [_self_test(bundle, manifest, program_file) for program_file in programs]
+    verdicts = [_self_test(bundle, manifest, program_file, progress) for program_file in programs]
     for program_file, verdict in zip(programs, verdicts, strict=True):
         console.print(f"golden values of {program_file.file}: {verdict.message}")
     return all(verdict.passed for verdict in verdicts)
@@ -127,7 +127,9 @@ def _sources(origin: Provenance) -> str:
     return f"{len(origin.sources)} files of {origin.sources[0].package} are those of the bundle"
 
 
-def _self_test(bundle: Path, manifest: AnyManifest, program_file: ProgramFile) -> Verdict:
+def _self_test(
+    bundle: Path, manifest: AnyManifest, program_file: ProgramFile, progress: Progress
+) -> Verdict:
     if isinstance(manifest, ArraysManifest):
         functions: Functions
         if isinstance(manifest, SpeechManifest):
@@ -136,5 +138,4 @@ def _self_test(bundle: Path, manifest: AnyManifest, program_file: ProgramFile) -
             functions = ArraysRuntime(bundle, manifest, threads=None, program=program_file)
         examples = read_examples(bundle, manifest)
         return self_test_arrays(functions, examples, manifest.tolerance)
-    runtime = IreeRuntime(bundle, manifest, threads=None, program=program_file)
-    return self_test_language(runtime, manifest)
+    return compare_program(bundle, manifest, program_file, progress)

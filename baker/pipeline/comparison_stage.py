@@ -22,6 +22,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from hearthd.baker.compiler.targets import runnable
+from hearthd.baker.pipeline.program_comparison import compare_program
 from hearthd.baker.pipeline.shared_stages import require_passed
 from hearthd.baker.reference.golden_values import (
     STEPS,
@@ -55,11 +56,10 @@ from hearthd.bundle import (
 from hearthd.bundle.manifest import digest
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.runtime.language_model import IreeRuntime
 from hearthd.runtime.log_mel import SAMPLE_RATE
 from hearthd.runtime.operating_system import lock
 from hearthd.runtime.pixels import golden_pixels, normalized, patches_of
-from hearthd.runtime.self_test import largest_logit_difference, self_test_language
+from hearthd.runtime.self_test import largest_logit_difference
 from hearthd.runtime.sound_features import golden_frames
 from hearthd.text import tokenizer_json
 
@@ -103,9 +103,7 @@ def compare_with_numpy(
     with progress.stage("compute golden values with NumPy"):
         compared = _with_golden_values(bundle, manifest, tokenizer)
     for program_file in runnable(manifest):
-        with progress.stage(f"compare {program_file.file} with golden values"):
-            runtime = IreeRuntime(bundle, compared, threads=None, program=program_file)
-            verdict = self_test_language(runtime, compared)
+        verdict = compare_program(bundle, compared, program_file, progress)
         require_passed(program_file, verdict)
     kept_bundles.keep_as(bundle, digest(manifest), digest(compared))
     write_manifest(bundle, compared)

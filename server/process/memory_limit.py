@@ -13,10 +13,8 @@ machine's memory, which limits nothing else.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.bundle import (
@@ -28,6 +26,7 @@ from hearthd.bundle import (
     longest_context,
     megabytes,
 )
+from hearthd.runtime.available_memory import control_group_limits
 from hearthd.runtime.operating_system import physical_memory, soft_limit
 
 if TYPE_CHECKING:
@@ -37,10 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_CGROUPS = Path("/sys/fs/cgroup")
-_PROCESS_CGROUPS = Path("/proc/self/cgroup")
-# Version 1 has no word for "no limit": it reports the largest number of whole pages.
-_UNLIMITED = 2**62
 # Of the machine's memory, where no limit is set: the system and other programs need the rest.
 _MACHINE_SHARE = 0.75
 _STREAMED = "; baked with --max-memory, experts can be larger than memory"
@@ -155,7 +150,7 @@ def memory_limit(max_memory: int | None, baked: int | None, reserved: int = 0) -
     `max_memory` is the operator's limit in bytes. It replaces `baked`, the bundle's limit. Other
     models of this process take `reserved` bytes, which the bundle's limit does not include.
     """
-    limits = [*_cgroup_limits(_CGROUPS, _PROCESS_CGROUPS), *_resource_limits()]
+    limits = [*_control_group_limits(), *_resource_limits()]
     if max_memory is not None:
         limits.append(Limit(bytes=max_memory, source="--max-memory"))
     limits = [replace(limit, bytes=limit.bytes - reserved) for limit in limits]
@@ -164,29 +159,8 @@ def memory_limit(max_memory: int | None, baked: int | None, reserved: int = 0) -
     return min(limits, key=lambda limit: limit.bytes, default=None)
 
 
-def _cgroup_limits(mount: Path, process_cgroups: Path) -> Iterator[Limit]:
-    """The limits of this process's control group and of all its parents."""
-    with contextlib.suppress(OSError):
-        for line in process_cgroups.read_text("utf-8").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers == "":
-                root, name = mount, "memory.max"
-            elif "memory" in controllers.split(","):
-                root, name = mount / "memory", "memory.limit_in_bytes"
-            else:
-                continue
-            group = root / path.lstrip("/")
-            # In a container the group may be mounted as the root, but be named by the host's path.
-            for folder in (group, *group.parents):
-                if folder.is_relative_to(root):
-                    yield from _limit_in(folder / name)
-
-
-def _limit_in(file: Path) -> Iterator[Limit]:
-    with contextlib.suppress(OSError):
-        text = file.read_text("ascii").strip()
-        if text.isdecimal() and int(text) < _UNLIMITED:
-            yield Limit(bytes=int(text), source=str(file))
+def _control_group_limits() -> Iterator[Limit]:
+    return (Limit(bytes=size, source=str(file)) for file, size in control_group_limits())
 
 
 def _resource_limits() -> Iterator[Limit]:

@@ -31,7 +31,7 @@ def in_a_thread(work: Callable[[], object]) -> None:
 def test_a_call_does_not_preempt_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = tmp_path / "tiny"
     runtime = IreeRuntime(bundle, tiny.write_bundle(bundle), threads=1)
-    inside, outside, whole = [], [], runtime._device._program
+    inside, outside, whole = [], [], runtime.device._program
 
     class Program:
         def call(self, *arguments: Any) -> None:
@@ -42,7 +42,7 @@ def test_a_call_does_not_preempt_workers(tmp_path: Path, monkeypatch: pytest.Mon
         read_prompt(runtime, [1, 2])
         outside.append(os.sched_getscheduler(0))
 
-    monkeypatch.setattr(runtime._device, "_program", Program())
+    monkeypatch.setattr(runtime.device, "_program", Program())
     in_a_thread(work)
     assert set(inside) == {os.SCHED_BATCH}
     assert outside == [os.SCHED_OTHER]

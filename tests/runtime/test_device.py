@@ -6,6 +6,7 @@ import gc
 import mmap
 import os
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +17,15 @@ from hearthd.bundle import PARAMETERS, LanguageManifest, read_manifest_of
 from hearthd.runtime.device import CannotLoad, Device
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.language_model import IreeRuntime
-from hearthd.runtime.mapped_pages import MappedFile, move_to_memory, release_pages
+from hearthd.runtime.mapped_pages import (
+    MappedFile,
+    few_mapped_pages,
+    move_to_memory,
+    release_pages,
+)
 from tests.server import tiny
 
+_DEADLINE = 20.0  # seconds until pages are released
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -77,6 +84,13 @@ def test_released_pages_of_a_file_are_read_again(tmp_path: Path, name: str) -> N
         mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
     ):
         assert mapped[:: mmap.PAGESIZE] == b"x" * 64
+        with few_mapped_pages(MappedFile.at(memoryview(mapped), tmp_path / name), 0):
+            deadline = time.monotonic() + _DEADLINE
+            while resident():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        assert mapped[:: mmap.PAGESIZE] == b"x" * 64
+        assert resident() == size
         release_pages(MappedFile.at(memoryview(mapped), tmp_path / name))
         assert resident() == 0
         assert mapped[-1:] == b"x"

@@ -32,6 +32,7 @@ from hearthd.bundle import (
     Serving,
     read_manifest_of,
 )
+from hearthd.runtime import available_memory
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.server.api.stored.store import Store
 from hearthd.server.open_service import open_model, open_pool, state_size
@@ -58,8 +59,8 @@ def manifest(bundle: Path) -> LanguageManifest:
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A system without limits: the folder of its control groups."""
     (tmp_path / "own").write_text("")
-    monkeypatch.setattr(memory, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(memory, "_PROCESS_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(available_memory, "CGROUPS", tmp_path)
+    monkeypatch.setattr(available_memory, "PROCESS_CGROUPS", tmp_path / "own")
     monkeypatch.setattr(memory, "_RESOURCES", {})
     return tmp_path
 
