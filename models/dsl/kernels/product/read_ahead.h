@@ -10,7 +10,7 @@
 #define STREAMED 0
 #endif
 
-// The experts of a workgroup that the system reads at the same time.
+// The experts that a workgroup asks for at the same time.
 enum { EXPERTS_AHEAD = 8 };
 
 // An array of a matrix: each block of the matrix has `bytes` of it.
@@ -59,17 +59,54 @@ INLINE void read_expert_soon(const ExpertArrays *all, size_t expert) {
     }
 }
 
-// Has the next experts of a share read, from `expert` on, before its blocks `begin` to `end` are
-// multiplied. Of the workgroups that have the same experts, only the first two do so, the second
-// one backwards: asking for pages that are in memory takes time, too.
-INLINE void read_experts_soon(const ExpertArrays *all, Routing routing, size_t expert,
-                              size_t last_expert, size_t begin, size_t end) {
-    if (begin >= 2 * (end - begin)) return;
-    size_t experts[EXPERTS_AHEAD], count = 0;
-    for (; expert < last_expert && count < EXPERTS_AHEAD; expert = next_expert(routing, expert + 1))
-        experts[count++] = expert;
-    for (size_t i = 0; i < count; i++)
-        read_expert_soon(all, experts[begin > 0 ? count - 1 - i : i]);
+// The experts that a workgroup multiplies with some rows, and the blocks of their matrices. It has
+// every `turns`-th expert of those that some row has, `turn` being its first one.
+typedef struct {
+    size_t expert, last_expert, begin, end, turn, turns;
+} RoutedShare;
+
+// Workgroups take `experts_each` experts and `blocks` blocks each. If experts are read from their
+// file, workgroups with the same experts have all blocks of one expert after the other: then an
+// expert is multiplied while the next ones are read.
+INLINE RoutedShare routed_share_of(size_t workgroup, size_t experts_each, size_t blocks,
+                                   Routing routing, size_t outputs) {
+    size_t all = (outputs + LANES - 1) / LANES, shares = (all + blocks - 1) / blocks;
+    size_t expert = workgroup / shares * experts_each, share = workgroup % shares;
+    size_t last_expert = least(expert + experts_each, routing.experts), begin = share * blocks;
+    if (STREAMED) return (RoutedShare){expert, last_expert, 0, all, share, shares};
+    return (RoutedShare){expert, last_expert, begin, least(begin + blocks, all), 0, 1};
+}
+
+// The expert after `skipped` others, from `expert` on, that some row has.
+INLINE size_t expert_after(RoutedShare share, Routing routing, size_t expert, size_t skipped) {
+    expert = next_expert(routing, expert);
+    for (; skipped && expert < share.last_expert; skipped--)
+        expert = next_expert(routing, expert + 1);
+    return expert;
+}
+
+INLINE size_t first_expert(RoutedShare share, Routing routing) {
+    return expert_after(share, routing, share.expert, share.turn);
+}
+
+INLINE size_t following_expert(RoutedShare share, Routing routing, size_t expert) {
+    return expert_after(share, routing, expert + 1, share.turns - 1);
+}
+
+// Has experts read before `expert` is multiplied, of which the workgroup has met `met` before. The
+// first two turns ask for the first experts of all turns, alternately: asking for pages that are in
+// memory takes time, too. After those each turn asks for its following one.
+INLINE void read_experts_soon(const ExpertArrays *all, Routing routing, RoutedShare share,
+                              size_t expert, size_t following, size_t met) {
+    size_t askers = least(share.turns, 2), next = expert;
+    size_t count = share.turn < askers ? EXPERTS_AHEAD : 1;
+    for (size_t i = 0; !met && i < count && next < share.last_expert; i++) {
+        read_expert_soon(all, next);
+        next = expert_after(share, routing, next + 1, askers - 1);
+    }
+    if (following < share.last_expert &&
+        share.turn + (met + 1) * share.turns >= askers * EXPERTS_AHEAD)
+        read_expert_soon(all, following);
 }
 
 #endif

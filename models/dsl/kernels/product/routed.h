@@ -65,20 +65,6 @@ INLINE ExpertArrays arrays_of(const Matrix *matrix, size_t blocks) {
     return all;
 }
 
-// The experts and the blocks of their matrices that a workgroup multiplies.
-typedef struct {
-    size_t expert, last_expert, begin, end;
-} RoutedShare;
-
-// Workgroups take `experts_each` experts and `blocks` blocks each.
-INLINE RoutedShare routed_share_of(size_t workgroup, size_t experts_each, size_t blocks,
-                                   Routing routing, size_t outputs) {
-    size_t shares = (outputs / ROWS + blocks - 1) / blocks;
-    size_t expert = workgroup / shares * experts_each, begin = workgroup % shares * blocks;
-    return (RoutedShare){expert, least(expert + experts_each, routing.experts), begin,
-                         least(begin + blocks, outputs / ROWS)};
-}
-
 // A share of all rows of x, f32 (rows / each, columns), times the matrices of their experts, of
 // `outputs` rows each.
 INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matrix,
@@ -87,13 +73,13 @@ INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matri
 #if TILES
     int shaped = 0;  // the rows for which the tiles are shaped
 #endif
-    size_t expert = next_expert(routing, share.expert), following, met = 0;
+    size_t expert = first_expert(share, routing), following, met = 0;
     for (; expert < share.last_expert; expert = following, met++) {
-        if (STREAMED && met % EXPERTS_AHEAD == 0) {
+        following = following_expert(share, routing, expert);
+        if (STREAMED) {
             const ExpertArrays arrays = arrays_of(matrix, outputs / ROWS);
-            read_experts_soon(&arrays, routing, expert, share.last_expert, begin, end);
+            read_experts_soon(&arrays, routing, share, expert, following, met);
         }
-        following = next_expert(routing, expert + 1);
         if (following < share.last_expert)
             fetch_start(matrix, following * (outputs / ROWS) + begin);
         size_t first = expert * (outputs / ROWS);

@@ -25,19 +25,17 @@ int NAME(const float *x, size_t x_at, const int32_t *chosen, size_t chosen_at, c
          size_t weight_at, float *out, size_t out_at, size_t workgroup, size_t blocks,
          size_t experts_each, size_t rows, size_t each, size_t outputs, size_t columns,
          size_t experts) {
-    size_t shares = (outputs + blocks * LANES - 1) / (blocks * LANES), some[TOGETHER];
-    size_t begin = workgroup % shares * blocks * LANES;
-    size_t end = least(begin + blocks * LANES, outputs);
     Routing routing = {chosen + chosen_at, rows, each, experts};
-    size_t expert = workgroup / shares * experts_each, last = least(expert + experts_each, experts);
+    RoutedShare share = routed_share_of(workgroup, experts_each, blocks, routing, outputs);
+    size_t begin = share.begin * LANES, end = least(share.end * LANES, outputs), some[TOGETHER];
     x += x_at, weight += weight_at, out += out_at;
     const BlockArray row = {(const char *)weight, columns * sizeof *weight};
     const ExpertArrays arrays = {.arrays = {row}, .count = 1, .blocks = outputs};
-    size_t met = 0;
-    for (expert = next_expert(routing, expert); expert < last;
-         expert = next_expert(routing, expert + 1), met++) {
-        if (STREAMED && met % EXPERTS_AHEAD == 0)
-            read_experts_soon(&arrays, routing, expert, last, begin, end);
+    size_t following, met = 0;
+    for (size_t expert = first_expert(share, routing); expert < share.last_expert;
+         expert = following, met++) {
+        following = following_expert(share, routing, expert);
+        if (STREAMED) read_experts_soon(&arrays, routing, share, expert, following, met);
         const WEIGHT *own = weight + expert * outputs * columns;
         for (size_t next = 0; next < rows;) {
             int count = next_rows(some, SHARED_ROWS, routing, expert, &next);
