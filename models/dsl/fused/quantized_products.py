@@ -34,8 +34,9 @@ __all__ = ["embedding_quantized", "linear_quantized"]
 
 # Blocks of sixteen outputs and rows that one workgroup computes, and workgroups of a product.
 _MAX_BLOCKS, _MAX_ROWS, MIN_WORKGROUPS = 64, 32, 8
-# Activations of 8 bits are multiplied in half the time, so that rounding them twice matters.
-_MAX_SMALL_ROWS = 16
+# Activations of 8 bits are multiplied in half the time, so that rounding them twice matters; with a
+# grid it matters more that many rows share what is looked up.
+_MAX_SMALL_ROWS, _MAX_GRID_ROWS = 16, 64
 
 
 def format_of(attrs: Attrs) -> MatrixFormat:
@@ -96,7 +97,9 @@ def product_kernel(
     rows, columns = types[0].shape
     blocks, stored_blocks = outputs // ROWS, types[matrix].shape[0]
     activation_bits = bits_of(attrs)
-    max_rows = _MAX_SMALL_ROWS if activation_bits == 8 else _MAX_ROWS
+    max_rows = _MAX_ROWS
+    if activation_bits == 8:
+        max_rows = _MAX_SMALL_ROWS if format_of(attrs).grid is None else _MAX_GRID_ROWS
     parts = -(-rows // max_rows)
     share = min(_MAX_BLOCKS, -(-blocks // -(-workgroups // parts)))
     counts = (

@@ -41,8 +41,8 @@ INLINE Numbers look_up(Numbers numbers, const int8_t *table, int offset) {
     return values;
 }
 
-// Gathers are slow on AMD's Zen, whose CPUs with AVX-512 have VBMI, below.
-#if defined(__AVX512F__) && !defined(__AVX512VBMI__)
+// Gathers are slow on AMD's Zen, whose CPUs with AVX-512 have VBMI and no AMX.
+#if defined(__AVX512F__) && (!defined(__AVX512VBMI__) || defined(__AMX_INT8__))
 #define HAS_GATHER
 // The lower or, if `half` is 1, the upper half of entries of 64 bits, by their numbers.
 INLINE u32x16 gather(u32x16 numbers, const uint64_t *entries, int half) {
@@ -52,7 +52,7 @@ INLINE u32x16 gather(u32x16 numbers, const uint64_t *entries, int half) {
 
 #if defined(__AVX512VBMI__)
 #define HAS_LOOK_UP_MANY
-// Larger tables are looked up faster in memory.
+// Larger tables are looked up faster in memory, by gathers or copies.
 enum { MAX_LOOK_UP = 1024 };
 
 // Bytes of a table of `count`, a power of two from 256 on, by their numbers: `upper` has the bits

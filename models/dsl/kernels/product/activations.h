@@ -7,11 +7,10 @@
 
 #include "isa/dot.h"
 
-// A panel of CELLS groups takes 46 KiB of stack: a worker has 128.
-enum { CELLS = 512 };
-
-// The rows of x that a tile holds.
-enum { TILE_ROWS = 16 };
+// The rows of x that a tile holds, the rows that share STRIP groups of a grid, and the groups of a
+// panel, which takes at most 53 KiB of stack: a worker has 128.
+enum { TILE_ROWS = 16, PANEL_ROWS = 64 / PARTS, STRIP = 16 };
+enum { CELLS = TILES && PARTS == 1 ? PANEL_ROWS * STRIP : 512 };
 
 // The fewest rows that tiles multiply faster than vectors. Halves of a group are two products.
 INLINE int min_tile_rows(const Matrix *matrix) {

@@ -305,10 +305,6 @@ INLINE void set_levels(Bytes quads[QUADS], const Grid *grid, const uint8_t *inde
         Bytes upper = {}, *to = &quads[entry * grid->columns / QUAD];
         if (grid->count > 256) upper = upper_bits(grid, extra, entry);
         const uint8_t *from = index + entry * ROWS;
-#ifdef HAS_GATHER
-        gather_levels(to, grid, from, upper);
-        continue;
-#endif
 #ifdef HAS_LOOK_UP_MANY
         Bytes lowest;
         __builtin_memcpy(&lowest, from, sizeof lowest);
@@ -317,7 +313,11 @@ INLINE void set_levels(Bytes quads[QUADS], const Grid *grid, const uint8_t *inde
             continue;
         }
 #endif
+#ifdef HAS_GATHER
+        gather_levels(to, grid, from, upper);
+#else
         copy_levels(to, grid, from, upper);
+#endif
     }
 }
 

@@ -165,10 +165,17 @@ INLINE void multiply_block(const Activations *x, int rows, int in_tiles, const M
                            size_t block, size_t begin, size_t end, Cursor *fetches, float *out,
                            size_t stride) {
 #if TILES
+    if (in_tiles && matrix->integers.grid.count && rows == PANEL_ROWS) {
+        Strip strip;
+        set_strip(&strip, matrix, block, begin, end);
+        for (int row = 0; row < rows; row += TILE_ROWS)
+            multiply_tiles(x, row, TILE_ROWS, rows, matrix, &strip, block, begin, end, fetches,
+                           out + (size_t)row * stride, stride);
+    }
     if (in_tiles && rows == 16)
-        multiply_tiles(x, 16, matrix, block, begin, end, fetches, out, stride);
+        multiply_tiles(x, 0, 16, 16, matrix, 0, block, begin, end, fetches, out, stride);
     if (in_tiles && rows == 8)
-        multiply_tiles(x, 8, matrix, block, begin, end, fetches, out, stride);
+        multiply_tiles(x, 0, 8, 8, matrix, 0, block, begin, end, fetches, out, stride);
 #endif
     if (in_tiles) return;
     if (MAX_SHARING == 16 && rows == 16)
@@ -215,9 +222,11 @@ INLINE void multiply_all(const float *x, Share share, const Matrix *whole, Curso
         size_t left = share.rows - row;
         count = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
         if ((TILES || MAX_SHARING == 16) && left >= 16) count = 16;
+        if (TILES && matrix->integers.grid.count && left >= PANEL_ROWS) count = PANEL_ROWS;
         int in_tiles = TILES && (int)count >= min_tile_rows(matrix);
 #if TILES
-        if (in_tiles && (int)count != shaped) shape_tiles(matrix, shaped = (int)count);
+        int tall = (int)least(count, TILE_ROWS);
+        if (in_tiles && tall != shaped) shape_tiles(matrix, shaped = tall);
 #endif
         for (size_t first = 0, last; first < all; first = last) {
             last = least(first + CELLS / count, all);

@@ -141,13 +141,32 @@ INLINE const Quad *signed_quads(Quad to[MAX_PARTS * QUADS], const Matrix *matrix
     return to;
 }
 
-// What `multiply` computes, for eight or sixteen rows. The tiles are shaped for them.
+// Groups of a block that all rows of a panel share: their quads, scales and minimums.
+typedef struct {
+    _Alignas(64) Quad quads[STRIP][QUADS];
+    Factors factors[STRIP][2];
+} Strip;
+
+// Looks up groups `begin` to `end` of a block, at most STRIP.
+INLINE void set_strip(Strip *to, const Matrix *matrix, size_t block, size_t begin, size_t end) {
+    for (size_t group = begin; group < end; group++) {
+        size_t at = block * matrix->groups + group;
+        signed_quads(to->quads[group - begin], matrix, at);
+        for (int i = 0; i < (matrix->halves ? 2 : 1); i++)
+            to->factors[group - begin][i] = factors_of(matrix, block, group, i);
+        fetch_factors(matrix, at);
+    }
+}
+
+// What `multiply` computes, for eight or sixteen rows of x, whose cells are those from `first` on
+// of every `cells`. The tiles are shaped for them. `strip` has the groups, or is 0.
 //
 // Step i is group i, or part i % 2 of group i / 2: one of its halves, or the upper or the lower
-// bits of 12. A group is unpacked before its first step, and a product is added in the step after
-// its own.
-INLINE void multiply_tiles(const Activations *x, int rows, const Matrix *matrix, size_t block,
-                           size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
+// bits of 12. Without a strip, a group is unpacked before its first step. A product is added in the
+// step after its own.
+INLINE void multiply_tiles(const Activations *x, int first, int rows, int cells,
+                           const Matrix *matrix, const Strip *strip, size_t block, size_t begin,
+                           size_t end, Cursor *fetches, float *out, size_t stride) {
     _Alignas(64) TileSums products[2];
     _Alignas(64) Quad unpacked[2][MAX_PARTS * QUADS];
     int joined = is_joined(matrix);
@@ -158,29 +177,34 @@ INLINE void multiply_tiles(const Activations *x, int rows, const Matrix *matrix,
     Cursor cursor = {0};
     if (fetches) cursor = *fetches;
     for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
-    const Quad *quads, *next = signed_quads(unpacked[0], matrix, first_group + begin);
+    const Quad *quads,
+        *next = strip ? strip->quads[0] : signed_quads(unpacked[0], matrix, first_group + begin);
     size_t steps = (end - begin) * each;
 #pragma clang loop unroll_count(2)
     for (size_t step = 0; step <= steps; step++) {
         size_t group = begin + step / each, part = step % each, half = part % scales;
+        const int8_t *q = x->q[(group - begin) * (size_t)cells + (size_t)first][0];
         if (part == 0) quads = next;
         if (part == 0 && group < end && fetches) cursor = fetch_some(cursor);
-        if (part == each - 1 && group + 1 < end) {
+        if (part == each - 1 && group + 1 < end && strip) {
+            next = strip->quads[group + 1 - begin];
+        } else if (part == each - 1 && group + 1 < end) {
             next = signed_quads(unpacked[(group + 1 - begin) & 1], matrix, first_group + group + 1);
             fetch_factors(matrix, first_group + group);
         }
         if (group < end && joined)
-            start_joined(step & 1, x->q[(group - begin) * rows][0], quads, matrix->zero);
+            start_joined(step & 1, q, quads, matrix->zero);
         else if (group < end && part > half)
-            start_tiles(step & 1, x->q[(group - begin) * rows][0], unpacked[(group - begin) & 1]);
+            start_tiles(step & 1, q, unpacked[(group - begin) & 1]);
         else if (group < end)
-            start_tiles(step & 1, x->q[(group - begin) * rows][0] + half * quads_each * QUAD,
-                        quads + half * quads_each);
+            start_tiles(step & 1, q + half * quads_each * QUAD, quads + half * quads_each);
         if (step == 0) continue;
-        size_t before = step - 1, added = before / each, cell = added * rows;
+        size_t before = step - 1, added = before / each;
+        size_t cell = added * (size_t)cells + (size_t)first;
         store_tiles(before & 1, products[before & 1], joined || PARTS == 1);
         if (is_wide(matrix) && before % each == 0) continue;  // the lower bits follow
-        Factors factors = factors_of(matrix, block, begin + added, before % scales);
+        Factors factors = strip ? strip->factors[added][before % scales]
+                                : factors_of(matrix, block, begin + added, before % scales);
         add_tiles(sums, rows, products, before & 1, x->scale + cell, factors.scale, matrix);
         if (!matrix->minimum) continue;
         const float *total = x->total[before % scales] + cell;
