@@ -181,7 +181,7 @@ def test_a_run_lowers_the_loss_and_a_bake_reads_its_drafter(tmp_path: Path) -> N
 
 @pytest.mark.nightly
 def test_a_head_of_4096_tokens_fits_on_the_stacks_of_threads(tmp_path: Path) -> None:
-    """A kernel that keeps eight rows of it does not: the process then ends with a signal."""
+    """Kernels that keep eight rows do not: the compiler refuses them, or the process crashes."""
     write_model(tmp_path / "model", replace(CONFIG, vocab_size=MAX_HEAD))
     write_lines(tmp_path / "data.jsonl", [{"prompt": "count: ", "completion": "abc" * 30}])
     run = request(tmp_path, "drafter", drafter=True, steps=2)
