@@ -1,7 +1,7 @@
 """Measure how much faster drafts make a model whose weights are random, in tokens/s.
 
     python -m benchmarks.synthetic_weights gemma-3-270m-q4_k_m.gguf qwen3.5-4b-mtp 4b.gguf
-    hearth bake 4b.gguf --precision native --slots 4 --context 1024 --out 4b
+    hearth bake 4b.gguf --precision native --slots 8 --context 1024 --out 4b
     python -m benchmarks.replayed_drafts 4b --json figures.json
 
 What random weights answer and draft is noise, but their time is that of a trained model of this
@@ -55,8 +55,9 @@ TEMPERATURES = (0.0, 1.0)
 KINDS = tuple(ACCEPTED)
 # The text's next token is e^16 times as likely as the most likely other one.
 _MARGIN = 16.0
-# The right tokens that an MTP layer can draft: the first 65,536 of Qwen's vocabulary are 98 % of
-# the tokens of English and of code (docs/architecture.md). Synthetic weights have another one.
+# The right tokens that a drafter without all rows of the head can draft. Of an MTP layer, they are
+# the first 65,536 of Qwen's vocabulary, 98 % of the tokens of English and of code
+# (docs/architecture.md). Synthetic weights have another one.
 _COVERED = 0.98
 
 
@@ -66,8 +67,10 @@ class ReplayedRuntime:
     Every other call is the runtime's. All requests have the same prompt and the same answer.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, drafted: int) -> None:
+        """`drafted` tokens of the vocabulary can be drafted."""
         self._runtime = runtime
+        self._covered = 1.0 if drafted == runtime.vocab_size else _COVERED
         self.text: tuple[int, ...] = ()  # the prompt and the answer
         self.trace = Trace(0.0, 0.0)
 
@@ -96,7 +99,7 @@ class ReplayedRuntime:
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
         """As that of DraftingReader."""
         drafted = self._runtime.draft(slot, token, position)
-        draws = self.trace.draws(f"{self.text[0]} {position}", covered=_COVERED)
+        draws = self.trace.draws(f"{self.text[0]} {position}", covered=self._covered)
         for at, _, (is_right, probability) in zip(count(position + 1), drafted, draws):
             true = self.text[at]
             yield true if is_right else (true + 1) % self._runtime.vocab_size, probability
@@ -132,8 +135,9 @@ class Speeds:
 class Bench:
     """Answers prompts with a runtime; each answer has an engine of its own."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._replayed = ReplayedRuntime(runtime)
+    def __init__(self, runtime: Runtime, drafted: int) -> None:
+        """`drafted` tokens of the vocabulary can be drafted."""
+        self._replayed = ReplayedRuntime(runtime, drafted)
         self.costs = Costs(runtime.verify_tokens)
 
     def add(
@@ -273,13 +277,15 @@ def main() -> None:
     machine = describe_machine(arguments.threads)
     manifest, runtime = open_bundle(arguments.bundle, threads=arguments.threads)
     if not runtime.has_drafter:
-        raise SystemExit(f"{arguments.bundle} has no drafter; bake weights with an MTP layer")
+        raise SystemExit(
+            f"{arguments.bundle} has no drafter; bake weights with an MTP layer, or --drafter"
+        )
     path = arguments.bundle / TOKENIZER
     tokenizer = Tokenizer.from_file(path, bos=manifest.special_tokens.bos)
     length = _PROMPT_TOKENS + arguments.max_tokens
     texts = page_texts(tokenizer, arguments.prompts, length)
     batches = [batch for batch in arguments.batches if batch <= runtime.slots]
-    bench = Bench(runtime)
+    bench = Bench(runtime, manifest.draft_tokens)
     for drafts in (False, True):  # warm up
         bench.add(Speeds(), texts[0], 0.0, 1, Trace(1.0, 1.0), drafts=drafts)
     found = tables(measure(bench, texts, batches, arguments.rounds), bench.costs)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from itertools import islice, takewhile
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
 from typing_extensions import override
 
 from benchmarks.acceptance_trace import ACCEPTED, DRAFTED, Trace
-from benchmarks.replayed_drafts import Bench, measure, tables
+from benchmarks.replayed_drafts import Bench, ReplayedRuntime, measure, tables
 from hearthd.server.engine.drafts import Costs
 from tests.fake_runtime import FakeRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hearthd.runtime.interface import Runtime
 
 _TOKENS = 997  # of a vocabulary
 _DRAFTS = 2000
@@ -46,7 +52,7 @@ def test_answers_are_the_text_with_drafts_that_the_trace_accepts() -> None:
         vocab_size=_TOKENS, context=256, slots=2, batch=2, chunk=64, verify_tokens=(2, 4),
         drafter="wrong",
     )  # fmt: skip
-    bench = Bench(runtime)
+    bench = Bench(runtime, _TOKENS)
     bench.costs = Fixed(runtime.verify_tokens)
     numbers = np.random.default_rng(0).integers(_TOKENS, size=(3, 160))  # nothing to look up
     texts = [tuple(text) for text in numbers.tolist()]
@@ -60,3 +66,22 @@ def test_answers_are_the_text_with_drafts_that_the_trace_accepts() -> None:
     speeds, ratios, _ = tables(measured, bench.costs)
     assert len(speeds.rows) == 2 * (len(ACCEPTED) + 1)
     assert len(ratios.rows) == 4
+
+
+class Drafting:
+    """A runtime that drafts one token at a time."""
+
+    vocab_size = _TOKENS
+
+    def draft(self, *_: int) -> Iterator[tuple[int, float]]:
+        yield 0, 1.0
+
+
+@pytest.mark.parametrize(("drafted", "fraction"), [(_TOKENS, 1.0), (_TOKENS - 1, 0.98)])
+def test_tokens_that_a_drafter_lacks_are_not_drafted(drafted: int, fraction: float) -> None:
+    replayed = ReplayedRuntime(cast("Runtime", Drafting()), drafted)
+    replayed.text, replayed.trace = tuple(range(_TOKENS)), Trace(1.0, 1.0)
+    drafts = [next(replayed.draft(0, position, position)) for position in range(900)]
+    right = [token == position for position, (token, _) in enumerate(drafts, 1)]
+    assert np.mean(right) == pytest.approx(fraction, abs=0.01)
+    assert all(right) == (fraction == 1.0)
