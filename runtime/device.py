@@ -27,6 +27,7 @@ from hearthd.runtime.mapped_pages import (
     move_to_memory,
     prefer_huge_pages,
     release_pages,
+    without_huge_pages,
 )
 from hearthd.runtime.operating_system import IS_LINUX, new_pages
 
@@ -97,11 +98,15 @@ class Device:
         self._device = start_threads(threads)
         self._file = program
         self._settled = not lays_out
-        self._streamed = streamed
         self._reserved: list[mmap] = []  # IREE's buffers do not hold references to them
         try:
-            self._program, self._weights = _load(
-                bundle, program, self._device, mapped=mapped, huge_pages=huge_pages and not streamed
+            self._program, self._weights, self._experts = _load(
+                bundle,
+                program,
+                self._device,
+                mapped=mapped,
+                huge_pages=huge_pages,
+                streamed=streamed,
             )
         except (RuntimeError, ValueError, OSError) as error:
             reason = str(error).partition("\n")[0]
@@ -124,10 +129,12 @@ class Device:
         outputs = rt.VmVariantList(results)
         with behind_workers():
             self._program.call(function, inputs, outputs)
+        if not self._settled and self._weights is not None:
+            release_pages(self._weights)
         # Linux drops pages of the file that are not mapped at a third of the cost, those used
         # longest ago first.
-        if (self._streamed or not self._settled) and self._weights is not None:
-            release_pages(self._weights)
+        for experts in self._experts:
+            release_pages(experts)
         self._settled = True
         return outputs
 
@@ -197,9 +204,18 @@ class Device:
 
 
 def _load(
-    bundle: Path, program: str, device: rt.HalDevice, *, mapped: bool, huge_pages: bool
-) -> tuple[LoadedProgram, MappedFile | None]:
-    """The program, and where its weights are mapped if it has any and they stay mapped."""
+    bundle: Path,
+    program: str,
+    device: rt.HalDevice,
+    *,
+    mapped: bool,
+    huge_pages: bool,
+    streamed: bool,
+) -> tuple[LoadedProgram, MappedFile | None, tuple[MappedFile, ...]]:
+    """The program, where its weights are mapped if they are, and the experts of these.
+
+    Only if the experts are `streamed`.
+    """
     instance = rt.VmInstance()
     parameters = rt.ParameterIndex()
     path = (bundle / PARAMETERS).resolve()
@@ -207,9 +223,12 @@ def _load(
     # after the device is deleted, without the GIL, and end the process.
     parameters.load(str(path), format="irpa", mmap=True)
     weights = _mapping(parameters, path)
+    experts = _experts(parameters, weights) if streamed and weights is not None else ()
     if weights is not None and mapped:
-        if huge_pages:  # a missing page is then read with 4 MiB around it
+        if huge_pages:  # a missing page is then read with 4 MiB around it: not for experts
             prefer_huge_pages(weights)
+        for part in experts:
+            without_huge_pages(part)
     elif weights is not None:
         move_to_memory(weights)
     provider = parameters.create_provider(scope=PARAMETER_SCOPE)
@@ -220,7 +239,7 @@ def _load(
         rt.create_io_parameters_module(instance, provider),
         instance=instance,
     )
-    return loaded, weights if mapped else None
+    return loaded, weights if mapped else None, experts
 
 
 def _mapping(parameters: rt.ParameterIndex, path: Path) -> MappedFile | None:
@@ -230,6 +249,16 @@ def _mapping(parameters: rt.ParameterIndex, path: Path) -> MappedFile | None:
             file, _ = entry.file_storage
             return MappedFile.at(file.host_allocation, path)
     return None
+
+
+def _experts(parameters: rt.ParameterIndex, weights: MappedFile) -> tuple[MappedFile, ...]:
+    """The pages of experts in mapped weights."""
+    starts = (
+        (entry.file_storage[1], entry.length)
+        for name, entry in parameters.items()
+        if ".experts." in name
+    )
+    return weights.parts((start, start + length) for start, length in starts)
 
 
 def _bytes(shape: tuple[int, ...], dtype: str) -> int:

@@ -20,7 +20,7 @@ from hearthd.runtime.operating_system import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _PAGES = Path("/proc/self/statm")
 _INTERVAL = 0.02  # seconds
@@ -41,6 +41,18 @@ class MappedFile(NamedTuple):
         """The mapping that `memory` shows, from its first byte to the end of the file."""
         pages = np.frombuffer(memory, np.uint8)
         return MappedFile(path, pages.ctypes.data, pages.nbytes)
+
+    def parts(self, ranges: Iterable[tuple[int, int]]) -> tuple[MappedFile, ...]:
+        """The pages with ranges of bytes, as (start, end); those next to each other are joined."""
+        joined: list[tuple[int, int]] = []
+        for start, end in sorted(ranges):
+            first, last = start // PAGESIZE * PAGESIZE, -(-end // PAGESIZE) * PAGESIZE
+            if joined and first <= joined[-1][1]:
+                first = joined.pop()[0]
+            joined.append((first, last))
+        return tuple(
+            MappedFile(self.path, self.address + first, last - first) for first, last in joined
+        )
 
 
 def release_pages(mapped: MappedFile) -> None:
@@ -84,6 +96,11 @@ def prefer_huge_pages(mapped: MappedFile) -> None:
     stay as they are.
     """
     advise_pages(mapped.address, mapped.size, "MADV_HUGEPAGE")
+
+
+def without_huge_pages(mapped: MappedFile) -> None:
+    """Take back what `prefer_huge_pages` asked for."""
+    advise_pages(mapped.address, mapped.size, "MADV_NOHUGEPAGE")
 
 
 def move_to_memory(mapped: MappedFile) -> None:

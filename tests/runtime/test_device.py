@@ -6,10 +6,12 @@ import gc
 import mmap
 import os
 import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import iree.runtime as rt
 import numpy as np
 import pytest
 
@@ -52,17 +54,23 @@ def test_pages_of_rearranged_weights_are_returned_to_the_system(
 
 
 def test_pages_of_experts_are_unmapped_after_each_call(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released: list[MappedFile] = []
     monkeypatch.setattr("hearthd.runtime.device.release_pages", released.append)
     manifest = read_manifest_of(bundle, LanguageManifest)
     footprint = replace(manifest.footprint, laid_out=0, read=1, experts=1)
     streamed = replace(manifest, footprint=footprint)
+    bundle = shutil.copytree(bundle, tmp_path / "experts")
+    arrays = {"w": tiny.WEIGHTS, "layers.0.experts.up": np.zeros(5000, np.uint8)}
+    rt.save_archive_file(arrays, bundle / PARAMETERS)
     runtime = IreeRuntime(bundle, streamed, threads=1)
     for count in (1, 2):
         runtime.decode([0], [1], [0])
         assert len(released) == count
+    assert all(part.size == 2 * mmap.PAGESIZE for part in released)
+    (_, *parts) = Path("/proc/self/smaps").read_text("utf-8").split(f"{bundle / PARAMETERS}\n")
+    assert all("nh" in part.split("VmFlags:", 1)[1].split("\n", 1)[0].split() for part in parts)
     with pytest.raises(CannotLoad, match="serve it without --no-mmap"):
         IreeRuntime(bundle, streamed, threads=1, mapped=False)
     monkeypatch.setattr("hearthd.runtime.device.IS_LINUX", False)
