@@ -62,15 +62,17 @@ def test_pages_of_experts_are_unmapped_after_each_call(
     footprint = replace(manifest.footprint, laid_out=0, read=1, experts=1)
     streamed = replace(manifest, footprint=footprint)
     bundle = shutil.copytree(bundle, tmp_path / "experts")
-    arrays = {"w": tiny.WEIGHTS, "layers.0.experts.up": np.zeros(5000, np.uint8)}
+    other = np.zeros(4 * mmap.PAGESIZE, np.uint8)
+    arrays = {"w": tiny.WEIGHTS, "other": other, "layers.0.experts.up": other}
     rt.save_archive_file(arrays, bundle / PARAMETERS)
     runtime = IreeRuntime(bundle, streamed, threads=1)
     for count in (1, 2):
         runtime.decode([0], [1], [0])
         assert len(released) == count
-    assert all(part.size == 2 * mmap.PAGESIZE for part in released)
+    assert all(part.size == 5 * mmap.PAGESIZE for part in released)  # of a file with nine pages
     (_, *parts) = Path("/proc/self/smaps").read_text("utf-8").split(f"{bundle / PARAMETERS}\n")
-    assert all("nh" in part.split("VmFlags:", 1)[1].split("\n", 1)[0].split() for part in parts)
+    flags = [part.split("VmFlags:", 1)[1].split("\n", 1)[0].split() for part in parts]
+    assert ["nh" in each for each in flags] == [False, HUGE.exists()]
     with pytest.raises(CannotLoad, match="serve it without --no-mmap"):
         IreeRuntime(bundle, streamed, threads=1, mapped=False)
     monkeypatch.setattr("hearthd.runtime.device.IS_LINUX", False)

@@ -84,7 +84,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.nightly
 def test_reading_ahead_changes_no_bit(libraries: tuple[Path, Path]) -> None:
     stored = matrices(STORED, ROWS, COLUMNS)[1]
-    for rows in (1, 90):
+    for rows in (1, 30, 90):
         x, chosen = inputs(rows, COLUMNS)
         plain, streamed = (call(library, x, chosen, stored, 0) for library in libraries)
         assert plain.any()
