@@ -37,8 +37,8 @@ class Storage:
     rows     (ids, *arrays) -> rows of W
     routed   (x, chosen, *arrays, experts, activation_bits) -> products with some of its rows, see
              `f.routed_linear`
-    logits   (x, exact, *arrays, outputs) -> x W^T, see `f.approximate_logits`; with `outputs`, of
-             that many of its first rows
+    logits   (x, exact, *arrays, outputs, cap) -> x W^T, see `f.approximate_logits`; with `outputs`,
+             of that many of its first rows; with `cap`, for `f.soft_cap`
     partial  arrays of which `logits` reads some blocks only
     table    how a matrix is stored whose rows are looked up, or that computes logits; None: so too
     format   of integers; None: floats
@@ -63,7 +63,7 @@ def _floats(name: str, dtype: DType, product: Callable[[Tensor, Tensor], Tensor]
         product=lambda x, weight, **_: product(x, weight),
         rows=f.embedding,
         routed=lambda *tensors, experts, **_: routed_linear(*tensors, experts=experts),
-        logits=lambda x, _, weight, outputs=None: product(
+        logits=lambda x, _, weight, outputs=None, **_cap: product(
             x, weight if outputs is None else f.narrow(weight, 0, 0, outputs)
         ),
     )
@@ -116,10 +116,16 @@ def _table(matrix_format: MatrixFormat) -> Storage:
     attrs: Any = {"matrix_format": matrix_format.name}
     split = matrix_format.split
 
-    def logits(x: Tensor, exact: Tensor, *arrays: Tensor, outputs: int | None = None) -> Tensor:
+    def logits(
+        x: Tensor,
+        exact: Tensor,
+        *arrays: Tensor,
+        outputs: int | None = None,
+        cap: float | None = None,
+    ) -> Tensor:
         if split is None:
             return linear_quantized(x, *arrays, **attrs, **some_outputs(outputs))
-        return two_part_head(x, exact, arrays, matrix_format, outputs)
+        return two_part_head(x, exact, arrays, matrix_format, outputs=outputs, cap=cap)
 
     def product(x: Tensor, *arrays: Tensor, **_: int) -> Tensor:
         rows = f.flatten_rows(x)

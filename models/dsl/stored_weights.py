@@ -136,6 +136,8 @@ _x, _weight, _ids, _exact, _chosen = variables("x weight ids exact chosen")
 _product = node(f.times_weight.op, _x, _weight)
 _logits = node(f.approximate_logits.op, _product, _exact)
 _some_logits = node(f.approximate_logits.op, node(ops.slice_, _product, bounds="bounds"), _exact)
+_capped = node(f.soft_cap.op, _product, cap="cap")
+_capped_logits = node(f.approximate_logits.op, _capped, _exact)
 _embedding = node(f.embedding.op, _ids, _weight)
 _routed = node(f.routed_linear.op, _x, _chosen, _weight, experts="experts")
 # Where these ops have their matrix.
@@ -157,7 +159,7 @@ def store_matrices(
             assert isinstance(origin, Apply)
             if origin.op is f.approximate_logits.op:
                 origin = origin.inputs[0].origin
-                if isinstance(origin, Apply) and origin.op is ops.slice_:
+                if isinstance(origin, Apply) and origin.op in (ops.slice_, f.soft_cap.op):
                     origin = origin.inputs[0].origin
                 is_table = isinstance(origin, Apply) and origin.op is f.times_weight.op
             else:
@@ -215,6 +217,16 @@ def _rules(weights: Weights, activation_bits: int) -> tuple[Rule, ...]:
             pattern=(_some_logits,),
             replacement=lambda x, weight, exact, bounds: (
                 storage(weight).logits(x, exact, *arrays(weight), outputs=bounds[1][1]),
+            ),
+        ),
+        Rule(
+            name="two_part_head",
+            pattern=(_capped_logits,),
+            replacement=lambda x, weight, exact, cap: tuple(
+                f.soft_cap(logits, cap=cap)
+                for logits in without_padding(
+                    storage(weight).logits(x, exact, *arrays(weight), cap=cap), weight
+                )
             ),
         ),
         Rule(

@@ -103,7 +103,7 @@ class GemmaModel(DecoderModel):
     def logits(self, x: Tensor) -> Tensor:
         """Normalized hidden states (N, E) -> logits (N, V)."""
         logits = super().logits(x)
-        return logits if self.logit_cap is None else f.soft_cap(logits, self.logit_cap)
+        return logits if self.logit_cap is None else f.soft_cap(logits, cap=self.logit_cap)
 
 
 class Gemma3(GemmaModel):

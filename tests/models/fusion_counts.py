@@ -17,7 +17,6 @@ class Counts:
     products   matrices; `needed` of them give the keys and values of a prefill's last layer
     stacked    whether queries, keys and values are one product because of their heads
     capped     no rule for soft caps: attention stays plain
-    whole_head no rule for soft caps: the head is computed whole
     gate       the rule for the activation of the feed-forward layer, and how often
     experts    matrices of an expert: 3, or 2 without a gated activation
     by_head    matrices of which each head has its own
@@ -31,7 +30,6 @@ class Counts:
     needed: int = 1
     stacked: bool = True
     capped: bool = False
-    whole_head: bool = False
     gate: tuple[str, int] = ("gated_silu", 1)
     experts: int = 3
     by_head: int = 0
@@ -63,14 +61,13 @@ COUNTS = {
     "exaone4": Counts(norms=("residual_norm", 0), rotations="norm_rope"),
     "falcon-h1": Counts(products=7, needed=2),
     "gemma": Counts(gate=GELU),
-    "gemma2": Counts(norms=("residual_norm", 2), capped=True, whole_head=True, gate=GELU),
+    "gemma2": Counts(norms=("residual_norm", 2), capped=True, gate=GELU),
     "gemma3": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
     "gemma3-images": Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
     "gemma3n": Counts(
         norms=("residual_norm", 1),
         rotations="norm_rope",
         products=9,
-        whole_head=True,
         beside=(2, 7),
         gate=("gated_gelu_tanh", 2),
     ),
@@ -80,18 +77,15 @@ COUNTS = {
             norms=("residual_norm", 1),
             rotations="norm_rope",
             products=7,
-            whole_head=True,
             beside=(2, 1),
             gate=("gated_gelu_tanh", 2),
         ),
     ),
     **dict.fromkeys(
         ("gemma4-moe", "gemma4-moe-images"),
-        Counts(norms=("residual_norm", 2), rotations="norm_rope", whole_head=True, gate=GELU),
+        Counts(norms=("residual_norm", 2), rotations="norm_rope", gate=GELU),
     ),
-    "gemma4-unified": Counts(
-        norms=("residual_norm", 1), rotations="norm_rope", whole_head=True, gate=GELU
-    ),
+    "gemma4-unified": Counts(norms=("residual_norm", 1), rotations="norm_rope", gate=GELU),
     "glm4": Counts(norms=("residual_norm", 2), products=4),
     "gpt-oss": Counts(gate=("clamped_swiglu", 1)),
     "granitehybrid": Counts(rotations=""),
@@ -200,6 +194,5 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         counts["add_norm"] = whole + partial - 1
         counts["matrix"] -= 3 * partial
     if not ("prefill" in point or "embed" in point):
-        head = "matrix" if per_layer.whole_head else "two_part_head"
-        counts[head] = counts.get(head, 0) + 1
+        counts["two_part_head"] = 1
     return {rule: count for rule, count in counts.items() if rule and count}

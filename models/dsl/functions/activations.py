@@ -148,7 +148,8 @@ def gated_heads(gate: Tensor, x: Tensor) -> Tensor:
     return sigmoid(gate) * x
 
 
-def soft_cap(x: Tensor, cap: float) -> Tensor:
+@composite()
+def soft_cap(x: Tensor, *, cap: float) -> Tensor:
     """cap * tanh(x / cap): x where it is small, and between -cap and cap."""
     return ops.tanh(x * (1.0 / cap)) * cap
 

@@ -179,7 +179,7 @@ def scaled_dot_product_attention(
     )
     by_token = (batch, groups, queries, heads_per_group, keys)
     scores = ops.reshape(scores, shape=by_token)
-    scores = scores if cap is None else soft_cap(scores, cap)
+    scores = scores if cap is None else soft_cap(scores, cap=cap)
     if mask is not None:
         scores = scores + _per_score(mask, (batch, heads, queries, keys), by_token)
     if seen is not None:

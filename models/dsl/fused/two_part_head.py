@@ -49,15 +49,18 @@ def two_part_head(
     exact: Tensor,
     arrays: tuple[Tensor, ...],
     matrix_format: MatrixFormat,
+    *,
     outputs: int | None = None,
+    cap: float | None = None,
 ) -> Tensor:
     """x W^T for x f32 (M, K) and a matrix W (N, K) in two parts: (M, N), some of it approximate.
 
-    With `outputs`, W are the first rows of the matrix.
+    With `outputs`, W are the first rows of the matrix. With `cap`, logits are what `f.soft_cap`
+    makes of outputs.
 
-    Outputs that are more than LOGIT_MARGIN below the largest of their row are approximate, unless
-    they share a block of sixteen with a larger one; so most of the lower part is never read. All
-    are exact in rows for which `exact`, i32 (M,), is not 0.
+    Outputs whose logits are more than LOGIT_MARGIN below the largest of their row are approximate,
+    unless they share a block of sixteen with a larger one; so most of the lower part is never read.
+    All are exact in rows for which `exact`, i32 (M,), is not 0.
     """
     split = matrix_format.split
     assert split is not None, matrix_format.name
@@ -72,10 +75,24 @@ def two_part_head(
     largest = ops.reduce_max(approximate, axes=(1,))
     flagged = ops.compare(exact, ops.full_like(exact, 0), direction="NE")
     everything = ops.full_like(largest, -math.inf)
-    threshold = ops.select(flagged, everything, largest + -LOGIT_MARGIN)
+    lowest = largest + -LOGIT_MARGIN if cap is None else _far_below(largest, cap)
+    threshold = ops.select(flagged, everything, lowest)
     return linear_refined(
         approximate, x, threshold, lower, *factors, matrix_format=split.lower.name, step=split.step
     )
+
+
+def _far_below(largest: Tensor, cap: float) -> Tensor:
+    """The outputs whose capped values are LOGIT_MARGIN below those of `largest`.
+
+    -inf where no output has one. The inverse of tanh y is (log(1 + y) - log(1 - y)) / 2.
+    """
+    share = (f.soft_cap(largest, cap=cap) + -LOGIT_MARGIN) * (1 / cap)
+    lowest = ops.full_like(share, -1 + 1e-6)
+    inside = ops.maximum(share, lowest)
+    far_below = (ops.log_plus_one(inside) - ops.log_plus_one(-inside)) * (cap / 2)
+    is_inside = ops.compare(share, lowest, direction="GT")
+    return ops.select(is_inside, far_below, ops.full_like(share, -math.inf))
 
 
 def _linear_refined(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hearthd.models.dsl import functions as f
+from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.fused.quantized_products import sample_matrix
+from hearthd.models.dsl.fused.two_part_head import LOGIT_MARGIN, two_part_head
 from hearthd.models.dsl.graph import Apply, Parameter, Tensor
+from hearthd.models.dsl.matrix_format import INT8_HALVES
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.stored_weights import Weights, store_matrices, stored_graph
 from hearthd.models.dsl.trace import trace
@@ -31,3 +36,44 @@ def test_logits_of_the_first_tokens_are_products_with_the_first_rows(name: str) 
     for node in stored.nodes:
         assert isinstance(node.origin, Apply)
         assert (1, ROWS) not in (node.shape, *(source.shape for source in node.inputs))
+
+
+@pytest.mark.parametrize("cap", [30.0, 5.0])
+@pytest.mark.parametrize("size", [1.0, 30.0])
+def test_capped_logits_that_matter_are_exact(cap: float, size: float) -> None:
+    """With a cap of 5, all are within the margin; with a size of 30, many are near the cap."""
+    rng = np.random.default_rng(0)
+    x = (size * rng.normal(size=(2, COLUMNS))).astype(np.float32)
+    # Rows of different lengths, so that few blocks have large logits.
+    arrays = sample_matrix(rng, INT8_HALVES, 64 * 16, COLUMNS)
+    arrays[-1][...] = (arrays[-1] * rng.exponential(size=(64, 1, 1))).astype(np.float16)
+
+    def logits(x: Tensor, exact: Tensor, *matrix: Tensor) -> tuple[Tensor, ...]:
+        return (f.soft_cap(two_part_head(x, exact, matrix, INT8_HALVES, cap=cap), cap=cap),)
+
+    def values(exact: int) -> np.ndarray:
+        inputs = (x, np.array([exact, exact], np.int32), *arrays)
+        types = {
+            f"x{i}": TensorType(array.shape, DType.of(array.dtype))
+            for i, array in enumerate(inputs)
+        }
+        return evaluate(trace("head", logits, types), inputs, {})[0]
+
+    expected, actual = values(1), values(0)
+    matter = actual >= actual.max(axis=1, keepdims=True) - LOGIT_MARGIN
+    np.testing.assert_array_equal(actual[matter], expected[matter])
+    assert (actual == expected).all() == (cap == 5.0)
+
+
+def test_a_capped_head_is_one_in_two_parts() -> None:
+    head = Tensor(TensorType((ROWS, COLUMNS), DType.F32), Parameter())
+
+    def logits(x: Tensor, exact: Tensor) -> tuple[Tensor, ...]:
+        return (f.approximate_logits(f.soft_cap(f.times_weight(x, head), cap=30.0), exact),)
+
+    inputs = {"x": TensorType((1, COLUMNS), DType.F32), "exact": TensorType((1,), DType.I32)}
+    graph = trace("decode", logits, inputs, parameters={"head.weight": head})
+    weights = Weights({"head.weight": head})
+    store_matrices([graph], weights, lambda _: STORAGES["int6-g16-s256"])
+    _, counts = stored_graph(graph, weights, 8)
+    assert counts == {"two_part_head": 1}
