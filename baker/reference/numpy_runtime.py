@@ -197,9 +197,11 @@ def stored_parameters(
     }
 
 
-def slightly_changed(parameters: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def slightly_changed(
+    parameters: Mapping[str, NDArray[Any]], seed: int = 0
+) -> dict[str, NDArray[Any]]:
     """The parameters with vectors of f32 that are changed by about a millionth, at random."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     changed = dict(parameters)
     for name, array in parameters.items():
         if array.dtype == np.float32 and array.ndim == 1:

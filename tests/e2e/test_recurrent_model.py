@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,9 @@ import pytest
 
 from hearthd.baker.pipeline import comparison_stage
 from hearthd.baker.pipeline.bake import bake
+from hearthd.baker.pipeline.program_comparison import compare_program
+from hearthd.baker.pipeline.shared_stages import ComparisonFailed
+from hearthd.baker.reference.numpy_runtime import slightly_changed
 from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.runtime.cpu_features import cpu_features
 from hearthd.runtime.language_model import IreeRuntime
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from hearthd.runtime.self_test import Verdict
     from hearthd.server.engine.generation import Generation
 
 READ = 200  # tokens of TEXT that are read in chunks
@@ -86,16 +91,17 @@ def test_bits_depend_neither_on_chunks_nor_on_batches_nor_on_drafts(runtime: Ire
         assert np.array_equal(decoded(runtime, 0, READ + accepted), expected[accepted])
 
 
+def much_changed(parameters: dict[str, NDArray[Any]], _: int = 0) -> dict[str, NDArray[Any]]:
+    vectors = {name: 3 * array for name, array in parameters.items() if array.ndim == 1}
+    return {**parameters, **vectors}
+
+
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_the_tolerance_covers_how_far_rounding_changes_logits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = write_model(tmp_path / "weights", "qwen35")
-
-    def much_changed(parameters: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        vectors = {name: 3 * array for name, array in parameters.items() if array.ndim == 1}
-        return {**parameters, **vectors}
 
     def tolerance(activations: str) -> float:
         options = {"precision": "int8-g32", "activations": activations}
@@ -106,6 +112,35 @@ def test_the_tolerance_covers_how_far_rounding_changes_logits(
     monkeypatch.setattr(comparison_stage, "slightly_changed", much_changed)
     assert tolerance("int16") < 0.1
     assert tolerance("int8") > 1.1
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_a_program_that_fails_is_compared_with_the_tolerance_of_all_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if two experts had the same score in another prompt than the first one."""
+    weights = write_model(tmp_path / "weights", "qwen35")
+    options = {"precision": "int8-g32", "activations": "int8"}
+
+    def strict(bundle: Path, manifest: LanguageManifest, *others: Any) -> Verdict:
+        verdict = compare_program(bundle, manifest, *others)
+        return replace(verdict, passed=manifest.tolerance > 1.1)
+
+    def baked(name: str) -> float:
+        out = tmp_path / name
+        bundle = bake(options_for(out, model=None, weights=weights, **options), Silent())
+        return read_manifest_of(bundle, LanguageManifest).tolerance
+
+    monkeypatch.setattr(comparison_stage, "compare_program", strict)
+    with pytest.raises(ComparisonFailed):
+        baked("unlike")
+    monkeypatch.setattr(
+        comparison_stage,
+        "slightly_changed",
+        lambda arrays, seed=0: (much_changed if seed else slightly_changed)(arrays),
+    )
+    assert baked("like") > 1.1
 
 
 END = 256  # the token after each message
