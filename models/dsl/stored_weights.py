@@ -7,7 +7,7 @@ lookups of its rows, by those of its stored form.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hearthd.models.dsl import functions as f
 from hearthd.models.dsl import ops
@@ -204,30 +204,17 @@ def _rules(weights: Weights, activation_bits: int) -> tuple[Rule, ...]:
         padded = product.shape[last] != outputs
         return (f.narrow(product, last, 0, outputs) if padded else product,)
 
+    def logits(x: Tensor, weight: Tensor, exact: Tensor, **attrs: Any) -> tuple[Tensor]:
+        some, cap = attrs["bounds"][1][1] if "bounds" in attrs else None, attrs.get("cap")
+        result = storage(weight).logits(x, exact, *arrays(weight), outputs=some, cap=cap)
+        if some is None:
+            (result,) = without_padding(result, weight)
+        return (result if cap is None else f.soft_cap(result, cap=cap),)
+
     return (
-        Rule(
-            name="two_part_head",
-            pattern=(_logits,),
-            replacement=lambda x, weight, exact: without_padding(
-                storage(weight).logits(x, exact, *arrays(weight)), weight
-            ),
-        ),
-        Rule(
-            name="two_part_head",
-            pattern=(_some_logits,),
-            replacement=lambda x, weight, exact, bounds: (
-                storage(weight).logits(x, exact, *arrays(weight), outputs=bounds[1][1]),
-            ),
-        ),
-        Rule(
-            name="two_part_head",
-            pattern=(_capped_logits,),
-            replacement=lambda x, weight, exact, cap: tuple(
-                f.soft_cap(logits, cap=cap)
-                for logits in without_padding(
-                    storage(weight).logits(x, exact, *arrays(weight), cap=cap), weight
-                )
-            ),
+        *(
+            Rule(name="two_part_head", pattern=(pattern,), replacement=logits)
+            for pattern in (_logits, _some_logits, _capped_logits)
         ),
         Rule(
             name="matrix",
