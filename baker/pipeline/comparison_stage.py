@@ -11,8 +11,9 @@ largest difference is the tolerance, unless the usual one is larger. Where a rou
 experts, that tolerance is large and hides faults: a row of the first layer after experts, which
 fewer roundings reach, is compared too.
 
-The first golden prompt gives the tolerance. Two experts may have the same score in another one
-alone: a program that fails is compared again, with the tolerance of all prompts, changed twice.
+The tolerance comes from the first golden prompt. The scores of two experts may be about the same in
+another prompt alone. So before a program is refused, all prompts are computed with two other small
+changes in NumPy, and the program is compared with the tolerance that these give.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from hearthd.baker.progress import Progress
-    from hearthd.bundle import LanguageManifest
+    from hearthd.bundle import Golden, LanguageManifest
     from hearthd.models.program import Program
     from hearthd.runtime.interface import TowerKind
 
@@ -104,15 +105,16 @@ def compare_with_numpy(
     source. Raises ComparisonFailed.
     """
     with progress.stage("compute golden values with NumPy"):
-        compared = _with_golden_values(bundle, manifest, tokenizer)
+        reference = _reference(bundle, manifest, prompt_ids(tokenizer))
+        compared = _with_golden_values(bundle, manifest, reference)
     for program_file in runnable(manifest):
         verdict = compare_program(bundle, compared, program_file, progress)
-        if not verdict.passed and verdict.error is None and manifest.activations == "int8":
+        if not verdict.passed and verdict.error is None and reference.amplifies:
             with progress.stage("compute golden values again, with small changes"):
-                tolerance = _tolerance_of_all(bundle, compared)
-            if tolerance > compared.tolerance:
-                compared = replace(compared, tolerance=tolerance)
-                verdict = compare_program(bundle, compared, program_file, progress)
+                changed = [reference.changed(seed) for seed in (1, 2)]
+                tolerances = [_tolerance_for(runtime, compared.golden) for runtime in changed]
+            compared = replace(compared, tolerance=max(compared.tolerance, *tolerances))
+            verdict = compare_program(bundle, compared, program_file, progress)
         require_passed(program_file, verdict)
     kept_bundles.keep_as(bundle, digest(manifest), digest(compared))
     write_manifest(bundle, compared)
@@ -130,23 +132,34 @@ def _prefill_sizes(ids: Sequence[tuple[int, ...]], chunk: int) -> tuple[int, ...
 
 
 @dataclass(frozen=True)
-class _Computed:
-    """What NumPy computes golden values with: a program with a slot for each of some prompts."""
+class _Reference:
+    """The program that NumPy computes golden values with, which has a slot for each prompt.
+
+    ids         the tokens of each prompt
+    routed      the first layer with experts; None if there is none
+    amplifies   whether one rounding can change logits much, as the module says
+    """
 
     program: Program
     parameters: Mapping[str, NDArray[Any]]
+    ids: Sequence[tuple[int, ...]]
     context: int
-    slots: int
+    routed: int | None
+    amplifies: bool
 
     def runtime(self, parameters: Mapping[str, NDArray[Any]]) -> NumpyRuntime:
         """The program with these parameters."""
         passing = PassingParameters(parameters)
-        return NumpyRuntime(self.program, passing, context=self.context, slots=self.slots)
+        return NumpyRuntime(self.program, passing, context=self.context, slots=len(self.ids))
+
+    def changed(self, seed: int) -> NumpyRuntime:
+        """The program with slightly changed parameters."""
+        return self.runtime(slightly_changed(self.parameters, seed))
 
 
-def _computed(
+def _reference(
     bundle: Path, manifest: LanguageManifest, ids: Sequence[tuple[int, ...]]
-) -> _Computed:
+) -> _Reference:
     """The program for prompts of these tokens."""
     context = max(len(tokens) for tokens in ids) + STEPS
     program = traced(
@@ -159,34 +172,32 @@ def _computed(
         draft_tokens=0,
         adapters=0,
     )
-    parameters = stored_parameters(program.parameters, bundle / PARAMETERS)
-    return _Computed(program, parameters, context, len(ids))
-
-
-def _amplifies(manifest: LanguageManifest, program: Program) -> bool:
-    """Whether a model makes much of the last bit of a sum: see the module."""
-    recurs = any(spec.state for spec in program.caches)
-    is_sudden = first_routed(program.parameters) is not None or recurs
-    return manifest.activations == "int8" and is_sudden
+    routed = first_routed(program.parameters)
+    has_states = any(spec.state for spec in program.caches)
+    return _Reference(
+        program=program,
+        parameters=stored_parameters(program.parameters, bundle / PARAMETERS),
+        ids=ids,
+        context=context,
+        routed=routed,
+        amplifies=manifest.activations == "int8" and (routed is not None or has_states),
+    )
 
 
 def _with_golden_values(
-    bundle: Path, manifest: LanguageManifest, tokenizer: Tokenizer
+    bundle: Path, manifest: LanguageManifest, reference: _Reference
 ) -> LanguageManifest:
-    """The manifest with golden values of prompts, and the tolerance that the first one has."""
-    ids = prompt_ids(tokenizer)
-    computed = _computed(bundle, manifest, ids)
-    program, parameters = computed.program, computed.parameters
-    runtime, tolerance = computed.runtime(parameters), manifest.tolerance
-    routed = first_routed(program.parameters)
+    """The manifest with golden values of prompts, and the tolerance that the first one gives."""
+    program, tolerance = reference.program, manifest.tolerance
+    runtime = reference.runtime(reference.parameters)
     # One thread: the last bits of a sum depend on the number of threads.
     with threadpool_limits(1):
-        golden = golden_values(runtime, ids)
+        golden = golden_values(runtime, reference.ids)
         rows = golden_rows(runtime, program.caches, golden, manifest.activations)
-        if _amplifies(manifest, program):
-            changed = computed.runtime(slightly_changed(parameters))
-            tolerance = max(tolerance, 2 * largest_logit_difference(changed, golden[0]))
-            if routed is not None:
+        if reference.amplifies:
+            changed = reference.changed(0)
+            tolerance = max(tolerance, _tolerance_for(changed, golden[:1]))
+            if (routed := reference.routed) is not None:
                 rows += row_after_experts(runtime, changed, program.caches, golden[0], routed)
     return replace(
         manifest,
@@ -199,20 +210,10 @@ def _with_golden_values(
     )
 
 
-def _tolerance_of_all(bundle: Path, manifest: LanguageManifest) -> float:
-    """The tolerance that all golden prompts have, changed twice: that of the manifest or more."""
-    computed = _computed(bundle, manifest, [case.prompt_ids for case in manifest.golden])
-    if not _amplifies(manifest, computed.program):
-        return manifest.tolerance
+def _tolerance_for(changed: NumpyRuntime, golden: Sequence[Golden]) -> float:
+    """Twice the largest difference of golden logits from those of slightly changed parameters."""
     with threadpool_limits(1):
-        differences = [
-            largest_logit_difference(
-                computed.runtime(slightly_changed(computed.parameters, seed)), case
-            )
-            for seed in (1, 2)
-            for case in manifest.golden
-        ]
-    return max(manifest.tolerance, 2 * max(differences))
+        return 2 * max(largest_logit_difference(changed, case) for case in golden)
 
 
 def _golden_image(bundle: Path, manifest: LanguageManifest) -> GoldenImage | None:

@@ -136,9 +136,7 @@ class DrafterTask(TrainingTask):
         """Compute the hidden states of all examples, once, into a file that stays mapped."""
         hidden = self.config.hidden
         count = sum(example.length for example in examples)
-        path = folder / "states.f32"
-        rows = np.memmap(path, np.float32, "w+", shape=(count, hidden))
-        path.unlink()
+        rows = np.memmap(folder / "states.f32", np.float32, "w+", shape=(count, hidden))
         start = 0
         for batch in batches.epoch(examples, shapes, seed=0, number=0):
             chosen = [examples[index] for index in batch.examples]

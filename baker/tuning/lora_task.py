@@ -75,7 +75,7 @@ class LoraTask(TrainingTask):
     def read(
         self, trainer: Trainer, examples: Sequence[Example], shapes: Sequence[Bucket], folder: Path
     ) -> None:
-        """Do nothing."""
+        """Compute nothing: each step computes the whole model."""
 
     @override
     def arrays(self, examples: Sequence[Example], batch: Batch, *, total: int) -> tuple[Array, ...]:

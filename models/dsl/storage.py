@@ -38,7 +38,7 @@ class Storage:
     routed   (x, chosen, *arrays, experts, activation_bits) -> products with some of its rows, see
              `f.routed_linear`
     logits   (x, exact, *arrays, outputs, cap) -> x W^T, see `f.approximate_logits`; with `outputs`,
-             of that many of its first rows; with `cap`, for `f.soft_cap`
+             of that many of its first rows; `cap` says that `f.soft_cap` follows
     partial  arrays of which `logits` reads some blocks only
     table    how a matrix is stored whose rows are looked up, or that computes logits; None: so too
     format   of integers; None: floats

@@ -69,4 +69,9 @@ def test_added_layers_add_nothing(tmp_path: Path) -> None:
             assert values.any() == (layer < 4 or name == "attention/linear_0")
 
 
+def test_weights_of_integers_are_refused() -> None:
+    with pytest.raises(SystemExit, match="weights of integers"):
+        widened({"decoder/layer_0/ffn/linear_0/weight": np.zeros((8, 8), np.int8)})
+
+
 _HEAD = b"\6\0\0\0\x0c\0WhisperSpec\0\3\0\0\0"

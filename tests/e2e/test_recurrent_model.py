@@ -96,22 +96,23 @@ def much_changed(parameters: dict[str, NDArray[Any]], _: int = 0) -> dict[str, N
     return {**parameters, **vectors}
 
 
+def baked_tolerance(folder: Path, activations: str) -> float:
+    """The tolerance of a bundle of a small Qwen3.5 with rounded activations."""
+    folder.mkdir()
+    weights = write_model(folder / "weights", "qwen35")
+    options = {"precision": "int8-g32", "activations": activations}
+    bundle = bake(options_for(folder / "out", model=None, weights=weights, **options), Silent())
+    return read_manifest_of(bundle, LanguageManifest).tolerance
+
+
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_the_tolerance_covers_how_far_rounding_changes_logits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights = write_model(tmp_path / "weights", "qwen35")
-
-    def tolerance(activations: str) -> float:
-        options = {"precision": "int8-g32", "activations": activations}
-        out = tmp_path / activations
-        bundle = bake(options_for(out, model=None, weights=weights, **options), Silent())
-        return read_manifest_of(bundle, LanguageManifest).tolerance
-
     monkeypatch.setattr(comparison_stage, "slightly_changed", much_changed)
-    assert tolerance("int16") < 0.1
-    assert tolerance("int8") > 1.1
+    assert baked_tolerance(tmp_path / "int16", "int16") < 0.1
+    assert baked_tolerance(tmp_path / "int8", "int8") > 1.1
 
 
 @pytest.mark.nightly
@@ -119,28 +120,21 @@ def test_the_tolerance_covers_how_far_rounding_changes_logits(
 def test_a_program_that_fails_is_compared_with_the_tolerance_of_all_prompts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if two experts had the same score in another prompt than the first one."""
-    weights = write_model(tmp_path / "weights", "qwen35")
-    options = {"precision": "int8-g32", "activations": "int8"}
+    """As if two experts had about the same score in another prompt than the first one."""
 
     def strict(bundle: Path, manifest: LanguageManifest, *others: Any) -> Verdict:
         verdict = compare_program(bundle, manifest, *others)
         return replace(verdict, passed=manifest.tolerance > 1.1)
 
-    def baked(name: str) -> float:
-        out = tmp_path / name
-        bundle = bake(options_for(out, model=None, weights=weights, **options), Silent())
-        return read_manifest_of(bundle, LanguageManifest).tolerance
-
     monkeypatch.setattr(comparison_stage, "compare_program", strict)
     with pytest.raises(ComparisonFailed):
-        baked("unlike")
+        baked_tolerance(tmp_path / "unlike", "int8")
     monkeypatch.setattr(
         comparison_stage,
         "slightly_changed",
         lambda arrays, seed=0: (much_changed if seed else slightly_changed)(arrays),
     )
-    assert baked("like") > 1.1
+    assert baked_tolerance(tmp_path / "like", "int8") > 1.1
 
 
 END = 256  # the token after each message

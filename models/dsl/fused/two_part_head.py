@@ -83,9 +83,9 @@ def two_part_head(
 
 
 def _far_below(largest: Tensor, cap: float) -> Tensor:
-    """The outputs whose capped values are LOGIT_MARGIN below those of `largest`.
+    """Outputs that become a logit LOGIT_MARGIN below the logit that `largest` becomes.
 
-    -inf where no output has one. The inverse of tanh y is (log(1 + y) - log(1 - y)) / 2.
+    -inf if all logits are nearer than that. Atanh(y) is (log(1 + y) - log(1 - y)) / 2.
     """
     share = (f.soft_cap(largest, cap=cap) + -LOGIT_MARGIN) * (1 / cap)
     lowest = ops.full_like(share, -1 + 1e-6)
