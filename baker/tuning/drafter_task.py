@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,10 @@ class DrafterTask(TrainingTask):
         """Compute the hidden states of all examples, once, into a file that stays mapped."""
         hidden = self.config.hidden
         count = sum(example.length for example in examples)
-        rows = np.memmap(folder / "states.f32", np.float32, "w+", shape=(count, hidden))
+        path = folder / "states.f32"
+        rows = np.memmap(path, np.float32, "w+", shape=(count, hidden))
+        with suppress(PermissionError):  # Windows removes no mapped file; the folder is temporary
+            path.unlink()
         start = 0
         for batch in batches.epoch(examples, shapes, seed=0, number=0):
             chosen = [examples[index] for index in batch.examples]
