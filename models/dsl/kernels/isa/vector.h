@@ -32,6 +32,17 @@ typedef int8_t i8x16 __attribute__((vector_size(16)));
 
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
+// Fetches a line that will be written: otherwise a store waits until the core that wrote it last
+// gives it up. Compilers know this instruction on targets that name it alone, but x86-64 CPUs that
+// lack it ignore it.
+INLINE void fetch_to_write(float *to) {
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*to));
+#else
+    __builtin_prefetch(to, 1, NEAREST);
+#endif
+}
+
 INLINE f32x16 load(const float *from) {
     f32x16 lanes;
     __builtin_memcpy(&lanes, from, sizeof lanes);

@@ -36,6 +36,10 @@ INLINE int is_wide(const Matrix *matrix) { return matrix->integers.bits > 8; }
 // The steps of the second part that are one of the first.
 INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254; }
 
+// Groups of a row of x that are fetched ahead: another core may have written them, and rows are
+// read side by side, which a CPU's own fetching does not foresee.
+enum { SOON_READ = 4 };
+
 typedef int8_t i8x16 __attribute__((vector_size(16)));
 typedef int32_t i32x4 __attribute__((vector_size(16)));
 
@@ -128,6 +132,7 @@ INLINE void quantize_panel(Activations *to, size_t first, size_t rows, const siz
         const float *groups[4];
         for (int i = 0; i < 4; i++) {
             groups[i] = x + ((chosen ? chosen[row] : row) * matrix->groups + group) * GROUP;
+            fetch_lines(groups[i] + SOON_READ * GROUP, GROUP * sizeof(float));
             if (cell + i + 1 >= cells) continue;  // cells that are not there repeat the last one
             if (++row == rows) row = 0, group++;
         }

@@ -164,6 +164,7 @@ INLINE void multiply(const Activations *x, size_t first, int rows, const Matrix 
 INLINE void multiply_block(const Activations *x, int rows, int in_tiles, const Matrix *matrix,
                            size_t block, size_t begin, size_t end, Cursor *fetches, float *out,
                            size_t stride) {
+    for (int row = 0; row < rows; row++) fetch_to_write(out + row * stride);
 #if TILES
     if (in_tiles && matrix->integers.grid.count && rows == PANEL_ROWS) {
         Strip strip;
