@@ -219,7 +219,8 @@ def _matrix_type(config: DecoderConfig, name: str) -> Type:
 
 
 _EXPERT_MATRICES = "_exps.weight"
-F32_MATRICES = ("ffn_gate_inp.weight", "ssm_conv1d.weight", "shortconv.conv.weight", "_exps.bias")
+ROUTER = "ffn_gate_inp.weight"
+F32_MATRICES = (ROUTER, "ssm_conv1d.weight", "shortconv.conv.weight", "_exps.bias")
 DECAYS = "ssm_a"  # numbers below 0
 
 

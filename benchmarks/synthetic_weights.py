@@ -16,6 +16,11 @@ its products have the size of its inputs. The weights of the final norm are larg
 logits are about as uneven as those of Gemma 3 270M on text, and the two-part head computes as many
 of them again: see `final_norm_of`. With 1 they are flat, which is the hard case. The same seed
 gives the same file.
+
+The router of a model with experts chooses each of them about as often, the hardest case. With
+`--repeat-experts` it prefers some, so that neighboring tokens share as many as in published models:
+see `expert_overlap`. They are the same ones for the whole text, which those of trained models are
+not: a cache of experts would seem better than it is.
 """
 
 from __future__ import annotations
@@ -35,6 +40,7 @@ from gguf import GGMLQuantizationType as Type
 from benchmarks.synthetic_shapes import (
     DECAYS,
     F32_MATRICES,
+    ROUTER,
     SIZES,
     TABLE_NAME,
     architecture_of,
@@ -69,6 +75,9 @@ if TYPE_CHECKING:
 # with a standard deviation of 6, divided into blocks of sixteen, 7 % of the blocks have one within
 # 11 of the largest. If the head is the table of embeddings, the token's own logit is larger.
 _TIED_NORM, _UNTIED_NORM = 4.5, 6.0
+# With `--repeat-experts`, the lengths of a router's rows are the ranks of experts to this power. If
+# each token chooses 8 of 128, 2, 4 and 8 tokens together then choose as many as published.
+_RANK_POWER = -1.2
 _VOCABULARY = "tokenizer."  # the keys that are copied
 _VOCABULARY_OF = "gemma3"  # the architecture of the file that they are copied from
 _TOKENS = "tokenizer.ggml.tokens"
@@ -237,10 +246,13 @@ def write_tensors(
     rng: np.random.Generator,
     wrote: Callable[[int], None],
     final_norm: float | None = None,
+    *,
+    repeat_experts: bool = False,
 ) -> None:
     """Append the tensors, a few megabytes at a time; `wrote` is called with their bytes.
 
-    The weights of the final norm have a mean of `final_norm`, or that of `final_norm_of`.
+    final_norm      the mean of the weights of the final norm; None: that of `final_norm_of`
+    repeat_experts  whether routers prefer some experts
     """
     mean, final = np.float32(final_norm or final_norm_of(config)), final_norm_name(config)
     tables = tables_of(config)
@@ -252,8 +264,17 @@ def write_tensors(
                 rows = np.array(tables[tensor.name], "<f4").view(np.uint8)
             if tensor.name == final:
                 rows = (rows.view("<f4") * mean).view(np.uint8)
+            if repeat_experts and tensor.name.endswith(ROUTER):
+                rows = (rows.view("<f4").reshape(shape) * _uneven(shape[0], rng)).view(np.uint8)
             wrote(file.write(rows.data))
     file.write(bytes(-file.tell() % gguf.GGUF_DEFAULT_ALIGNMENT))
+
+
+def _uneven(experts: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """The lengths of a router's rows (experts, 1), whose mean square is 1, in a random order."""
+    lengths = np.arange(1.0, experts + 1) ** _RANK_POWER
+    lengths /= np.sqrt(np.mean(np.square(lengths)))
+    return rng.permutation(lengths).astype("<f4")[:, None]
 
 
 def write_synthetic(
@@ -264,6 +285,7 @@ def write_synthetic(
     name: str,
     seed: int,
     final_norm: float | None,
+    repeat_experts: bool,
     progress: Progress,
 ) -> None:
     """Write the file; it has as many rows of embeddings as the vocabulary has tokens.
@@ -286,7 +308,8 @@ def write_synthetic(
             unfinished.open("ab") as file,
             progress.stage(f"write {total / 1e6:.0f} MB", total) as wrote,
         ):
-            write_tensors(file, config, np.random.default_rng(seed), wrote, final_norm)
+            rng = np.random.default_rng(seed)
+            write_tensors(file, config, rng, wrote, final_norm, repeat_experts=repeat_experts)
         unfinished.replace(out)
 
 
@@ -315,6 +338,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         type=float,
         help="mean of the weights of the final norm; 1 gives flat logits (default: as on text)",
     )
+    parser.add_argument(
+        "--repeat-experts",
+        action="store_true",
+        help="neighboring tokens share as many experts as in published models (default: few)",
+    )
     options = parser.parse_args(arguments)
     config = SIZES[options.size]
     console = open_console(stderr=True, highlight=False, soft_wrap=True)
@@ -328,6 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             name=f"{architecture_of(config).name} {options.size} with random weights",
             seed=options.seed,
             final_norm=options.final_norm,
+            repeat_experts=options.repeat_experts,
             progress=TerminalProgress(console),
         )
     except (OSError, WeightsError) as error:

@@ -328,7 +328,7 @@ def test_the_experts_of_gpt_oss_are_mxfp4(
 def test_an_interrupted_write_keeps_the_old_file(
     vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: Any) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     before = write(vocabulary).read_bytes()
