@@ -25,6 +25,9 @@ _DECAY = 0.95
 _MIN_GAIN = 1.05
 # How many of the latest calls predict how long the next one takes.
 _RECENT_CALLS = 9
+# After this number of calls of other sizes, the time of a size is forgotten and measured again: a
+# call may have been slow, or the tokens of a later sequence share more experts.
+_FORGOTTEN_CALLS = 1000
 # Upper bound of a call's cost, as a fraction of one call per token. A single slow measurement above
 # it would prevent all later ones.
 _MAX_COST = 0.8
@@ -81,17 +84,24 @@ class Acceptance:
 class Costs:
     """How long calls take: for one token, to verify several, by their size, and to draft one.
 
-    The median of the latest calls. A size that was not measured is assumed to cost nothing extra.
+    The median of the latest calls. A size that was not measured lately is assumed to cost no more
+    than the next smaller one.
     """
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self.sizes = sizes
         self._seconds = {size: deque[float](maxlen=_RECENT_CALLS) for size in (1, *sizes)}
+        self._others = dict.fromkeys(sizes, 0)  # calls of other sizes since the latest of a size
         self._drafting = deque[float](maxlen=_RECENT_CALLS)
 
     def add(self, tokens: int, seconds: float) -> None:
         """A call for `tokens` tokens took `seconds`; it counts for the smallest size that fits."""
-        self._seconds[min(size for size in self._seconds if size >= tokens)].append(seconds)
+        called = min(size for size in self._seconds if size >= tokens)
+        self._seconds[called].append(seconds)
+        for size in self.sizes:
+            self._others[size] = 0 if size == called else self._others[size] + 1
+            if self._others[size] == _FORGOTTEN_CALLS:
+                self._seconds[size].clear()
 
     def add_draft(self, seconds: float) -> None:
         """A source that is not free took `seconds` for one token."""
@@ -99,10 +109,12 @@ class Costs:
 
     def of(self, size: int) -> float:
         """The cost of a call of this size, in calls for one token."""
-        single, several = self._seconds[1], self._seconds[size]
-        if not single or not several:
+        single = self._seconds[1]
+        measured = [known for known in self.sizes if known <= size and self._seconds[known]]
+        if not single or not measured:
             return 1.0
-        return min(statistics.median(several) / statistics.median(single), _MAX_COST * size)
+        several = statistics.median(self._seconds[measured[-1]])
+        return min(several / statistics.median(single), _MAX_COST * measured[-1])
 
     @property
     def of_draft(self) -> float:

@@ -10,7 +10,7 @@ from typing_extensions import override
 from hearthd.server.engine.drafts import Acceptance, Costs, Drafts, DraftSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 SIZES = (2, 4, 8)
 ANSWER = 7  # the token that every answer repeats
@@ -203,3 +203,63 @@ def test_the_cost_of_a_draft_is_that_of_the_latest_ones() -> None:
     for seconds in (5.0, *[0.5] * 9):
         costs.add_draft(seconds)
     assert costs.of_draft == 0.25
+
+
+def tokens_verified(costs: Costs, seconds: Mapping[int, float], steps: int) -> set[int]:
+    """The numbers of tokens of calls that take this long, with drafts that are all accepted."""
+    tokens, sizes = list[int](), set[int]()
+    drafts = Drafts(tokens, [Fake(ANSWER, 0.95, free=True)], costs)
+    for _ in range(steps):
+        count = 1 + len(drafts.best(99))
+        costs.add(count, seconds[count])
+        tokens += [ANSWER] * count
+        sizes.add(count)
+    return sizes
+
+
+def test_the_costs_follow_a_sequence_whose_tokens_share_fewer_experts() -> None:
+    costs = Costs(SIZES)
+    costs.add(1, 1.0)
+    alike = {1: 1.0, 2: 1.2, 4: 1.4, 8: 2.0}
+    tokens_verified(costs, alike, 30)
+    assert tokens_verified(costs, alike, 30) == {8}
+    # Verifying 8 tokens now takes longer than 8 decodes, and 2 tokens yield more than 4.
+    dear = {1: 1.0, 2: 1.2, 4: 3.0, 8: 9.0}
+    tokens_verified(costs, dear, 30)
+    assert tokens_verified(costs, dear, 30) == {2}
+
+
+def test_a_size_that_did_not_pay_is_measured_again() -> None:
+    """A call was slow, or the tokens of the sequence shared few experts."""
+    costs = Costs(SIZES)
+    slow = {1: 1.0, 2: 1.2, 4: 3.0, 8: 9.0}
+    costs.add(1, 1.0)
+    tokens_verified(costs, slow, 60)
+    cheap = {1: 1.0, 2: 1.2, 4: 1.4, 8: 1.8}
+    assert tokens_verified(costs, cheap, 900) == {2}
+    assert tokens_verified(costs, cheap, 200) == {2, 8}
+    assert tokens_verified(costs, cheap, 9) == {8}
+
+
+def test_a_size_that_never_pays_takes_little_time() -> None:
+    costs = Costs(SIZES)
+    costs.add(1, 1.0)
+    seconds = {1: 1.0, 2: 2.0, 4: 3.9, 8: 7.8}
+    tokens, time = list[int](), 0.0
+    drafts = Drafts(tokens, [Fake(ANSWER + 1, 0.6, free=True)], costs)
+    for _ in range(10_000):
+        count = 1 + len(drafts.best(99))
+        costs.add(count, seconds[count])
+        time += seconds[count]
+        tokens.append(ANSWER)
+    assert time < 10_000 * 1.02
+
+
+def test_a_size_that_was_not_measured_costs_what_the_next_smaller_one_does() -> None:
+    costs = Costs(SIZES)
+    costs.add(2, 3.0)
+    assert costs.of(8) == 1.0
+    costs.add(1, 2.0)
+    assert [costs.of(size) for size in SIZES] == [1.5, 1.5, 1.5]
+    costs.add(4, 5.0)
+    assert [costs.of(size) for size in SIZES] == [1.5, 2.5, 2.5]
