@@ -41,21 +41,21 @@ enum { MAX_CELLS = MAX_SHARING };
 
 #ifdef DOT_RUNS
 
-// The exact sums of the products of each part of a cell of x with group `at` of a matrix, or with a
-// half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
-INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int cells, const Quad *quads, const Bytes *lower,
+// The exact sums of the products of each part of `count` cells of x with group `at` of a matrix, or
+// with a half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
+INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, const Bytes *lower,
                       const Matrix *matrix, size_t at, int half, const Activations *x,
-                      size_t cell) {
-    int count = matrix->halves ? QUADS / 2 : QUADS, first = half * count;
+                      const size_t *cells) {
+    int of_half = matrix->halves ? QUADS / 2 : QUADS, first = half * of_half;
     (void)lower;
-    for (int i = 0; i < cells; i++) {
-        const int8_t *q = x->q[cell + i][0] + first * QUAD;
+    for (int i = 0; i < count; i++) {
+        const int8_t *q = x->q[cells[i]][0] + first * QUAD;
         int32_t starts[MAX_PARTS];
-        for (int part = 0; part < PARTS; part++) starts[part] = x->start[part][half][cell + i];
+        for (int part = 0; part < PARTS; part++) starts[part] = x->start[part][half][cells[i]];
         if (matrix->integers.bits > 8)
             dot_wide(dots[i], PARTS, matrix->integers, at, q, starts);
         else
-            dot_run(dots[i], PARTS, run_of(quads, first, count, matrix->integers, at), q, starts);
+            dot_run(dots[i], PARTS, run_of(quads, first, of_half, matrix->integers, at), q, starts);
     }
 }
 
@@ -79,33 +79,33 @@ INLINE i32x16 dot_wide(i32x16 sums, const Quad *upper, const Bytes *lower, const
     return whole * 16 + sums;
 }
 
-// The exact sums of the products of each part of `cells` cells of x with group `at` of a matrix, or
+// The exact sums of the products of each part of `count` cells of x with group `at` of a matrix, or
 // with a half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
 //
 // A product waits for the one before it that is added to the same sums, so each quad is multiplied
 // with all cells and parts in turn.
-INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int cells, const Quad *quads, const Bytes *lower,
+INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, const Bytes *lower,
                       const Matrix *matrix, size_t at, int half, const Activations *x,
-                      size_t cell) {
-    int bits = matrix->integers.bits, count = matrix->halves ? QUADS / 2 : QUADS;
+                      const size_t *cells) {
+    int bits = matrix->integers.bits, of_half = matrix->halves ? QUADS / 2 : QUADS;
     const int8_t *q[MAX_CELLS];
     (void)at;
-    quads += half * count;
+    quads += half * of_half;
     UNROLL
-    for (int i = 0; i < cells; i++) {
-        q[i] = x->q[cell + i][0] + half * count * QUAD;
+    for (int i = 0; i < count; i++) {
+        q[i] = x->q[cells[i]][0] + half * of_half * QUAD;
         UNROLL
         for (int part = 0; part < PARTS; part++) {
-            dots[i][part] = (i32x16){} + x->start[part][half][cell + i];
+            dots[i][part] = (i32x16){} + x->start[part][half][cells[i]];
             if (bits > 8)
                 dots[i][part] = dot_wide(dots[i][part], quads, lower, q[i] + part * GROUP);
         }
-        if (bits < 8 && IN_PAIRS) dot_small(dots[i], PARTS, quads, count, q[i], bits);
+        if (bits < 8 && IN_PAIRS) dot_small(dots[i], PARTS, quads, of_half, q[i], bits);
     }
     UNROLL
-    for (int quad = 0; quad < count && bits <= 8 && !(bits < 8 && IN_PAIRS); quad++) {
+    for (int quad = 0; quad < of_half && bits <= 8 && !(bits < 8 && IN_PAIRS); quad++) {
         UNROLL
-        for (int i = 0; i < cells; i++) {
+        for (int i = 0; i < count; i++) {
             UNROLL
             for (int part = 0; part < PARTS; part++)
                 dots[i][part] = dot_one(dots[i][part], quads, quad, q[i] + part * GROUP, matrix);
@@ -116,20 +116,22 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int cells, const Quad *quads, c
 #endif
 
 // Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
-// to `end`, whose cells are those from `first` on; they are added to unless `begin` is 0. Meanwhile
-// bytes are fetched, if `fetches` is not 0.
-INLINE void multiply(const Activations *x, size_t first, int rows, const Matrix *matrix,
-                     size_t block, size_t begin, size_t end, Cursor *fetches, float *out,
-                     size_t stride) {
+// to `end`. A row begins with the cell that `first` has for it, and its next group is `step` cells
+// later. Outputs are added to unless `begin` is 0. Meanwhile bytes are fetched, if `fetches` is not
+// 0.
+INLINE void multiply_cells(const Activations *x, const size_t *first, size_t step, int rows,
+                           const Matrix *matrix, size_t block, size_t begin, size_t end,
+                           Cursor *fetches, float *out, size_t stride) {
     int scales = matrix->halves ? 2 : 1;
-    int is_small = matrix->integers.bits < 8, cells = rows < MAX_CELLS ? rows : MAX_CELLS;
+    int is_small = matrix->integers.bits < 8, count = rows < MAX_CELLS ? rows : MAX_CELLS;
     f32x16 sums[MAX_SHARING];
     Cursor cursor = {0};
     if (fetches) cursor = *fetches;
     for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
     GROUP_LOOP
     for (size_t group = begin; group < end; group++) {
-        size_t at = block * matrix->groups + group, first_cell = first + (group - begin) * rows;
+        size_t at = block * matrix->groups + group, cells[MAX_SHARING];
+        for (int row = 0; row < rows; row++) cells[row] = first[row] + (group - begin) * step;
         Factors factors[2];
         if (fetches) cursor = fetch_some(cursor);
         for (int i = 0; i < scales; i++) factors[i] = factors_of(matrix, block, group, i);
@@ -139,14 +141,14 @@ INLINE void multiply(const Activations *x, size_t first, int rows, const Matrix 
         unpack(quads, matrix->integers, at, is_small ? matrix->zero : DOT_OFFSET);
         if (is_wide(matrix)) unpack_low(lower, matrix->integers, at);
         ROW_LOOP
-        for (int row = 0; row < rows; row += cells) {
+        for (int row = 0; row < rows; row += count) {
             HALF_LOOP
             for (int i = 0; i < scales; i++) {
                 i32x16 dots[MAX_CELLS][MAX_PARTS];
-                dot_cells(dots, cells, quads, lower, matrix, at, i, x, first_cell + row);
+                dot_cells(dots, count, quads, lower, matrix, at, i, x, cells + row);
                 UNROLL
-                for (int j = row; j < row + cells; j++) {
-                    size_t cell = first_cell + j;
+                for (int j = row; j < row + count; j++) {
+                    size_t cell = cells[j];
                     f32x16 product = join(dots[j - row], matrix);
                     sums[j] = fma16(product, factors[i].scale * x->scale[cell], sums[j]);
                     if (matrix->minimum)
@@ -157,6 +159,14 @@ INLINE void multiply(const Activations *x, size_t first, int rows, const Matrix 
     }
     for (int row = 0; row < rows; row++) store(out + row * stride, sums[row]);
     if (fetches) *fetches = cursor;
+}
+
+// As `multiply_cells`: the cells of a group are those of its rows.
+INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_t block,
+                     size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
+    size_t first[MAX_SHARING];
+    for (int row = 0; row < rows; row++) first[row] = (size_t)row;
+    multiply_cells(x, first, (size_t)rows, rows, matrix, block, begin, end, fetches, out, stride);
 }
 
 // A block of the matrix times `rows` rows, as `multiply` or in tiles; a loop for each number of
@@ -180,11 +190,11 @@ INLINE void multiply_block(const Activations *x, int rows, int in_tiles, const M
 #endif
     if (in_tiles) return;
     if (MAX_SHARING == 16 && rows == 16)
-        multiply(x, 0, 16, matrix, block, begin, end, fetches, out, stride);
-    if (rows == 8) multiply(x, 0, 8, matrix, block, begin, end, fetches, out, stride);
-    if (rows == 4) multiply(x, 0, 4, matrix, block, begin, end, fetches, out, stride);
-    if (rows == 2) multiply(x, 0, 2, matrix, block, begin, end, fetches, out, stride);
-    if (rows == 1) multiply(x, 0, 1, matrix, block, begin, end, fetches, out, stride);
+        multiply(x, 16, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 8) multiply(x, 8, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 4) multiply(x, 4, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 2) multiply(x, 2, matrix, block, begin, end, fetches, out, stride);
+    if (rows == 1) multiply(x, 1, matrix, block, begin, end, fetches, out, stride);
 }
 
 // The rows of x and the blocks of a matrix that a workgroup multiplies.

@@ -7,12 +7,15 @@
 // The blocks of a share of which each is a bit, and the rows whose blocks are read together.
 enum { SHARE_BLOCKS = 64, REFINED_ROWS = 8 };
 
-// Fetches a block of a matrix of one plane.
-INLINE void fetch_block(const Matrix *matrix, size_t block) {
+// Adds the bytes of a block of a matrix of one plane.
+INLINE void add_block_spans(Fetches *to, const Matrix *matrix, size_t block) {
     Plane plane = matrix->integers.planes[0];
     size_t bytes = matrix->groups * group_bytes(plane);
-    fetch_lines(plane.bytes + block * bytes, bytes);
-    fetch_block_factors(matrix, block);
+    add_span(to, plane.bytes + block * bytes, bytes);
+    bytes = scales_of_row(matrix) * scale_bytes(matrix);
+    add_span(to, (const char *)matrix->scale + block * bytes, bytes);
+    bytes = matrix->groups * multiplier_bytes(matrix);
+    if (bytes) add_span(to, matrix->multiplier + block * bytes, bytes);
 }
 
 // The blocks from `begin` to `end` that matter: the lowest bit is the first one.
@@ -25,9 +28,28 @@ INLINE uint64_t blocks_that_matter(const float *out, float threshold, size_t beg
     return found;
 }
 
+// Some rows to which a block matters: their first cells, and where their outputs are.
+typedef struct {
+    size_t cells[REFINED_ROWS], count;
+    float *outputs[REFINED_ROWS];
+} Chosen;
+
+// Adds `step` times the product of a block to the outputs of `rows` rows from `at` on.
+INLINE void add_product(const Activations *x, const Chosen *chosen, size_t at, int rows,
+                        const Matrix *matrix, size_t block, size_t begin, size_t end, float step,
+                        Cursor *fetches) {
+    float added[4][ROWS] = {};
+    multiply_cells(x, chosen->cells + at, 1, rows, matrix, block, begin, end, fetches, added[0],
+                   ROWS);
+    for (int row = 0; row < rows; row++) {
+        float *to = chosen->outputs[at + row];
+        store(to, load(to) + load(added[row]) * step);
+    }
+}
+
 // The outputs of a few rows of x, f32 (rows, columns), in the blocks `begin` to `end`: out has
-// `stride` floats a row. A block is read for all rows to which it matters. While it is multiplied,
-// the next one is fetched: at once if it is far, else as it is read.
+// `stride` floats a row. A block is multiplied with all rows to which it matters; meanwhile the
+// next one is fetched.
 INLINE void refine(const float *x, size_t rows, const Matrix *matrix, float step,
                    const float *threshold, float *out, size_t stride, size_t begin, size_t end) {
     Activations panel;
@@ -37,25 +59,35 @@ INLINE void refine(const float *x, size_t rows, const Matrix *matrix, float step
         any |= blocks[row] = blocks_that_matter(out + row * stride, threshold[row], begin, end);
     for (size_t first = 0; first < all && any; first += CELLS) {
         size_t last = least(first + CELLS, all);
-        fetch_block(matrix, begin + __builtin_ctzll(any));
         for (size_t row = 0; row < rows; row++)
             if (blocks[row])
                 quantize_panel(&panel, row * row_cells, 1, 0, first, last, x + row * all * GROUP,
                                matrix, 1);
-        for (uint64_t left = any; left; left &= left - 1) {
+        for (uint64_t left = any, later; left; left = later) {
             size_t at = __builtin_ctzll(left), block = begin + at;
-            uint64_t later = left & (left - 1);
-            size_t next = later ? begin + __builtin_ctzll(later) : end;
-            Matrix read = *matrix;
-            if (next == block + 1)
-                read = read_until(matrix, least(next + 1, end));
-            else if (next < end)
-                fetch_block(matrix, next);
+            Chosen chosen;
+            chosen.count = 0;
             for (size_t row = 0; row < rows; row++) {
-                float added[ROWS] = {}, *to = out + row * stride + block * ROWS;
-                if (!(blocks[row] >> at & 1)) continue;
-                multiply(&panel, row * row_cells, 1, &read, block, first, last, 0, added, 0);
-                store(to, load(to) + load(added) * step);
+                chosen.cells[chosen.count] = row * row_cells;
+                chosen.outputs[chosen.count] = out + row * stride + block * ROWS;
+                chosen.count += blocks[row] >> at & 1;
+            }
+            later = left & (left - 1);
+            Fetches fetches;
+            fetches.count = 0;
+            if (later) add_block_spans(&fetches, matrix, begin + __builtin_ctzll(later));
+            size_t passes = chosen.count / 4 + (chosen.count % 4 + 1) / 2;
+            Cursor cursor = start_fetches(&fetches, (last - first) * passes, matrix->scale);
+            for (size_t row = 0; row < chosen.count;) {
+                size_t rest = chosen.count - row;
+                int together = rest >= 4 ? 4 : rest >= 2 ? 2 : 1;
+                if (together == 4)
+                    add_product(&panel, &chosen, row, 4, matrix, block, first, last, step, &cursor);
+                else if (together == 2)
+                    add_product(&panel, &chosen, row, 2, matrix, block, first, last, step, &cursor);
+                else
+                    add_product(&panel, &chosen, row, 1, matrix, block, first, last, step, &cursor);
+                row += (size_t)together;
             }
         }
     }
