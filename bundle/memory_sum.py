@@ -99,9 +99,11 @@ class Footprint:
     read       weights that every step reads in place from params.irpa
     looked_up  weights of which a step looks up single rows in params.irpa
     calls      by entry point: intermediate values and results of one call
-    experts    of `read`, the experts of a model whose kernels read them ahead from params.irpa, so
-               that they may be larger than memory; 0 of other models
+    experts    of `read`, the experts of a model whose kernels read them from params.irpa, so that
+               they may be larger than memory; 0 of other models
     token_experts  of those, what one token is routed to
+    expert_arrays  the arrays of those in params.irpa, with the number of experts in each;
+               None of other models
     """
 
     laid_out: int
@@ -110,6 +112,7 @@ class Footprint:
     calls: dict[str, int]
     experts: int = field(default=0, metadata=OMITTED)
     token_experts: int = field(default=0, metadata=OMITTED)
+    expert_arrays: dict[str, int] | None = field(default=None, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         """Raises NotABundle for sizes that cannot be."""
@@ -125,6 +128,9 @@ class Footprint:
                 f"footprint.experts: got {self.experts}, expected at least token_experts "
                 f"({self.token_experts}) and at most read ({self.read})"
             )
+        for name, count in (self.expert_arrays or {}).items():
+            if count < 1:
+                raise NotABundle(f"footprint.expert_arrays.{name}: got {count}, expected a number")
 
     @property
     def resident(self) -> int:

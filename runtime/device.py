@@ -20,6 +20,7 @@ import numpy as np
 
 from hearthd.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB, BundleError
 from hearthd.runtime.calling_thread import behind_workers
+from hearthd.runtime.expert_cache import CannotCache, ExpertArray, ExpertCaches
 from hearthd.runtime.loaded_program import ALIGNMENT, LoadedProgram, calls_iree
 from hearthd.runtime.mapped_pages import (
     MappedFile,
@@ -27,7 +28,6 @@ from hearthd.runtime.mapped_pages import (
     move_to_memory,
     prefer_huge_pages,
     release_pages,
-    without_huge_pages,
 )
 from hearthd.runtime.operating_system import IS_LINUX, new_pages
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from hearthd.runtime.streamed_experts import StreamedExperts
 
 ELEMENT_TYPES = {
     "i8": rt.HalElementType.SINT_8,
@@ -64,7 +66,10 @@ def start_threads(threads: int | None) -> rt.HalDevice:
 
 
 class Device:
-    """The program of a bundle, loaded."""
+    """The program of a bundle, loaded.
+
+    expert_caches  the slots of experts that kernels read from the file, if they do
+    """
 
     def __init__(
         self,
@@ -74,23 +79,22 @@ class Device:
         program: str = VMFB,
         lays_out: bool = True,
         mapped: bool = True,
-        streamed: bool = False,
+        experts: StreamedExperts | None = None,
         huge_pages: bool = True,
     ) -> None:
         """Load a program and params.irpa; `threads` as in start_threads. Raises CannotLoad.
 
         `program` is the name of its file. `lays_out` says whether it rearranges weights when it is
         loaded. Unless `mapped`, weights are copied into memory with huge pages, if Linux has them.
-        `streamed` says whether kernels read experts ahead from the file, which stays mapped.
-        Without `huge_pages`, less around each missing page is read: for weights that are larger
-        than memory.
+        `experts` are those that kernels read from the file. Without `huge_pages`, less around each
+        missing page is read: for weights that are larger than memory.
         """
-        if streamed and not IS_LINUX:
+        if experts and not IS_LINUX:
             raise CannotLoad(
                 f"{bundle}: its kernels have Linux read experts from their file, and this is "
                 "another system; bake it with a --max-memory that all experts fit into"
             )
-        if streamed and not mapped:
+        if experts and not mapped:
             raise CannotLoad(
                 f"{bundle}: --no-mmap copies the weights into memory, and this bundle was baked to "
                 "read experts from their file; serve it without --no-mmap"
@@ -100,14 +104,19 @@ class Device:
         self._settled = not lays_out
         self._reserved: list[mmap] = []  # IREE's buffers do not hold references to them
         try:
-            self._program, self._weights, self._experts = _load(
+            self._program, self._mapped, self.expert_caches = _load(
                 bundle,
                 program,
                 self._device,
                 mapped=mapped,
                 huge_pages=huge_pages,
-                streamed=streamed,
+                experts=experts,
             )
+        except CannotCache as error:
+            raise CannotLoad(
+                f"{bundle}: Linux cannot read experts from their file here: {error}; bake it with "
+                "a --max-memory that all experts fit into"
+            ) from error
         except (RuntimeError, ValueError, OSError) as error:
             reason = str(error).partition("\n")[0]
             raise CannotLoad(f"{bundle}: IREE cannot load it: {reason}; bake it again") from error
@@ -129,20 +138,14 @@ class Device:
         outputs = rt.VmVariantList(results)
         with behind_workers():
             self._program.call(function, inputs, outputs)
-        if not self._settled and self._weights is not None:
-            release_pages(self._weights)
-        # Linux drops pages of the file that are not mapped at a third of the cost, those used
-        # longest ago first.
-        for experts in self._experts:
-            release_pages(experts)
+        for part in () if self._settled else self._mapped:
+            release_pages(part)
         self._settled = True
         return outputs
 
     def few_mapped_pages(self, limit: int) -> AbstractContextManager[None]:
         """Keep at most about `limit` bytes of mapped files in this process, in the block."""
-        if self._weights is None:
-            return nullcontext()
-        return few_mapped_pages(self._weights, limit)
+        return few_mapped_pages(self._mapped, limit) if self._mapped else nullcontext()
 
     def upload(self, array: NDArray[Any], dtype: str) -> rt.HalBufferView:
         """A copy of an array on the device."""
@@ -210,12 +213,9 @@ def _load(
     *,
     mapped: bool,
     huge_pages: bool,
-    streamed: bool,
-) -> tuple[LoadedProgram, MappedFile | None, tuple[MappedFile, ...]]:
-    """The program, where its weights are mapped if they are, and the experts of these.
-
-    Only if the experts are `streamed`.
-    """
+    experts: StreamedExperts | None,
+) -> tuple[LoadedProgram, tuple[MappedFile, ...], ExpertCaches | None]:
+    """The program, the weights that are mapped from their file, and the slots of experts."""
     instance = rt.VmInstance()
     parameters = rt.ParameterIndex()
     path = (bundle / PARAMETERS).resolve()
@@ -223,12 +223,12 @@ def _load(
     # after the device is deleted, without the GIL, and end the process.
     parameters.load(str(path), format="irpa", mmap=True)
     weights = _mapping(parameters, path)
-    experts = _experts(parameters, weights) if streamed and weights is not None else ()
+    caches = None
     if weights is not None and mapped:
-        if huge_pages:  # a missing page is then read with 4 MiB around it: not for experts
+        if huge_pages:  # a missing page is then read with 4 MiB around it
             prefer_huge_pages(weights)
-        for part in experts:
-            without_huge_pages(part)
+        if experts:
+            caches = ExpertCaches(weights, _arrays(parameters, experts), experts.memory)
     elif weights is not None:
         move_to_memory(weights)
     provider = parameters.create_provider(scope=PARAMETER_SCOPE)
@@ -239,7 +239,9 @@ def _load(
         rt.create_io_parameters_module(instance, provider),
         instance=instance,
     )
-    return loaded, weights if mapped else None, experts
+    if weights is None or not mapped:
+        return loaded, (), None
+    return loaded, weights.without(caches.replaced if caches else ()), caches
 
 
 def _mapping(parameters: rt.ParameterIndex, path: Path) -> MappedFile | None:
@@ -251,14 +253,18 @@ def _mapping(parameters: rt.ParameterIndex, path: Path) -> MappedFile | None:
     return None
 
 
-def _experts(parameters: rt.ParameterIndex, weights: MappedFile) -> tuple[MappedFile, ...]:
-    """The pages of experts in mapped weights."""
-    starts = (
-        (entry.file_storage[1], entry.length)
+def _arrays(parameters: rt.ParameterIndex, experts: StreamedExperts) -> list[ExpertArray]:
+    """Where the arrays of experts are in their file."""
+    return [
+        ExpertArray(
+            matrix=name.rpartition(".")[0],
+            offset=entry.file_storage[1],
+            size=entry.length,
+            experts=experts.arrays[name],
+        )
         for name, entry in parameters.items()
-        if ".experts." in name
-    )
-    return weights.parts((start, start + length) for start, length in starts)
+        if name in experts.arrays
+    ]
 
 
 def _bytes(shape: tuple[int, ...], dtype: str) -> int:

@@ -22,6 +22,7 @@ from hearthd.runtime.device_towers import DeviceTowers
 from hearthd.runtime.interface import NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 from hearthd.runtime.rotary_positions import RotaryPositions
+from hearthd.runtime.streamed_experts import streamed_experts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,10 +56,11 @@ class IreeRuntime(Runtime):
         program: ProgramFile | None = None,
         mapped: bool = True,
         huge_pages: bool = True,
+        expert_memory: int | None = None,
     ) -> None:
         """Load a program of a bundle, None for model.vmfb. Raises CannotLoad.
 
-        `threads` as in start_threads; `mapped` and `huge_pages` as in Device.
+        `threads` as in start_threads; `expert_memory` as in streamed_experts; others as in Device.
         """
         self.program = program or manifest.programs[0]
         self.device = Device(
@@ -67,7 +69,7 @@ class IreeRuntime(Runtime):
             program=self.program.file,
             lays_out=manifest.footprint.laid_out > 0,
             mapped=mapped,
-            streamed=manifest.footprint.experts > 0,
+            experts=streamed_experts(bundle, manifest, expert_memory),
             huge_pages=huge_pages,
         )
         self._manifest = manifest

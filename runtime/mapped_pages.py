@@ -20,7 +20,7 @@ from hearthd.runtime.operating_system import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _PAGES = Path("/proc/self/statm")
 _INTERVAL = 0.02  # seconds
@@ -42,17 +42,14 @@ class MappedFile(NamedTuple):
         pages = np.frombuffer(memory, np.uint8)
         return MappedFile(path, pages.ctypes.data, pages.nbytes)
 
-    def parts(self, ranges: Iterable[tuple[int, int]]) -> tuple[MappedFile, ...]:
-        """The pages with ranges of bytes, as (start, end); those next to each other are joined."""
-        joined: list[tuple[int, int]] = []
-        for start, end in sorted(ranges):
-            first, last = start // PAGESIZE * PAGESIZE, -(-end // PAGESIZE) * PAGESIZE
-            if joined and first <= joined[-1][1]:
-                first = joined.pop()[0]
-            joined.append((first, last))
-        return tuple(
-            MappedFile(self.path, self.address + first, last - first) for first, last in joined
-        )
+    def without(self, parts: Iterable[MappedFile]) -> tuple[MappedFile, ...]:
+        """The pages outside some parts of the mapping, which do not overlap."""
+        outside, start, end = [], self.address, self.address + self.size
+        for part in (*sorted(parts, key=lambda part: part.address), MappedFile(self.path, end, 0)):
+            if start < part.address:
+                outside.append(MappedFile(self.path, start, part.address - start))
+            start = part.address + part.size
+        return tuple(outside)
 
 
 def release_pages(mapped: MappedFile) -> None:
@@ -61,8 +58,8 @@ def release_pages(mapped: MappedFile) -> None:
 
 
 @contextmanager
-def few_mapped_pages(mapped: MappedFile, limit: int) -> Iterator[None]:
-    """Release the pages of a mapping whenever the process has mapped more than `limit` bytes.
+def few_mapped_pages(parts: Sequence[MappedFile], limit: int) -> Iterator[None]:
+    """Release pages of a mapping whenever the process has mapped more than `limit` bytes.
 
     Pages of all files count. They stay in the system's cache, which gives them up when memory is
     short. Only Linux counts them; elsewhere this does nothing.
@@ -72,7 +69,8 @@ def few_mapped_pages(mapped: MappedFile, limit: int) -> Iterator[None]:
     def watch() -> None:
         while _PAGES.exists() and not ended.wait(_INTERVAL):
             if _mapped_bytes() > limit:
-                release_pages(mapped)
+                for part in parts:
+                    release_pages(part)
 
     watching = threading.Thread(target=watch, name="mapped pages", daemon=True)
     watching.start()
@@ -96,11 +94,6 @@ def prefer_huge_pages(mapped: MappedFile) -> None:
     stay as they are.
     """
     advise_pages(mapped.address, mapped.size, "MADV_HUGEPAGE")
-
-
-def without_huge_pages(mapped: MappedFile) -> None:
-    """Take back what `prefer_huge_pages` asked for."""
-    advise_pages(mapped.address, mapped.size, "MADV_NOHUGEPAGE")
 
 
 def move_to_memory(mapped: MappedFile) -> None:

@@ -46,7 +46,7 @@ _BYTES_ACKED, _TCP_INFO_BYTES = 120, 128
 # prctl(2): the signal that a process gets when the thread that started it ends.
 _PR_SET_PDEATHSIG = 1
 
-IS_LINUX = sys.platform == "linux"  # for kernels that call it: product/read_ahead.h
+IS_LINUX = sys.platform == "linux"  # for kernels that call it: product/asynchronous_reads.h
 _LOW_PRIORITY = 10  # of setpriority(2), which knows -20 to 19
 
 # The signal that ends a process at once, and the one that reloads a server, if there is one.

@@ -47,7 +47,7 @@ FLAGS = (
     "-fno-stack-protector",
     "-fno-sanitize=all",
 )
-# Kernels read experts ahead: models/dsl/kernels/product/read_ahead.h.
+# Kernels read experts from their file: models/dsl/kernels/product/expert_cache.h.
 STREAMED_FLAG = "-DSTREAMED=1"
 
 NO_CHAINS: Mapping[str, str] = MappingProxyType({})

@@ -24,7 +24,7 @@ from hearthd.models.dsl.types import DType, TypeRuleError
 from hearthd.models.precision import NAMED_PRECISIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
     from hearthd.bundle import Memory
     from hearthd.models.dsl.graph import Graph, Tensor
@@ -149,7 +149,21 @@ def language_footprint(program: Program, *, streamed: bool = False) -> Footprint
         weights,
         experts=sum(sizes.values()),
         token_experts=sum(int(sizes[name] * share) for name, share in shares.items()),
+        expert_arrays=_expert_counts(program, shares.keys()),
     )
+
+
+def _expert_counts(program: Program, names: Set[str]) -> dict[str, int]:
+    """The number of experts in each of these parameters."""
+    counts: dict[str, int] = {}
+    for graph in program.graphs:
+        weights = {id(tensor): name for name, tensor in graph.parameters.items()}
+        for node in graph.nodes:
+            assert isinstance(node.origin, Apply)
+            if "experts" in node.origin.attrs:
+                read = {weights[id(source)] for source in node.inputs if id(source) in weights}
+                counts |= dict.fromkeys(read & names, node.origin.attrs["experts"])
+    return counts
 
 
 def _uses(graph: Graph) -> Iterator[tuple[str, Reads]]:

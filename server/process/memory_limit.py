@@ -116,8 +116,7 @@ def admit_within(
             f"--context: got {longest}, expected at most {manifest.context}, the context of the "
             "bundle; bake it with a longer --context"
         )
-    free = (_MACHINE_SHARE * physical_memory() - reserved) if limit is None else limit.bytes
-    budget = min(int(free), SHARED_MEMORY + int(free + reserved - SHARED_MEMORY) // models)
+    budget = model_memory(limit, reserved, models)
     # The caches of a slot are reserved for the whole context, which `ulimit` counts.
     if manifest.auto_context and context is None and (limit is None or not limit.counts_reserved):
         if limit is not None:
@@ -142,6 +141,16 @@ def _context_text(manifest: LanguageManifest, context: int, *, given: bool) -> s
     else:
         reason = "all that the bundle has"
     return f"{context:,} tokens per slot, {reason}"
+
+
+def model_memory(limit: Limit | None, reserved: int, models: int) -> int:
+    """The bytes for one of several models within a limit, or of a part of the machine's memory.
+
+    `reserved` and `models` as in `admit`.
+    """
+    machine = int(_MACHINE_SHARE * physical_memory()) - reserved
+    free = machine if limit is None else limit.bytes
+    return min(free, SHARED_MEMORY + (free + reserved - SHARED_MEMORY) // models)
 
 
 def memory_limit(max_memory: int | None, baked: int | None, reserved: int = 0) -> Limit | None:

@@ -37,7 +37,7 @@ from hearthd.server.logs import count_tokens
 from hearthd.server.lora.loaded_adapters import LoadedAdapters
 from hearthd.server.metrics import LanguageMetrics
 from hearthd.server.process.memory_limit import admit
-from hearthd.server.process.streamed_experts import log_expected_speed
+from hearthd.server.process.streamed_experts import expert_memory
 from hearthd.server.services.engine_options import DEFAULT_OPTIONS, EngineOptions
 from hearthd.server.services.prefix_caches import prefix_cache, prefix_store
 from hearthd.server.services.service import Description, Service, fingerprint
@@ -331,17 +331,19 @@ def open_language_service(
     """
     manifest = read_manifest_of(bundle, LanguageManifest)
 
-    def load(program: ProgramFile) -> tuple[Admitted, Tokenizer, IreeRuntime]:
-        admitted = _admit(bundle, manifest, options, reserved)
+    def load(program: ProgramFile) -> tuple[Admitted, int, Tokenizer, IreeRuntime]:
+        admitted, experts = _admit(bundle, manifest, options, reserved)
         start_threads(threads)
         # Before the weights: reading a tokenizer takes three times the memory that it keeps.
         opened = manifest.opened(slots=admitted.slots, context=admitted.context)
         tokenizer = open_tokenizer(bundle, opened)
         free_memory()
-        runtime = IreeRuntime(bundle, opened, threads=threads, program=program, mapped=mapped)
-        return admitted, tokenizer, runtime
+        runtime = IreeRuntime(
+            bundle, opened, threads=threads, program=program, mapped=mapped, expert_memory=experts
+        )
+        return admitted, experts, tokenizer, runtime
 
-    admitted, tokenizer, runtime = check_and_load(
+    admitted, experts, tokenizer, runtime = check_and_load(
         bundle, manifest, load, level=level, keys=options.keys
     )
     service = LocalLanguageService(
@@ -355,25 +357,26 @@ def open_language_service(
         program=runtime.program,
     )
     memory = manifest.memory_of(service.context)
-    service.memory = memory.unshared(admitted.slots, admitted.prefix_cache)
+    cached = max(0, experts - manifest.footprint.token_experts)
+    service.memory = memory.unshared(admitted.slots, admitted.prefix_cache) + cached
     service.open_adapters(options.lora)
     return service
 
 
 def _admit(
     bundle: Path, manifest: LanguageManifest, options: EngineOptions, reserved: int
-) -> Admitted:
-    """What fits in the memory of this process beside the `reserved` bytes."""
+) -> tuple[Admitted, int]:
+    """What fits in the memory beside the `reserved` bytes, and the bytes for streamed experts."""
+    limit, models = options.max_memory, options.models
     admitted = admit(
         manifest,
-        max_memory=options.max_memory,
+        max_memory=limit,
         prefix_cache=options.cache_ram,
         context=options.context,
         reserved=reserved,
-        models=options.models,
+        models=models,
     )
-    log_expected_speed(bundle, manifest, admitted, options.max_memory, reserved)
-    return admitted
+    return admitted, expert_memory(bundle, manifest, admitted, limit, reserved, models)
 
 
 def open_tokenizer(bundle: Path, manifest: LanguageManifest) -> Tokenizer:

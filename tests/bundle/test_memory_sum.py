@@ -151,4 +151,9 @@ def test_a_negative_size_is_named(name: str) -> None:
     sizes = {"laid_out": 1, "read": 1, "looked_up": 1, "decode_1": 1} | {name: -1}
     decode = sizes.pop("decode_1")
     with pytest.raises(NotABundle, match=rf"footprint\.{name}: got -1, expected a size"):
-        Footprint(**sizes, calls={"decode_1": decode})
+        Footprint(calls={"decode_1": decode}, expert_arrays=None, **sizes)
+
+
+def test_arrays_have_experts() -> None:
+    with pytest.raises(NotABundle, match=r"footprint\.expert_arrays\.w: got 0, expected a number"):
+        Footprint(laid_out=0, read=0, looked_up=0, calls={}, expert_arrays={"w": 0})

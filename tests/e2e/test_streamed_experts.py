@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CONFIG: dict[str, Any] = {
-    "model_type": "qwen3_moe", "num_hidden_layers": 2, "hidden_size": 128,
+    "model_type": "qwen3_moe", "num_hidden_layers": 2, "hidden_size": 256,
     "intermediate_size": 192, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
     "max_position_embeddings": 4096, "vocab_size": 257, "rms_norm_eps": 1e-6, "eos_token_id": 256,
     "tie_word_embeddings": True, "num_experts": 16, "num_experts_per_tok": 2,
-    "moe_intermediate_size": 64, "norm_topk_prob": True, "rope_theta": 10000.0,
+    "moe_intermediate_size": 128, "norm_topk_prob": True, "rope_theta": 10000.0,
 }  # fmt: skip
 
 
@@ -49,6 +49,8 @@ def write_model(folder: Path) -> Path:
 
 def logits(bundle: Path, manifest: LanguageManifest) -> NDArray[np.float32]:
     runtime = IreeRuntime(bundle, manifest, threads=2)
+    caches = runtime.device.expert_caches
+    assert (caches is not None and 0 < caches.slots < 16) == (manifest.footprint.experts > 0)
     runtime.prefill(0, list(range(40)), 0)
     return np.array(runtime.decode([0], [40], [40], [True]))
 

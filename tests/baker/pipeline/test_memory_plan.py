@@ -160,6 +160,9 @@ def test_experts_may_be_larger_than_memory() -> None:
     )
     chosen = weights.experts * EXPERTS.experts_per_token // EXPERTS.experts
     assert weights.token_experts == chosen > 0
+    assert weights.expert_arrays == {
+        name: EXPERTS.experts for name in program.parameters if ".mlp.experts." in name
+    }
     whole = program_memory(program, options.context).needed(1)
     least = program_memory(program, options.context, streamed=True).needed(1)
     assert least == whole - weights.experts + chosen

@@ -1,4 +1,4 @@
-"""What a server of experts that are larger than memory logs when it starts."""
+"""The memory that a server has for experts that are larger than it, and what it logs of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hearthd.bundle import Admitted
-from hearthd.server.process.streamed_experts import log_expected_speed
+from hearthd.bundle import SHARED_MEMORY, Admitted
+from hearthd.server.process.streamed_experts import expert_memory
 from tests.bundle.example_manifests import EXAMPLE
 
 ADMITTED = Admitted(slots=1, context=EXAMPLE.context, prefix_cache=0)
@@ -34,8 +34,19 @@ def test_the_speed_is_said(
     monkeypatch.setattr("hearthd.server.process.streamed_experts.disk_speed", lambda _: speed)
     manifest = replace(EXAMPLE, footprint=WEIGHTS)
     limit = manifest.memory_of(ADMITTED.context).needed(1) - WEIGHTS.token_experts + spare
-    log_expected_speed(Path("bundle"), manifest, ADMITTED, limit, 0)
+    memory = expert_memory(Path("bundle"), manifest, ADMITTED, limit)
+    assert memory == spare
     assert text in caplog.text
     caplog.clear()
-    log_expected_speed(Path("bundle"), EXAMPLE, ADMITTED, limit, 0)
+    assert expert_memory(Path("bundle"), EXAMPLE, ADMITTED, limit) == 0
     assert not caplog.text
+
+
+def test_models_of_a_process_share_the_memory_for_experts() -> None:
+    manifest = replace(EXAMPLE, footprint=WEIGHTS)
+    needed = manifest.memory_of(ADMITTED.context).needed(1)
+    limit = 2 * (needed + 10**8) - SHARED_MEMORY
+    memory = expert_memory(Path("bundle"), manifest, ADMITTED, limit, 0, 2)
+    assert memory == WEIGHTS.token_experts + 10**8
+    reserved = manifest.memory_of(ADMITTED.context).unshared(1) + 10**8
+    assert expert_memory(Path("bundle"), manifest, ADMITTED, limit, reserved, 2) == memory

@@ -44,8 +44,9 @@ int NAME(const float *x, size_t x_at,
 #endif
 #if ROUTED
     Routing routing = {chosen + chosen_at, rows, each, experts};
-    RoutedShare share = routed_share_of(workgroup, experts_each, blocks, routing, outputs);
-    multiply_routed(x + x_at, routing, &matrix, share, out + out_at, outputs);
+    const ExpertArrays arrays = arrays_of(&matrix, outputs / ROWS);
+    Turns turns = turns_of(workgroup, experts_each, blocks, routing, outputs, &arrays);
+    multiply_routed(x + x_at, &matrix, turns, out + out_at, outputs);
 #elif ADAPTED
     const size_t sources[SOURCES] = {rows0, rows1, rows2, rows3};
     const Adapters adapters = ADAPTERS(sources);

@@ -2,9 +2,8 @@
 #ifndef HEARTH_ROUTED_H
 #define HEARTH_ROUTED_H
 
-#include "product/experts.h"
+#include "product/expert_turns.h"
 #include "product/product.h"
-#include "product/read_ahead.h"
 
 // The most rows that are multiplied together without tiles.
 enum { SHARED_ROWS = MAX_SHARING < TOGETHER ? MAX_SHARING : TOGETHER };
@@ -50,9 +49,9 @@ INLINE void fetch_start(const Matrix *matrix, size_t block) {
 
 // The arrays of a matrix whose experts have `blocks` blocks each.
 INLINE ExpertArrays arrays_of(const Matrix *matrix, size_t blocks) {
-    ExpertArrays all = {.blocks = blocks};
+    ExpertArrays all = {.count = 0};
     const Integers *integers = &matrix->integers;
-    size_t groups = matrix->groups, scales = scales_of_row(matrix);
+    size_t groups = blocks * matrix->groups, scales = blocks * scales_of_row(matrix);
     for (int i = 0; i < 2; i++)
         if (integers->planes[i].bits)
             add_array(&all, integers->planes[i].bytes, groups * group_bytes(integers->planes[i]));
@@ -65,32 +64,48 @@ INLINE ExpertArrays arrays_of(const Matrix *matrix, size_t blocks) {
     return all;
 }
 
-// A share of all rows of x, f32 (rows / each, columns), times the matrices of their experts, of
-// `outputs` rows each.
-INLINE void multiply_routed(const float *x, Routing routing, const Matrix *matrix,
-                            RoutedShare share, float *out, size_t outputs) {
-    size_t begin = share.begin, end = share.end, some[TOGETHER];
+// The matrix of the expert of a turn, as its first blocks.
+INLINE Matrix matrix_in_turn(const Matrix *matrix, const Turns *turns, size_t blocks) {
+    Matrix own = *matrix;
+    Integers *integers = &own.integers;
+    size_t groups = blocks * matrix->groups, scales = blocks * scales_of_row(matrix);
+    integers->planes[0].bytes =
+        array_in_turn(turns, integers->planes[0].bytes, groups * group_bytes(integers->planes[0]));
+    integers->planes[1].bytes =
+        array_in_turn(turns, integers->planes[1].bytes, groups * group_bytes(integers->planes[1]));
+    integers->index = array_in_turn(turns, integers->index, groups * index_bytes(&integers->grid));
+    integers->extra =
+        array_in_turn(turns, integers->extra, groups * (size_t)(integers->grid.extra_bytes * ROWS));
+    own.scale = array_in_turn(turns, own.scale, scales * scale_bytes(matrix));
+    own.minimum = array_in_turn(turns, own.minimum, scales * ROWS * sizeof(_Float16));
+    own.multiplier = array_in_turn(turns, own.multiplier, groups * multiplier_bytes(matrix));
+    return own;
+}
+
+// The workgroup's share of all rows of x, f32 (rows / each, columns), times the matrices of their
+// experts, of `outputs` rows each.
+INLINE void multiply_routed(const float *x, const Matrix *matrix, Turns turns, float *out,
+                            size_t outputs) {
+    size_t blocks = outputs / ROWS, some[TOGETHER];
+    Routing routing = turns.routing;
 #if TILES
     int shaped = 0;  // the rows for which the tiles are shaped
 #endif
-    size_t expert = first_expert(share, routing), following, met = 0;
-    for (; expert < share.last_expert; expert = following, met++) {
-        following = following_expert(share, routing, expert);
-        if (STREAMED) {
-            const ExpertArrays arrays = arrays_of(matrix, outputs / ROWS);
-            read_experts_soon(&arrays, routing, share, expert, following, met);
-        }
-        if (following < share.last_expert)
-            fetch_start(matrix, following * (outputs / ROWS) + begin);
-        size_t first = expert * (outputs / ROWS);
+    while (next_turn(&turns)) {
+        if (turns.following < turns.last_expert)
+            fetch_start(matrix, turns.following * blocks + turns.begin);
+        Matrix own = *matrix;
+        size_t first = turns.expert * blocks;
+        if (turns.cache) own = matrix_in_turn(matrix, &turns, blocks), first = 0;
         for (size_t next = 0; next < routing.rows;) {
-            int count = next_rows(some, TILES ? TILE_ROWS : SHARED_ROWS, routing, expert, &next);
+            int most = TILES ? TILE_ROWS : SHARED_ROWS;
+            int count = next_rows(some, most, routing, turns.expert, &next);
             int in_tiles = TILES && count >= min_tile_rows(matrix);
 #if TILES
             if (in_tiles && count != shaped) shape_tiles(matrix, shaped = count);
 #endif
-            multiply_rows(x, some, count, routing.each, in_tiles, matrix, first, begin, end, out,
-                          outputs);
+            multiply_rows(x, some, count, routing.each, in_tiles, &own, first, turns.begin,
+                          turns.end, out, outputs);
         }
     }
 #if TILES

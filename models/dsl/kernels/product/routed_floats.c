@@ -1,7 +1,7 @@
 // Multiplies rows of f32 with the matrices of their experts, which are floats: op `routed_linear`.
 // A variant defines NAME and the type of weights (floats.h).
+#include "product/expert_turns.h"
 #include "product/floats.h"
-#include "product/read_ahead.h"
 
 // Some rows of x times the rows `begin` to `end` of an expert's matrix: out has `outputs` floats a
 // row.
@@ -26,19 +26,15 @@ int NAME(const float *x, size_t x_at, const int32_t *chosen, size_t chosen_at, c
          size_t experts_each, size_t rows, size_t each, size_t outputs, size_t columns,
          size_t experts) {
     Routing routing = {chosen + chosen_at, rows, each, experts};
-    RoutedShare share = routed_share_of(workgroup, experts_each, blocks, routing, outputs);
-    size_t begin = share.begin * LANES, end = least(share.end * LANES, outputs), some[TOGETHER];
     x += x_at, weight += weight_at, out += out_at;
-    const BlockArray row = {(const char *)weight, columns * sizeof *weight};
-    const ExpertArrays arrays = {.arrays = {row}, .count = 1, .blocks = outputs};
-    size_t following, met = 0;
-    for (size_t expert = first_expert(share, routing); expert < share.last_expert;
-         expert = following, met++) {
-        following = following_expert(share, routing, expert);
-        if (STREAMED) read_experts_soon(&arrays, routing, share, expert, following, met);
-        const WEIGHT *own = weight + expert * outputs * columns;
+    size_t bytes = outputs * columns * sizeof *weight, some[TOGETHER];
+    const ExpertArrays arrays = {.arrays = {{(const char *)weight, bytes}}, .count = 1};
+    Turns turns = turns_of(workgroup, experts_each, blocks, routing, outputs, &arrays);
+    size_t begin = turns.begin * LANES, end = least(turns.end * LANES, outputs);
+    while (next_turn(&turns)) {
+        const WEIGHT *own = array_in_turn(&turns, weight, bytes);
         for (size_t next = 0; next < rows;) {
-            int count = next_rows(some, SHARED_ROWS, routing, expert, &next);
+            int count = next_rows(some, SHARED_ROWS, routing, turns.expert, &next);
             if (count == 8) multiply_rows(x, some, 8, each, own, columns, begin, end, out, outputs);
             if (count == 4) multiply_rows(x, some, 4, each, own, columns, begin, end, out, outputs);
             if (count == 2) multiply_rows(x, some, 2, each, own, columns, begin, end, out, outputs);
