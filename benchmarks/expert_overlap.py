@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 #
 # Cohere's production models: 38 % of a token's experts are also those of the token before it, and 4
 # tokens have 31 % fewer different experts than independent ones, about 2.5 times those of one:
-# https://cohere.com/blog/mixture-of-experts-models-get-more-from-speculative-decoding (April 2026).
+# https://cohere.com/blog/mixture-of-experts-models-get-more-from-speculative-decoding (April 2026),
+# as https://headsupai.io/updates/cohere-proves-mixture-experts-models-amplify-speculative-decoding-gains
+# summarizes it.
 #
 # Qwen3-30B-A3B: a cache of the latest N experts of each layer holds 47 % of a token's experts with
 # N = 8, which are those of the token before it, 65 % with 16 and 75 % with 24 (LRU in the figure of
