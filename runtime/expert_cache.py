@@ -164,10 +164,17 @@ def _new_context() -> int:
 def open_direct(path: Path) -> int:
     """A descriptor for reading a file past the system's cache, if the file system can do so.
 
-    Raises OSError.
+    Some file systems refuse that when the file is opened, others when it is read. Raises OSError.
     """
     with contextlib.suppress(OSError):
-        return os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
+        try:
+            with new_pages(_FILE_PAGE) as page:
+                os.preadv(file, [page], 0)
+        except OSError:
+            os.close(file)
+            raise
+        return file
     return os.open(path, os.O_RDONLY)
 
 
