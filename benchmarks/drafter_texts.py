@@ -9,7 +9,8 @@
 of HELD_OUT, which has other topics, tasks and records, without drafts, with prompt lookup, and with
 the drafter too. A different token ends it. What is drafted depends on how long calls take; `score`
 takes the given times, in decodes, so its tables do not depend on what else the machine does. The
-speed is that of all calls by these times, over that of plain decoding.
+speed is that of all calls by these times, over that of plain decoding. `benchmarks.drafter_speed`
+measures it.
 
 A model with a chat template is asked; another one continues the beginning of a page.
 """
@@ -21,7 +22,9 @@ import asyncio
 import itertools
 import json
 import statistics
+import time
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -189,6 +192,14 @@ class CountingRuntime:
             yield drafted
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The tokens of an answer, and the time from the first one to the last."""
+
+    ids: tuple[int, ...]
+    seconds: float
+
+
 class Writer:
     """Answers prompts with a model."""
 
@@ -220,7 +231,7 @@ class Writer:
         costs: Costs | None = None,
         uses_drafter: bool = False,
         at_once: int = 1,
-    ) -> Iterator[tuple[int, ...]]:
+    ) -> Iterator[Answer]:
         """The answer to each text at a temperature."""
         engine = Engine(
             runtime,
@@ -236,12 +247,10 @@ class Writer:
         finally:
             engine.close()
 
-    async def _together(
-        self, engine: Engine, texts: Sequence[tuple[str, float]]
-    ) -> list[tuple[int, ...]]:
+    async def _together(self, engine: Engine, texts: Sequence[tuple[str, float]]) -> list[Answer]:
         return await asyncio.gather(*(self._answer(engine, *text) for text in texts))
 
-    async def _answer(self, engine: Engine, text: str, temperature: float) -> tuple[int, ...]:
+    async def _answer(self, engine: Engine, text: str, temperature: float) -> Answer:
         request = Request(
             prompt=Prompt(self._ids(text)),
             max_tokens=self._max_tokens,
@@ -249,8 +258,9 @@ class Writer:
             seed=len(text),
         )
         with engine.submit(request) as generation:
-            events = [event async for event in generation.events()]
-        return tuple(event.id for event in events if isinstance(event, Token))
+            events = [(time.perf_counter(), event) async for event in generation.events()]
+        tokens = [(at, event.id) for at, event in events if isinstance(event, Token)]
+        return Answer(tuple(token for _, token in tokens), tokens[-1][0] - tokens[0][0])
 
     def _ids(self, text: str) -> tuple[int, ...]:
         if self.template is None:
@@ -265,7 +275,9 @@ def write_answers(writer: Writer, out: Path, at_once: int) -> None:
     answers = writer.answers(asked, runtime=writer.runtime, at_once=at_once)
     with out.open("w") as file:
         for (text, _), answer in zip(asked, answers, strict=True):
-            file.write(json.dumps(_example(text, writer.tokenizer.decode(answer), writer)) + "\n")
+            file.write(
+                json.dumps(_example(text, writer.tokenizer.decode(answer.ids), writer)) + "\n"
+            )
             file.flush()
 
 
@@ -290,14 +302,13 @@ def score(writer: Writer, verify: Mapping[int, float], draft: float) -> Table:
         for mode in modes:
             costs = GivenCosts(verify, draft)
             runtime = CountingRuntime(writer.runtime, costs)
-            answers = list(
-                writer.answers(
-                    asked,
-                    runtime=cast("Runtime", runtime),
-                    costs=None if mode == "off" else costs,
-                    uses_drafter=mode == "auto",
-                )
+            written = writer.answers(
+                asked,
+                runtime=cast("Runtime", runtime),
+                costs=None if mode == "off" else costs,
+                uses_drafter=mode == "auto",
             )
+            answers = [answer.ids for answer in written]
             plain = plain or answers
             if answers != plain:
                 raise SystemExit(f"{kind} at temperature {temperature}: the answers differ")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from benchmarks.drafter_speed import Written, measure, table_of
 from benchmarks.drafter_texts import (
     CountingRuntime,
     GivenCosts,
@@ -72,6 +73,16 @@ def test_a_drafter_that_is_right_saves_steps(tmp_path: Path) -> None:
     assert by_drafter == "3.00"
     assert tokens == "72"
     assert 1.5 < float(speed) <= 9 / (1 + 2 * (1.5 + 3 * 0.1))
+
+
+def test_speeds_are_those_of_tokens_after_the_first(tmp_path: Path) -> None:
+    written = measure(writer(tmp_path, 9), rounds=1)
+    assert {total.tokens for total in written.values()} == {8 * 8}
+    assert all(total.seconds > 0 for total in written.values())
+    modes = zip(("off", "lookup", "auto"), (1.0, 0.5, 0.25), strict=True)
+    rows = table_of({("code", at, mode): Written(8, s) for mode, s in modes for at in (0.0, 0.8)})
+    assert rows.rows[0] == ("code", "0", "8.0", "16.0 (x 2.00)", "32.0 (x 4.00)")
+    assert rows.rows[1] == ("geometric mean", "0", "", "x 2.00", "x 4.00")
 
 
 def test_costs_that_the_bundle_has_no_calls_for_are_rejected(tmp_path: Path) -> None:
