@@ -65,7 +65,8 @@ class ProgramOptions(StorageOptions):
     """The options that are fixed while baking.
 
     context         positions of a slot, in tokens
-    prefill_tokens  sizes of the prefill entry points, rising
+    prefill_tokens  sizes of the prefill entry points for a chunk or less, rising
+    long_prefill    size of the one that reads several whole chunks at once; 0: there is none
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
     reads_rows      whether prefills can read rows of embeddings; a model with a tower then has an
@@ -87,6 +88,7 @@ class ProgramOptions(StorageOptions):
 
     context: int
     prefill_tokens: tuple[int, ...]
+    long_prefill: int = 0
     decode_batches: tuple[int, ...]
     verify_tokens: tuple[int, ...] = ()
     reads_rows: bool = False
@@ -108,6 +110,10 @@ class ProgramOptions(StorageOptions):
         ):
             if not sizes or sizes != tuple(sorted(set(sizes))) or sizes[0] < 1:
                 raise DslError(f"{name}: expected rising sizes from 1, got {sizes}")
+        if self.long_prefill % self.chunk or self.long_prefill == self.chunk:
+            raise DslError(
+                f"long_prefill: expected several times {self.chunk}, got {self.long_prefill}"
+            )
         if self.decode_batches[0] != 1:
             raise DslError(f"decode_batches: expected 1 among them, got {self.decode_batches}")
         sizes = self.verify_tokens
@@ -127,8 +133,13 @@ class ProgramOptions(StorageOptions):
 
     @property
     def chunk(self) -> int:
-        """The largest prefill, in tokens."""
+        """The largest prefill of a chunk, in tokens."""
         return self.prefill_tokens[-1]
+
+    @property
+    def longest_prefill(self) -> int:
+        """The largest prefill, in tokens."""
+        return self.long_prefill or self.chunk
 
     @property
     def draft_sizes(self) -> tuple[int, ...]:
@@ -157,6 +168,8 @@ class ProgramOptions(StorageOptions):
         points = (*prefills, embed, *decodes, *verifies)
         if self.reads_rows:
             points += tuple(_with_rows(point) for point in prefills)
+        if self.long_prefill:
+            points += (self._entry_point("prefill", tokens=self.long_prefill),)
         points += tuple(self._entry_point("prefill_block", tokens=tokens) for tokens in blocks)
         drafts = tuple(self._entry_point("draft", tokens=tokens) for tokens in self.draft_sizes)
         if not self.adapters:

@@ -45,14 +45,18 @@ class Reader(Protocol):
 
     @property
     def chunk(self) -> int:
-        """The maximum number of tokens of one `prefill`."""
+        """The maximum number of tokens of one `prefill`, but for whole chunks."""
+
+    @property
+    def longest_prefill(self) -> int:
+        """The tokens of whole chunks that one `prefill` without rows can read."""
 
     @property
     def batch(self) -> int:
         """The maximum number of sequences of one `decode`."""
 
     def prefill(self, slot: int, tokens: Sequence[int], start: int) -> None:
-        """Read 1 to `chunk` tokens at positions start, start + 1, ... of a slot.
+        """Read 1 to `chunk` or `longest_prefill` tokens at positions start, ... of a slot.
 
         The last token of a prompt is read by `decode`, which returns the logits after it.
         """
@@ -236,6 +240,9 @@ def prefill_all_but_last(
     runtime: Reader, tokens: Sequence[int], *, slot: int = 0, start: int = 0
 ) -> None:
     """Read all tokens except the last, whose `decode` gives the logits after the prompt."""
-    before = tokens[:-1]
-    for first in range(0, len(before), runtime.chunk):
-        runtime.prefill(slot, before[first : first + runtime.chunk], start + first)
+    before, first = tokens[:-1], 0
+    while first < len(before):
+        longest, rest = runtime.longest_prefill, len(before) - first
+        size = longest if longest <= rest else runtime.chunk
+        runtime.prefill(slot, before[first : first + size], start + first)
+        first += size

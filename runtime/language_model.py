@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from hearthd.runtime.device import CannotLoad, Device, logits_of, result
 from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.device_draft_model import opened_drafter
 from hearthd.runtime.device_towers import DeviceTowers
+from hearthd.runtime.entry_calls import Call, calls_of, of_kind
 from hearthd.runtime.interface import NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 from hearthd.runtime.rotary_positions import RotaryPositions
@@ -33,15 +33,6 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import AdapterPlaces, CacheSpec, EntryPoint, LanguageManifest, ProgramFile
     from hearthd.runtime.interface import Rows, TowerKind
-
-
-@dataclass(frozen=True)
-class _Call:
-    """An entry point and its compiled function, and that of the one with adapters, if any."""
-
-    entry: EntryPoint
-    function: rt.VmFunction
-    adapted: rt.VmFunction | None
 
 
 class IreeRuntime(Runtime):
@@ -78,15 +69,15 @@ class IreeRuntime(Runtime):
         self._ends = [0] * manifest.slots
         self._adapters = DeviceAdapters(self.device, manifest.adapters)
         self._always_adapted = False
-        calls = self._calls()
-        self._prefills = _of_kind("prefill", calls)
-        self._row_prefills = _of_kind("prefill_rows", calls)
-        self._blocks = _of_kind("prefill_block", calls)
-        self._decodes = _of_kind("decode", calls)
-        self._verifies = _of_kind("verify", calls)
+        calls = calls_of(manifest, self.device)
+        self._prefills = of_kind("prefill", calls)
+        self._row_prefills = of_kind("prefill_rows", calls)
+        self._blocks = of_kind("prefill_block", calls)
+        self._decodes = of_kind("decode", calls)
+        self._verifies = of_kind("verify", calls)
         self._towers = DeviceTowers(manifest, self.device)
         self._rotary = RotaryPositions(has_axes=manifest.has_shifts)
-        embeds = _of_kind("embed", calls)
+        embeds = of_kind("embed", calls)
         batches = [call.entry.batch for call in self._decodes]
         if not self._prefills or not embeds or 1 not in batches:
             raise CannotLoad(
@@ -95,19 +86,6 @@ class IreeRuntime(Runtime):
             )
         self._embed = embeds[0]
         self._drafting = opened_drafter(bundle, manifest, self.device)
-
-    def _calls(self) -> list[_Call]:
-        points = self._manifest.entry_points
-        adapted = {_shape(point): point.name for point in points if point.adapters}
-
-        def function(name: str | None) -> rt.VmFunction | None:
-            return None if name is None else self.device.function(name)
-
-        return [
-            _Call(point, self.device.function(point.name), function(adapted.get(_shape(point))))
-            for point in points
-            if not point.adapters and point.kind not in ("draft", "image", "sound")
-        ]
 
     @property
     @override
@@ -132,6 +110,11 @@ class IreeRuntime(Runtime):
     @property
     @override
     def chunk(self) -> int:
+        return min(self.longest_prefill, self._embed.entry.tokens)
+
+    @property
+    @override
+    def longest_prefill(self) -> int:
         return self._prefills[-1].entry.tokens
 
     @property
@@ -316,7 +299,8 @@ class IreeRuntime(Runtime):
     @override
     def variants(self) -> dict[str, IreeRuntime]:
         """The names are those of the entry points."""
-        prefills = (*self._prefills, *self._row_prefills)
+        short = (call for call in self._prefills if call.entry.tokens <= self.chunk)
+        prefills = (*short, *self._row_prefills)
         count = max(len(prefills), len(self._decodes))
         pairs = zip(itertools.cycle(prefills), itertools.cycle(self._decodes), strict=False)
         return {
@@ -327,7 +311,7 @@ class IreeRuntime(Runtime):
             for adapted in ((False, True) if self.adapters.count else (False,))
         }
 
-    def _variant(self, prefill: _Call, decode: _Call, *, adapted: bool) -> IreeRuntime:
+    def _variant(self, prefill: Call, decode: Call, *, adapted: bool) -> IreeRuntime:
         """This runtime on the same caches, with only these entry points."""
         variant = copy.copy(self)
         variant._prefills, variant._decodes, variant._always_adapted = [prefill], [decode], adapted
@@ -346,7 +330,7 @@ class IreeRuntime(Runtime):
 
     def _invoke(
         self,
-        call: _Call,
+        call: Call,
         inputs: Sequence[Any],
         slots: Sequence[int],
         fill: Sequence[int] = (),
@@ -386,15 +370,3 @@ class IreeRuntime(Runtime):
             for spec, view in self._slot_caches(slot)
             if spec.state == states
         ]
-
-
-def _of_kind(kind: str, calls: Sequence[_Call]) -> list[_Call]:
-    """The calls of a kind, the smallest one first."""
-    return sorted(
-        (call for call in calls if call.entry.kind == kind),
-        key=lambda call: (call.entry.batch, call.entry.tokens, call.entry.keys),
-    )
-
-
-def _shape(entry: EntryPoint) -> tuple[str, int, int, int]:
-    return entry.kind, entry.batch, entry.tokens, entry.keys

@@ -18,6 +18,7 @@ It knows a runtime and golden values. It runs when a server starts, and in `hear
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
@@ -26,13 +27,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from hearthd.bundle import CACHE_BITS, unpacked_rows
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.pixels import golden_pixels
+from hearthd.runtime.row_difference import ROW_TOLERANCE, largest_difference, steps_between
 from hearthd.runtime.sound_features import golden_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,18 +55,10 @@ log = logging.getLogger(__name__)
 
 Level: TypeAlias = Literal["quick", "full", "off"]
 
-# The largest mean difference of a head in a cached row that passes, by the dtype of the caches, in
-# steps: 1/127 of the largest magnitude of the head. Caches of i8 differed by 0.04, and a scale of
-# 1/128 in them gives 0.5. Caches of f16 differed by 0.001, and activations with 16 bits in place of
-# 8 give 0.14 to 0.32.
-ROW_TOLERANCE: Mapping[str, float] = {"i4": 0.2, "i8": 0.2, "f16": 0.1}
 # The largest mean difference of the values of a state, of the largest value.
 STATE_TOLERANCE = 1e-3
 # Of the largest value of a row of an image: activations that are rounded to other integers.
 IMAGE_TOLERANCE = 0.02
-# A step in units of a golden row's scales.
-_STEP: Mapping[str, float] = {"i4": 1.0, "i8": 1.0, "f16": 32767 / 127}
-
 # Golden logits at most this much below the largest of their step are compared. It is less than
 # LOGIT_MARGIN in models/dsl/fused: a program compares with an approximation of the largest.
 MARGIN = 10.0
@@ -252,6 +245,21 @@ class _LanguageTest:
                     yield self._step(number, index, row[None], f" (verify {tokens})")
                 yield from self._rows(number, [0], f" (verify {tokens})")
                 yield from self._states(number, [0], f" (verify {tokens})")
+        yield from self._long_prefill()
+
+    def _long_prefill(self) -> Iterator[_Compared]:
+        """Several chunks at once, compared with one after the other: golden prompts are shorter."""
+        runtime, longest = self.runtime, self.runtime.longest_prefill
+        if longest == runtime.chunk:
+            return
+        repeated = itertools.cycle(self.golden[0].prompt_ids)
+        *before, last = itertools.islice(repeated, longest + 1)
+        for start in range(0, longest, runtime.chunk):
+            runtime.prefill(0, before[start : start + runtime.chunk], start)
+        expected = runtime.decode([0], [last], [longest])
+        runtime.prefill(0, before, 0)
+        difference = largest_difference(runtime.decode([0], [last], [longest]), expected)
+        yield _Compared(f"{longest} tokens at once", difference, self.tolerance)
 
     def _read(
         self, reader: Reader, slots: Sequence[int], prompts: Sequence[int], by: str = ""
@@ -319,7 +327,7 @@ def _logit_difference(step: GoldenStep, logits: NDArray[np.float32]) -> float:
     expected = np.asarray(step.logits)
     exact = expected >= expected.max() - MARGIN
     ids = np.asarray(step.token_ids)[exact]
-    return _largest(logits[:, ids], expected[exact])
+    return largest_difference(logits[:, ids], expected[exact])
 
 
 def _state_difference(golden: GoldenState, saved: Rows) -> float:
@@ -328,36 +336,7 @@ def _state_difference(golden: GoldenState, saved: Rows) -> float:
     size = 4 * len(golden.values)
     values = saved[golden.offset : golden.offset + size].view(np.float32).astype(np.float64)
     mean = np.abs(values - expected).mean(keepdims=True)
-    return _largest(mean / (np.abs(expected).max() or 1), np.zeros(1))
-
-
-def steps_between(golden: GoldenRow, saved: Rows) -> float:
-    """The mean difference of the values of the head that differs most, in steps.
-
-    All keys of a position count as one head where caches are of f16, and so do all values; where
-    they are of 4 bits, each group of columns does.
-    """
-    scales = np.array(golden.scales)[:, np.newaxis]
-    scales = np.where(scales == 0, 1.0, scales)  # a group of zeros in a cache of 4 bits
-    expected = np.array(golden.integers, np.float64).reshape(len(scales), -1)
-    differences = _cached_values(golden, saved) / scales - expected
-    return _largest(np.abs(differences).mean(axis=1) / _STEP[golden.dtype], np.zeros(len(scales)))
-
-
-def _cached_values(golden: GoldenRow, saved: Rows) -> NDArray[np.float64]:
-    """The values of a golden row's caches in saved rows of its position, (scales, columns)."""
-    heads, size = len(golden.scales), len(golden.integers)
-    rest = saved[golden.offset :]
-    if golden.dtype == "i4":
-        key, value = (size // 2 * CACHE_BITS[dtype] // 8 for dtype in ("i6", "i4"))
-        keys, packed, scales, _ = np.split(rest, np.cumsum([key, value, 2 * heads]))
-        both = (unpacked_rows(part.view(np.int8), heads // 2) for part in (keys, packed))
-        values = np.concatenate([*both]).astype(np.float64)
-        return values * scales.view(np.float16)[:, np.newaxis]
-    if golden.dtype == "f16":
-        return rest[: 2 * size].view(np.float16).astype(np.float64).reshape(heads, -1)
-    integers, scales = rest[:size].view(np.int8), rest[size : size + 4 * heads].view(np.float32)
-    return integers.reshape(heads, -1) * scales.astype(np.float64)[:, np.newaxis]
+    return largest_difference(mean / (np.abs(expected).max() or 1), np.zeros(1))
 
 
 def _replay(reader: Reader, case: Golden, slots: Sequence[int]) -> Iterator[NDArray[np.float32]]:
@@ -386,15 +365,10 @@ def _array_differences(
     for example in examples:
         outputs = runtime.run(example.function, example.inputs)
         for name, expected in example.outputs.items():
-            yield f"{example.function}: {name}", _largest(outputs[name], expected)
+            yield f"{example.function}: {name}", largest_difference(outputs[name], expected)
 
 
 def _row_compared(step: str, row: NDArray[np.float32], expected: NDArray[Any]) -> _Compared:
     """A row of embeddings, by its largest difference in units of its largest value."""
-    difference = _largest(row, expected) / float(np.abs(expected).max() or 1)
+    difference = largest_difference(row, expected) / float(np.abs(expected).max() or 1)
     return _Compared(step, difference, IMAGE_TOLERANCE)
-
-
-def _largest(got: NDArray[Any], expected: NDArray[Any]) -> float:
-    difference = float(np.abs(got.astype(np.float64) - expected).max())
-    return math.inf if math.isnan(difference) else difference

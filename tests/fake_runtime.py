@@ -42,6 +42,7 @@ class FakeRuntime:
     context: int
     slots: int = 1
     chunk: int = 8
+    long_prefill: int = 0
     batch: int = 1
     hidden: int = 4
     spread: float = 3.0
@@ -71,13 +72,19 @@ class FakeRuntime:
         *,
         causal: bool = True,
     ) -> None:
-        most = self.chunk if causal else self.image_rows
+        most = self.image_rows
+        if causal:
+            most = self.longest_prefill if rows is None else self.chunk
         assert 0 < len(tokens) <= most, f"prefill of {len(tokens)} tokens"
         assert causal or len(tokens) == most, f"a block of {len(tokens)} rows"
         time.sleep(self.delay)
         self._append(slot, self._embedded(tokens, rows), start)
         self._prefilled[slot] = (start, start + len(tokens))
         self._decoded.discard(slot)
+
+    @property
+    def longest_prefill(self) -> int:
+        return self.long_prefill or self.chunk
 
     def tower_sizes(self, kind: TowerKind) -> tuple[int, ...]:
         return (self.image_rows,) if kind == "image" else ()
@@ -97,7 +104,12 @@ class FakeRuntime:
 
     def save(self, slot: int, start: int, stop: int) -> Rows:
         """The block holds all tokens that were read before its end."""
-        assert self._prefilled.get(slot) == (start, stop), f"no prefill wrote {start} to {stop}"
+        first, last = self._prefilled.get(slot, (0, 0))
+        if 0 < self.long_prefill == last - first:  # it wrote several blocks
+            assert stop == start + self.chunk, f"{start} to {stop} is no block"
+            assert start in range(first, last, self.chunk), f"no block begins at {start}"
+        else:
+            assert (first, last) == (start, stop), f"no prefill wrote {start} to {stop}"
         block = np.full(self.context + 3, _PADDING, np.int32)
         block[: stop + 3] = _SAVED, start, stop, *self._read[slot][:stop]
         return block.view(np.uint8)

@@ -166,7 +166,8 @@ def _reference(
     program = traced(
         manifest,
         context=context,
-        prefill_tokens=_prefill_sizes(ids, max(program_options(manifest).prefill_tokens)),
+        prefill_tokens=_prefill_sizes(ids, program_options(manifest).chunk),
+        long_prefill=0,
         decode_batches=(1, len(ids)),
         verify_tokens=(),
         reads_rows=False,

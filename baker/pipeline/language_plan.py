@@ -28,6 +28,7 @@ from hearthd.baker.pipeline.draft_model import draft_model_path, with_draft_mode
 from hearthd.baker.pipeline.image_sizes import image_rows
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import (
+    LONG_PREFILL_CHUNKS,
     MIN_CONTEXT,
     VERIFY_TOKENS,
     VERIFY_TOKENS_OF_DRAFTER,
@@ -40,6 +41,7 @@ from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.architecture import DraftShape
+from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.mtp import MtpConfig, drafted_tokens
 from hearthd.models.precision import NAMED_PRECISIONS, PRECISIONS
 from hearthd.models.program import ProgramOptions
@@ -269,6 +271,7 @@ def _program(
         context=context,
         precision=stored,
         prefill_tokens=defaults.prefill_tokens,
+        long_prefill=_long_prefill(model, defaults, context),
         decode_batches=recipe.decode_batches(slots),
         verify_tokens=_verify_tokens(model) if tokens else VERIFY_TOKENS,
         reads_rows=model.config.reads_rows,
@@ -284,11 +287,26 @@ def _program(
     )
 
 
+def _long_prefill(model: OpenedModel, defaults: Defaults, context: int) -> int:
+    """The size of the prefill of several chunks; 0 for none.
+
+    A mixture reads most of its experts for each chunk, so fewer calls save time. States have a
+    snapshot after each chunk that the prefix cache needs.
+    """
+    tokens = LONG_PREFILL_CHUNKS * defaults.prefill_tokens[-1]
+    is_mixture = isinstance(model.config, ExpertsConfig)
+    return tokens if is_mixture and not _has_states(model) and tokens < context else 0
+
+
+def _has_states(model: OpenedModel) -> bool:
+    """Whether a layer is recurrent."""
+    decoder = model.architecture.model(model.config)
+    return any(decoder.states(layer) for layer in range(model.config.layers))
+
+
 def _verify_tokens(model: OpenedModel) -> tuple[int, ...]:
     """The sizes of the verify entry points beside a drafter."""
-    decoder = model.architecture.model(model.config)
-    has_states = any(decoder.states(layer) for layer in range(model.config.layers))
-    return VERIFY_TOKENS_OF_DRAFTER if has_states else VERIFY_TOKENS_WITHOUT_STATES
+    return VERIFY_TOKENS_OF_DRAFTER if _has_states(model) else VERIFY_TOKENS_WITHOUT_STATES
 
 
 def _resolved(options: BakeOptions, program: ProgramOptions, precision: str) -> dict[str, Any]:

@@ -63,16 +63,20 @@ def _calls(manifest: LanguageManifest) -> int:
     """The calls in which the self-test reads the golden prompts of a manifest, if each is a chunk.
 
     Each variant of a runtime reads a prompt in each slot of a batch, and decodes its steps. An
-    embed with a decode, and calls that verify, follow.
+    embed with a decode, and calls that verify, follow. A long prefill is compared with its chunks.
     """
     points = [point for point in manifest.entry_points if not point.adapters]
     batches = [point.batch for point in points if point.kind == "decode"]
-    prefills = sum(point.kind in ("prefill", "prefill_rows") for point in points)
+    chunk = next(point.tokens for point in points if point.kind == "embed")
+    reading = [point for point in points if point.kind in ("prefill", "prefill_rows")]
+    prefills = sum(point.tokens <= chunk for point in reading)
+    longest = max(point.tokens for point in reading)
+    long_prefill = longest // chunk + 3 if longest > chunk else 0
     count = max(prefills, len(batches))
-    reading = sum(2 * batch for batch in itertools.islice(itertools.cycle(batches), count))
+    read = sum(2 * batch for batch in itertools.islice(itertools.cycle(batches), count))
     adapted = 1 + (manifest.adapters.count > 0)
-    return sum(
-        adapted * (reading + count * (len(case.steps) - 1))
+    return long_prefill + sum(
+        adapted * (read + count * (len(case.steps) - 1))
         + 2
         + sum(-(-len(case.steps) // point.tokens) for point in points if point.kind == "verify")
         for case in manifest.golden

@@ -9,7 +9,7 @@ import numpy as np
 
 from hearthd.bundle import Golden, GoldenRow, GoldenState, GoldenStep, unpacked_rows
 from hearthd.runtime.interface import prefill_all_but_last
-from hearthd.runtime.self_test import ROW_TOLERANCE, steps_between
+from hearthd.runtime.row_difference import ROW_TOLERANCE, steps_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

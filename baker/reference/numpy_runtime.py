@@ -70,7 +70,13 @@ class NumpyRuntime:
 
     @property
     def chunk(self) -> int:
-        """The most tokens that one prefill takes."""
+        """The most tokens of one prefill, but for whole chunks."""
+        ((point, _),) = self._points("embed")
+        return point.tokens
+
+    @property
+    def longest_prefill(self) -> int:
+        """The tokens of whole chunks that one prefill can take."""
         return max(point.tokens for point, _ in self._points("prefill"))
 
     @property
@@ -273,10 +279,13 @@ def traced(manifest: LanguageManifest, **changes: Any) -> Program:
 def program_options(manifest: LanguageManifest) -> ProgramOptions:
     """The options that a bundle was baked with."""
     points = [point for point in manifest.entry_points if not point.adapters]
+    prefills = sorted({point.tokens for point in points if point.kind == "prefill"})
+    chunk = next(point.tokens for point in points if point.kind == "embed")
     return ProgramOptions(
         context=manifest.context,
         precision=manifest.precision,
-        prefill_tokens=tuple(sorted({point.tokens for point in points if point.kind == "prefill"})),
+        prefill_tokens=tuple(tokens for tokens in prefills if tokens <= chunk),
+        long_prefill=prefills[-1] if prefills[-1] > chunk else 0,
         decode_batches=tuple(point.batch for point in points if point.kind == "decode"),
         verify_tokens=tuple(point.tokens for point in points if point.kind == "verify"),
         reads_rows=any(point.kind == "prefill_rows" for point in points),

@@ -26,8 +26,10 @@ def layer_caches(
     name = f"layers.{layer}"
     if states := model.states(layer):
         return state_caches(name, states, options)
-    longest = max(options.chunk, block)
-    rows = cache_rows(model.window(layer), context=options.context, chunk=longest)
+    window = model.window(layer)
+    # A long prefill has no padding, which would need rows behind the context.
+    longest = options.chunk if window is None else options.longest_prefill
+    rows = cache_rows(window, context=options.context, chunk=max(longest, block))
     heads = model.cache_heads(layer)
     return row_caches(name, rows, model.cache_width(layer), heads, options)
 
@@ -44,11 +46,11 @@ def state_caches(
     return tuple(
         CacheSpec(
             name=f"{name}.state{i}",
-            rows=ring + state.behind(options.chunk),
+            rows=ring + state.behind(options.longest_prefill),
             width=state.width,
             dtype="f32",
             state=True,
-            behind=state.behind(options.chunk),
+            behind=state.behind(options.longest_prefill),
         )
         for i, state in enumerate(states)
     )

@@ -127,8 +127,8 @@ class BundleFolders(Bundles):
             admitted = self._admit(manifest)
             slots, context = admitted.slots, admitted.context
             memory = manifest.memory_of(context).needed(slots, admitted.prefix_cache)
-            prefills = (entry for entry in manifest.entry_points if entry.kind == "prefill")
-            chunk = max(entry.tokens for entry in prefills)
+            embeds = (entry for entry in manifest.entry_points if entry.kind == "embed")
+            chunk = max(entry.tokens for entry in embeds)
         else:
             slots, chunk = _CALLS, 0
             added = manifest.added_request_memory(self.settings.max_body_bytes)

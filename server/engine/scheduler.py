@@ -10,11 +10,12 @@ reads
 
 So a long prompt delays the other sequences by one chunk per token. Prompts take turns: a sequence
 that has read a chunk goes to the end of the line, so of n prompts each gets at least every n-th
-chunk, and a long prompt does not block a short one that came later.
+chunk, and a long prompt does not block a short one that came later. While only one sequence has a
+slot, several chunks of its prompt may be read at once.
 
 A prompt is read in chunks of one size from its start, then the remainder, then its last token in a
-call of its own. A text to be embedded is read in chunks to its end. These calls depend on the
-prompt alone, never on other sequences.
+call of its own. A text to be embedded is read in chunks to its end. No bit depends on how many
+chunks a call reads.
 
 Requests get slots in the order in which they came. A slot belongs to one request until that request
 ends.

@@ -124,6 +124,15 @@ class Sequence:
         )
         return self.prompt[self.position : min(end, self.prefill_tokens)]
 
+    def next_chunks(self, size: int, most: int) -> Prompt:
+        """What to read at once: `most` tokens of whole chunks without rows, or the next chunk."""
+        end = self.position + most
+        if most > size and end <= self.prefill_tokens:
+            several = self.prompt[self.position : end]
+            if not several.row_segments:
+                return several
+        return self.next_chunk(size)
+
     def chunks_before(self, position: int, size: int) -> int:
         """How many chunks of `size` end before a position of the prompt, or there."""
         return bisect_right(self.prompt.chunk_ends(size), position)

@@ -165,8 +165,10 @@ class StepRunner:
         self._scheduler.advance(sequence, 0)
 
     def _prefill(self, sequence: Sequence) -> None:
-        """Read a chunk of a prompt, and add it to the prefix cache."""
-        start, chunk = sequence.position, sequence.next_chunk(self._runtime.chunk)
+        """Read a chunk of a prompt, or several if no other one waits, and add them to the cache."""
+        size, start = self._runtime.chunk, sequence.position
+        is_alone = len(self._scheduler.running()) == 1
+        chunk = sequence.next_chunks(size, self._runtime.longest_prefill if is_alone else size)
         if start == sequence.cached_tokens:
             sequence.report()  # nothing has been read yet
         embedded = chunk.rows(sequence.image_rows)
@@ -175,12 +177,17 @@ class StepRunner:
         )
         self._scheduler.advance(sequence, len(chunk))
         sequence.report()
-        if self._cache is not None and sequence.cached is not None:
-            count = sequence.chunks_before(start, self._runtime.chunk) + 1
-            rows = self._runtime.save(sequence.slot, start, sequence.position)
-            states = None
+        if self._cache is None or sequence.cached is None:
+            return
+        before = sequence.chunks_before(start, size)
+        for count, end in enumerate(sequence.prompt.chunk_ends(size)[before:], before + 1):
+            if start == sequence.position:
+                break
+            stop = min(end, sequence.position)
+            rows = self._runtime.save(sequence.slot, start, stop)
+            states, start = None, stop
             if self._cache.needs_states(sequence.cached, count):
-                states = self._runtime.save_states(sequence.slot, sequence.position)
+                states = self._runtime.save_states(sequence.slot, stop)
             self._cache.add(sequence.cached, count, rows, states=states)
 
     def _embed(self, sequence: Sequence) -> None:

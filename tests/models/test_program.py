@@ -26,6 +26,15 @@ def test_an_unknown_precision_is_rejected() -> None:
         ProgramOptions(context=64, precision="int8", prefill_tokens=(8,), decode_batches=(1,))
 
 
+@pytest.mark.parametrize("tokens", [8, 12])
+def test_a_long_prefill_reads_several_whole_chunks(tokens: int) -> None:
+    with pytest.raises(DslError, match=f"expected several times 8, got {tokens}"):
+        ProgramOptions(
+            context=64, precision="f32", prefill_tokens=(4, 8), long_prefill=tokens,
+            decode_batches=(1,),
+        )  # fmt: skip
+
+
 def test_every_result_has_a_name() -> None:
     assert program({"run": ("y", "x")}).zeros == frozenset()
 

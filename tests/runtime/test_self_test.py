@@ -13,9 +13,9 @@ from typing_extensions import override
 from hearthd.bundle import GoldenImage, GoldenRow, GoldenState
 from hearthd.models.dsl.fused import LOGIT_MARGIN
 from hearthd.runtime.pixels import golden_pixels
+from hearthd.runtime.row_difference import ROW_TOLERANCE
 from hearthd.runtime.self_test import (
     MARGIN,
-    ROW_TOLERANCE,
     STATE_TOLERANCE,
     Level,
     Verdict,

@@ -133,6 +133,11 @@ class LlamaCpp:
         return _CHUNK
 
     @property
+    def longest_prefill(self) -> int:
+        """See Reader."""
+        return _CHUNK
+
+    @property
     def batch(self) -> int:
         """See Reader."""
         return 1

@@ -29,7 +29,7 @@ from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder import entry_points
 from hearthd.models.families.gemma3 import Gemma3
 from hearthd.models.program import model_weights
-from hearthd.runtime.self_test import ROW_TOLERANCE
+from hearthd.runtime.row_difference import ROW_TOLERANCE
 from tests.by_day import first_by_day
 from tests.models.families.gemma3.gemma3_cases import OPTIONS, TINY
 from tests.models.families.gemma3.gemma3_reference import forward

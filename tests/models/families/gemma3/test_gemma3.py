@@ -249,6 +249,18 @@ def test_the_rings_of_sliding_layers_wrap_around(device: Device) -> None:
     assert len(TOKENS) > 3 * rows["layers.0.key"]
 
 
+@pytest.mark.parametrize("sizes", [(16,), (8, 16), (16, 8)])
+def test_several_chunks_at_once_are_as_one_after_the_other(
+    device: Device, sizes: tuple[int, ...]
+) -> None:
+    long = make_device(TINY, replace(OPTIONS, long_prefill=16))
+    rows = {spec.name: spec.rows for spec in long.program.caches}
+    assert rows["layers.0.key"] == WINDOW + 16
+    assert rows["layers.2.value"] == CONTEXT + OPTIONS.chunk  # it is never padded
+    expected = device.logits_after(TOKENS[:33])
+    np.testing.assert_allclose(long.logits_after(TOKENS[:33], sizes), expected, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("length", first_by_day([4, 1, 5, 9, 13, 25, 38]))
 def test_padding_is_never_seen(device: Device, length: int) -> None:
     """Nor is a chunk's padding that wraps around onto the rows of old tokens."""

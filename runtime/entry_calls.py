@@ -1,0 +1,50 @@
+"""The entry points of a language model and their compiled functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import iree.runtime as rt
+
+    from hearthd.bundle import EntryPoint, LanguageManifest
+    from hearthd.runtime.device import Device
+
+
+@dataclass(frozen=True)
+class Call:
+    """An entry point and its compiled function, and that of the one with adapters, if any."""
+
+    entry: EntryPoint
+    function: rt.VmFunction
+    adapted: rt.VmFunction | None
+
+
+def calls_of(manifest: LanguageManifest, device: Device) -> list[Call]:
+    """The entry points that read tokens, each with its variant for adapters."""
+    points = manifest.entry_points
+    adapted = {_shape(point): point.name for point in points if point.adapters}
+
+    def function(name: str | None) -> rt.VmFunction | None:
+        return None if name is None else device.function(name)
+
+    return [
+        Call(point, device.function(point.name), function(adapted.get(_shape(point))))
+        for point in points
+        if not point.adapters and point.kind not in ("draft", "image", "sound")
+    ]
+
+
+def of_kind(kind: str, calls: Sequence[Call]) -> list[Call]:
+    """The calls of a kind, the smallest one first."""
+    return sorted(
+        (call for call in calls if call.entry.kind == kind),
+        key=lambda call: (call.entry.batch, call.entry.tokens, call.entry.keys),
+    )
+
+
+def _shape(entry: EntryPoint) -> tuple[str, int, int, int]:
+    return entry.kind, entry.batch, entry.tokens, entry.keys
