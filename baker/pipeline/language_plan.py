@@ -290,12 +290,15 @@ def _program(
 def _long_prefill(model: OpenedModel, defaults: Defaults, context: int) -> int:
     """The size of the prefill of several chunks; 0 for none.
 
-    A mixture reads most of its experts for each chunk, so fewer calls save time. States have a
-    snapshot after each chunk that the prefix cache needs.
+    Fewer calls save time: threads wait less often for each other, and a mixture reads most of its
+    experts in each. States have a snapshot after each chunk that the prefix cache needs. The rings
+    of windows get rows for all chunks, which only a mixture is worth.
     """
     tokens = LONG_PREFILL_CHUNKS * defaults.prefill_tokens[-1]
-    is_mixture = isinstance(model.config, ExpertsConfig)
-    return tokens if is_mixture and not _has_states(model) and tokens < context else 0
+    decoder, layers = model.architecture.model(model.config), range(model.config.layers)
+    has_windows = any(decoder.window(layer) is not None for layer in layers)
+    pays = isinstance(model.config, ExpertsConfig) or not has_windows
+    return tokens if pays and not _has_states(model) and tokens < context else 0
 
 
 def _has_states(model: OpenedModel) -> bool:

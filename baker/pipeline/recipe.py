@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # The golden prompts and their continuations must fit.
 MIN_CONTEXT = 64
 _SUFFIX = ".toml"
-# Chunks that a mixture of experts reads at once: of Qwen3-30B-A3B, four chunks of 128 tokens are as
-# many as give each expert 32 rows.
+# Chunks that a long prefill reads at once: four chunks of 128 tokens give each expert of
+# Qwen3-30B-A3B 32 rows.
 LONG_PREFILL_CHUNKS = 4
 # Tokens of the verify entry points. Verifying four takes little longer than one decode step;
 # eight are faster only in text that is copied word for word.

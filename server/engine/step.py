@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 # Slices of an image in a step take at most this time, if each takes as long as the one before, or
 # one slice does. Shorter steps would leave less of the time for images.
 _IMAGE_SECONDS = 0.04
+# The time of a prefill of several chunks, at the speed of the latest one.
+_LONG_PREFILL_SECONDS = 8.0
 
 
 class StepRunner:
@@ -72,6 +75,7 @@ class StepRunner:
         self._costs = costs
         self._uses_drafter = uses_drafter
         self._end = end
+        self._token_seconds = math.inf  # of the latest prefill of a chunk or more
         self._images = LatestImageRows(
             runtime, limit_bytes=image_row_bytes, store=cache.store if cache else None
         )
@@ -165,16 +169,17 @@ class StepRunner:
         self._scheduler.advance(sequence, 0)
 
     def _prefill(self, sequence: Sequence) -> None:
-        """Read a chunk of a prompt, or several if no other one waits, and add them to the cache."""
+        """Read a chunk of a prompt or several, and add them to the prefix cache."""
         size, start = self._runtime.chunk, sequence.position
-        is_alone = len(self._scheduler.running()) == 1
-        chunk = sequence.next_chunks(size, self._runtime.longest_prefill if is_alone else size)
+        chunk = sequence.next_chunks(size, self._prefill_limit())
         if start == sequence.cached_tokens:
             sequence.report()  # nothing has been read yet
-        embedded = chunk.rows(sequence.image_rows)
+        embedded, began = chunk.rows(sequence.image_rows), time.monotonic()
         self._runtime.prefill(
             sequence.slot, chunk.tokens, start, embedded, causal=not chunk.both_ways
         )
+        if len(chunk) >= size:
+            self._token_seconds = (time.monotonic() - began) / len(chunk)
         self._scheduler.advance(sequence, len(chunk))
         sequence.report()
         if self._cache is None or sequence.cached is None:
@@ -189,6 +194,17 @@ class StepRunner:
             if self._cache.needs_states(sequence.cached, count):
                 states = self._runtime.save_states(sequence.slot, stop)
             self._cache.add(sequence.cached, count, rows, states=states)
+
+    def _prefill_limit(self) -> int:
+        """How many tokens of whole chunks the next prefill may read.
+
+        More than a chunk only of a prompt that is alone, and if a request that comes meanwhile, or
+        the end of this one, does not wait for too long.
+        """
+        longest = self._runtime.longest_prefill
+        is_alone = len(self._scheduler.running()) == 1
+        is_short = self._token_seconds * longest <= _LONG_PREFILL_SECONDS
+        return longest if is_alone and is_short else self._runtime.chunk
 
     def _embed(self, sequence: Sequence) -> None:
         """Read a chunk of a text; after the last chunk, deliver its embedding."""

@@ -57,6 +57,6 @@ def test_a_context_that_is_not_longer_has_no_long_prefill(
     assert planned(write_model(tmp_path / "weights"), context) == expected
 
 
-def test_only_mixtures_without_states_have_long_prefills(tmp_path: Path) -> None:
-    assert planned(small_gemma(tmp_path / "dense"), 600) == 0
+def test_windows_and_states_have_no_long_prefill(tmp_path: Path) -> None:
+    assert planned(small_gemma(tmp_path / "windows"), 600) == 0
     assert planned(write_recurrent_model(tmp_path / "states", "qwen35moe"), 600) == 0

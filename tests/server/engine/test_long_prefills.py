@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from hearthd.server.engine import step
 from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import Prompt
 from tests.fake_runtime import FakeRuntime
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
+    import pytest
     from numpy.typing import NDArray
 
     from hearthd.server.engine.engine import Engine
@@ -56,6 +58,7 @@ def watched(slots: int = 1) -> Watched:
 
 
 def test_a_sequence_alone_reads_several_chunks_at_once() -> None:
+    """After a chunk, whose time says how long that takes."""
     runtime = watched()
 
     async def test(engine: Engine) -> None:
@@ -63,7 +66,7 @@ def test_a_sequence_alone_reads_several_chunks_at_once() -> None:
         assert tokens_in(events) == greedy_by_hand(PROMPT, 5)
 
     with_engine(runtime, test)
-    assert runtime.sizes == [16, 16, 4, 4, 4, 2]
+    assert runtime.sizes == [4, 16, 16, 4, 4, 2]
 
 
 def test_the_prefix_cache_has_each_chunk_of_a_long_prefill() -> None:
@@ -78,6 +81,18 @@ def test_the_prefix_cache_has_each_chunk_of_a_long_prefill() -> None:
 
     with_engine(runtime, test, cache=PrefixCache(limit_bytes=1 << 20))
     assert runtime.sizes == [16, 4, 2]
+
+
+def test_no_call_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = watched()
+    runtime.delay = 0.002
+    monkeypatch.setattr(step, "_LONG_PREFILL_SECONDS", 0.004)
+
+    async def test(engine: Engine) -> None:
+        await events_of(engine.submit(request_of(*PROMPT)))
+
+    with_engine(runtime, test)
+    assert max(runtime.sizes) == 4
 
 
 def test_while_others_have_a_slot_a_call_reads_one_chunk() -> None:
