@@ -29,6 +29,7 @@ from hearthd.baker.pipeline.image_sizes import image_rows
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import (
     LONG_PREFILL_CHUNKS,
+    NARROW,
     MIN_CONTEXT,
     VERIFY_TOKENS,
     VERIFY_TOKENS_OF_DRAFTER,
@@ -290,14 +291,15 @@ def _program(
 def _long_prefill(model: OpenedModel, defaults: Defaults, context: int) -> int:
     """The size of the prefill of several chunks; 0 for none.
 
-    Fewer calls save time: threads wait less often for each other, and a mixture reads most of its
-    experts in each. States have a snapshot after each chunk that the prefix cache needs. The rings
-    of windows get rows for all chunks, which only a mixture is worth.
+    A mixture reads most of its experts in each call. Threads of a narrow model wait for each other
+    about as long as they multiply, unless its windows would have rings with rows for all chunks.
+    States have a snapshot after each chunk that the prefix cache needs.
     """
     tokens = LONG_PREFILL_CHUNKS * defaults.prefill_tokens[-1]
     decoder, layers = model.architecture.model(model.config), range(model.config.layers)
     has_windows = any(decoder.window(layer) is not None for layer in layers)
-    pays = isinstance(model.config, ExpertsConfig) or not has_windows
+    is_narrow = model.config.hidden <= NARROW and not has_windows
+    pays = isinstance(model.config, ExpertsConfig) or is_narrow
     return tokens if pays and not _has_states(model) and tokens < context else 0
 
 
