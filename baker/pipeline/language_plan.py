@@ -29,8 +29,8 @@ from hearthd.baker.pipeline.image_sizes import image_rows
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import (
     LONG_PREFILL_CHUNKS,
-    NARROW,
     MIN_CONTEXT,
+    NARROW,
     VERIFY_TOKENS,
     VERIFY_TOKENS_OF_DRAFTER,
     VERIFY_TOKENS_WITHOUT_STATES,

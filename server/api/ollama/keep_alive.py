@@ -6,6 +6,7 @@ model after the request, and a negative value keeps it loaded.
 
 import math
 import re
+from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -21,8 +22,11 @@ def _seconds(value: Any) -> float:
     if isinstance(value, str) and len(value) <= 64 and _DURATION.fullmatch(value):
         seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(value))
         return math.inf if value.startswith("-") and seconds else seconds
-    if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
-        return math.inf if value < 0 else float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with suppress(OverflowError):  # an integer that no float has
+            seconds = float(value)
+            if not math.isnan(seconds):
+                return math.inf if seconds < 0 else seconds
     raise ValueError(_EXPECTED)
 
 

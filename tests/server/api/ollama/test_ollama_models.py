@@ -112,6 +112,8 @@ def test_keep_alive_sets_when_a_model_is_unloaded() -> None:
         for forever in (-1, "-1s", -1.5):
             whole(client, "/api/chat", **ask, keep_alive=forever)
             assert expiry(client) > 10**9
+        status, reason = refusal(client, "/api/chat", **ask, keep_alive=10**400)
+        assert (status, "expected seconds" in reason) == (400, True)
         whole(client, "/api/chat", **ask)  # changes nothing
         assert expiry(client) > 10**9
         whole(client, "/api/chat", **ask, keep_alive="0s")
