@@ -50,7 +50,7 @@ def base(tmp_path: Path) -> Path:
     manifest = fakes.manifest_of(
         FakeRuntime(vocab_size=300, context=64, adapters=adapter_folders.PLACES)
     )
-    entry = EntryPoint(kind="prefill", name="prefill", tokens=32, batch=1, keys=64)
+    entry = EntryPoint(kind="embed", name="embed", tokens=32, batch=1, keys=64)
     footprint = dataclasses.replace(manifest.footprint, calls={entry.name: 0})
     changed = dataclasses.replace(manifest, entry_points=(entry,), footprint=footprint)
     return write(tmp_path / "base", changed)
