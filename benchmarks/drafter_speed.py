@@ -2,10 +2,10 @@
 
     python -m benchmarks.drafter_speed drafting --rounds 3
 
-The prompts are those of `benchmarks.drafter_texts`, which a drafter did not learn. Each is answered
-in turns without drafts, with prompt lookup, and with the drafter too, as a server with the option
-`--speculation` does; a different token ends it. The speed of a kind of prompts is that of the
-tokens after the first one of each answer, over that without drafts.
+The prompts are the held-out ones of `benchmarks.drafter_texts`. Each is answered in turns as a
+server does with `--speculation off`, `lookup` and `auto`. The run ends with an error if an answer
+has other tokens than without drafts. A speed counts the tokens after the first one of each answer;
+the ratios compare it with that of `off`.
 """
 
 from __future__ import annotations

@@ -44,19 +44,20 @@ if TYPE_CHECKING:
     from hearthd.models.decoder.architecture import Architecture
     from hearthd.models.dsl.graph import Tensor
 
-# The different experts of neighboring tokens over those of one, where each token chooses 8 of 128.
+# How many different experts 2, 4 or 8 neighboring tokens choose, divided by the 8 of 128 that one
+# token chooses.
 #
-# Cohere's production models: 38 % of a token's experts are also those of the token before it, and 4
-# tokens have 31 % fewer different experts than independent ones, about 2.5 times those of one:
+# Cohere's production models: a token shares 38 % of its experts with the token before it. Four
+# tokens choose 31 % fewer different experts than independent tokens would, so about 2.5 times 8:
 # https://cohere.com/blog/mixture-of-experts-models-get-more-from-speculative-decoding (April 2026),
 # as https://headsupai.io/updates/cohere-proves-mixture-experts-models-amplify-speculative-decoding-gains
 # summarizes it.
 #
-# Qwen3-30B-A3B: a cache of the latest N experts of each layer holds 47 % of a token's experts with
-# N = 8, which are those of the token before it, 65 % with 16 and 75 % with 24 (LRU in the figure of
-# cache hit rates of "Not All Models Suit Expert Offloading", arXiv 2505.16056, read from the curve
-# of plot/mchr.pdf of https://github.com/ljcleo/moe-lrc, commit 4ff45dd). The number for one token
-# more adds the misses of a cache of so many experts, so those of 4 and 8 tokens are approximate.
+# Qwen3-30B-A3B: a cache of the experts that a layer used last holds 47 % of a token's experts if it
+# has 8, the experts of the token before; 65 % if it has 16, and 75 % if it has 24. These are the
+# rates of LRU in "Not All Models Suit Expert Offloading" (arXiv 2505.16056), from the curve of
+# plot/mchr.pdf of https://github.com/ljcleo/moe-lrc, commit 4ff45dd. Each further token adds the
+# experts that such a cache misses; for 4 and 8 tokens this is an approximation.
 PUBLISHED: Mapping[str, Mapping[int, float]] = {
     "Cohere": {2: 1.62, 4: 2.5},
     "Qwen3-30B-A3B": {2: 1.53, 4: 2.31, 8: 3.4},
@@ -66,7 +67,7 @@ _UP = "experts.up_proj."  # a parameter of each layer with experts
 
 
 def distinct(chosen: NDArray[np.int32], count: int) -> float:
-    """The different experts of `count` neighbors over those of one token.
+    """How many different experts `count` neighbors choose, divided by those of one token.
 
     `chosen` has the experts of the tokens of a text, (T, C).
     """
@@ -128,7 +129,7 @@ def overlap_table(config: ExpertsConfig, layers: Sequence[NDArray[np.int32]]) ->
         for name, known in PUBLISHED.items()
     ]
     return Table(
-        title="Different experts of neighboring tokens over those of one token",
+        title="Different experts of neighboring tokens, divided by those of one token",
         headings=("", *(f"{size} tokens" for size in _NEIGHBORS)),
         rows=tuple(rows),
     )

@@ -116,11 +116,11 @@ def main() -> None:
     if arguments.limit is None:
         measure(arguments.bundle, arguments.threads, arguments.steps, arguments.rounds)
         return
-    index = sys.argv.index("--limit")
-    command = (sys.executable, "-m", "benchmarks.streamed_experts")
-    rest = (*sys.argv[1:index], *sys.argv[index + 2 :])
+    command = [sys.executable, "-m", "benchmarks.streamed_experts", str(arguments.bundle)]
+    for name in ("threads", "steps", "rounds"):
+        command += [f"--{name}", str(vars(arguments)[name])]
     with group(int(arguments.limit * 1e6)) as limited:
-        subprocess.run(limited.inside((*command, *rest)), check=True)
+        subprocess.run(limited.inside(tuple(command)), check=True)
         Console(highlight=False).print(f"peak {limited.peak() / 1e6:.0f} MB")
 
 

@@ -19,8 +19,8 @@ gives the same file.
 
 The router of a model with experts chooses each of them about as often, the hardest case. With
 `--repeat-experts` it prefers some, so that neighboring tokens share as many as in published models:
-see `expert_overlap`. They are the same ones for the whole text, which those of trained models are
-not: a cache of experts would seem better than it is.
+see `expert_overlap`. It prefers the same experts in the whole text, and a trained router does not:
+measure no cache of experts with such a file.
 """
 
 from __future__ import annotations

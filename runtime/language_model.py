@@ -161,6 +161,9 @@ class IreeRuntime(Runtime):
 
     def _padded(self, tokens: Sequence[int], entry: EntryPoint) -> list[int]:
         is_block = entry.kind == "prefill_block"
+        # The rings of a slot have no rows for the padding of a long prefill.
+        is_long = entry.kind == "prefill" and entry.tokens > self.chunk
+        assert not is_long or len(tokens) == entry.tokens, f"prefill of {len(tokens)} tokens"
         padding = PADDING if is_block else padding_of(self._manifest.caches)
         return [*tokens, *[padding] * (entry.tokens - len(tokens))]
 

@@ -56,6 +56,7 @@ class FakeRuntime:
     image_rows: int = 3
     image_slices: int = 1
     images_read: int = 0
+    prefill_sizes: list[int] = field(default_factory=list)  # tokens of each prefill
     state_bytes: int = 0
     _factors: dict[int, int] = field(default_factory=dict)  # a digest of each place
     _marks: dict[int, int] = field(default_factory=dict)  # by slot, a digest of its adapter
@@ -80,6 +81,7 @@ class FakeRuntime:
         time.sleep(self.delay)
         self._append(slot, self._embedded(tokens, rows), start)
         self._prefilled[slot] = (start, start + len(tokens))
+        self.prefill_sizes.append(len(tokens))
         self._decoded.discard(slot)
 
     @property

@@ -138,7 +138,7 @@ class _Reference:
 
     ids         the tokens of each prompt
     routed      the first layer with experts; None if there is none
-    amplifies   whether one rounding changes logits much with most weights, as the module says
+    amplifies   whether one rounding can change logits much with weights of any format
     """
 
     program: Program

@@ -291,9 +291,9 @@ def _program(
 def _long_prefill(model: OpenedModel, defaults: Defaults, context: int) -> int:
     """The size of the prefill of several chunks; 0 for none.
 
-    A mixture reads most of its experts in each call. Threads of a narrow model wait for each other
-    about as long as they multiply, unless its windows would have rings with rows for all chunks.
-    States have a snapshot after each chunk that the prefix cache needs.
+    With fewer calls, a mixture reads its experts less often, and the threads of a narrow model wait
+    less often for each other. The rings of windows would have rows for all chunks, which only a
+    mixture is worth. The prefix cache needs snapshots of states after some chunks.
     """
     tokens = LONG_PREFILL_CHUNKS * defaults.prefill_tokens[-1]
     decoder, layers = model.architecture.model(model.config), range(model.config.layers)

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 # Slices of an image in a step take at most this time, if each takes as long as the one before, or
 # one slice does. Shorter steps would leave less of the time for images.
 _IMAGE_SECONDS = 0.04
-# The time of a prefill of several chunks, at the speed of the latest one.
+# A prefill of several chunks takes at most this time, at the speed of the latest prefill.
 _LONG_PREFILL_SECONDS = 8.0
 
 
@@ -198,8 +198,8 @@ class StepRunner:
     def _prefill_limit(self) -> int:
         """How many tokens of whole chunks the next prefill may read.
 
-        More than a chunk only of a prompt that is alone, and if a request that comes meanwhile, or
-        the end of this one, does not wait for too long.
+        More than a chunk only if no other sequence has a slot, and if the call is short: a request
+        that comes meanwhile waits for it.
         """
         longest = self._runtime.longest_prefill
         is_alone = len(self._scheduler.running()) == 1
