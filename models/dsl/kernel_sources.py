@@ -131,9 +131,10 @@ def _products(matrix_format: MatrixFormat) -> Iterator[tuple[str, str, _Macros]]
     yield f"embedding_{table.symbol}", "product/embedding.c", table_macros
     if table.split is not None:
         upper, lower = table.split.upper, table.split.lower
-        plain = _PRODUCTS["linear_{}"] | {"ACTIVATION_BITS": "16"}
-        yield f"linear_{upper.symbol}", "product/linear.c", _format_macros(upper) | plain
-        yield f"linear_refined_{lower.symbol}", "product/refined.c", _format_macros(lower)
+        yield f"linear_coarse_{upper.symbol}", "product/coarse.c", _format_macros(upper)
+        for part, replaces in ((lower, "0"), (upper, "1")):
+            part_macros = _format_macros(part) | {"REPLACES": replaces}
+            yield f"linear_refined_{part.symbol}", "product/refined.c", part_macros
 
 
 def _attention() -> Iterator[tuple[str, str, _Macros]]:

@@ -211,7 +211,7 @@ def approximate_logits(logits: Tensor, exact: Tensor) -> Tensor:
     """The logits (N, V), unchanged, of which the smaller ones may be approximate.
 
     A program may approximate logits that are far below the largest one of their row, unless the
-    row's flag in `exact`, i32 (N,), is other than 0.
+    row's flag in `exact`, i32 (N,), is above 0.
     """
     ops.require(exact.type == TensorType((logits.shape[0],), DType.I32), "flags i32 (N,)")
     return logits

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from hearthd.models.dsl.fused import linear_quantized, routed_linear_quantized
+from hearthd.models.dsl.fused import (
+    linear_quantized,
+    linear_refined,
+    routed_linear_quantized,
+)
 from hearthd.models.dsl.graph import Apply
 from tests.models.test_optimized import OPTIONS, program_of
 
@@ -36,7 +40,7 @@ def test_all_products_but_those_of_the_head_round_activations_to_eight_bits(
     for graph in program.graphs:
         for node in graph.nodes:
             assert isinstance(node.origin, Apply)
-            if node.origin.op in (linear_quantized, routed_linear_quantized):
+            if node.origin.op in (linear_quantized, linear_refined, routed_linear_quantized):
                 is_head = any(id(source) in tables for source in node.inputs)
                 bits[is_head].add(node.origin.attrs.get("activation_bits", 16))
     assert bits == {False: {8}, True: {16}}

@@ -137,12 +137,13 @@ def test_the_largest_products_of_a_head_in_two_parts_fit(
             for array, value in zip(part.arrays(16, 64).values(), (byte, 0.01, 127), strict=False)
         ]
         attrs: dict[str, Any] = {"matrix_format": part.name}
-        if part is split.upper:
-            check(arm, here, Call("linear_quantized", [_EXTREME, *arrays], attrs))
-            continue
+        for flag in (0, 1) if part is split.upper else ():
+            flags = np.full(rows, flag, np.int32)
+            check(arm, here, Call("linear_coarse", [_EXTREME, flags, *arrays], attrs))
         coarse, threshold = np.zeros((rows, 16), np.float32), np.full(rows, -1, np.float32)
         inputs: list[Array] = [coarse, _EXTREME, threshold, *arrays]
-        check(arm, here, Call("linear_refined", inputs, attrs | {"step": split.step}))
+        more = {"replaces": True} if part is split.upper else {"step": split.step}
+        check(arm, here, Call("linear_refined", inputs, attrs | more))
 
 
 @pytest.mark.parametrize("form", ALL_FORMATS)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from hearthd.models.dsl.fused import linear_quantized
+from hearthd.models.dsl.fused import linear_coarse, linear_quantized
 from hearthd.models.dsl.fused.quantized_products import some_outputs
 from hearthd.models.dsl.matrix_format import INT6_SUPER, INT8_HALVES, INT12, Split
 from tests.models.kernels.test_quantized_kernels import SHAPES, matrix
@@ -66,11 +66,24 @@ def upper_product(
     arrays: tuple[Array, ...],
     *,
     outputs: int | None = None,
+    exact: Array | None = None,
 ) -> Array:
     upper, _ = parts(form, arrays)
     out = np.full((len(x), outputs or upper[0].shape[0] * 16), np.nan, np.float32)
     attrs = {"matrix_format": split_of(form).upper.name, **some_outputs(outputs)}
-    return kernels("linear_quantized", (x, *upper), out, **attrs)
+    flags = np.ones(len(x), np.int32) if exact is None else exact
+    return kernels("linear_coarse", (x, flags, *upper), out, **attrs)
+
+
+def with_16_bits(
+    kernels: Kernels, form: MatrixFormat, x: Array, arrays: tuple[Array, ...], threshold: Array
+) -> Array:
+    """Outputs of activations of 8 bits; those that matter are computed again."""
+    upper, _ = parts(form, arrays)
+    coarse = upper_product(kernels, form, x, arrays, exact=np.zeros(len(x), np.int32))
+    inputs = (coarse, x, threshold.astype(np.float32), *upper)
+    attrs = {"matrix_format": split_of(form).upper.name, "replaces": True}
+    return kernels("linear_refined", inputs, np.full_like(coarse, np.nan), **attrs)
 
 
 def refined(
@@ -100,10 +113,64 @@ def test_a_coarse_product_is_that_of_the_upper_bits(
     x = np.random.default_rng(0).normal(size=(rows, shape[1])).astype(np.float32)
     actual = upper_product(kernels, form, x, arrays)
     attrs = {"matrix_format": split_of(form).upper.name}
-    expected = linear_quantized.evaluate((x, *upper), attrs)
+    expected = linear_coarse.evaluate((x, np.ones(rows, np.int32), *upper), attrs)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-3)
     bound = np.abs(x) @ missed(form, arrays).T * 1.001 + 1e-3
     assert (np.abs(actual - x @ values.T) < bound).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rows", [1, 2, 5, 19])
+@every_format
+def test_rows_without_a_flag_are_rounded_to_8_bits(
+    kernels: Kernels, form: MatrixFormat, shape: tuple[int, int], rows: int
+) -> None:
+    arrays, _ = matrix(form, *shape)
+    upper, _ = parts(form, arrays)
+    rng = np.random.default_rng(3)
+    x, exact = rng.normal(size=(rows, shape[1])).astype(np.float32), rng.integers(-1, 3, rows)
+    exact = exact.astype(np.int32)
+    actual = upper_product(kernels, form, x, arrays, exact=exact)
+    attrs = {"matrix_format": split_of(form).upper.name}
+    expected = linear_coarse.evaluate((x, exact, *upper), attrs)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-3)
+    by_flag = (
+        linear_quantized.evaluate((x, *upper), attrs | {"activation_bits": bits})
+        for bits in (16, 8)
+    )
+    chosen = np.where(exact[:, np.newaxis] > 0, *by_flag)
+    np.testing.assert_allclose(actual, chosen, rtol=1e-5, atol=1e-3)
+
+
+@every_format
+def test_a_row_has_the_same_bits_beside_rows_with_any_flags(
+    kernels: Kernels, form: MatrixFormat
+) -> None:
+    arrays, _ = matrix(form, 16 * 5, 96)
+    x = np.random.default_rng(6).normal(size=(19, 96)).astype(np.float32)
+    exact = np.array([0, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1], np.int32)
+    together = upper_product(kernels, form, x, arrays, exact=exact)
+    for i in range(len(x)):
+        row, flag = x[i : i + 1].copy(), exact[i : i + 1].copy()
+        alone = upper_product(kernels, form, row, arrays, exact=flag)
+        assert np.array_equal(alone[0], together[i])
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, _LONG])
+@every_format
+def test_outputs_that_are_computed_again_have_the_bits_of_a_flagged_row(
+    kernels: Kernels, form: MatrixFormat, shape: tuple[int, int]
+) -> None:
+    arrays, _ = matrix(form, *shape)
+    x = np.random.default_rng(7).normal(size=(6, shape[1])).astype(np.float32)
+    exact = upper_product(kernels, form, x, arrays)
+    coarse = upper_product(kernels, form, x, arrays, exact=np.zeros(6, np.int32))
+    threshold = np.array([-np.inf, np.inf, *np.median(coarse[2:], axis=1)])
+    actual = with_16_bits(kernels, form, x, arrays, threshold)
+    blocks = coarse.reshape(6, -1, 16).max(axis=2) >= threshold[:, np.newaxis].astype(np.float32)
+    reached = np.repeat(blocks, 16, axis=1)
+    assert np.array_equal(actual, np.where(reached, exact, coarse))
+    assert not np.array_equal(exact, coarse)
 
 
 @every_format
@@ -147,6 +214,8 @@ def test_every_instruction_set_gives_the_same_bits(built: BuiltKernels, form: Ma
     x = np.random.default_rng(4).normal(size=(19, 32 * 65)).astype(np.float32)
     half = np.full(len(x), 2.0)
     first, *others = (refined(kernels, form, x, arrays, half) for kernels in built.values())
+    assert all(np.array_equal(first, other) for other in others)
+    first, *others = (with_16_bits(kernels, form, x, arrays, half) for kernels in built.values())
     assert all(np.array_equal(first, other) for other in others)
 
 

@@ -88,11 +88,12 @@ def _two_parts(n: Numbers, v: Values) -> Call:
     x, outputs = v.floats(rows, groups * GROUP), blocks * ROWS
     part = n.one_of(split.upper, split.lower)
     arrays, attrs = _matrix(v, part, outputs, groups * GROUP), {"matrix_format": part.name}
-    if part is split.upper:
-        return Call("linear_quantized", [x, *arrays], attrs, rows=(0,))
+    if part is split.upper and n.between(0, 1):
+        return Call("linear_coarse", [x, v.integers(-1, 2, rows), *arrays], attrs, rows=(0, 1))
     coarse, threshold = v.floats(rows, outputs), v.floats(rows)
     inputs = [coarse, x, threshold, *arrays]
-    return Call("linear_refined", inputs, attrs | {"step": split.step}, rows=(0, 1, 2))
+    more = {"replaces": True} if part is split.upper else {"step": split.step}
+    return Call("linear_refined", inputs, attrs | more, rows=(0, 1, 2))
 
 
 def _routed(n: Numbers, v: Values) -> Call:

@@ -33,6 +33,8 @@ typedef struct {
 INLINE int is_joined(const Matrix *matrix) { return PARTS == 2 && matrix->integers.bits == 4; }
 // Whether integers have 12 bits, of which the lower four are multiplied apart.
 INLINE int is_wide(const Matrix *matrix) { return matrix->integers.bits > 8; }
+// The parts that are multiplied with a matrix.
+INLINE int parts_of(const Matrix *matrix) { return matrix->one_part ? 1 : PARTS; }
 // The steps of the second part that are one of the first.
 INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254; }
 
@@ -143,12 +145,12 @@ INLINE void quantize_panel(Activations *to, size_t first, size_t rows, const siz
     }
 }
 
-// Sums of the parts as one f32 in the units of the group's scale.
+// Sums of the multiplied parts as one f32 in the units of the group's scale.
 INLINE f32x16 join(const i32x16 dots[MAX_PARTS], const Matrix *matrix) {
     int steps = steps_of(matrix);
     if (is_joined(matrix)) return __builtin_convertvector(dots[0] * steps + dots[1], f32x16);
     f32x16 first = __builtin_convertvector(dots[0], f32x16);
-    if (PARTS == 1) return first;
+    if (parts_of(matrix) == 1) return first;
     return fma16(__builtin_convertvector(dots[1], f32x16), splat(1.0f / (float)steps), first);
 }
 

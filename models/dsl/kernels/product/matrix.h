@@ -156,13 +156,14 @@ INLINE void unpack(Quad quads[QUADS], Integers from, size_t group, int offset) {
 // `multiplier_bits` is not 0, a group or a half has integers that multiply them: of 8 bits, those
 // of sixteen rows for the scales, then for the minimums, or of 4 bits, in the low and high nibbles.
 // Without minimums, nibbles are of the halves of a group; each number n stands for 2 n + 1. If
-// `has_floats`, multipliers of 8 bits are floats E4M3 without a sign.
+// `has_floats`, multipliers of 8 bits are floats E4M3 without a sign. If `one_part`, only the first
+// part of activations is multiplied; there are no minimums then.
 typedef struct {
     Integers integers;
     const void *scale;
     const _Float16 *minimum;
     const int8_t *multiplier;
-    int zero, halves, steps, super_groups, multiplier_bits, has_floats;
+    int zero, halves, steps, super_groups, multiplier_bits, has_floats, one_part;
     size_t groups, scale_size;
 } Matrix;
 

@@ -55,7 +55,8 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, c
         if (matrix->integers.bits > 8)
             dot_wide(dots[i], PARTS, matrix->integers, at, q, starts);
         else
-            dot_run(dots[i], PARTS, run_of(quads, first, of_half, matrix->integers, at), q, starts);
+            dot_run(dots[i], parts_of(matrix), run_of(quads, first, of_half, matrix->integers, at),
+                    q, starts);
     }
 }
 
@@ -88,6 +89,7 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, c
                       const Matrix *matrix, size_t at, int half, const Activations *x,
                       const size_t *cells) {
     int bits = matrix->integers.bits, of_half = matrix->halves ? QUADS / 2 : QUADS;
+    int parts = parts_of(matrix);
     const int8_t *q[MAX_CELLS];
     (void)at;
     quads += half * of_half;
@@ -95,19 +97,19 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, c
     for (int i = 0; i < count; i++) {
         q[i] = x->q[cells[i]][0] + half * of_half * QUAD;
         UNROLL
-        for (int part = 0; part < PARTS; part++) {
+        for (int part = 0; part < parts; part++) {
             dots[i][part] = (i32x16){} + x->start[part][half][cells[i]];
             if (bits > 8)
                 dots[i][part] = dot_wide(dots[i][part], quads, lower, q[i] + part * GROUP);
         }
-        if (bits < 8 && IN_PAIRS) dot_small(dots[i], PARTS, quads, of_half, q[i], bits);
+        if (bits < 8 && IN_PAIRS) dot_small(dots[i], parts, quads, of_half, q[i], bits);
     }
     UNROLL
     for (int quad = 0; quad < of_half && bits <= 8 && !(bits < 8 && IN_PAIRS); quad++) {
         UNROLL
         for (int i = 0; i < count; i++) {
             UNROLL
-            for (int part = 0; part < PARTS; part++)
+            for (int part = 0; part < parts; part++)
                 dots[i][part] = dot_one(dots[i][part], quads, quad, q[i] + part * GROUP, matrix);
         }
     }

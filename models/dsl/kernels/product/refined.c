@@ -1,7 +1,8 @@
 // Completes approximate products, of the upper bits of a matrix: op `linear_refined`. To each block
-// of sixteen outputs that matters, it adds the product of the matrix of the lower bits. A block
-// matters to a row if one of its outputs reaches the row's threshold. A variant defines NAME and
-// the format of the lower bits (matrix.h).
+// of sixteen outputs that matters, it adds the product of the matrix of the lower bits, or it
+// replaces them by a product with activations of 16 bits (REPLACES). A block matters to a row if
+// one of its outputs reaches the row's threshold. A variant defines NAME, REPLACES, and the format
+// of the matrix (matrix.h).
 #include "product/refined.h"
 
 // out f32 (rows, outputs), at first the approximate products, x f32 (rows, columns), threshold f32
@@ -17,8 +18,8 @@ int NAME(const float *x, size_t x_at, const float *threshold, size_t threshold_a
     size_t end = share.row + share.rows;
     for (size_t row = share.row, count; row < end; row += count) {
         count = refined_rows(&matrix, end - row);
-        refine(x + row * columns, count, &matrix, step, threshold + row, out + row * outputs,
-               outputs, share.begin, share.end);
+        refine(x + row * columns, count, &matrix, step, REPLACES, threshold + row,
+               out + row * outputs, outputs, share.begin, share.end);
     }
     return 0;
 }

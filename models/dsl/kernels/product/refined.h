@@ -21,6 +21,7 @@ INLINE void add_block_spans(Fetches *to, const Matrix *matrix, size_t block) {
 // The blocks from `begin` to `end` that matter: the lowest bit is the first one.
 INLINE uint64_t blocks_that_matter(const float *out, float threshold, size_t begin, size_t end) {
     uint64_t found = 0;
+    if (threshold == __builtin_inff()) return 0;
     for (size_t block = begin; block < end; block++) {
         uint64_t reached = __builtin_reduce_or(load(out + block * ROWS) >= threshold) != 0;
         found |= reached << (block - begin);
@@ -34,23 +35,27 @@ typedef struct {
     float *outputs[REFINED_ROWS];
 } Chosen;
 
-// Adds `step` times the product of a block to the outputs of `rows` rows from `at` on.
+// Adds `step` times the product of a block to the outputs of `rows` rows from `at` on, or replaces
+// the outputs.
 INLINE void add_product(const Activations *x, const Chosen *chosen, size_t at, int rows,
                         const Matrix *matrix, size_t block, size_t begin, size_t end, float step,
-                        Cursor *fetches) {
-    float added[4][ROWS] = {};
-    multiply_cells(x, chosen->cells + at, 1, rows, matrix, block, begin, end, fetches, added[0],
+                        int replaces, Cursor *fetches) {
+    float products[4][ROWS] = {};
+    for (int row = 0; row < rows && replaces; row++)
+        store(products[row], load(chosen->outputs[at + row]));
+    multiply_cells(x, chosen->cells + at, 1, rows, matrix, block, begin, end, fetches, products[0],
                    ROWS);
     for (int row = 0; row < rows; row++) {
         float *to = chosen->outputs[at + row];
-        store(to, load(to) + load(added[row]) * step);
+        f32x16 product = load(products[row]);
+        store(to, replaces ? product : load(to) + product * step);
     }
 }
 
 // The outputs of a few rows of x, f32 (rows, columns), in the blocks `begin` to `end`: out has
 // `stride` floats a row. A block is multiplied with all rows to which it matters; meanwhile the
 // next one is fetched.
-INLINE void refine(const float *x, size_t rows, const Matrix *matrix, float step,
+INLINE void refine(const float *x, size_t rows, const Matrix *matrix, float step, int replaces,
                    const float *threshold, float *out, size_t stride, size_t begin, size_t end) {
     Activations panel;
     size_t all = matrix->groups, row_cells = (all + 3) / 4 * 4;
@@ -82,11 +87,14 @@ INLINE void refine(const float *x, size_t rows, const Matrix *matrix, float step
                 size_t rest = chosen.count - row;
                 int together = rest >= 4 ? 4 : rest >= 2 ? 2 : 1;
                 if (together == 4)
-                    add_product(&panel, &chosen, row, 4, matrix, block, first, last, step, &cursor);
+                    add_product(&panel, &chosen, row, 4, matrix, block, first, last, step, replaces,
+                                &cursor);
                 else if (together == 2)
-                    add_product(&panel, &chosen, row, 2, matrix, block, first, last, step, &cursor);
+                    add_product(&panel, &chosen, row, 2, matrix, block, first, last, step, replaces,
+                                &cursor);
                 else
-                    add_product(&panel, &chosen, row, 1, matrix, block, first, last, step, &cursor);
+                    add_product(&panel, &chosen, row, 1, matrix, block, first, last, step, replaces,
+                                &cursor);
                 row += (size_t)together;
             }
         }

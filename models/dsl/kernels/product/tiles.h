@@ -52,22 +52,22 @@ INLINE void start_joined(int turn, const int8_t *x, const Quad *quads, int is_si
     }
 }
 
-// Starts the product of some quads with each part of sixteen rows of x.
-INLINE void start_tiles(int turn, const int8_t *x, const Quad *quads) {
+// Starts the product of some quads with the first `parts` parts of sixteen rows of x.
+INLINE void start_tiles(int turn, const int8_t *x, const Quad *quads, int parts) {
     _tile_loadd(4, x, PARTS * GROUP);
-    if (PARTS == 2) _tile_loadd(5, x + GROUP, PARTS * GROUP);
+    if (parts == 2) _tile_loadd(5, x + GROUP, PARTS * GROUP);
     if (turn) {
         _tile_loadd(7, quads, sizeof(Quad));
         _tile_zero(2);
         _tile_dpbssd(2, 4, 7);
-        if (PARTS == 1) return;
+        if (parts == 1) return;
         _tile_zero(3);
         _tile_dpbssd(3, 5, 7);
     } else {
         _tile_loadd(6, quads, sizeof(Quad));
         _tile_zero(0);
         _tile_dpbssd(0, 4, 6);
-        if (PARTS == 1) return;
+        if (parts == 1) return;
         _tile_zero(1);
         _tile_dpbssd(1, 5, 6);
     }
@@ -91,7 +91,7 @@ INLINE void add_tiles(f32x16 sums[TILE_ROWS], int rows, TileSums products[2], in
 #pragma clang loop unroll(full)
     for (int row = 0; row < rows; row++) {
         i32x16 parts[MAX_PARTS];
-        for (int part = 0; part < (is_joined(matrix) ? 1 : PARTS); part++) {
+        for (int part = 0; part < (is_joined(matrix) ? 1 : parts_of(matrix)); part++) {
             __builtin_memcpy(&parts[part], products[last][part][row], sizeof parts[part]);
             if (!is_wide(matrix)) continue;
             i32x16 upper;
@@ -195,13 +195,14 @@ INLINE void multiply_tiles(const Activations *x, int first, int rows, int cells,
         if (group < end && joined)
             start_joined(step & 1, q, quads, matrix->zero);
         else if (group < end && part > half)
-            start_tiles(step & 1, q, unpacked[(group - begin) & 1]);
+            start_tiles(step & 1, q, unpacked[(group - begin) & 1], parts_of(matrix));
         else if (group < end)
-            start_tiles(step & 1, q + half * quads_each * QUAD, quads + half * quads_each);
+            start_tiles(step & 1, q + half * quads_each * QUAD, quads + half * quads_each,
+                        parts_of(matrix));
         if (step == 0) continue;
         size_t before = step - 1, added = before / each;
         size_t cell = added * (size_t)cells + (size_t)first;
-        store_tiles(before & 1, products[before & 1], joined || PARTS == 1);
+        store_tiles(before & 1, products[before & 1], joined || parts_of(matrix) == 1);
         if (is_wide(matrix) && before % each == 0) continue;  // the lower bits follow
         Factors factors = strip ? strip->factors[added][before % scales]
                                 : factors_of(matrix, block, begin + added, before % scales);
