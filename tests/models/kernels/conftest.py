@@ -7,6 +7,7 @@ import pytest
 from tests.models.kernels.kernel_library import (
     COMPARED_BY_DAY,
     HERE,
+    IN_C,
     INSTRUCTION_SETS,
     NIGHT_SETS,
     BuiltKernels,
@@ -18,12 +19,13 @@ from tests.models.kernels.kernel_library import (
 
 @pytest.fixture(scope="session")
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BuiltKernels:
-    """The kernels under instruction sets that this machine has, at night all of them.
+    """The kernels under instruction sets that this machine has, at night all of them, and in C.
 
     By day those of the second one are few: see COMPARED_BY_DAY.
     """
     at_night = "nightly" in request.config.option.markexpr
-    names = {name: kernel_names(whole=at_night) for name in (HERE if at_night else HERE[:1])}
+    tested = [*HERE, *IN_C] if at_night else HERE[:1]
+    names = {name: kernel_names(whole=at_night) for name in tested}
     if COMPARED_BY_DAY in HERE:
         names.setdefault(COMPARED_BY_DAY, compared_names())
     return BuiltKernels(tmp_path_factory.mktemp("kernels"), names)

@@ -58,13 +58,20 @@ INSTRUCTION_SETS = {
     for name, target in ((name, find_target(target)) for name, target in TARGETS.items())
 } | {"portable": ("x86_64_v3-avx2", {"f16c", "fma"})}
 # By day the first one that this machine has is tested. AVX2, which every x86-64 target has, is
-# compared with it: its bits are the same. At night all are tested.
+# compared with it: its bits are the same. At night all are tested, AMX in C if need be.
 HERE = [name for name, (_, features) in INSTRUCTION_SETS.items() if features <= cpu_features()]
+EMULATED_TILES = Path(__file__).with_name("emulated_tiles.h")
+_TILES = {"amx-tile", "amx-int8", "amx-bf16"}
+IN_C = {
+    name
+    for name, (_, features) in INSTRUCTION_SETS.items()
+    if name not in HERE and features <= cpu_features() | _TILES
+}
 NIGHT_SETS = tuple(name for name in INSTRUCTION_SETS if name not in HERE[:1])
 COMPARED_BY_DAY = "avx2"
 
 # Linked into a program there is nothing else: no libc, not even memset.
-_SHARED = ("-shared",)
+SHARED = ("-shared",)
 _ALONE = ("-nostdlib", "-Wl,-z,defs")
 _MACROS = sorted({macro for kernel in KERNELS.values() for macro in kernel.macros})
 
@@ -147,11 +154,12 @@ def write_sources(names: Sequence[str]) -> list[Path]:
 def build_library(machine: str, cpu: str, library: Path, names: Sequence[str], *more: str) -> None:
     """Compile and link kernels by the baker's flags, with nothing else.
 
-    `more` are flags and files that make a program of them instead of a shared library.
+    `more` are flags and files that come first, as those that make a program of them instead of a
+    shared library.
     """
     flags = [flag for flag in FLAGS if flag != "-fvisibility=hidden"]
     target = ["-target", f"{machine}-linux-gnu", f"-mcpu={cpu}"]
-    flags += [*(more or _SHARED), *_ALONE, f"-I{SOURCES}"]
+    flags += [*(more or SHARED), *_ALONE, f"-I{SOURCES}"]
     command = [sys.executable, "-m", PACKAGE, "cc", *target, *flags]
     sources = write_sources(names)
     subprocess.run([*command, "-o", str(library), *map(str, sources)], check=True)
@@ -196,9 +204,9 @@ class Kernels(ABC):
 class LoadedKernels(Kernels):
     """The kernels as a shared library of this machine."""
 
-    def __init__(self, cpu: str, folder: Path, names: Sequence[str]) -> None:
+    def __init__(self, cpu: str, folder: Path, names: Sequence[str], *flags: str) -> None:
         library = folder / f"{next(_number)}.so"
-        build_library("x86_64", cpu, library, names)
+        build_library("x86_64", cpu, library, names, *SHARED, *flags)
         self.instructions = instructions([library.read_bytes()])
         self.names = names
         self._library = ctypes.CDLL(str(library))
@@ -232,7 +240,8 @@ class BuiltKernels(Mapping[str, LoadedKernels]):
     def __getitem__(self, name: str) -> LoadedKernels:
         if name not in self._loaded:
             cpu, _ = INSTRUCTION_SETS[name]
-            self._loaded[name] = LoadedKernels(cpu, self._folder, self._names[name])
+            flags = ("-include", str(EMULATED_TILES)) if name in IN_C else ()
+            self._loaded[name] = LoadedKernels(cpu, self._folder, self._names[name], *flags)
         return self._loaded[name]
 
     @override
