@@ -26,6 +26,7 @@ from hearthd.models.dsl.matrix_format import (
     INT4_MIN,
     INT6_SUPER,
     INT8,
+    INT12,
     IQ2_XS,
     MXFP4,
     STORED,
@@ -77,8 +78,9 @@ _MACROS = sorted({macro for kernel in KERNELS.values() for macro in kernel.macro
 
 
 # The formats that are compiled in every run: a plane of 8 bits, one of 4 with minimums, two planes,
-# a grid of eight values, and a table of values. The others share their code, and run at night.
-DAY_FORMATS = (INT8, INT4_MIN, INT6_SUPER, IQ2_XS, MXFP4)
+# pairs of int16, a grid of eight values, and a table of values. The others share their code, and
+# run at night.
+DAY_FORMATS = (INT8, INT4_MIN, INT6_SUPER, INT12, IQ2_XS, MXFP4)
 ALL_FORMATS = [
     pytest.param(form, id=form.name, marks=() if form in DAY_FORMATS else pytest.mark.nightly)
     for form in STORED

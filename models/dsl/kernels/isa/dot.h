@@ -11,6 +11,8 @@
 //      dot_bytes(sums, quad, x)                      the same, DOT_OFFSET is already added
 //      dot_small(sums, parts, quads, count, x, bits) weights of 2 to 7 bits, 0 to 127;
 //                                                    `count` quads times each of `parts` parts of x
+//      dot_pairs(sums, pairs, x)                     two columns of int16 of each row, as x has;
+//                                                    without HAS_PAIRS it is not there
 // 2. ARM, which has too few registers for a group: DOT_RUNS is defined, and a Run points to quads:
 //    stored ones of 4, 5 or 8 bits, which are unpacked while they are multiplied, or unpacked ones.
 //      dot_run(dots, parts, run, x, starts)          each part's sums, from starts[part] on
@@ -51,6 +53,12 @@ INLINE i32x16 dot_bytes(i32x16 sums, Quad quad, const int8_t *x) {
 INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     return dot_bytes(sums, quad ^ (int8_t)-128, x);
 }
+#define HAS_PAIRS 1
+INLINE i32x16 dot_pairs(i32x16 sums, Quad pairs, const int8_t *x) {
+    int32_t two;
+    __builtin_memcpy(&two, x, sizeof two);
+    return (i32x16)_mm512_dpwssd_epi32((__m512i)sums, (__m512i)pairs, _mm512_set1_epi32(two));
+}
 
 #elif defined(__AVXVNNI__)
 #include <immintrin.h>
@@ -69,6 +77,17 @@ INLINE i32x16 dot_bytes(i32x16 sums, Quad quad, const int8_t *x) {
 }
 INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     return dot_bytes(sums, quad ^ (int8_t)-128, x);
+}
+#define HAS_PAIRS 1
+INLINE i32x16 dot_pairs(i32x16 sums, Quad pairs, const int8_t *x) {
+    int32_t two;
+    __builtin_memcpy(&two, x, sizeof two);
+    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(two);
+    __builtin_memcpy(halves, &sums, 64);
+    __builtin_memcpy(w, &pairs, 64);
+    for (int i = 0; i < 2; i++) halves[i] = _mm256_dpwssd_avx_epi32(halves[i], w[i], repeated);
+    __builtin_memcpy(&sums, halves, 64);
+    return sums;
 }
 
 #elif defined(__AVX2__)
@@ -89,6 +108,18 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
             _mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), _mm256_sign_epi8(repeated, w[i]));
         halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(pairs, ones));
     }
+    __builtin_memcpy(&sums, halves, 64);
+    return sums;
+}
+#define HAS_PAIRS 1
+INLINE i32x16 dot_pairs(i32x16 sums, Quad pairs, const int8_t *x) {
+    int32_t two;
+    __builtin_memcpy(&two, x, sizeof two);
+    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(two);
+    __builtin_memcpy(halves, &sums, 64);
+    __builtin_memcpy(w, &pairs, 64);
+    for (int i = 0; i < 2; i++)
+        halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(w[i], repeated));
     __builtin_memcpy(&sums, halves, 64);
     return sums;
 }
@@ -134,6 +165,11 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
         for (int i = 0; i < QUAD; i++) sums[row] += quad[QUAD * row + i] * x[i];
     return sums;
 }
+#endif
+
+#ifndef HAS_PAIRS
+#define HAS_PAIRS 0
+#define dot_pairs dot_bytes
 #endif
 
 #if !defined(DOT_RUNS) && !defined(IN_PAIRS)

@@ -18,9 +18,10 @@ INLINE int min_tile_rows(const Matrix *matrix) {
 }
 
 // Some groups of some rows of x, `rows` for each group: x ~ scale * (q[0] + q[1] / steps), or
-// x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`), or x ~ scale * q[0] if
-// there is one part. A product of integers starts at `start`, and `total` is the sum of x, for each
-// half of a group or once for the group.
+// x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`) or of a wide matrix, or
+// x ~ scale * q[0] if there is one part. A product of integers starts at `start`, and `total` is
+// the sum of x, for each half of a group or once for the group. If parts are multiplied as pairs
+// (`is_paired`), q has the int16 q[0] * steps + q[1]: columns 0 and 2 of each four, then 1 and 3.
 typedef struct {
     _Alignas(64) int8_t q[CELLS][PARTS][GROUP];
     int32_t start[PARTS][2][CELLS];
@@ -35,6 +36,9 @@ INLINE int is_joined(const Matrix *matrix) { return PARTS == 2 && matrix->intege
 INLINE int is_wide(const Matrix *matrix) { return matrix->integers.bits > 8; }
 // The parts that are multiplied with a matrix.
 INLINE int parts_of(const Matrix *matrix) { return matrix->one_part ? 1 : PARTS; }
+// Whether vectors multiply integers of 16 bits, of x, with those of 12, without overflow: a sum of
+// 32 products is below 32 * 32385 * 2056 < 2^31.
+INLINE int is_paired(const Matrix *matrix) { return HAS_PAIRS && PARTS == 2 && is_wide(matrix); }
 // The steps of the second part that are one of the first.
 INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254; }
 
@@ -62,6 +66,15 @@ INLINE f32x4 magnitudes(const float *const x[4]) {
 INLINE void store_half(Activations *to, size_t cell, int part, int half, i32x16 integers) {
     i8x16 bytes = __builtin_convertvector(integers, i8x16);
     __builtin_memcpy(&to->q[cell][part][half * LANES], &bytes, sizeof bytes);
+}
+
+// Stores a half of a cell as pairs of int16.
+INLINE void store_pairs(Activations *to, size_t cell, int half, i32x16 integers) {
+    typedef int16_t i16x16 __attribute__((vector_size(32)));
+    i16x16 pairs = __builtin_convertvector(integers, i16x16);
+    pairs =
+        __builtin_shufflevector(pairs, pairs, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+    __builtin_memcpy(&to->q[cell][half * (PARTS - 1)][0], &pairs, sizeof pairs);
 }
 
 // Four groups of x become the cells from `cell`, with joined parts: an integer of 12 bits, whose
@@ -97,19 +110,26 @@ INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4]
     float steps = (float)steps_of(matrix);
     f32x4 top = magnitudes(x), inverse = 127.0f / top, scale = top * (1.0f / 127.0f),
           sums[MAX_PARTS][2] = {};
+    int paired = has_starts && is_paired(matrix);
+    if (is_wide(matrix) && PARTS == 2) scale *= 1.0f / steps;
     __builtin_memcpy(&to->scale[cell], &scale, sizeof scale);
     for (int i = 0; i < 4; i++)
         for (int half = 0; half < 2; half++) {
             f32x16 scaled = load(x[i] + half * LANES) * inverse[i];
             for (int part = 0; part < PARTS; part++) {
                 f32x16 shifted = scaled + ROUNDER, rounded = shifted - ROUNDER;
-                store_half(to, cell + i, part, half, (i32x16)shifted);
+                if (!paired) store_half(to, cell + i, part, half, (i32x16)shifted);
                 parts[part][half][i] = rounded;
                 scaled = (scaled - rounded) * steps;
             }
+            if (!paired) continue;
+            f32x16 whole = parts[0][half][i] * steps + parts[1][half][i];
+            store_pairs(to, cell + i, half, (i32x16)(whole + ROUNDER));
+            parts[0][half][i] = whole;
         }
     int bits = matrix->integers.bits;
-    int32_t offset = matrix->zero + (bits < 8 ? 0 : bits == 8 ? DOT_OFFSET : DOT_OFFSET * 16);
+    int dot_offset = bits < 8 || paired ? 0 : bits == 8 ? DOT_OFFSET : DOT_OFFSET * 16;
+    int32_t offset = matrix->zero + dot_offset;
     for (int part = 0; part < PARTS; part++) {
         for (int half = 0; half < 2; half++) sums[part][half] = sums4(parts[part][half]);
         if (!matrix->halves) sums[part][0] += sums[part][1];
@@ -148,7 +168,8 @@ INLINE void quantize_panel(Activations *to, size_t first, size_t rows, const siz
 // Sums of the multiplied parts as one f32 in the units of the group's scale.
 INLINE f32x16 join(const i32x16 dots[MAX_PARTS], const Matrix *matrix) {
     int steps = steps_of(matrix);
-    if (is_joined(matrix)) return __builtin_convertvector(dots[0] * steps + dots[1], f32x16);
+    if (is_joined(matrix) || (PARTS == 2 && is_wide(matrix)))
+        return __builtin_convertvector(dots[0] * steps + dots[1], f32x16);
     f32x16 first = __builtin_convertvector(dots[0], f32x16);
     if (parts_of(matrix) == 1) return first;
     return fma16(__builtin_convertvector(dots[1], f32x16), splat(1.0f / (float)steps), first);

@@ -42,12 +42,10 @@ enum { MAX_CELLS = MAX_SHARING };
 #ifdef DOT_RUNS
 
 // The exact sums of the products of each part of `count` cells of x with group `at` of a matrix, or
-// with a half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
-INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, const Bytes *lower,
-                      const Matrix *matrix, size_t at, int half, const Activations *x,
-                      const size_t *cells) {
+// with a half of it. `quads` are the group's.
+INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, const Matrix *matrix,
+                      size_t at, int half, const Activations *x, const size_t *cells) {
     int of_half = matrix->halves ? QUADS / 2 : QUADS, first = half * of_half;
-    (void)lower;
     for (int i = 0; i < count; i++) {
         const int8_t *q = x->q[cells[i]][0] + first * QUAD;
         int32_t starts[MAX_PARTS];
@@ -62,34 +60,50 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, c
 
 #else
 
-// Adds the products of the quad `i` of a group, or of a half of it, with a part of x.
+// Adds the products of the quad or the pairs `i` of a group, or of a half of it, with a part of x.
 INLINE i32x16 dot_one(i32x16 sums, const Quad *quads, int i, const int8_t *x,
                       const Matrix *matrix) {
+    if (is_paired(matrix)) return dot_pairs(sums, quads[i], x + i * QUAD);
     // Values have DOT_OFFSET added.
     int is_whole = matrix->integers.bits >= 8 && !matrix->integers.values;
     return is_whole ? dot_quad(sums, quads[i], x + i * QUAD)
                     : dot_bytes(sums, quads[i], x + i * QUAD);
 }
 
+// The quads of integers of 12 bits, the upper eight and behind them the lower four, become pairs of
+// int16: columns 0 and 2 of each quad, then 1 and 3.
+INLINE void pair_up(Quad quads[2 * QUADS]) {
+    typedef int16_t Pairs __attribute__((vector_size(64)));
+    Quad upper[QUADS];
+    __builtin_memcpy(upper, quads, sizeof upper);
+    UNROLL
+    for (int i = 0; i < QUADS; i++) {
+        Pairs above = (Pairs)upper[i], below = (Pairs)quads[QUADS + i];
+        quads[2 * i] = (Quad)(above << 8 >> 4 | (below & 15));
+        quads[2 * i + 1] = (Quad)((above >> 4 & ~15) | below >> 8);
+    }
+}
+
 // Adds the products of integers of 12 bits, of which `lower` are the lower four, with a part of x.
-INLINE i32x16 dot_wide(i32x16 sums, const Quad *upper, const Bytes *lower, const int8_t *x) {
+INLINE i32x16 dot_wide(i32x16 sums, const Quad *upper, const Quad *lower, const int8_t *x) {
     // Neither sum waits for the other.
     i32x16 whole = {};
-    dot_small(&sums, 1, (const Quad *)lower, QUADS, x, 4);
+    dot_small(&sums, 1, lower, QUADS, x, 4);
     for (int i = 0; i < QUADS; i++) whole = dot_quad(whole, upper[i], x + i * QUAD);
     return whole * 16 + sums;
 }
 
 // The exact sums of the products of each part of `count` cells of x with group `at` of a matrix, or
-// with a half of it. `quads` are the group's, and `lower` those of the lower four bits of 12.
+// with a half of it, or of pairs of int16 with the whole x. `quads` are the group's, and behind
+// them those of the lower four bits of 12.
 //
 // A product waits for the one before it that is added to the same sums, so each quad is multiplied
 // with all cells and parts in turn.
-INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, const Bytes *lower,
-                      const Matrix *matrix, size_t at, int half, const Activations *x,
-                      const size_t *cells) {
+INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, const Matrix *matrix,
+                      size_t at, int half, const Activations *x, const size_t *cells) {
     int bits = matrix->integers.bits, of_half = matrix->halves ? QUADS / 2 : QUADS;
-    int parts = parts_of(matrix);
+    int paired = is_paired(matrix), parts = paired ? 1 : parts_of(matrix),
+        in_turn = paired || bits <= 8;
     const int8_t *q[MAX_CELLS];
     (void)at;
     quads += half * of_half;
@@ -99,18 +113,18 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, c
         UNROLL
         for (int part = 0; part < parts; part++) {
             dots[i][part] = (i32x16){} + x->start[part][half][cells[i]];
-            if (bits > 8)
-                dots[i][part] = dot_wide(dots[i][part], quads, lower, q[i] + part * GROUP);
+            if (!in_turn)
+                dots[i][part] = dot_wide(dots[i][part], quads, quads + QUADS, q[i] + part * GROUP);
         }
         if (bits < 8 && IN_PAIRS) dot_small(dots[i], parts, quads, of_half, q[i], bits);
     }
     UNROLL
-    for (int quad = 0; quad < of_half && bits <= 8 && !(bits < 8 && IN_PAIRS); quad++) {
+    for (int j = 0; j < (paired ? 2 * QUADS : of_half) && in_turn && !(bits < 8 && IN_PAIRS); j++) {
         UNROLL
         for (int i = 0; i < count; i++) {
             UNROLL
             for (int part = 0; part < parts; part++)
-                dots[i][part] = dot_one(dots[i][part], quads, quad, q[i] + part * GROUP, matrix);
+                dots[i][part] = dot_one(dots[i][part], quads, j, q[i] + part * GROUP, matrix);
         }
     }
 }
@@ -138,20 +152,22 @@ INLINE void multiply_cells(const Activations *x, const size_t *first, size_t ste
         if (fetches) cursor = fetch_some(cursor);
         for (int i = 0; i < scales; i++) factors[i] = factors_of(matrix, block, group, i);
         if (is_small) fetch_factors(matrix, at);
-        Quad quads[QUADS];
-        Bytes lower[QUADS];
+        Quad quads[2 * QUADS];
         unpack(quads, matrix->integers, at, is_small ? matrix->zero : DOT_OFFSET);
-        if (is_wide(matrix)) unpack_low(lower, matrix->integers, at);
+        if (is_wide(matrix)) unpack_low((Bytes *)quads + QUADS, matrix->integers, at);
+        if (is_paired(matrix)) pair_up(quads);
         ROW_LOOP
         for (int row = 0; row < rows; row += count) {
             HALF_LOOP
             for (int i = 0; i < scales; i++) {
                 i32x16 dots[MAX_CELLS][MAX_PARTS];
-                dot_cells(dots, count, quads, lower, matrix, at, i, x, cells + row);
+                dot_cells(dots, count, quads, matrix, at, i, x, cells + row);
                 UNROLL
                 for (int j = row; j < row + count; j++) {
                     size_t cell = cells[j];
-                    f32x16 product = join(dots[j - row], matrix);
+                    const i32x16 *parts = dots[j - row];
+                    f32x16 product = is_paired(matrix) ? __builtin_convertvector(*parts, f32x16)
+                                                       : join(parts, matrix);
                     sums[j] = fma16(product, factors[i].scale * x->scale[cell], sums[j]);
                     if (matrix->minimum)
                         sums[j] = fma16(factors[i].minimum, splat(x->total[i][cell]), sums[j]);
