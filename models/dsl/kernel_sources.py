@@ -132,6 +132,8 @@ def _products(matrix_format: MatrixFormat) -> Iterator[tuple[str, str, _Macros]]
     if table.split is not None:
         upper, lower = table.split.upper, table.split.lower
         yield f"linear_coarse_{upper.symbol}", "product/coarse.c", _format_macros(upper)
+        both = f"linear_coarse_and_fine_{upper.symbol}"
+        yield both, "product/coarse_and_fine.c", _format_macros(upper)
         for part, replaces in ((lower, "0"), (upper, "1")):
             part_macros = _format_macros(part) | {"REPLACES": replaces}
             yield f"linear_refined_{part.symbol}", "product/refined.c", part_macros

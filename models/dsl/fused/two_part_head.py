@@ -2,8 +2,8 @@
 
 A format of matrices with a `split` is read in two parts: `linear_coarse` computes approximate
 outputs from the upper bits of the integers and activations of 8 bits. To the outputs that may
-matter, `linear_refined` adds the products of the lower bits. Before that, it computes the largest
-outputs again from activations of 16 bits.
+matter, `linear_refined` adds the products of the lower bits. Before that, the largest outputs
+become those of activations of 16 bits: of several rows, `linear_refined` computes them again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.matrix_format import MatrixFormat
     from hearthd.models.dsl.ops.record import Attrs, Types
 
-__all__ = ["LOGIT_MARGIN", "ROUNDED_MARGIN", "linear_coarse", "linear_refined", "two_part_head"]
+__all__ = [
+    "LOGIT_MARGIN",
+    "ROUNDED_MARGIN",
+    "linear_coarse",
+    "linear_refined",
+    "two_part_head",
+]
 
 # Logits that are this much below the largest, in nats, may be approximate. With 10, Gemma 3's
 # distributions on texts move by a KL divergence of 0.0015, with 12 by 0.0004, and a step refines
@@ -71,10 +77,11 @@ def two_part_head(
     """
     split = matrix_format.split
     assert split is not None, matrix_format.name
-    lower, upper, factors = _parts(arrays, matrix_format)
-    approximate = linear_coarse(
-        x, exact, upper, *factors, matrix_format=split.upper.name, **some_outputs(outputs)
-    )
+    lower, upper = _parts(arrays, matrix_format)
+    of_upper: Attrs = {"matrix_format": split.upper.name}
+    has_fine = x.shape[0] == 1
+    coarse = linear_coarse(x, exact, *upper, fine=has_fine, **of_upper, **some_outputs(outputs))
+    approximate = f.narrow(coarse, 0, 0, 1) if has_fine else coarse
     largest = ops.reduce_max(approximate, axes=(1,))
     is_exact = _flagged(exact)
 
@@ -82,35 +89,39 @@ def two_part_head(
         lowest = largest + -margin if cap is None else _far_below(largest, margin, cap)
         return ops.select(is_exact, ops.full_like(largest, if_exact), lowest)
 
-    with_16_bits = linear_refined(
-        approximate,
-        x,
-        threshold(ROUNDED_MARGIN, math.inf),
-        upper,
-        *factors,
-        matrix_format=split.upper.name,
-        replaces=True,
-    )
-    return linear_refined(
-        with_16_bits,
-        x,
-        threshold(LOGIT_MARGIN, -math.inf),
-        lower,
-        *factors,
-        matrix_format=split.lower.name,
-        step=split.step,
-    )
+    reached = threshold(ROUNDED_MARGIN, math.inf)
+    if has_fine:
+        with_16_bits = _in_blocks(approximate, f.narrow(coarse, 0, 1, 2), reached)
+    else:
+        with_16_bits = linear_refined(approximate, x, reached, *upper, replaces=True, **of_upper)
+    reached = threshold(LOGIT_MARGIN, -math.inf)
+    of_lower: Attrs = {"matrix_format": split.lower.name, "step": split.step}
+    return linear_refined(with_16_bits, x, reached, *lower, **of_lower)
 
 
 def _parts(
     arrays: tuple[Tensor, ...], matrix_format: MatrixFormat
-) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """The arrays of the lower bits, of the upper bits, and of the scales."""
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The arrays of the matrix of the lower bits, and of that of the upper bits."""
     lower_start = min(plane.start for plane in matrix_format.planes)
     by_plane = dict(zip(matrix_format.planes, arrays, strict=False))
     (lower,) = (array for plane, array in by_plane.items() if plane.start == lower_start)
     (upper,) = (array for plane, array in by_plane.items() if plane.start > lower_start)
-    return lower, upper, arrays[len(matrix_format.planes) :]
+    factors = arrays[len(matrix_format.planes) :]
+    return (lower, *factors), (upper, *factors)
+
+
+def _in_blocks(outputs: Tensor, others: Tensor, threshold: Tensor) -> Tensor:
+    """Outputs (M, N), or `others` in blocks of sixteen of which one output reaches its threshold.
+
+    `threshold` (M,) is that of a row.
+    """
+    shape = (outputs.shape[0], outputs.shape[1] // ROWS, ROWS)
+    largest = ops.reduce_max(ops.reshape(outputs, shape=shape), axes=(2,))
+    limit = f.along_axes(threshold, largest, (1,))
+    reached = ops.compare(largest, limit, direction="GE")
+    chosen = ops.broadcast(reached, shape=shape, axes=(0, 1))
+    return ops.select(ops.reshape(chosen, shape=outputs.shape), others, outputs)
 
 
 def _flagged(exact: Tensor) -> Tensor:
@@ -134,11 +145,18 @@ def _far_below(largest: Tensor, margin: float, cap: float) -> Tensor:
 
 
 def _linear_coarse(
-    x: Tensor, exact: Tensor, *upper: Tensor, matrix_format: str, outputs: int | None = None
+    x: Tensor,
+    exact: Tensor,
+    *upper: Tensor,
+    matrix_format: str,
+    outputs: int | None = None,
+    fine: bool = False,
 ) -> Tensor:
-    fine, coarse = rounded(x, steps(FORMATS[matrix_format], 16)), rounded(x, 1)
+    with_16_bits, with_8_bits = rounded(x, steps(FORMATS[matrix_format], 16)), rounded(x, 1)
     is_exact = ops.broadcast(_flagged(exact), shape=x.shape, axes=(0,))
-    rows = ops.select(is_exact, fine, coarse)
+    rows = ops.select(is_exact, with_16_bits, with_8_bits)
+    if fine:
+        rows = ops.concatenate(rows, with_16_bits, axis=0)
     product = quantized_product(rows, *upper, matrix_format=matrix_format)
     return product if outputs is None else f.narrow(product, 1, 0, outputs)
 
@@ -150,18 +168,24 @@ def _coarse_limits(types: Types, attrs: Attrs) -> None:
     format_of(attrs).require(types[2:])
     outputs = attrs.get("outputs")
     require(outputs is None or outputs % ROWS == 0, f"a multiple of {ROWS} outputs")
+    require(types[0].shape[0] == 1 or not attrs.get("fine"), "one row of each kind")
 
 
 def _coarse_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
-    name = f"linear_coarse_{format_of(attrs).symbol}"
+    kind = "linear_coarse_and_fine" if attrs.get("fine") else "linear_coarse"
+    name = f"{kind}_{format_of(attrs).symbol}"
     return product_kernel(name, types, result.shape[1], {}, matrix=2)
 
 
 def _coarse_sample(
-    rng: np.random.Generator, matrix_format: MatrixFormat, outputs: int, attrs: Mapping[str, int]
+    rng: np.random.Generator,
+    matrix_format: MatrixFormat,
+    outputs: int,
+    attrs: Mapping[str, int],
+    exact: tuple[int, ...] = (0, 1, 0),
 ) -> Sample:
-    exact = np.array([0, 1, 0], np.int32)
-    inputs = (normal(rng, 3, 32), exact, *sample_matrix(rng, matrix_format, outputs, 32))
+    rows = np.array(exact, np.int32)
+    inputs = (normal(rng, len(rows), 32), rows, *sample_matrix(rng, matrix_format, outputs, 32))
     return Sample(inputs, {"matrix_format": matrix_format.name, **attrs})
 
 
@@ -169,13 +193,14 @@ linear_coarse: Fused = Fused(
     name="linear_coarse",
     doc="Rows (M, K), rounded to 8 bits per group of 32 columns, or to 16 if the row's flag, i32 "
     "(M,), is above 0, times a matrix (N, K) of integers of a `matrix_format`, or its first "
-    "`outputs` rows.",
+    "`outputs` rows. With `fine`, that of the one row rounded to 16 bits follows: (2, N).",
     reference=_linear_coarse,
     limits=_coarse_limits,
     kernel=_coarse_kernel,
     samples=lambda rng: [
         _coarse_sample(rng, FORMATS["int8-g32-upper"], 16, {}),
         _coarse_sample(rng, FORMATS["int6-g16-s256-upper"], 32, {"outputs": 16}),
+        _coarse_sample(rng, FORMATS["int8-g32-upper"], 48, {"fine": True}, (0,)),
     ],
 )
 
@@ -198,13 +223,7 @@ def _linear_refined(
         product = f.narrow(product, 1, 0, approximate.shape[1])
     if step != 1:
         product = product * step
-    shape = (product.shape[0], product.shape[1] // ROWS, ROWS)
-    largest = ops.reduce_max(ops.reshape(approximate, shape=shape), axes=(2,))
-    limit = f.along_axes(threshold, largest, (1,))
-    reached = ops.compare(largest, limit, direction="GE")
-    chosen = ops.broadcast(reached, shape=shape, axes=(0, 1))
-    exact = product if replaces else approximate + product
-    return ops.select(ops.reshape(chosen, shape=exact.shape), exact, approximate)
+    return _in_blocks(approximate, product if replaces else approximate + product, threshold)
 
 
 def _limits(types: Types, attrs: Attrs) -> None:

@@ -140,6 +140,8 @@ def test_the_largest_products_of_a_head_in_two_parts_fit(
         for flag in (0, 1) if part is split.upper else ():
             flags = np.full(rows, flag, np.int32)
             check(arm, here, Call("linear_coarse", [_EXTREME, flags, *arrays], attrs))
+            few, fine = [_EXTREME[4:], flags[4:], *arrays], {"fine": True}
+            check(arm, here, Call("linear_coarse", few, attrs | fine))
         coarse, threshold = np.zeros((rows, 16), np.float32), np.full(rows, -1, np.float32)
         inputs: list[Array] = [coarse, _EXTREME, threshold, *arrays]
         more = {"replaces": True} if part is split.upper else {"step": split.step}

@@ -242,3 +242,21 @@ def test_refined_outputs_are_the_sums_of_two_products(kernels: Kernels, form: Ma
     added = linear_quantized.evaluate((x, *lower), {"matrix_format": split.lower.name})
     actual = refined(kernels, form, x, arrays, np.array([-np.inf]))
     np.testing.assert_allclose(actual, coarse + added * split.step, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, _LONG])
+@pytest.mark.parametrize("flag", [0, 1])
+@every_format
+def test_outputs_of_8_and_of_16_bits_have_the_bits_that_they_have_alone(
+    kernels: Kernels, form: MatrixFormat, shape: tuple[int, int], flag: int
+) -> None:
+    arrays, _ = matrix(form, *shape)
+    upper, _ = parts(form, arrays)
+    exact = np.array([flag], np.int32)
+    x = np.random.default_rng(8).normal(size=(1, shape[1])).astype(np.float32)
+    out = np.full((2, shape[0]), np.nan, np.float32)
+    attrs = {"matrix_format": split_of(form).upper.name, "fine": True}
+    both = kernels("linear_coarse", (x, exact, *upper), out, **attrs)
+    coarse = upper_product(kernels, form, x, arrays, exact=exact)
+    fine = upper_product(kernels, form, x, arrays)
+    assert np.array_equal(both, np.concatenate([coarse, fine]))

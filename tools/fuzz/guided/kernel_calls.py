@@ -89,7 +89,10 @@ def _two_parts(n: Numbers, v: Values) -> Call:
     part = n.one_of(split.upper, split.lower)
     arrays, attrs = _matrix(v, part, outputs, groups * GROUP), {"matrix_format": part.name}
     if part is split.upper and n.between(0, 1):
-        return Call("linear_coarse", [x, v.integers(-1, 2, rows), *arrays], attrs, rows=(0, 1))
+        inputs = [x, v.integers(-1, 2, rows), *arrays]
+        if rows == 1 and n.between(0, 1):
+            return Call("linear_coarse", inputs, attrs | {"fine": True})
+        return Call("linear_coarse", inputs, attrs, rows=(0, 1))
     coarse, threshold = v.floats(rows, outputs), v.floats(rows)
     inputs = [coarse, x, threshold, *arrays]
     more = {"replaces": True} if part is split.upper else {"step": split.step}

@@ -28,11 +28,11 @@ INLINE void multiply_some(const Activations *x, const Order *order, size_t at, s
             if (begin) store(sums[i], load(out + order->rows[at + i] * outputs));
         }
         if (count == 4)
-            multiply_cells(x, cells, all, 4, matrix, block, begin, stop, 0, sums[0], ROWS);
+            multiply_cells(x, cells, all, 4, matrix, block, begin, stop, 0, 0, sums[0], ROWS);
         if (count == 2)
-            multiply_cells(x, cells, all, 2, matrix, block, begin, stop, 0, sums[0], ROWS);
+            multiply_cells(x, cells, all, 2, matrix, block, begin, stop, 0, 0, sums[0], ROWS);
         if (count == 1)
-            multiply_cells(x, cells, all, 1, matrix, block, begin, stop, 0, sums[0], ROWS);
+            multiply_cells(x, cells, all, 1, matrix, block, begin, stop, 0, 0, sums[0], ROWS);
         for (size_t i = 0; i < count; i++)
             store(out + order->rows[at + i] * outputs, load(sums[i]));
     }

@@ -133,17 +133,20 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, c
 
 // Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
 // to `end`. A row begins with the cell that `first` has for it, and its next group is `step` cells
-// later. Outputs are added to unless `begin` is 0. Meanwhile bytes are fetched, if `fetches` is not
-// 0.
+// later. Outputs are added to unless `begin` is 0. `coarse` has those of the first parts of x
+// alone, or is 0. Meanwhile bytes are fetched, if `fetches` is not 0.
 INLINE void multiply_cells(const Activations *x, const size_t *first, size_t step, int rows,
                            const Matrix *matrix, size_t block, size_t begin, size_t end,
-                           Cursor *fetches, float *out, size_t stride) {
+                           Cursor *fetches, float *coarse, float *out, size_t stride) {
     int scales = matrix->halves ? 2 : 1;
     int is_small = matrix->integers.bits < 8, count = rows < MAX_CELLS ? rows : MAX_CELLS;
-    f32x16 sums[MAX_SHARING];
+    f32x16 sums[MAX_SHARING], coarse_sums[MAX_SHARING];
     Cursor cursor = {0};
     if (fetches) cursor = *fetches;
-    for (int row = 0; row < rows; row++) sums[row] = begin ? load(out + row * stride) : (f32x16){};
+    for (int row = 0; row < rows; row++) {
+        sums[row] = begin ? load(out + row * stride) : (f32x16){};
+        if (coarse) coarse_sums[row] = begin ? load(coarse + row * stride) : (f32x16){};
+    }
     GROUP_LOOP
     for (size_t group = begin; group < end; group++) {
         size_t at = block * matrix->groups + group, cells[MAX_SHARING];
@@ -168,14 +171,21 @@ INLINE void multiply_cells(const Activations *x, const size_t *first, size_t ste
                     const i32x16 *parts = dots[j - row];
                     f32x16 product = is_paired(matrix) ? __builtin_convertvector(*parts, f32x16)
                                                        : join(parts, matrix);
-                    sums[j] = fma16(product, factors[i].scale * x->scale[cell], sums[j]);
+                    f32x16 scale = factors[i].scale * x->scale[cell];
+                    sums[j] = fma16(product, scale, sums[j]);
+                    if (coarse)
+                        coarse_sums[j] =
+                            fma16(__builtin_convertvector(*parts, f32x16), scale, coarse_sums[j]);
                     if (matrix->minimum)
                         sums[j] = fma16(factors[i].minimum, splat(x->total[i][cell]), sums[j]);
                 }
             }
         }
     }
-    for (int row = 0; row < rows; row++) store(out + row * stride, sums[row]);
+    for (int row = 0; row < rows; row++) {
+        store(out + row * stride, sums[row]);
+        if (coarse) store(coarse + row * stride, coarse_sums[row]);
+    }
     if (fetches) *fetches = cursor;
 }
 
@@ -184,7 +194,8 @@ INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_
                      size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
     size_t first[MAX_SHARING];
     for (int row = 0; row < rows; row++) first[row] = (size_t)row;
-    multiply_cells(x, first, (size_t)rows, rows, matrix, block, begin, end, fetches, out, stride);
+    multiply_cells(x, first, (size_t)rows, rows, matrix, block, begin, end, fetches, 0, out,
+                   stride);
 }
 
 // A block of the matrix times `rows` rows, as `multiply` or in tiles; a loop for each number of

@@ -43,8 +43,8 @@ INLINE void add_product(const Activations *x, const Chosen *chosen, size_t at, i
     float products[4][ROWS] = {};
     for (int row = 0; row < rows && replaces; row++)
         store(products[row], load(chosen->outputs[at + row]));
-    multiply_cells(x, chosen->cells + at, 1, rows, matrix, block, begin, end, fetches, products[0],
-                   ROWS);
+    multiply_cells(x, chosen->cells + at, 1, rows, matrix, block, begin, end, fetches, 0,
+                   products[0], ROWS);
     for (int row = 0; row < rows; row++) {
         float *to = chosen->outputs[at + row];
         f32x16 product = load(products[row]);
