@@ -59,15 +59,15 @@ INSTRUCTION_SETS = {
     for name, target in ((name, find_target(target)) for name, target in TARGETS.items())
 } | {"portable": ("x86_64_v3-avx2", {"f16c", "fma"})}
 # By day the first one that this machine has is tested. AVX2, which every x86-64 target has, is
-# compared with it: its bits are the same. At night all are tested, AMX in C if need be.
+# compared with it: its bits are the same. At night all are tested, some of them in C if need be.
 HERE = [name for name, (_, features) in INSTRUCTION_SETS.items() if features <= cpu_features()]
-EMULATED_TILES = Path(__file__).with_name("emulated_tiles.h")
-_TILES = {"amx-tile", "amx-int8", "amx-bf16"}
-IN_C = {
+_IN_C = {"amx-tile", "amx-int8", "amx-bf16", "avxvnni"}
+IN_C = [
     name
     for name, (_, features) in INSTRUCTION_SETS.items()
-    if name not in HERE and features <= cpu_features() | _TILES
-}
+    if name not in HERE and features <= cpu_features() | _IN_C
+]
+_EMULATED = ("-include", str(Path(__file__).with_name("emulated_instructions.h")))
 NIGHT_SETS = tuple(name for name in INSTRUCTION_SETS if name not in HERE[:1])
 COMPARED_BY_DAY = "avx2"
 
@@ -242,7 +242,9 @@ class BuiltKernels(Mapping[str, LoadedKernels]):
     def __getitem__(self, name: str) -> LoadedKernels:
         if name not in self._loaded:
             cpu, _ = INSTRUCTION_SETS[name]
-            flags = ("-include", str(EMULATED_TILES)) if name in IN_C else ()
+            flags = _EMULATED if name in IN_C else ()
+            if name in IN_C and "+avxvnni" in cpu:  # or the compiler itself uses the instructions
+                cpu, flags = cpu.replace("+avxvnni", ""), (*flags, "-D__AVXVNNI__")
             self._loaded[name] = LoadedKernels(cpu, self._folder, self._names[name], *flags)
         return self._loaded[name]
 

@@ -1,12 +1,34 @@
-// The intrinsics of AMX in C, for CPUs that have AVX-512 without AMX: a library of kernels includes
-// this first. Registers are static, so one thread at a time may call it. What the instructions
-// compute is described in Intel's SDM, volume 2: LDTILECFG, TILELOADD, TILESTORED, TDPBSSD,
-// TDPBSUD, TDPBF16PS.
-#ifndef HEARTH_EMULATED_TILES_H
-#define HEARTH_EMULATED_TILES_H
+// Intrinsics in C, for CPUs without AMX or AVX-VNNI: a library of kernels includes this first. What
+// the instructions compute is described in Intel's SDM, volume 2: LDTILECFG, TILELOADD, TILESTORED,
+// TDPBSSD, TDPBSUD, TDPBF16PS, VPDPBUSD, VPDPWSSD. Tiles are static, so one thread at a time may
+// call it.
+#ifndef HEARTH_EMULATED_INSTRUCTIONS_H
+#define HEARTH_EMULATED_INSTRUCTIONS_H
 
 #include <immintrin.h>
 #include <stdint.h>
+
+// --- AVX-VNNI, by AVX2: sums of 32 bits, which do not saturate
+
+#undef _mm256_dpbusd_avx_epi32
+#undef _mm256_dpwssd_avx_epi32
+#define _mm256_dpbusd_avx_epi32 emulated_bytes
+#define _mm256_dpwssd_avx_epi32 emulated_pairs
+
+static inline __m256i emulated_pairs(__m256i sums, __m256i x, __m256i y) {
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(x, y));
+}
+
+// Unsigned bytes times signed ones: even bytes of each four, then odd ones.
+static inline __m256i emulated_bytes(__m256i sums, __m256i x, __m256i y) {
+    __m256i even = _mm256_and_si256(x, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(x, 8);
+    __m256i signs = _mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8);
+    return emulated_pairs(emulated_pairs(sums, even, signs), odd, _mm256_srai_epi16(y, 8));
+}
+
+// --- AMX
+
+#if defined(__AMX_INT8__)
 
 // Kept out of loops of kernels, for which compiling takes long, and from calls of memset and
 // memcpy.
@@ -118,4 +140,5 @@ EMULATED void emulated_floats(int to, int x, int y) {
 #define _tile_dpbsud(to, x, y) emulated_integers(to, x, y, 0)
 #define _tile_dpbf16ps emulated_floats
 
+#endif
 #endif
