@@ -27,7 +27,7 @@ from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.lazy_imports import build_models_lazily
 from hearthd.server.process.listening import CannotListen, Tls, bound_sockets, url
 from hearthd.server.services.model_pool import ModelPool
-from hearthd.server.setting_files import read_keys
+from hearthd.server.setting_files import read_keys, read_template
 from hearthd.server.settings import BadSettings, LoadedSettings, Settings, load
 from hearthd.server.settings_as_toml import as_toml
 from hearthd.server.version import version
@@ -126,6 +126,7 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
     if settings.tls_cert and settings.tls_key:
         tls = Tls(certificate=settings.tls_cert, key=settings.tls_key)
     with bound_sockets(settings.host, settings.port) as sockets:
+        read_template(settings)  # reports a wrong one before a bake
         loaded = with_bundles(loaded, bake)
         # What is loaded here lives until the end. The garbage collector would search it for
         # nothing, and would later stop every thread, and thus every stream, for 55 ms.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from hearthd.bundle.lora.read_adapter import adapter_name
 from hearthd.bundle.parsing.text_files import read_text
 from hearthd.server.setting_types import MIN_KEY_LENGTH
 from hearthd.server.settings import BadSettings
-from hearthd.text.named_templates import NAMED_TEMPLATES
+from hearthd.text.named_templates import template_source
 
 if TYPE_CHECKING:
     from hearthd.server.settings import Settings
@@ -21,12 +22,7 @@ def read_keys(settings: Settings) -> tuple[str, ...]:
     keys = tuple(key.get_secret_value() for key in settings.api_key)
     if settings.api_key_file is None:
         return keys
-    try:
-        lines = read_text(settings.api_key_file).splitlines()
-    except (OSError, ValueError) as error:
-        raise BadSettings(
-            f"api_key_file: {settings.api_key_file} cannot be read: {error}"
-        ) from None
+    lines = _read("api_key_file", settings.api_key_file).splitlines()
     keys_in_file = tuple(line.strip() for line in lines if line.strip())
     if not keys_in_file or min(map(len, keys_in_file)) < MIN_KEY_LENGTH:
         raise BadSettings(
@@ -51,16 +47,30 @@ def adapter_folders(settings: Settings) -> dict[str, Path]:
 
 def read_template(settings: Settings) -> str | None:
     """The chat template of --chat-template or --chat-template-file; raises BadSettings."""
-    path, given = settings.chat_template_file, settings.chat_template
-    if path is None:
-        return given and NAMED_TEMPLATES.get(given, given)
+    if settings.chat_template_file is not None:
+        name, got = "chat_template_file", str(settings.chat_template_file)
+        text = _read(name, settings.chat_template_file)
+    elif settings.chat_template is not None:
+        name, got, text = "chat_template", repr(settings.chat_template), settings.chat_template
+    else:
+        return None
     try:
-        template = read_text(path)
-    except (OSError, ValueError) as error:
-        raise BadSettings(f"chat_template_file: {path} cannot be read: {error}") from None
-    if not template.strip():
-        raise BadSettings(f"chat_template_file: {path} is empty, expected a template")
-    return template
+        return template_source(text)
+    except ValueError as error:
+        # Path.is_file would raise for a long text.
+        is_file = os.path.isfile(text)  # noqa: PTH113
+        hint = f"; for a file: --chat-template-file {text}" if is_file else ""
+        raise BadSettings(f"{name}: got {got}, expected {error}{hint}") from None
+
+
+def _read(name: str, path: Path) -> str:
+    """The text of the file that a setting names."""
+    try:
+        return read_text(path)
+    except OSError as error:
+        raise BadSettings(f"{name}: {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise BadSettings(f"{name}: {path} cannot be read: {error}") from None
 
 
 def read_signing_keys(settings: Settings) -> tuple[PublicKey, ...]:

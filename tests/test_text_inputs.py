@@ -55,7 +55,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda path: read_keys(load({"api_key_file": str(path)}).settings),
     ),
     "template": (
-        TEXT,
+        f"{{{{ bos_token }}}}{TEXT}",
         lambda path: read_template(load({"chat_template_file": str(path)}).settings),
     ),
     "requests": (REQUEST % "a" + REQUEST % "b", requests),
@@ -105,7 +105,7 @@ def test_an_empty_file_is_named_or_has_nothing(content: bytes, tmp_path: Path) -
     assert requests(path) == []
     for name, says in (
         ("keys", "must contain API keys"),
-        ("template", "is empty, expected a template"),
+        ("template", "expected the source of a template"),
         ("examples", "has no examples"),
         ("json", "Expecting value"),
         ("adapter", "Expecting value"),

@@ -1,5 +1,7 @@
 """Chat templates that --chat-template knows by name, as llama-server does. They take no tools."""
 
+from difflib import get_close_matches
+
 _EACH = "{{ bos_token }}{% for message in messages %}"
 _ANSWER = "{% endfor %}{% if add_generation_prompt %}"
 
@@ -45,3 +47,21 @@ NAMED_TEMPLATES = {
     + _ANSWER
     + r"{{ '<|assistant|>\n' }}{% endif %}",
 }
+
+
+def template_source(text: str) -> str:
+    """The source of the template that a text names or is.
+
+    A text without a block or an expression is neither: it would drop every message. Raises
+    ValueError, which says what was expected.
+    """
+    if "{{" in text or "{%" in text:
+        return text
+    name = text.strip()
+    if name in NAMED_TEMPLATES:
+        return NAMED_TEMPLATES[name]
+    near = get_close_matches(name.lower(), NAMED_TEMPLATES, n=1)
+    raise ValueError(
+        "the source of a template, which has {{ or {%, or one of "
+        f"{', '.join(NAMED_TEMPLATES)}{f'; did you mean {near[0]}?' if near else ''}"
+    )

@@ -13,7 +13,7 @@ from hearthd.server.process.listening import bound_sockets
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.setting_files import read_template
-from hearthd.server.settings import Settings
+from hearthd.server.settings import BadSettings, Settings
 from tests.server import adapter_folders as folders
 from tests.server import fakes
 from tests.server.generate_client import wait_until
@@ -142,6 +142,35 @@ def test_templates_have_names(name: str) -> None:
     with fakes.running(fakes.fake_service(LIBRARY, template=template, context=256)) as client:
         answer = client.post("/apply-template", json={"messages": messages}).json()
     assert answer["prompt"] == f"<bos>{RENDERED[name]}"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("chatmll", "chat_template: got 'chatmll', expected .* phi3, zephyr; did you mean chatml"),
+        ("ChatML", "; did you mean chatml"),
+        ("xyz", "expected the source of a template, .*zephyr$"),
+        ("{folder}/chat.jinja", "zephyr; for a file: --chat-template-file {folder}/chat.jinja$"),
+        ("long " * 1000, "zephyr$"),
+    ],
+)
+def test_a_text_that_is_not_a_template_is_rejected(
+    given: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "chat.jinja").write_text("Hello")
+    settings = {"chat_template": given.format(folder=tmp_path)}
+    with pytest.raises(BadSettings, match=message.format(folder=tmp_path)):
+        read_template(Settings.model_validate(settings))
+
+
+def test_a_file_that_has_no_template_is_rejected(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jinja"
+    settings = Settings.model_validate({"chat_template_file": file})
+    with pytest.raises(BadSettings, match=f"^chat_template_file: {file} cannot .*: No such file"):
+        read_template(settings)
+    file.write_text("Hello")
+    with pytest.raises(BadSettings, match=f"^chat_template_file: got {file}, expected the source"):
+        read_template(settings)
 
 
 def test_the_tokens_of_embedded_texts_are_counted(client: httpx.Client) -> None:
