@@ -23,6 +23,16 @@ def prompt_room(context: int, max_tokens: int | None) -> int:
     return context - (room if max_tokens is None else min(max(1, max_tokens), room))
 
 
+def without_oldest(prompt: Sequence[int], *, context: int, keep_first: int) -> tuple[int, ...]:
+    """A prompt of more tokens than fit, shortened as Ollama does.
+
+    Its first tokens stay, and its last ones, which fill half of the rest of the context.
+    """
+    first = min(keep_first, context - 1)
+    last = context - first - max((context - first) // 2, 1)
+    return (*prompt[:first], *prompt[len(prompt) - last :])
+
+
 def without_middle(
     prompt: Sequence[int], *, context: int, max_tokens: int | None
 ) -> tuple[int, ...]:

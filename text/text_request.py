@@ -54,6 +54,9 @@ class TextRequest:
     prompt        text, or token ids, which have -1 for each row of an image
     images        the squares of the images in the prompt, in their order
     max_tokens    maximum length of the answer; None continues to the end of the context
+    context       tokens for the prompt and the answer; None for all of the server's
+    keep_first    first tokens of a prompt that stay if it is too long and loses the oldest others;
+                  None for what the server does with such prompts
     stop          non-empty strings that end the answer
     stop_token_ids  token ids that end the answer
     seed          None draws a random one
@@ -77,6 +80,8 @@ class TextRequest:
     stop: tuple[str, ...]
     sampling: SamplingParameters
     seed: int | None
+    context: int | None = None
+    keep_first: int | None = None
     logprobs: int | None = None
     timeout_ms: int | None = None
     cache_prompt: bool = True

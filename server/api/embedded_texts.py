@@ -45,15 +45,19 @@ def cut(vector: NDArray[np.float32], width: int) -> NDArray[np.float32]:
     return unit(vector[:width]) if width < len(vector) else vector
 
 
-def cut_to_context(text: str, service: Embedder) -> str | tuple[int, ...]:
+def cut_to_context(
+    text: str, service: Embedder, max_tokens: int | None = None
+) -> str | tuple[int, ...]:
     """The text, or if it is longer than the context, the ids of its start; for any thread.
 
-    The token that the model expects at the end of a text stays.
+    The token that the model expects at the end of a text stays. `max_tokens` may be less than the
+    context.
     """
     if isinstance(service, EncoderService):
         limit, has_end = service.manifest.context, True
     else:
         limit, has_end = service.context - 1, service.manifest.pooling == "last"
+    limit = min(limit, max_tokens or limit)
     start = text.encode()[: limit * TEXT_BYTES_PER_TOKEN].decode(errors="ignore")
     while True:
         try:

@@ -22,7 +22,7 @@ from hearthd.text.answer import EmbeddedText
 from hearthd.text.errors import ContextExceeded, InvalidRequest
 from hearthd.text.grammars.answer_constraint import Constraints
 from hearthd.text.grammars.call_grammar import CallGrammars
-from hearthd.text.overflow import without_middle
+from hearthd.text.overflow import without_middle, without_oldest
 from hearthd.text.sampling_text import SamplingText
 
 if TYPE_CHECKING:
@@ -85,18 +85,12 @@ class Completer:
         """
         accepted = time.monotonic()
         given_ids = await self._valid_ids(request.prompt, request.field, request.images)
-        prompt = self._shortened(given_ids, request)
-        # To score a prompt, the model generates it again: all but its first token are forced.
-        forced = prompt[1:] if request.score_prompt else ()
-        for token in forced:
-            if token in self._ends or token in request.stop_token_ids:
-                raise InvalidRequest(
-                    field=request.field,
-                    got=token,
-                    expected="no token that ends an answer, to report log-probabilities",
-                )
+        context = min(self._context, request.context or self._context)
+        prompt = self._shortened(given_ids, request, context)
+        forced = self._forced(prompt, request)
         sampling, constraint = await asyncio.to_thread(self._resolve, request, forced)
-        max_tokens = self._context if request.max_tokens is None else request.max_tokens
+        remaining = context - len(prompt)
+        max_tokens = remaining if request.max_tokens is None else min(request.max_tokens, remaining)
         if not forced and not max_tokens:
             raise InvalidRequest(field="max_tokens", got=0, expected="1 for a prompt of one token")
         seed = secrets.randbelow(_RANDOM_SEEDS) if request.seed is None else request.seed
@@ -119,7 +113,7 @@ class Completer:
             request,
             prompt=prompt,
             dropped_tokens=len(given_ids) - len(prompt),
-            context=self._context,
+            context=context,
             seed=seed,
             on_end=on_end,
         )
@@ -131,7 +125,7 @@ class Completer:
         if self._pooling == "last" and isinstance(text, str) and text:
             # The last token is the one that the tokenizer puts behind a text.
             text = await asyncio.to_thread(self._tokenizer.encode_whole, text)
-        ids = self._fitting(await self._valid_ids(text, field), field)
+        ids = _fitting(await self._valid_ids(text, field), field, self._context)
         state: NDArray[np.float32] | None = None
         request = EmbedRequest(prompt=ids, pooling=self._pooling, adapter=adapter)
         with self._backend.submit(request) as generation:
@@ -185,19 +179,35 @@ class Completer:
                 )
         return ids
 
-    def _shortened(self, ids: tuple[int, ...], request: TextRequest) -> tuple[int, ...]:
-        """The prompt of a request that fits in the context; raises ContextExceeded."""
-        keeps_all = request.score_prompt or request.images
-        if self._overflow == "error" or keeps_all or len(ids) < self._context:
-            return self._fitting(ids, request.field)
-        return without_middle(ids, context=self._context, max_tokens=request.max_tokens)
+    def _forced(self, prompt: tuple[int, ...], request: TextRequest) -> tuple[int, ...]:
+        """To score a prompt, the model generates it again: all but its first token are forced."""
+        forced = prompt[1:] if request.score_prompt else ()
+        for token in forced:
+            if token in self._ends or token in request.stop_token_ids:
+                raise InvalidRequest(
+                    field=request.field,
+                    got=token,
+                    expected="no token that ends an answer, to report log-probabilities",
+                )
+        return forced
 
-    def _fitting(self, ids: tuple[int, ...], field: str) -> tuple[int, ...]:
-        if len(ids) >= self._context:
-            raise ContextExceeded(
-                field=field, tokens=len(ids), limit=self._context - 1, context=self._context
-            )
-        return ids
+    def _shortened(
+        self, ids: tuple[int, ...], request: TextRequest, context: int
+    ) -> tuple[int, ...]:
+        """The prompt of a request that fits in a context; raises ContextExceeded."""
+        keeps_all = request.score_prompt or request.images
+        if not keeps_all and len(ids) >= context:
+            if request.keep_first is not None:
+                return without_oldest(ids, context=context, keep_first=request.keep_first)
+            if self._overflow == "truncate-middle":
+                return without_middle(ids, context=context, max_tokens=request.max_tokens)
+        return _fitting(ids, request.field, context)
+
+
+def _fitting(ids: tuple[int, ...], field: str, context: int) -> tuple[int, ...]:
+    if len(ids) >= context:
+        raise ContextExceeded(field=field, tokens=len(ids), limit=context - 1, context=context)
+    return ids
 
 
 def _with_images(ids: tuple[int, ...], images: Sequence[ImageSquare]) -> Prompt:

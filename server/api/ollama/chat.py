@@ -82,7 +82,7 @@ async def ollama_chat(body: OllamaChatRequest, request: Request) -> OllamaChatAn
         return _empty(service.name, "load")
     turn, conversation = body.turn(service), body.conversation()
     if body.truncate:
-        context = min(service.context, body.options.num_ctx or service.context)
+        context = min(service.context, body.options.context or service.context)
         conversation, prompt, request.state.dropped_messages = await truncated(
             request, service, turn, conversation, max_tokens=context - 1
         )
@@ -93,7 +93,7 @@ async def ollama_chat(body: OllamaChatRequest, request: Request) -> OllamaChatAn
         turn,
         conversation,
         prompt,
-        max_tokens=body.max_tokens(len(prompt.ids)),
+        max_tokens=body.max_tokens,
         logprobs=body.alternatives,
     )
     writer = ChatLineWriter(choices, model=service.name, clock=clock)

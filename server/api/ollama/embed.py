@@ -21,6 +21,7 @@ from hearthd.server.api.ollama.error_bodies import ERRORS
 from hearthd.server.api.ollama.model_names import tagged
 from hearthd.server.api.ollama.request_fields import OllamaFields, OllamaRoute
 from hearthd.server.api.surface import surface
+from hearthd.text.errors import InvalidRequest
 
 router = surface("Ollama", ERRORS, OllamaRoute)
 
@@ -85,7 +86,14 @@ async def ollama_embed(body: OllamaEmbedRequest, request: Request) -> OllamaEmbe
         if text or isinstance(body.input, list)
     ]
     vectors, tokens = await unless_disconnected(
-        request, _vectors(service, named, truncate=body.truncate, width=body.dimensions)
+        request,
+        _vectors(
+            service,
+            named,
+            context=body.options.num_ctx,
+            truncate=body.truncate,
+            width=body.dimensions,
+        ),
     )
     return OllamaEmbedAnswer(
         model=tagged(service.name),
@@ -103,20 +111,36 @@ async def ollama_embeddings(
     service = await embedder(request, body)
     named = [("prompt", body.prompt)] if body.prompt else []
     vectors, _ = await unless_disconnected(
-        request, _vectors(service, named, truncate=True, width=None)
+        request,
+        _vectors(service, named, context=body.options.num_ctx, truncate=True, width=None),
     )
     return OllamaEmbeddingAnswer(embedding=vectors[0] if vectors else [])
 
 
 async def _vectors(
-    service: Embedder, named: list[tuple[str, str]], *, truncate: bool, width: int | None
+    service: Embedder,
+    named: list[tuple[str, str]],
+    *,
+    context: int | None,
+    truncate: bool,
+    width: int | None,
 ) -> tuple[list[list[float]], int]:
-    """The vectors of texts with their fields, and the number of their tokens."""
-    prompts: list[tuple[str, str | tuple[int, ...]]] = [*named]
-    if truncate:
-        prompts = [
-            (field, await asyncio.to_thread(cut_to_context, text, service)) for field, text in named
-        ]
+    """The vectors of texts with their fields, and the number of their tokens.
+
+    A text of more than `context` tokens is cut, or without `truncate` an InvalidRequest.
+    """
+    prompts: list[tuple[str, str | tuple[int, ...]]] = []
+    for field, text in named:
+        kept: str | tuple[int, ...] = text
+        if truncate or context is not None:
+            kept = await asyncio.to_thread(cut_to_context, text, service, context)
+        if kept != text and not truncate:
+            raise InvalidRequest(
+                field=field,
+                got=f"{len(text)} characters",
+                expected=f"a text that is not too long for a num_ctx of {context}",
+            )
+        prompts.append((field, kept))
     embedded = await embed_texts(prompts, service)
     values = vector_width(width or None, service)
     vectors = [cut(text.vector, values).tolist() for text in embedded]

@@ -116,7 +116,7 @@ async def _answered(
         turn,
         conversation,
         prompt,
-        max_tokens=body.max_tokens(len(prompt.ids)),
+        max_tokens=body.max_tokens,
         logprobs=body.alternatives,
     )
     return choices, None if prompt.images else prompt.ids
@@ -135,7 +135,7 @@ async def _continued(
             )
     ids = await asyncio.to_thread(_prompt_ids, service, body)
     completion = body.turn(service).completion(
-        ids, max_tokens=body.max_tokens(len(ids)), logprobs=body.alternatives
+        ids, max_tokens=body.max_tokens, logprobs=body.alternatives
     )
     return await service.complete_all([completion]), ids
 

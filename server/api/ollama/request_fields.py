@@ -5,7 +5,8 @@ it.
 """
 
 import copy
-from typing import Any, Literal
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import Request, Response
 from pydantic import Field, model_validator
@@ -21,6 +22,9 @@ from hearthd.server.api.ollama.model_names import NAME, OllamaName
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
+
+if TYPE_CHECKING:
+    from hearthd.text.text_request import TextRequest
 
 Format = Literal["", "json"] | JsonObject
 Think = bool | Literal["low", "medium", "high", "max"]
@@ -46,8 +50,15 @@ class OllamaOptions(SamplingFields):
     num_ctx: int | None = Field(
         None,
         ge=1,
-        description="Use at most this many tokens of the context for the prompt and the answer. "
-        "A bundle fixes the size of its context, which a larger number does not change.",
+        description="Use at most this many tokens of the context for the prompt and the answer, "
+        "at least 4. A bundle fixes the size of its context, which a larger number does not "
+        "change.",
+    )
+    num_keep: int = Field(
+        4,
+        ge=-1,
+        description="Number of tokens that stay at the start of a prompt that is cut, besides the "
+        "token that begins every text. -1 keeps as many as fit.",
     )
 
     @model_validator(mode="before")
@@ -60,6 +71,11 @@ class OllamaOptions(SamplingFields):
             name: int(value) if isinstance(value, float) and value.is_integer() else value
             for name, value in data.items()
         }
+
+    @property
+    def context(self) -> int | None:
+        """The positions for the prompt and the answer; None for all. The minimum is Ollama's."""
+        return None if self.num_ctx is None else max(self.num_ctx, 4)
 
     @property
     def sampling(self) -> dict[str, Any]:
@@ -88,6 +104,13 @@ class OllamaTurn(TurnFields):
 
     think: Think | None = None
     format: Format = ""
+    context: int | None = None
+    keep_first: int | None = None
+
+    @override
+    def completion(self, *prompt: Any, **limits: Any) -> "TextRequest":
+        request = super().completion(*prompt, **limits)
+        return dataclasses.replace(request, context=self.context, keep_first=self.keep_first)
 
     @property
     @override
@@ -131,7 +154,12 @@ class AnswerFields(OllamaFields):
     truncate: bool = Field(
         True,
         description="Leave out the oldest messages of a conversation that is longer than the "
-        "context. If false, it is an error.",
+        "context, and cut a prompt that is still too long. If false, it is an error.",
+    )
+    shift: bool = Field(
+        True,
+        description="If false, a prompt that is too long without the oldest messages is an error. "
+        "An answer ends with the context, whatever this says.",
     )
 
     @property
@@ -150,16 +178,21 @@ class AnswerFields(OllamaFields):
             raise InvalidRequest(
                 field="think", got=self.think, expected="false: the model does not reason"
             )
+        keep = self.options.num_keep
+        keep = service.context if keep < 0 else keep + (service.tokenizer.bos is not None)
         return OllamaTurn(
-            stream=self.stream, think=self.think, format=self.format, **self.options.sampling
+            stream=self.stream,
+            think=self.think,
+            format=self.format,
+            context=self.options.context,
+            keep_first=keep if self.truncate and self.shift else None,
+            **self.options.sampling,
         )
 
-    def max_tokens(self, prompt_tokens: int) -> int | None:
-        """The maximum length of the answer to a prompt; None for the rest of the context."""
-        limits = [self.options.num_predict] if self.options.num_predict > 0 else []
-        if self.options.num_ctx is not None:
-            limits.append(max(1, self.options.num_ctx - prompt_tokens))
-        return min(limits, default=None)
+    @property
+    def max_tokens(self) -> int | None:
+        """The maximum length of the answer; None for the rest of the context."""
+        return self.options.num_predict if self.options.num_predict > 0 else None
 
 
 class OllamaRoute(JsonRoute):

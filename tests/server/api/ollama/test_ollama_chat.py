@@ -180,12 +180,6 @@ def test_the_oldest_messages_are_left_out(client: httpx.Client) -> None:
     assert smaller["prompt_eval_count"] < 100
     status, reason = refusal(client, CHAT, messages=long, truncate=False)
     assert (status, "exceeds the available context" in reason) == (400, True)
-    assert refusal(client, CHAT, messages=[{**HELLO[0], "content": "the dog " * 300}])[0] == 400
-
-
-def test_num_ctx_limits_the_answer(client: httpx.Client) -> None:
-    answer = whole(client, CHAT, messages=HELLO, options={"num_ctx": 40})
-    assert answer["prompt_eval_count"] + answer["eval_count"] == 40
 
 
 def test_results_of_tools_find_their_calls() -> None:
