@@ -14,8 +14,8 @@ import typer
 
 from hearthd import flags
 from hearthd.bake_flags import BakesFirst
-from hearthd.bundle import BundleError, NotABundle, bundle_home
-from hearthd.find_or_bake import MODEL_HELP, find_or_bake
+from hearthd.bundle import BundleError, bundle_home
+from hearthd.find_or_bake import MODEL_HELP, find, find_or_bake
 from hearthd.flag_names import flag
 from hearthd.later_verification import LaterVerification
 from hearthd.runtime.free_memory import bound_free_memory
@@ -188,28 +188,24 @@ def _server(
 def with_bundles(loaded: LoadedSettings, bake: Mapping[str, str]) -> LoadedSettings:
     """The settings with a bundle in place of each model, which is baked if it is missing.
 
-    One of several models that does not exist is reported by the server.
+    All models are found before the first is baked. Raises NotABundle, or what find_or_bake raises.
     """
     settings = loaded.settings
     if bake and not settings.bundle:
         raise flags.UsageError(
             f"{flag(next(iter(bake)))} needs MODEL; all bundles are baked already."
         )
-    folders = []
-    for path in settings.bundle:
-        try:
-            folders.append(_find_or_bake(path, settings.home, bake))
-        except NotABundle:
-            if len(settings.bundle) == 1:
-                raise
-            folders.append(path)
-    return replace(loaded, settings=settings.model_copy(update={"bundle": tuple(folders)}))
+    models = [path for path in settings.bundle if bake or not _has_bundles(path, settings.home)]
+    for path in models[1:]:
+        find(str(path), settings.home, bake)
+    baked = {path: find_or_bake(str(path), settings.home, bake) for path in models}
+    folders = tuple(baked.get(path, path) for path in settings.bundle)
+    return replace(loaded, settings=settings.model_copy(update={"bundle": folders}))
 
 
-def _find_or_bake(path: Path, home: Path, bake: Mapping[str, str]) -> Path:
-    """As find_or_bake, which does not know folders of bundles."""
-    has_bundles = any(bundle_home.bundles_in(bundle_home.find_bundle(path, home)))
-    return path if has_bundles and not bake else find_or_bake(str(path), home, bake)
+def _has_bundles(path: Path, home: Path) -> bool:
+    """Whether it is a folder of bundles."""
+    return any(bundle_home.bundles_in(bundle_home.find_bundle(path, home)))
 
 
 def _announce(pool: ModelPool, log_format: logs.LogFormat, address: str, seconds: float) -> None:

@@ -157,11 +157,14 @@ def test_serve_finds_or_bakes_models(home: Path, calls: list[Call]) -> None:
     assert "--rank needs MODEL" in refused.output
 
 
-def test_a_model_of_several_that_does_not_exist_stays_in_the_settings(home: Path) -> None:
-    loaded = load({"bundle": ["gemma", "missing"]})
-    assert cli.with_bundles(loaded, {}).settings.bundle == (home / "gemma", Path("missing"))
+@pytest.mark.parametrize(
+    "models", [["missing"], ["gemma", "missing"], ["missing", "gemma"], ["first.gguf", "missing"]]
+)
+def test_a_model_that_does_not_exist_ends_serve_before_the_first_is_baked(
+    home: Path, models: list[str]
+) -> None:
     with pytest.raises(NotABundle, match=r"^missing: not a bundle"):
-        cli.with_bundles(load({"bundle": ["missing"]}), {})
+        cli.with_bundles(load({"bundle": models, "home": home}), {})
 
 
 def test_serve_finds_bundles_by_name(home: Path, tmp_path: Path) -> None:
