@@ -219,7 +219,7 @@ def _packaged(model: str) -> Weights | None:
     Raises NotABundle if it is one, but no package has weights; ModuleNotFoundError without the
     baker.
     """
-    from hearthd.baker.pipeline.recipe import RecipeError, packaged_weights, recipes
+    from hearthd.baker.pipeline.recipe import packaged_weights, recipes
     from hearthd.baker.weights.open_weights import packaged_file
     from hearthd.baker.weights.source import WeightsError
 
@@ -227,9 +227,9 @@ def _packaged(model: str) -> Weights | None:
         return None
     try:
         return Weights(model, packaged_file(packaged_weights(model)), model)
-    except (RecipeError, WeightsError) as error:
+    except WeightsError as error:
         raise NotABundle(
-            f"{model}: {error}; or give a GGUF file or a Hugging Face folder in place of the name"
+            f"{model}: {error}; give a GGUF file or a Hugging Face folder in place of the name"
         ) from error
 
 

@@ -320,7 +320,10 @@ def test_a_model_of_ollama_is_baked_under_its_name(
     [
         ("hf:org", "got 'hf:org', expected hf:ORG/REPO, "),
         ("gemm3", "gemm3: not a bundle: .*; or give a GGUF file, .*gemma3"),
-        ("qwen3", "qwen3: no package contains the weights of qwen3; .* in place of the name"),
+        (
+            "qwen3",
+            "^qwen3: no package contains the weights of qwen3; give .* in place of the name$",
+        ),
         ("missing/model.gguf", "missing/model.gguf: not a bundle: there is no such path"),
         ("folder", "folder: not a bundle: it has no manifest.json, nor .*, such as folder/a.gguf"),
         ("pipe", "pipe: not a bundle: got "),

@@ -16,7 +16,7 @@ from hearthd.baker.pipeline.bake_options import BadOption, bake_options, recorde
 from hearthd.baker.pipeline.bill_of_materials import read_license, write_manifest_and_bill
 from hearthd.baker.pipeline.draft_model import draft_model_path
 from hearthd.baker.pipeline.origin import hearth, source_records, tools
-from hearthd.baker.pipeline.recipe import packaged_weights
+from hearthd.baker.pipeline.recipe import open_named
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.bundle import DRAFTER, MANIFEST, SIGNATURE, LanguageManifest, read_manifest
@@ -184,7 +184,7 @@ def _files(options: BakeOptions) -> tuple[Path, ...]:
     """The files that a bake with these options reads its weights from."""
     if options.model == GRU and options.weights is not None:
         return (options.weights,)
-    weights = open_weights(options.weights or packaged_weights(str(options.model)))
+    weights = open_named(str(options.model), options.weights)
     draft = draft_model_path(options.drafter)
     return (
         *weights.files(),

@@ -12,9 +12,8 @@ from hearthd.baker.pipeline.bake_options import BadOption
 from hearthd.baker.pipeline.bake_speech import SpeechPlan, bake_speech, speech_plan
 from hearthd.baker.pipeline.image_projector import with_projector
 from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
-from hearthd.baker.pipeline.recipe import packaged_weights
+from hearthd.baker.pipeline.recipe import open_named, packaged_weights
 from hearthd.baker.pipeline.weights_config import families, identify, opened_as
-from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,27 +52,23 @@ def resolve(options: BakeOptions, note: Callable[[str], None] = lambda _: None) 
     """
     if options.model == GRU:
         return gru_plan(options)
-    weights = options.weights or _packaged(options)
-    source = opened_as(open_weights(weights), options.as_)
+    if options.model is None and options.weights is None:
+        raise BadOption(
+            f"MODEL is missing: expected a GGUF file, a Hugging Face folder, or one of "
+            f"{', '.join(bakeable())}"
+        )
+    model = options.model or ""
+    source = opened_as(open_named(model, options.weights, options.size), options.as_)
     source, options = with_projector(source, options, note)
     family = identify(source, options.model)
     if family.is_encoder:
         return encoder_plan(options, source, family)
     if family.is_speech:
         return speech_plan(options, source, family)
-    package = weights.package if isinstance(weights, PackagedWeights) else None
+    package = None if options.weights else packaged_weights(model, options.size).package
     return language_plan(options, source, family, package)
 
 
 def bakeable() -> tuple[str, ...]:
     """The names that `hearth bake` takes in place of a path."""
     return (*families(), GRU)
-
-
-def _packaged(options: BakeOptions) -> PackagedWeights:
-    if options.model is None:
-        raise BadOption(
-            f"MODEL is missing: expected a GGUF file, a Hugging Face folder, or one of "
-            f"{', '.join(bakeable())}"
-        )
-    return packaged_weights(options.model, options.size)

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from hearthd.baker.weights.open_weights import PackagedWeights
+from hearthd.baker.weights.open_weights import PackagedWeights, open_weights
+from hearthd.baker.weights.source import NoWeights
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.dsl.functions import DECODE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
+    from hearthd.baker.weights.source import WeightSource
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
 
@@ -84,12 +87,25 @@ def recipes() -> Mapping[str, tuple[Recipe, ...]]:
 
 
 def packaged_weights(model: str, size: str | None = None) -> PackagedWeights:
-    """The packaged weights of a family, by default of any size; raises RecipeError for none."""
+    """The packaged weights of a family, by default of any size; raises NoWeights for none."""
     for recipe in recipes().get(model, ()):
         if recipe.weights is not None and size in (None, recipe.size):
             return recipe.weights
     named = model if size is None else f"{model} {size}"
-    raise RecipeError(f"no package contains the weights of {named}; specify --weights")
+    raise NoWeights(f"no package contains the weights of {named}")
+
+
+def open_named(model: str, weights: Path | None, size: str | None = None) -> WeightSource:
+    """The weights of --weights, or without it those of a family's package.
+
+    For commands that have this option. Raises as open_weights.
+    """
+    if weights is not None:
+        return open_weights(weights)
+    try:
+        return open_weights(packaged_weights(model, size))
+    except NoWeights as error:
+        raise NoWeights(f"{error}; specify --weights PATH") from error
 
 
 def size_of(model: str, config: ModelConfig) -> str | None:

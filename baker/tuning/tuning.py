@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hearthd.baker.pipeline.recipe import packaged_weights, recipes
+from hearthd.baker.pipeline.recipe import open_named, recipes
 from hearthd.baker.pipeline.weights_config import check_architecture, model_config
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.tokenizer.tokenizer_files import answer_tokenizer, chat_template, special_tokens
@@ -29,7 +29,6 @@ from hearthd.baker.tuning.drafter_task import DrafterTask, frequent_tokens
 from hearthd.baker.tuning.examples import ExampleReader
 from hearthd.baker.tuning.lora_task import LoraTask
 from hearthd.baker.tuning.training_program import Trainer, compile_program
-from hearthd.baker.weights.open_weights import open_weights
 from hearthd.bundle import MANIFEST, megabytes, record_file
 from hearthd.models.dsl.optimizers import Adam, WarmupCosine
 from hearthd.models.lora.training import Lora
@@ -221,7 +220,7 @@ def _opened(request: TuneRequest) -> tuple[WeightSource, Architecture[Any], Mode
                 f"one of {architecture.name}"
             )
         return bundle, architecture, bundle.config
-    source = open_weights(request.weights or packaged_weights(request.model))
+    source = open_named(request.model, request.weights)
     check_architecture(request.model, source)
     return source, architecture, model_config(source, architecture)
 

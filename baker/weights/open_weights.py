@@ -70,7 +70,7 @@ def _instead_of_weights(folder: Path) -> str:
     if (folder / MANIFEST).is_file():
         return "it is a bundle, which is baked already: `hearth serve` opens it"
     if (folder / ADAPTER_CONFIG).is_file():
-        return "it is a LoRA adapter: specify it with --adapter, and the model with --weights"
+        return "it is a LoRA adapter: specify the model, and this folder with --adapter"
     files = sorted(folder.glob("*.gguf"))
     if len(files) == 1:
         return f"specify {files[0]}"
@@ -85,10 +85,12 @@ def _in_package(weights: PackagedWeights) -> Path:
     folders = (spec.submodule_search_locations if spec else None) or ()
     paths = [path for folder in folders if (path := Path(folder, weights.file or "")).is_file()]
     if not paths:
-        raise NoWeights(
-            f"no weights: specify --weights PATH, or install the model: {weights.install}"
-        )
+        raise NoWeights(_missing(weights))
     return paths[0]
+
+
+def _missing(weights: PackagedWeights) -> str:
+    return f"the package that has the weights is not installed ({weights.install})"
 
 
 def _joined(weights: PackagedWeights) -> Path:
@@ -96,9 +98,7 @@ def _joined(weights: PackagedWeights) -> Path:
     try:
         package = importlib.import_module(weights.package)
     except ImportError as error:
-        raise NoWeights(
-            f"no weights: specify --weights PATH, or install the model: {weights.install}"
-        ) from error
+        raise NoWeights(_missing(weights)) from error
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hearth"
     path: Path = cache / package.EXPECTED_SHA256[:16] / package.MODEL_NAME
     if not path.exists():

@@ -31,6 +31,7 @@ from hearthd.baker.pipeline.shared_stages import program_text
 from hearthd.baker.reference.numpy_runtime import program_options, stored_parameters
 from hearthd.baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
 from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.source import NoWeights
 from hearthd.bundle import (
     MANIFEST,
     TOKENIZER,
@@ -246,8 +247,8 @@ def test_a_bundle_of_another_version_stays_until_it_is_replaced(tmp_path: Path) 
     [
         (
             {"size": "1b"},
-            RecipeError,
-            "no package contains the weights of gemma3 1b; specify --weights",
+            NoWeights,
+            "no package contains the weights of gemma3 1b; specify --weights PATH",
         ),
         ({"context": 40000}, RecipeError, "--context 40000 is out of range: expected 64 to 32768"),
         ({"context": 63}, RecipeError, "--context 63 is out of range: expected 64 to 32768"),

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hearthd.baker.pipeline import recipe
-from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.weights.open_weights import PackagedWeights
+from hearthd.baker.weights.source import NoWeights
 from hearthd.models.catalog import ARCHITECTURES
 from tests.models.presets import GEMMA3, SMOLLM2
 
@@ -42,10 +42,11 @@ def test_the_smallest_size_of_each_model_has_a_package(model: str) -> None:
 
 
 def test_a_size_without_a_package_needs_weights() -> None:
-    with pytest.raises(
-        RecipeError, match="no package contains the weights of gemma3 1b; specify --weights"
-    ):
+    missing = "no package contains the weights of gemma3 1b"
+    with pytest.raises(NoWeights, match=f"^{missing}$"):
         recipe.packaged_weights("gemma3", "1b")
+    with pytest.raises(NoWeights, match=f"^{missing}; specify --weights PATH$"):
+        recipe.open_named("gemma3", None, "1b")
 
 
 def test_weights_decide_the_size() -> None:
