@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "hearth"
 # The extras of packages that `bake` does not install.
-_EXTRAS = {
-    **dict.fromkeys(("filelock", "httpx2", "huggingface_hub"), "bake,hub"),
-    "matplotlib": "bake,plots",
-}
+_EXTRAS = dict.fromkeys(("filelock", "httpx2", "huggingface_hub"), "bake,hub")
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -20,7 +20,7 @@ from hearthd.baker.compare.sides.recording import RecordingError, write_recordin
 from hearthd.baker.compare.sides.side import SideError
 from hearthd.baker.parameters.irpa import BadArchive
 from hearthd.baker.presentation.console import open_console
-from hearthd.baker.presentation.plots import require_matplotlib
+from hearthd.baker.presentation.plots import NO_PLOTS, can_draw
 from hearthd.baker.presentation.table import terminal_table
 from hearthd.baker.progress import TerminalProgress
 from hearthd.bundle import BundleError, bundle_home
@@ -202,7 +202,6 @@ def _compare(
         return
     if b is None:
         raise typer.BadParameter("B is missing; give B or --record FILE.json.")
-    require_matplotlib()
     limits = Limits(max_kl=max_kl, max_difference=max_difference, min_agreement=min_agreement)
     report = compare_sides(a, b, options, progress)
     report = report.model_copy(update={"failures": failures(report, limits)})
@@ -216,7 +215,8 @@ def _show(report: Report, files: Sequence[Path]) -> None:
     console = open_console()
     for table in (summary_table(report), passages_table(report)):
         console.print(terminal_table(table), "")
-    plain = (report.computed, *report.notes, *map(str, files))
+    plots = () if can_draw() else (NO_PLOTS,)
+    plain = (report.computed, *report.notes, *plots, *map(str, files))
     console.print(*plain, sep="\n", markup=False, highlight=False, soft_wrap=True)
     for sentence in report.failures:
         console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)

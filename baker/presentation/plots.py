@@ -34,13 +34,13 @@ _STYLE: dict[Any, object] = {
     "xtick.color": _GRAY,
     "ytick.color": _GRAY,
 }
+NO_PLOTS = "without plots, which need matplotlib: pip install 'hearthd[plots]'"
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
-def require_matplotlib() -> None:
-    """Raise ModuleNotFoundError if plots cannot be drawn, before the work that they show."""
-    if find_spec("matplotlib") is None:
-        raise ModuleNotFoundError("plots need matplotlib", name="matplotlib")
+def can_draw() -> bool:
+    """Whether matplotlib is installed. Reports have no plots without it."""
+    return find_spec("matplotlib") is not None
 
 
 def svg(title: str, draw: Callable[[Axes], object], *, height: float = _HEIGHT) -> str:

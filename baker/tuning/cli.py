@@ -12,7 +12,7 @@ from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.recipe import RecipeError, recipes
 from hearthd.baker.presentation.byte_size import byte_size
 from hearthd.baker.presentation.console import open_console
-from hearthd.baker.presentation.plots import require_matplotlib
+from hearthd.baker.presentation.plots import NO_PLOTS, can_draw
 from hearthd.baker.progress import TerminalProgress
 from hearthd.baker.tuning.checkpoint import CheckpointError
 from hearthd.baker.tuning.examples import BadExample
@@ -218,8 +218,9 @@ def _tune(
 def _run(request: TuneRequest) -> None:
     if request.model not in recipes():
         raise RecipeError(f"MODEL: got {request.model!r}, expected {', '.join(recipes())}")
-    require_matplotlib()
     console = open_console(stderr=True)
+    if not can_draw():
+        console.print(NO_PLOTS, highlight=False, markup=False, soft_wrap=True)
     with at_interrupt(lambda: "the same command continues from the last checkpoint"):
         tune(request, TerminalProgress(console), TuningReport(console, request.out))
     option, name = ("drafter", "drafting") if request.drafter else ("adapter", "tuned")

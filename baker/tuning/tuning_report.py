@@ -9,7 +9,7 @@ import numpy as np
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from hearthd.baker.atomic_file import write_atomically
-from hearthd.baker.presentation.plots import svg
+from hearthd.baker.presentation.plots import can_draw, svg
 from hearthd.bundle import megabytes
 
 if TYPE_CHECKING:
@@ -100,8 +100,11 @@ class TuningReport:
             self._print(f"stopped early after step {history.step}, as the validation loss rose")
 
     def draw(self, history: History) -> None:
-        """Write the losses as an SVG picture; with fewer than two steps there is nothing to see."""
-        if history.step < 2:
+        """Write the losses as an SVG picture, if matplotlib is installed.
+
+        With fewer than two steps there is nothing to see.
+        """
+        if history.step < 2 or not can_draw():
             return
 
         def plot(axes: Axes) -> None:

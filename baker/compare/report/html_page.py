@@ -17,6 +17,7 @@ from hearthd.baker.compare.report.summary_tables import (
     verdict,
     visible,
 )
+from hearthd.baker.presentation.plots import can_draw
 
 if TYPE_CHECKING:
     from hearthd.baker.compare.report.summary import Report
@@ -50,6 +51,8 @@ def page(report: Report) -> str:
 
 
 def _figures(report: Report) -> list[ReportFigure]:
+    if not can_draw():
+        return []
     kl = "KL divergence" if report.exact else "KL divergence (lower bound)"
     texts = [passage for passage in report.passages if passage.kind == "text"]
     answers = [passage for passage in report.passages if passage.kind == "answer"]

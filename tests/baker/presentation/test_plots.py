@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import sys
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
+from rich.console import Console
+from typer.testing import CliRunner
 
-from hearthd import cli
+from hearthd.baker.compare import cli
+from hearthd.baker.compare.report.html_page import page
 from hearthd.baker.presentation import plots
 from hearthd.baker.presentation.plots import svg
+from hearthd.baker.tuning.checkpoint import History
+from hearthd.baker.tuning.tuning_report import LOSS_PLOT, TuningReport
+from tests.baker.compare.test_compare_report import report
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEXT = "{http://www.w3.org/2000/svg}text"
 
@@ -30,15 +39,17 @@ def test_a_legend_names_two_lines_or_more(count: int) -> None:
     assert names & shown == (names if count > 1 else set())
 
 
-@pytest.mark.parametrize(
-    "arguments", [["compare", "a", "b"], ["tune", "gemma3", "--data", "x", "--out", "y"]]
-)
-def test_a_report_says_what_it_needs_before_the_work(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_reports_have_no_plots_without_matplotlib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda _: None)
-    monkeypatch.setattr(sys, "argv", ["hearth", *arguments])
-    with pytest.raises(SystemExit, match="1"):
-        cli.main()
-    assert "'matplotlib' is not installed" in (error := capsys.readouterr().err)
-    assert "pip install 'hearthd[bake,plots]'" in error
+    compared = report()
+    text = page(compared)
+    assert "Largest differences" in text
+    assert "<svg" not in text
+    assert "Plots" not in text
+    monkeypatch.setattr(cli, "compare_sides", lambda *_: compared)
+    result = CliRunner().invoke(cli.app, ["a", "b", "--out", str(tmp_path)])
+    assert "without plots, which need matplotlib: pip install 'hearthd[plots]'" in result.output
+    TuningReport(Console(quiet=True), tmp_path).draw(History(losses=[2.0, 1.0]))
+    assert not (tmp_path / LOSS_PLOT).exists()
