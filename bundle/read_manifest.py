@@ -11,6 +11,7 @@ from hearthd.bundle.file_records import MANIFEST, file_type
 from hearthd.bundle.language_manifest import LanguageManifest
 from hearthd.bundle.manifest import FORMAT, SEAL
 from hearthd.bundle.parsing import strict_json
+from hearthd.bundle.parsing.text_files import reason
 from hearthd.bundle.parsing.typed_json import typed
 from hearthd.bundle.speech_manifest import SpeechManifest
 
@@ -54,7 +55,9 @@ def read_manifest(bundle: Path) -> AnyManifest:
                 )
         text = (bundle / MANIFEST).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise NotABundle(f"{bundle}: not a bundle: cannot read {MANIFEST}: {error}") from error
+        raise NotABundle(
+            f"{bundle}: not a bundle: cannot read {MANIFEST}: {reason(error)}"
+        ) from error
     manifest = parse_manifest(text)
     if text != manifest.to_json():
         raise Corrupt(

@@ -344,7 +344,7 @@ def _find_or_bake(
 
         def beside() -> None:
             check()
-            _note(f"bakes {weights.model} to {folder}; the next start finds it there")
+            _note(f"bakes {weights.model} to {folder}, once")
             meanwhile()
 
         _bake(weights.model, folder, bake, beside)

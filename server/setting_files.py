@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.bundle import BadKey, PublicKey, read_public_key
 from hearthd.bundle.lora.read_adapter import adapter_name
-from hearthd.bundle.parsing.text_files import read_text
+from hearthd.bundle.parsing.text_files import read_text, reason
 from hearthd.server.setting_types import MIN_KEY_LENGTH
 from hearthd.server.settings import BadSettings
 from hearthd.text.named_templates import template_source
@@ -67,10 +67,8 @@ def _read(name: str, path: Path) -> str:
     """The text of the file that a setting names."""
     try:
         return read_text(path)
-    except OSError as error:
-        raise BadSettings(f"{name}: {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise BadSettings(f"{name}: {path} cannot be read: {error}") from None
+    except (OSError, ValueError) as error:
+        raise BadSettings(f"{name}: {path} cannot be read: {reason(error)}") from None
 
 
 def read_signing_keys(settings: Settings) -> tuple[PublicKey, ...]:

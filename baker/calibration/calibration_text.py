@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hearthd.baker.atomic_folder import BakeError
-from hearthd.bundle.parsing.text_files import read_text
+from hearthd.bundle.parsing.text_files import read_text, reason
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,8 +27,7 @@ def calibration_text(path: Path | None) -> str:
     try:
         return read_text(path or _SHIPPED)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise BakeError(f"--calibration: {path} cannot be read: {reason}") from error
+        raise BakeError(f"--calibration: {path} cannot be read: {reason(error)}") from error
 
 
 def sequences(text: str, tokenizer: Tokenizer, bos: int | None, context: int) -> NDArray[np.int32]:

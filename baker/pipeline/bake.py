@@ -14,6 +14,7 @@ from hearthd.baker.pipeline.image_projector import with_projector
 from hearthd.baker.pipeline.language_plan import LanguagePlan, language_plan
 from hearthd.baker.pipeline.recipe import open_named, packaged_weights
 from hearthd.baker.pipeline.weights_config import families, identify, opened_as
+from hearthd.baker.tokenizer.tokenizer_files import require_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,8 @@ def bake(options: BakeOptions, progress: Progress) -> Path:
     check_destination(options.out)
     with progress.stage("open the weights"):
         plan = resolve(options, progress.note)
+        if options.weights is not None and options.weights.is_dir():
+            require_tokenizer(options.weights)
     match plan:
         case LanguagePlan():
             return bake_language_model(plan, progress)

@@ -13,6 +13,7 @@ import numpy as np
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.read_as import ReadAs, with_layers_of
 from hearthd.baker.pipeline.recipe import RecipeError, recipes, size_of
+from hearthd.baker.tokenizer.tokenizer_files import require_tokenizer
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import CONFIG
 from hearthd.baker.weights.source import BadFile, WeightsError
@@ -91,9 +92,11 @@ def opened(path: Path) -> tuple[WeightSource, Family]:
     """The weights in a file or a folder, and what they are; raises NotABundle."""
     try:
         source = open_weights(path)
-        return source, identify(source, None)
+        family = identify(source, None)
+        require_tokenizer(source.folder)
     except (ConfigError, RecipeError, WeightsError) as error:
         raise NotABundle(str(error)) from error
+    return source, family
 
 
 def opened_as(source: WeightSource, name: str | None) -> WeightSource:

@@ -18,6 +18,7 @@ from hearthd.baker.tokenizer.unused_merges import drop_unused_merges
 from hearthd.baker.weights.safetensors import read_json
 from hearthd.baker.weights.source import TokenizerError, read_text
 from hearthd.bundle import TOKENIZER, SpecialTokens
+from hearthd.bundle.parsing.text_files import reason
 from hearthd.text import tokenizer_json as reader
 from hearthd.text.templates.chat_template import BadChatTemplate, ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
@@ -216,12 +217,23 @@ def _file(source: WeightSource) -> Path:
 # Hugging Face folders
 
 
+def require_tokenizer(folder: Path | None) -> None:
+    """Raise TokenizerError if the folder of weights has no tokenizer.json. A GGUF file has none."""
+    if folder is not None and not (folder / TOKENIZER).is_file():
+        raise TokenizerError(
+            f"{folder} has no {TOKENIZER}; download it with the weights, or write it with "
+            f"transformers: AutoTokenizer.from_pretrained({str(folder)!r})"
+            f".save_pretrained({str(folder)!r})"
+        )
+
+
 def _read_tokenizer_json(folder: Path) -> str:
+    require_tokenizer(folder)
     path = folder / TOKENIZER
     try:
         return read_text(path)
     except (OSError, ValueError) as error:
-        raise TokenizerError(f"cannot read {path}: {error}") from error
+        raise TokenizerError(f"cannot read {path}: {reason(error)}") from error
 
 
 def _read_chat_template(folder: Path) -> str | None:
@@ -230,7 +242,7 @@ def _read_chat_template(folder: Path) -> str | None:
         try:
             return read_text(path)
         except (OSError, ValueError) as error:
-            raise TokenizerError(f"cannot read {path}: {error}") from error
+            raise TokenizerError(f"cannot read {path}: {reason(error)}") from error
     template = _read_optional(folder / _TOKENIZER_CONFIG).get("chat_template")
     # Some models have several templates, by name.
     if isinstance(template, list):

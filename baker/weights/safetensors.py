@@ -34,6 +34,7 @@ from hearthd.baker.weights.source import (
 )
 from hearthd.bundle.parsing import strict_json
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
+from hearthd.bundle.parsing.text_files import reason
 from hearthd.models.decoder.config.config_json import (
     FEATURE_EXTRACTOR,
     LOGIT_SCORE,
@@ -358,7 +359,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         data = strict_json.parse(read_text(path), keep_unusable=True)
     except (OSError, ValueError) as error:
-        raise BadFile(f"cannot read {path}: {error}") from error
+        raise BadFile(f"cannot read {path}: {reason(error)}") from error
     if not isinstance(data, dict):
         raise BadFile(f"{path} contains {type(data).__name__}, expected a JSON object")
     return data

@@ -20,6 +20,11 @@ def read_text(path: Path) -> str:
     return decode(path.read_bytes()).replace("\r\n", "\n").replace("\r", "\n")
 
 
+def reason(error: OSError | ValueError) -> str:
+    """Why a text cannot be read, without the number and the path of an OSError."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
 def decode(data: bytes) -> str:
     """The text of UTF-8 bytes, without a byte order mark; raises ValueError for other bytes."""
     if data.startswith(_UTF_16) or b"\0" in data:

@@ -81,6 +81,7 @@ def test_an_encoder_says_what_it_is(folder: Path) -> None:
     encoder = folder.parent / "encoder"
     encoder.mkdir()
     recorded_encoder("bert").write(encoder)
+    (encoder / "tokenizer.json").touch()
     page = rows(encoder)
     assert (page["family"], page["next"]) == ("bert", f"hearth serve {encoder}")
     assert "chat" not in page

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hearthd.bundle.parsing.text_files import read_text
+from hearthd.bundle.parsing.text_files import read_text, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,7 +62,7 @@ def read_texts(files: Iterable[Path]) -> dict[str, str]:
         try:
             texts[file.name] = read_text(file)
         except (OSError, ValueError) as error:
-            raise UnreadableText(f"{file} cannot be read as UTF-8 text: {error}") from error
+            raise UnreadableText(f"{file} cannot be read as UTF-8 text: {reason(error)}") from error
     return texts
 
 

@@ -18,6 +18,7 @@ from pydantic import NonNegativeInt  # noqa: TC002  pydantic reads annotations
 from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.weights.source import read_text
 from hearthd.bundle.parsing import strict_json
+from hearthd.bundle.parsing.text_files import reason
 from hearthd.bundle.parsing.typed_json import typed
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def read_recording(path: Path) -> Recording:
     try:
         data = strict_json.parse(read_text(path))
     except (OSError, ValueError) as error:
-        raise RecordingError(f"{path} cannot be read as JSON: {error}") from error
+        raise RecordingError(f"{path} cannot be read as JSON: {reason(error)}") from error
     try:
         written = typed(_Written, data)
         _require(len(written.cases) > 0, "cases", "at least one")

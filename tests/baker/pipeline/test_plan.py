@@ -9,18 +9,20 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hearthd.baker.pipeline import weights_config
-from hearthd.baker.pipeline.bake import bakeable, resolve
+from hearthd.baker.pipeline.bake import bake, bakeable, resolve
 from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.weights_config import identify
 from hearthd.baker.precision.auto_precision import MAX_KL
 from hearthd.baker.weights.safetensors import SafetensorsSource
+from hearthd.baker.weights.source import NoWeights, TokenizerError
+from hearthd.bundle import NotABundle
 from hearthd.models.config import ConfigError
 from tests.baker.pipeline.test_weights_config import OnlyMetadata
 from tests.baker.small_gemma import small_gemma
 from tests.baker.small_gemma3 import small_gemma3
-from tests.conftest import packaged
+from tests.conftest import Silent, packaged
 from tests.models.families.encoders.encoder_cases import recorded_encoder
 from tests.models.presets import SMOLLM2
 
@@ -102,8 +104,18 @@ def test_without_weights_a_name_is_needed() -> None:
         plan_for(None)
     for model in ("gemma2", "bert", "gru"):
         assert model in bakeable()
-        with pytest.raises(RecipeError, match="--weights"):
+        with pytest.raises((RecipeError, NoWeights), match="--weights"):
             plan_for(None, model=model)
+
+
+def test_a_folder_without_a_tokenizer_is_refused_before_the_bake(tmp_path: Path) -> None:
+    folder = small_gemma(tmp_path / "weights")
+    (folder / "tokenizer.json").unlink()
+    message = f"^{folder} has no tokenizer.json; .*save_pretrained\\('{folder}'\\)$"
+    with pytest.raises(TokenizerError, match=message):
+        bake(bake_options({"weights": folder, "out": tmp_path / "out"}), Silent())
+    with pytest.raises(NotABundle, match=message):  # of `hearth inspect` and before a chat
+        weights_config.opened(folder)
 
 
 def test_weights_of_no_known_architecture_are_rejected() -> None:

@@ -23,6 +23,8 @@ def test_inspect_counts_the_tensors_of_a_method(
 ) -> None:
     monkeypatch.setenv(bundle_home.ENVIRONMENT, str(tmp_path / "home"))
     folders = write_folders(CASES[case], tmp_path)
+    for folder in (folders.quantized, folders.plain):
+        (folder / "tokenizer.json").touch()
     page, plain = rows(folders.quantized), rows(folders.plain)
     assert page["tensors"] == f"14 in {CASES[case].type}, 7 in f32"
     assert page["size"] == plain["size"]
