@@ -11,7 +11,7 @@ import typer
 from hearthd import flags
 from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.checks import inspection
-from hearthd.baker.hub.reference import BadReference, is_reference
+from hearthd.baker.hub.reference import BadReference, is_reference, suggestion
 from hearthd.baker.pipeline.bake import bake, bakeable
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.bake_gru import GRU
@@ -118,8 +118,8 @@ def _model(argument: str, *, images: bool) -> dict[str, Any]:
             f"MODEL: {bundle} is a bundle, which is baked already: `hearth serve` opens it"
         )
     raise BadOption(
-        f"MODEL: got {argument!r}, expected a GGUF file, a Hugging Face folder, or one of "
-        f"{', '.join(bakeable())}"
+        f"MODEL: got {argument!r}, expected a GGUF file, a Hugging Face folder"
+        f"{suggestion(argument) or ', or one of ' + ', '.join(bakeable())}"
     )
 
 

@@ -14,27 +14,19 @@ import difflib
 import hashlib
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from hearthd.bundle import (
-    CHAT_TEMPLATE,
-    MANIFEST,
-    LanguageManifest,
-    NotABundle,
-    bundle_home,
-    file_type,
-    read_manifest,
-)
+from hearthd.bundle import MANIFEST, NotABundle, bundle_home, file_type
 from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep
 from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
 from hearthd.bundle.parsing.shard_names import shard_name
 from hearthd.bundle.projector_files import projectors_beside
 from hearthd.bundle.source_digest import source_digest
+from hearthd.chat_requirement import require_chat_bundle, require_chat_weights
 from hearthd.cli import missing_baker
 from hearthd.flag_names import flag
 from hearthd.flags import UsageError
@@ -94,17 +86,13 @@ def find_or_bake(
 
         def check() -> None:
             if chats:
-                _require_template(weights, model)
+                require_chat_weights(weights.path, model)
 
         named = weights if name is None else weights._replace(name=name)
         with needs_baker():
             return _find_or_bake(named, _home(home), bake, check, meanwhile)
     if chats:
-        manifest = read_manifest(found)
-        if not isinstance(manifest, LanguageManifest):
-            raise _no_chat(model)
-        if all(record.name != CHAT_TEMPLATE for record in manifest.files):
-            raise _no_template(model)
+        require_chat_bundle(found, model)
     return found
 
 
@@ -163,12 +151,7 @@ def _weights(model: str, folder: Path, home: Path | None, *, images: bool) -> We
         elif is_stored(model):
             return _stored(model)
     if not folder.exists():
-        unknown = bundle_home.unknown_bundle(folder, home)
-        with needs_baker(f"{unknown}; to bake a model by its name: "):
-            if (packaged := _packaged(model)) is not None:
-                return packaged
-            names = " or ".join(_similar_packages(model))
-        raise NotABundle(f"{unknown}; or give a GGUF file, a Hugging Face folder, or {names}")
+        return _named(model, folder, home)
     if not (folder.is_file() or folder.is_dir()):
         raise NotABundle(f"{folder}: not a bundle: got {file_type(folder)}, expected a file")
     if folder.is_dir() and not (folder / _CONFIG).is_file():
@@ -211,6 +194,20 @@ def _stored(model: str) -> Weights:
     except NoWeights as error:
         raise NotABundle(str(error)) from error
     return Weights(str(stored.path), stored.path, stored.name)
+
+
+def _named(model: str, folder: Path, home: Path | None) -> Weights:
+    """The weights of an installed package for a name; raises NotABundle, which says what it is."""
+    from hearthd.baker.hub.reference import suggestion
+
+    if meant := suggestion(model):
+        raise NotABundle(f"{model}: not a bundle: there is no such path{meant}")
+    unknown = bundle_home.unknown_bundle(folder, home)
+    with needs_baker(f"{unknown}; to bake a model by its name: "):
+        if (packaged := _packaged(model)) is not None:
+            return packaged
+        names = " or ".join(_similar_packages(model))
+    raise NotABundle(f"{unknown}; or give a GGUF file, a Hugging Face folder, or {names}")
 
 
 def _packaged(model: str) -> Weights | None:
@@ -269,37 +266,6 @@ def _normalized(bake: Mapping[str, Any]) -> dict[str, Any]:
 
 def _digest(*values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _require_template(weights: Weights, model: str) -> None:
-    """Raise NotABundle unless the weights are those of a language model with a chat template."""
-    from hearthd.baker.pipeline.weights_config import opened
-    from hearthd.baker.tokenizer.tokenizer_files import chat_template
-    from hearthd.baker.weights.source import WeightsError
-
-    source, family = opened(weights.path)
-    if family.is_encoder:
-        raise _no_chat(model)
-    try:
-        template = chat_template(source)
-    except WeightsError as error:
-        raise NotABundle(str(error)) from error
-    if template is None:
-        raise _no_template(model)
-
-
-def _no_chat(model: str) -> NotABundle:
-    return NotABundle(
-        f"{model}: not a language model, which a chat needs: use `hearth serve "
-        f"{shlex.quote(model)}`, or an instruct model, such as smollm2"
-    )
-
-
-def _no_template(model: str) -> NotABundle:
-    return NotABundle(
-        f"{model}: a base model, which continues text and does not chat (it has no chat template): "
-        f"use `hearth generate {shlex.quote(model)} PROMPT`, or an instruct model, such as smollm2"
-    )
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ ERRORS: dict[type[Exception], int] = {
 }
 
 _Bundles = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Argument(
         metavar="[MODEL]...",
         autocompletion=bundle_home.completed_names,
@@ -195,17 +195,17 @@ def with_bundles(loaded: LoadedSettings, bake: Mapping[str, str]) -> LoadedSetti
         raise flags.UsageError(
             f"{flag(next(iter(bake)))} needs MODEL; all bundles are baked already."
         )
-    models = [path for path in settings.bundle if bake or not _has_bundles(path, settings.home)]
-    for path in models[1:]:
-        find(str(path), settings.home, bake)
-    baked = {path: find_or_bake(str(path), settings.home, bake) for path in models}
-    folders = tuple(baked.get(path, path) for path in settings.bundle)
+    models = [model for model in settings.bundle if bake or not _has_bundles(model, settings.home)]
+    for model in models[1:]:
+        find(model, settings.home, bake)
+    baked = {model: str(find_or_bake(model, settings.home, bake)) for model in models}
+    folders = tuple(baked.get(model, model) for model in settings.bundle)
     return replace(loaded, settings=settings.model_copy(update={"bundle": folders}))
 
 
-def _has_bundles(path: Path, home: Path) -> bool:
+def _has_bundles(model: str, home: Path) -> bool:
     """Whether it is a folder of bundles."""
-    return any(bundle_home.bundles_in(bundle_home.find_bundle(path, home)))
+    return any(bundle_home.bundles_in(bundle_home.find_bundle(model, home)))
 
 
 def _announce(pool: ModelPool, log_format: logs.LogFormat, address: str, seconds: float) -> None:

@@ -18,11 +18,6 @@ def _split(value: object) -> object:
     return value
 
 
-def _split_paths(value: object) -> object:
-    """One path is a list of one; an environment variable is split at its commas."""
-    return (value,) if isinstance(value, Path) else _split(value)
-
-
 def _check_length(key: SecretStr) -> SecretStr:
     if len(key.get_secret_value()) < MIN_KEY_LENGTH:
         raise ValueError(f"at least {MIN_KEY_LENGTH} characters")
@@ -38,5 +33,5 @@ def _reject_booleans(value: object) -> object:
 Size = Annotated[ByteSize, BeforeValidator(_reject_booleans)]
 Key = Annotated[SecretStr, AfterValidator(_check_length)]
 Keys = Annotated[tuple[Key, ...], NoDecode, BeforeValidator(_split)]
-Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split_paths)]
+Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]

@@ -53,7 +53,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
-    bundle: Paths = Field(
+    bundle: Words = Field(
         (),
         description="Bundle: its folder, a folder of bundles, or a name in --home; or a model that "
         "is baked first, as in `hearth run`. Repeatable. Default: all bundles in --home.",

@@ -177,7 +177,7 @@ def test_a_server_compares_its_bundles_when_it_listens(
 ) -> None:
     steps: list[object] = []
     pool = [SimpleNamespace(folder=bundle), SimpleNamespace(folder=None)]
-    settings = Settings(bundle=(bundle,), port=0, state_dir=tmp_path / "state")
+    settings = Settings(bundle=(str(bundle),), port=0, state_dir=tmp_path / "state")
     loaded = LoadedSettings(settings=settings, origins={})
 
     def server(*arguments: Any) -> SimpleNamespace:

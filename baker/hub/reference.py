@@ -11,6 +11,8 @@ from typing_extensions import override
 PREFIX = "hf:"
 _LINK = re.compile(r"https?://(?:www\.)?(?:huggingface\.co|hf\.co)/")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+_ON_HUB = re.compile(rf"{_NAME.pattern}/{_NAME.pattern}(:{_NAME.pattern})?", re.ASCII)
+_IN_OLLAMA = re.compile(rf"{_NAME.pattern}:{_NAME.pattern}", re.ASCII)
 # What follows the repository in a link: its files, or one file, at a revision.
 _VIEWS = ("tree", "blob", "resolve")
 _EXPECTED = (
@@ -48,6 +50,17 @@ class Reference:
 def is_reference(text: str) -> bool:
     """Whether a text is meant as a reference, and not as a path or the name of a model."""
     return text.startswith(PREFIX) or _LINK.match(text) is not None
+
+
+def suggestion(text: str) -> str:
+    """The end of an error for a text that names no model: what it was probably meant as."""
+    if "://" in text:
+        return "; download the file and give its path, or give hf:ORG/REPO for huggingface.co"
+    if _ON_HUB.fullmatch(text) and not text.endswith(".gguf"):
+        return f"; for a model on huggingface.co, give {PREFIX}{text}"
+    if _IN_OLLAMA.fullmatch(text):
+        return f"; for a model that Ollama has, give ollama:{text}"
+    return ""
 
 
 def parse_reference(text: str) -> Reference:

@@ -31,7 +31,6 @@ from hearthd.baker.pipeline.shared_stages import program_text
 from hearthd.baker.reference.numpy_runtime import program_options, stored_parameters
 from hearthd.baker.tokenizer.tokenizer_files import special_tokens, tokenizer_json
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.baker.weights.source import NoWeights
 from hearthd.bundle import (
     MANIFEST,
     TOKENIZER,
@@ -245,11 +244,6 @@ def test_a_bundle_of_another_version_stays_until_it_is_replaced(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (
-            {"size": "1b"},
-            NoWeights,
-            "no package contains the weights of gemma3 1b; specify --weights PATH",
-        ),
         ({"context": 40000}, RecipeError, "--context 40000 is out of range: expected 64 to 32768"),
         ({"context": 63}, RecipeError, "--context 63 is out of range: expected 64 to 32768"),
         (
@@ -286,11 +280,12 @@ def test_an_unknown_config_key_is_rejected_by_name(tmp_path: Path) -> None:
 
 
 def test_an_unsupported_width_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OpenedModel, "tokenizer", None)  # which the folder lacks
+    monkeypatch.setattr(OpenedModel, "tokenizer", None)  # which is empty
     folder = tmp_path / "hf"
     folder.mkdir()
     config = {**CONFIG, "hidden_size": 648, "num_hidden_layers": 1}
     (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").touch()
     save_file({"model.norm.weight": np.zeros(1, np.float32)}, folder / "model.safetensors")
     options = options_for(tmp_path / "bundle", weights=folder, precision="int8-g32")
     refused = r"int8-g32 does not support this model: .* 32 columns, .* x 648; --precision bf16 "

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import httpx
@@ -133,7 +132,7 @@ def _running(cluster: LocalCluster, service: Any) -> Iterator[httpx.Client]:
         service.description.chat_template,
         service.name,
     )
-    settings = Settings(bundle=(Path("/nowhere"),), threads=1, shutdown_timeout=1)
+    settings = Settings(bundle=("/nowhere",), threads=1, shutdown_timeout=1)
     app = application.application(bundle, settings, [bundle.describe()], application.Scale())
     name = f"app{next(_NUMBERS)}"
     serve.run(app, name=name, route_prefix=f"/{name}")

@@ -164,6 +164,13 @@ def test_an_invalid_file_is_rejected(tmp_path: Path, text: str, message: str) ->
         load({"bundle": "b", "config": str(file)})
 
 
+def test_the_address_of_a_model_keeps_its_slashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = "https://huggingface.co/org/repo"
+    assert printed(link)["bundle"] == [link]
+    monkeypatch.setenv("HEARTH_BUNDLE", link)
+    assert printed()["bundle"] == [link]
+
+
 def test_the_documented_file_is_accepted(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs/operate.md"
     match = re.search(r"<!-- config -->\n```toml\n(.*?)```", page.read_text(), re.DOTALL)

@@ -161,7 +161,7 @@ def _read_recording(folder: Path) -> None:
 
 
 def _read_settings(folder: Path) -> None:
-    loaded = load({"bundle": folder, "config": folder / "serve.toml"})
+    loaded = load({"bundle": str(folder), "config": folder / "serve.toml"})
     read_keys(loaded.settings)
     as_toml(loaded)
 

@@ -240,7 +240,7 @@ def test_checking_signatures_and_downloading_images_take_memory(
     ):
         for missing in (0, 1):
             limit = ByteSize(needed + taken - missing)
-            settings = Settings(bundle=(signed,), threads=1, max_memory=limit, **fields)
+            settings = Settings(bundle=(str(signed),), threads=1, max_memory=limit, **fields)
             with pytest.raises(NotEnoughMemory) if missing else contextlib.nullcontext():
                 open_pool(LoadedSettings(settings=settings, origins={}))
 
@@ -283,7 +283,7 @@ def test_a_shorter_context_gives_the_same_bits_and_no_position_beyond_it(
 def test_weights_are_mapped_or_in_memory(bundle: Path, mmap: bool) -> None:
     fakes.gemma_like().save(str(bundle / TOKENIZER))
     gc.collect()  # services of tests before, which had mapped the same file
-    service = open_model(Settings(bundle=(bundle,), threads=1, mmap=mmap), bundle, "tiny")
+    service = open_model(Settings(bundle=(str(bundle),), threads=1, mmap=mmap), bundle, "tiny")
     maps = Path("/proc/self/maps").read_text("utf-8")
     assert (str((bundle / PARAMETERS).resolve()) in maps) is mmap
     del service
@@ -297,7 +297,7 @@ def test_stored_responses_are_a_part_of_the_limit(
     fakes.gemma_like().save(str(bundle / TOKENIZER))
 
     def taken(**fields: Any) -> int:
-        settings = Settings(bundle=(bundle,), state_size=ByteSize(2**20), **fields)
+        settings = Settings(bundle=(str(bundle),), state_size=ByteSize(2**20), **fields)
         loaded = LoadedSettings(settings=settings, origins={})
         store = Store(settings.state_dir, limit=state_size(loaded))
         (deployment,) = open_pool(loaded, store.memory)
