@@ -194,6 +194,7 @@ class Settings(BaseSettings):
         "Memory limit for the whole process. Fewer slots and less --cache-ram are used if needed "
         "to stay below it, and the least recently used models are unloaded. Default: the limit "
         "given to `hearth bake`, and those of the system.",
+        ge=10**6,
     )
     self_test: Level = _setting(
         "Model",

@@ -195,7 +195,7 @@ class BakeOptions(BaseModel):
         "Limit for the memory that serving takes, such as 400M or 1GiB. A bundle that needs more "
         "is rejected before it is compiled, unless the experts of a mixture can be read from the "
         "file while serving; a server of the bundle keeps to the limit.",
-        gt=0,
+        ge=10**6,
     )
     drafter: Path | Literal["none"] | None = _option(
         "Serving",

@@ -58,11 +58,19 @@ def check_fits(
     )
     fitting = (_flag(options, other) for other in smaller if _fits(trace, other, slots, limit))
     would = [f"--slots {n}" for n in islice(fewer, 1)] + list(fitting)
+    advice = f"specify {' or '.join(would)}" if would else _least(options, limit, trace)
     raise BakeError(
-        f"--max-memory: {slots} slots of {options.context} tokens in {options.precision} need "
-        f"{memory.formula(slots)}, and {megabytes(limit)} MB were given; "
-        f"what would fit: {', '.join(would) or 'none of slots, context and precision alone'}"
+        f"--max-memory: got {megabytes(limit)} MB, but {slots} slots of {options.context} tokens "
+        f"in {options.precision} need {memory.formula(slots)}; {advice}"
     )
+
+
+def _least(options: ProgramOptions, limit: int, trace: Callable[[ProgramOptions], Program]) -> str:
+    """What to specify where neither slots nor context nor precision is enough alone."""
+    context = min(_halved(options.context), default=options.context)
+    needed = program_memory(trace(replace(options, context=context)), context).needed(1)
+    more = f"at least --max-memory {-(-needed // 10**6)}M, with " if needed > limit else ""
+    return f"specify {more}--slots 1 --context {context}"
 
 
 def needs_streaming(program: Program, context: int, slots: int, limit: int) -> bool:

@@ -184,13 +184,20 @@ def test_what_fits_is_baked_and_a_byte_less_is_refused_with_advice() -> None:
     program = made(OPTIONS)
     memory = program_memory(program, OPTIONS.context)
     check_fits(program, OPTIONS, 4, memory.needed(4), made)
-    with pytest.raises(BakeError, match=r"--max-memory: 4 slots of 256 tokens in f32 need") as e:
+    with pytest.raises(
+        BakeError, match=r"--max-memory: got .* MB, but 4 slots of 256 tokens in f32 need"
+    ) as e:
         check_fits(program, OPTIONS, 4, memory.needed(4) - 1, made)
     said = str(e.value)
     assert memory.formula(4) in said
-    assert "what would fit: --slots 3, --context 128, --context 64" in said
-    with pytest.raises(BakeError, match="what would fit: none of slots, context and precision"):
-        check_fits(program, OPTIONS, 4, 1000, made)
+    assert "; specify --slots 3 or --context 128 or --context 64" in said
+    shortest = replace(OPTIONS, context=64)
+    least = program_memory(made(shortest), 64).needed(1)
+    with pytest.raises(BakeError, match=r"; specify --slots 1 --context 64$"):
+        check_fits(program, OPTIONS, 4, least, made)
+    more = rf"; specify at least --max-memory {-(-least // 10**6)}M, with --slots 1 --context 64$"
+    with pytest.raises(BakeError, match=more):
+        check_fits(program, OPTIONS, 4, least - 1, made)
 
 
 def test_a_smaller_precision_is_advised_where_weights_are_most_of_it() -> None:
@@ -198,8 +205,8 @@ def test_a_smaller_precision_is_advised_where_weights_are_most_of_it() -> None:
     options = small("f32", chunk=16)
     program = made(options, config)
     limit = program_memory(program, OPTIONS.context).needed(1) - 300_000_000
-    precisions = "--precision bf16, --precision int12-g32, --precision int8-g32"
-    with pytest.raises(BakeError, match=f"what would fit: {precisions}"):
+    precisions = "--precision bf16 or --precision int12-g32 or --precision int8-g32"
+    with pytest.raises(BakeError, match=f"; specify {precisions}"):
         check_fits(program, options, 1, limit, partial(made, config=config))
 
 
@@ -207,7 +214,7 @@ def test_a_bake_that_cannot_fit_ends_before_anything_is_compiled(tmp_path: Path)
     weights, out = small_gemma(tmp_path / "weights"), tmp_path / "out"
     out.mkdir()
     options = options_for(
-        out / "bundle", weights=weights, precision="int8-g32", context=64, max_memory=300_000
+        out / "bundle", weights=weights, precision="int8-g32", context=64, max_memory=10**6
     )
     with pytest.raises(BakeError, match="4 slots of 64 tokens in int8-g32 need"):
         bake(options, Silent())
