@@ -33,6 +33,7 @@ __all__ = [
     "MAX_FETCHED_BYTES",
     "MAX_PIXELS",
     "MIN_AUTO_CONTEXT",
+    "MIN_CONTEXT",
     "PIXEL_MEMORY",
     "REQUEST_MEMORY",
     "SHARED_MEMORY",
@@ -67,6 +68,8 @@ FETCHED_MEMORY = 64_000_000
 # The rows of embeddings of the latest images: server/engine/image_rows.py.
 IMAGE_ROW_MEMORY = 16_000_000
 _IMAGE_MEMORY = _DECODING_BYTES * MAX_PIXELS + PIXEL_MEMORY + IMAGE_ROW_MEMORY
+# The golden prompts and their continuations must fit.
+MIN_CONTEXT = 64
 # What all models of a process share.
 SHARED_MEMORY = PROCESS_MEMORY + REQUEST_MEMORY
 # Limits of a text that is tokenized: bytes of UTF-8 per token of the context (prose has 4), and

@@ -185,7 +185,8 @@ def _exit_with(
         code = command.main(list(arguments), prog_name=program, standalone_mode=False)
     except usage_error as error:
         where = error.ctx.command_path if error.ctx else program
-        _fail(program, f"{error.format_message()} See {where} --help.", 2)
+        message = error.format_message().replace("Input should be", "expected").rstrip(".")
+        _fail(program, f"{message}. See {where} --help.", 2)
     except tuple(errors) as error:
         code = next(code for type_, code in errors.items() if isinstance(error, type_))
         _fail(program, _reason(error), code)

@@ -22,7 +22,7 @@ from pydantic_settings import (
 )
 from typing_extensions import override
 
-from hearthd.bundle import bundle_home
+from hearthd.bundle import MIN_CONTEXT, bundle_home
 from hearthd.bundle.parsing.text_files import read_text
 from hearthd.bundle.parsing.validation import expected
 from hearthd.flag_names import flag
@@ -223,7 +223,7 @@ class Settings(BaseSettings):
         "Tokens per slot: the longest prompt together with its answer, at most the context of the "
         "bundle. Default: all of it; of a bundle with `hearth bake --context auto`, as much as "
         "memory allows.",
-        ge=1,
+        ge=MIN_CONTEXT,
     )
     overflow: Overflow = _setting(
         "Model",

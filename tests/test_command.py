@@ -259,6 +259,10 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
             "hearth bake: --max-memory: got 'x', expected a ",
         ),
         (("bake", "gema3"), "hearth bake: MODEL: got 'gema3', expected a GGUF file, .* gemma3, "),
+        (
+            ("generate", "x", "--max-tokens", "0"),
+            "hearth generate: .*'--max-tokens': expected greater than or equal to 1. See hearth ",
+        ),
         (("inspect",), "hearth inspect: Missing argument .*MODEL.* See hearth inspect --help."),
         (
             ("serve", "b", "--port", "x"),

@@ -12,10 +12,10 @@ from hearthd.baker.parameters.parameter_writer import locate
 from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.memory_plan import footprint
-from hearthd.baker.pipeline.recipe import MIN_CONTEXT, RecipeError
+from hearthd.baker.pipeline.recipe import RecipeError
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.tokenizer.tokenizer_files import text_tokenizer_json
-from hearthd.bundle import TOKENIZER, EncoderManifest
+from hearthd.bundle import MIN_CONTEXT, TOKENIZER, EncoderManifest
 from hearthd.models.catalog import ENCODERS
 from hearthd.models.encoder.encoder_entry_points import EncoderOptions
 from hearthd.models.precision import PRECISIONS

@@ -29,7 +29,6 @@ from hearthd.baker.pipeline.image_sizes import image_rows
 from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import (
     LONG_PREFILL_CHUNKS,
-    MIN_CONTEXT,
     NARROW,
     VERIFY_TOKENS,
     VERIFY_TOKENS_OF_DRAFTER,
@@ -39,6 +38,7 @@ from hearthd.baker.pipeline.recipe import (
 from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
 from hearthd.baker.precision.auto_precision import AUTO, MAX_KL
 from hearthd.baker.tokenizer.tokenizer_cache import TokenizerCache
+from hearthd.bundle import MIN_CONTEXT
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.architecture import DraftShape

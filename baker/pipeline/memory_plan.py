@@ -15,8 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from hearthd.baker.atomic_folder import BakeError
-from hearthd.baker.pipeline.recipe import MIN_CONTEXT
-from hearthd.bundle import Footprint, language_memory, megabytes
+from hearthd.bundle import MIN_CONTEXT, Footprint, language_memory, megabytes
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.graph import Apply
 from hearthd.models.dsl.ops import Reads

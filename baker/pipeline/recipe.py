@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
 
-# The golden prompts and their continuations must fit.
-MIN_CONTEXT = 64
 _SUFFIX = ".toml"
 # Chunks that a long prefill reads at once: four chunks of 128 tokens give each expert of
 # Qwen3-30B-A3B 32 rows.

@@ -15,7 +15,7 @@ import typer
 
 from hearthd import flags
 from hearthd.bake_flags import BakesFirst
-from hearthd.bundle import BundleError, bundle_home
+from hearthd.bundle import MIN_CONTEXT, BundleError, bundle_home
 from hearthd.find_or_bake import MODEL_HELP, find_or_bake
 from hearthd.later_verification import LaterVerification
 from hearthd.runtime.interrupts import keyboard_interrupts
@@ -42,7 +42,16 @@ Threads = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="CPU threads. Default: one per physical core."),
 ]
-
+Context = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=MIN_CONTEXT,
+        help="Tokens for the prompt together with its answer, at most the context of the bundle. "
+        "Default: all of it; of a bundle with `hearth bake --context auto`, as much as memory "
+        "allows.",
+    ),
+]
 OnOverflow = Annotated[
     Overflow,
     typer.Option(
@@ -60,7 +69,7 @@ _RUN_HELP = """Chat with a model, which is baked first if it is missing.
 
     \b
         hearth run model.gguf
-        hearth run Qwen3-0.6B/ --precision int8-g32 --context 8192
+        hearth run Qwen3-0.6B/ --precision int8-g32
         hearth run smollm2 --system "Answer in one sentence." --temperature 0
     """
 
@@ -99,6 +108,7 @@ def _generate(
         bool, typer.Option("--json", help="Print one JSON object when the answer is complete.")
     ] = False,
     threads: Threads = None,
+    context: Context = None,
     overflow: OnOverflow = "error",
     home: Home = bundle_home.DEFAULT,
     **options: Any,
@@ -118,7 +128,7 @@ def _generate(
     bundle = find_or_bake(model, home, context_.obj, meanwhile=_import_for_answers)
     from hearthd.server.terminal.session import Session, usage_line
 
-    with Session(_open(bundle, threads, overflow)) as session:
+    with Session(_open(bundle, threads, context, overflow)) as session:
         request = fields.completion(prompt, max_tokens=max_tokens, logprobs=None)
         summary = session.answer(request, pieces.append if as_json else _show)
     if as_json:
@@ -142,6 +152,7 @@ def _chat(
         ),
     ] = None,
     threads: Threads = None,
+    context: Context = None,
     overflow: OnOverflow = "error",
     home: Home = bundle_home.DEFAULT,
     **options: Any,
@@ -160,7 +171,7 @@ def _chat(
     from hearthd.server.terminal.chat_loop import converse
     from hearthd.server.terminal.message_reader import MessageReader
 
-    opener = partial(_open, threads=threads, overflow=overflow)
+    opener = partial(_open, threads=threads, context=context, overflow=overflow)
     chat_ = Chat(bundle, opener, options, system=system, home=home)
 
     def note(text: str) -> None:
@@ -181,11 +192,14 @@ def _import_for_answers() -> None:
         import_module(f"hearthd.server.{name}")
 
 
-def _open(bundle: Path, threads: int | None, overflow: Overflow) -> "LanguageService":
+def _open(
+    bundle: Path, threads: int | None, context: int | None, overflow: Overflow
+) -> "LanguageService":
     from hearthd.server.services.engine_options import EngineOptions
     from hearthd.server.services.language_service import open_language_service
 
-    return open_language_service(bundle, threads=threads, options=EngineOptions(overflow=overflow))
+    options = EngineOptions(context=context, overflow=overflow)
+    return open_language_service(bundle, threads=threads, options=options)
 
 
 def _finish(verification: LaterVerification) -> None:

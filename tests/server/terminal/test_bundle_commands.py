@@ -132,16 +132,33 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 def test_run_generate_and_chat_find_or_bake_a_model(home: Path, calls: list[Call]) -> None:
-    flags = ["--context", "4096", "--temperature", "0", "--slots=2", "--target", "aarch64"]
-    bake = {"context": "4096", "slots": "2", "target": "aarch64"}
+    flags = ["--precision", "f32", "--temperature", "0", "--slots=2", "--target", "aarch64"]
+    bake = {"precision": "f32", "slots": "2", "target": "aarch64"}
     for app, chats in ((commands.run, True), (commands.chat, True), (commands.generate, False)):
         prompt = [] if chats else ["Hello"]
         output(app, "model.gguf", *prompt, *flags)
         output(app, *flags[:2], "model.gguf", *prompt, "--home", "elsewhere")
         assert calls[-2:] == [
             ("model.gguf", home, bake, chats),
-            ("model.gguf", Path("elsewhere"), {"context": "4096"}, chats),
+            ("model.gguf", Path("elsewhere"), {"precision": "f32"}, chats),
         ]
+
+
+def test_a_terminal_opens_a_bundle_with_the_context_of_its_flag(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[tuple[Path, int | None]] = []
+
+    def open_(bundle: Path, threads: None, context: int | None, overflow: str) -> NoReturn:
+        assert (threads, overflow) == (None, "error")
+        opened.append((bundle, context))
+        raise typer.Exit
+
+    monkeypatch.setattr(commands, "_open", open_)
+    output(commands.generate, "gemma", "Hello", "--context", "64")
+    output(commands.generate, "gemma", "Hello")
+    assert opened == [(home / "gemma", 64), (home / "gemma", None)]
+    assert CliRunner().invoke(commands.generate, ["gemma", "x", "--context", "63"]).exit_code == 2
 
 
 def test_serve_finds_or_bakes_models(home: Path, calls: list[Call]) -> None:
