@@ -18,6 +18,7 @@ from hearthd.bundle.kept_bundles import is_kept
 from hearthd.runtime.operating_system import lower_priority
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -30,15 +31,17 @@ class LaterVerification(threading.Thread):
     """Runs `hearth verify` of a bundle with a low priority, unless it was compared before.
 
     It begins when it is told to, which is after the first answer: the two would slow each other
-    down. `result` is the line that a user should read, once there is one. If the bundle is wrong,
+    down. `result` is the line that a user should read, once there is one, and `passed` is called
+    with the last line of a comparison that found no difference. If the bundle is wrong,
     SIGTERM ends this process, and a bundle that a command baked from weights is removed. The end of
     this process ends the comparison, which begins again when the bundle is used again.
     """
 
-    def __init__(self, bundle: Path) -> None:
+    def __init__(self, bundle: Path, passed: Callable[[str], None] = lambda _: None) -> None:
         super().__init__(name="later-verification", daemon=True)
         self.result = ""
         self._bundle = bundle
+        self._passed = passed
         self._begun = False
 
     def begin(self) -> None:
@@ -58,6 +61,7 @@ class LaterVerification(threading.Thread):
         if status == 0:
             self.result = f"{self._bundle.name} was compared with NumPy: {last}"
             log.info("%s", self.result)
+            self._passed(last)
         elif status == COMPARISON_FAILED:
             removed = is_kept(self._bundle)  # nothing that a user made is removed
             if removed:

@@ -21,8 +21,9 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -62,6 +63,7 @@ IMAGE_TOLERANCE = 0.02
 # Golden logits at most this much below the largest of their step are compared. It is less than
 # LOGIT_MARGIN in models/dsl/fused: a program compares with an approximation of the largest.
 MARGIN = 10.0
+_PASSED = re.compile(r"the self-test passed: (\d+) steps within (\S+)")
 
 
 class _Compared(NamedTuple):
@@ -113,6 +115,13 @@ class Verdict:
             return f"the self-test passed: {self.steps} steps within {self.largest_difference:.2g}"
         advice = "" if self.error else "; bake the bundle on this machine, or report it"
         return f"the self-test failed: {self.failure}{advice}"
+
+    def compared(self, message: str) -> Verdict:
+        """This verdict after a process passed all tests and printed `message`."""
+        if (passed := _PASSED.search(message)) is None:
+            return self
+        steps, difference = int(passed[1]), float(passed[2])
+        return replace(self, passed=True, level="full", steps=steps, largest_difference=difference)
 
     @property
     def failure(self) -> str:

@@ -1,6 +1,7 @@
 """`hearth serve`: read the settings, open the bundle and run the server."""
 
 import contextlib
+import functools
 import gc
 import logging
 import sys
@@ -26,6 +27,7 @@ from hearthd.server.open_service import open_pool, state_size
 from hearthd.server.process.draining_server import DrainingServer
 from hearthd.server.process.lazy_imports import build_models_lazily
 from hearthd.server.process.listening import CannotListen, Tls, bound_sockets, url
+from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.setting_files import read_keys, read_template
 from hearthd.server.settings import BadSettings, LoadedSettings, Settings, load
@@ -139,7 +141,8 @@ def run(loaded: LoadedSettings, api_keys: tuple[str, ...], bake: Mapping[str, st
             _announce(pool, settings.log_format, address, time.perf_counter() - start)
             for deployment in pool:
                 if deployment.folder is not None:
-                    LaterVerification(deployment.folder).begin()
+                    passed = functools.partial(_note_comparison, deployment)
+                    LaterVerification(deployment.folder, passed).begin()
 
         server = _server(settings, api_keys, pool, store, tls, announce)
         gc.freeze()
@@ -224,6 +227,13 @@ def _announce(pool: ModelPool, log_format: logs.LogFormat, address: str, seconds
         )
         with contextlib.suppress(OSError):  # a full disk or a closed pipe ends no server
             print(line, flush=True)  # noqa: T201
+
+
+def _note_comparison(deployment: Deployment, message: str) -> None:
+    """Report in /health and the metrics that a bundle without golden values was compared."""
+    service = deployment.current
+    if service is not None and service.verdict is not None and service.verdict.level == "off":
+        service.verdict = service.verdict.compared(message)
 
 
 def _models(pool: ModelPool) -> str:

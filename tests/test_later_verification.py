@@ -20,6 +20,7 @@ from hearthd.baker.pipeline.shared_stages import ComparisonFailed
 from hearthd.bundle import Golden, GoldenStep, write_manifest
 from hearthd.bundle.kept_bundles import Source, keep
 from hearthd.later_verification import COMPARISON_FAILED, LaterVerification
+from hearthd.runtime.self_test import Verdict
 from hearthd.server import cli
 from hearthd.server.settings import LoadedSettings, Settings
 from hearthd.server.terminal import commands
@@ -176,7 +177,12 @@ def test_a_server_compares_its_bundles_when_it_listens(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     steps: list[object] = []
-    pool = [SimpleNamespace(folder=bundle), SimpleNamespace(folder=None)]
+    off = Verdict(
+        passed=True, level="off", files=("model.vmfb",), largest_difference=0.0, tolerance=1.0,
+        where="", steps=0, seconds=0.0, error=None,
+    )  # fmt: skip
+    service = SimpleNamespace(verdict=off)
+    pool = [SimpleNamespace(folder=bundle, current=service), SimpleNamespace(folder=None)]
     settings = Settings(bundle=(str(bundle),), port=0, state_dir=tmp_path / "state")
     loaded = LoadedSettings(settings=settings, origins={})
 
@@ -192,6 +198,14 @@ def test_a_server_compares_its_bundles_when_it_listens(
         ("_server", server),
     ):
         monkeypatch.setattr(cli, name, value)
-    monkeypatch.setattr(LaterVerification, "begin", lambda one: steps.append(one._bundle))
+
+    def begin(one: LaterVerification) -> None:
+        steps.append(one._bundle)
+        one._report(0, "golden values of model.vmfb: the self-test passed: 67 steps within 0.25\n")
+
+    monkeypatch.setattr(LaterVerification, "begin", begin)
     cli.run(loaded, (), {})
     assert steps == ["announced", bundle]
+    passed = replace(off, level="full", steps=67, largest_difference=0.25)
+    assert service.verdict == passed  # which /health reports
+    assert passed.message == "the self-test passed: 67 steps within 0.25"

@@ -206,7 +206,10 @@ def _finish(verification: LaterVerification) -> None:
     verification.begin()
     if verification.is_alive():
         sys.stdout.flush()
-        _note("compares the new bundle with NumPy, once; Ctrl-C leaves it to the next command")
+        _note(
+            "the answer is complete; compares the new bundle with NumPy, once, which takes about "
+            "as long as its bake; Ctrl-C is safe and leaves it to the next command"
+        )
         verification.join()
     if verification.result:
         _note(verification.result)
