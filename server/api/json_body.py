@@ -29,7 +29,10 @@ def parse_json(body: bytes) -> Any:
 
 
 class JsonRoute(APIRoute):
-    """A route that reads its JSON body with `parse_json`.
+    """A route that reads its JSON body with `parse_json`, whatever its content type: `curl -d`.
+
+    A web page of another origin can send such a body without asking, so the type of a body with the
+    header Origin must be JSON.
 
     Unless the application is strict, ignored fields are listed in the header `Warning`. It also
     says how many tokens or messages of a prompt were dropped.
@@ -41,6 +44,9 @@ class JsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
+            if "Origin" not in request.headers:
+                headers = [(k, v) for k, v in request.scope["headers"] if k != b"content-type"]
+                request.scope["headers"] = [*headers, (b"content-type", b"application/json")]
             body = _JsonRequest(request.scope, request.receive)
             with inert_fields.ignoring(strict=request.app.state.strict_fields) as ignored:
                 response = await handle(body)

@@ -9,6 +9,7 @@ from hearthd.server.api.conversations.truncation import truncated
 from hearthd.server.api.conversations.turn import begin, rendered
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.inert_fields import Ignored, or_ignored
+from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.ndjson import LineStream, respond_in_lines
 from hearthd.server.api.ollama import messages as ollama_messages
 from hearthd.server.api.ollama.answers import (
@@ -20,13 +21,13 @@ from hearthd.server.api.ollama.answers import (
 )
 from hearthd.server.api.ollama.error_bodies import ERRORS
 from hearthd.server.api.ollama.messages import OllamaMessageParam, OllamaTool
-from hearthd.server.api.ollama.request_fields import AnswerFields, OllamaRoute
+from hearthd.server.api.ollama.request_fields import AnswerFields
 from hearthd.server.api.ollama.unload import unloaded_name
 from hearthd.server.api.openapi import json_lines
 from hearthd.server.api.surface import surface
 from hearthd.text.conversation import Conversation
 
-router = surface("Ollama", ERRORS, OllamaRoute)
+router = surface("Ollama", ERRORS, JsonRoute)
 
 
 class OllamaChatRequest(AnswerFields):

@@ -16,14 +16,15 @@ from hearthd.server.api.embedded_texts import (
     vector_width,
 )
 from hearthd.server.api.fields import Text
+from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.ollama.answers import Clock
 from hearthd.server.api.ollama.error_bodies import ERRORS
 from hearthd.server.api.ollama.model_names import tagged
-from hearthd.server.api.ollama.request_fields import OllamaFields, OllamaRoute
+from hearthd.server.api.ollama.request_fields import OllamaFields
 from hearthd.server.api.surface import surface
 from hearthd.text.errors import InvalidRequest
 
-router = surface("Ollama", ERRORS, OllamaRoute)
+router = surface("Ollama", ERRORS, JsonRoute)
 
 TextList = Annotated[list[Text], Field(max_length=MAX_INPUTS)]
 

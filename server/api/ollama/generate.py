@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from hearthd.server.api.conversations.turn import begin, rendered
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import Text
+from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.ndjson import LineStream, respond_in_lines
 from hearthd.server.api.ollama.answers import (
     Clock,
@@ -20,7 +21,7 @@ from hearthd.server.api.ollama.answers import (
 )
 from hearthd.server.api.ollama.error_bodies import ERRORS
 from hearthd.server.api.ollama.messages import IMAGES, Images, images_of
-from hearthd.server.api.ollama.request_fields import AnswerFields, OllamaRoute
+from hearthd.server.api.ollama.request_fields import AnswerFields
 from hearthd.server.api.ollama.unload import unloaded_name
 from hearthd.server.api.openapi import json_lines
 from hearthd.server.api.surface import surface
@@ -30,7 +31,7 @@ from hearthd.text.conversation import Conversation, Message
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.infill import infill_prompt
 
-router = surface("Ollama", ERRORS, OllamaRoute)
+router = surface("Ollama", ERRORS, JsonRoute)
 
 _MAX_CONTEXT = 2**20
 Ids = tuple[int, ...]

@@ -19,10 +19,10 @@ from hearthd.bundle.kept_bundles import readable_name
 from hearthd.server.api.current_service import Pool
 from hearthd.server.api.disconnect import unless_disconnected
 from hearthd.server.api.fields import Fields, Text
+from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.ndjson import LineStream
 from hearthd.server.api.ollama.error_bodies import ERRORS, stream_error
 from hearthd.server.api.ollama.model_names import OllamaName
-from hearthd.server.api.ollama.request_fields import OllamaRoute
 from hearthd.server.api.openapi import json_lines
 from hearthd.server.api.surface import surface
 from hearthd.server.errors import ModelNotFound
@@ -32,7 +32,7 @@ from hearthd.server.services.model_pool import ModelPool
 from hearthd.server.services.pulls import PullProgress, pull, pull_command
 from hearthd.text.errors import InvalidRequest
 
-router = surface("Ollama", ERRORS, OllamaRoute)
+router = surface("Ollama", ERRORS, JsonRoute)
 
 _HUB = re.compile(r"(?:https?://)?(?:hf\.co|huggingface\.co)/([\w.-]+/[\w.-]+)(?::([\w.-]+))?")
 _DIGEST = "Identifies the file or the stage that the line is about."

@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 from hearthd.bundle import CHAT_TEMPLATE, EncoderManifest, LanguageManifest, digest
 from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.fields import Fields
+from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.ollama.answers import rfc3339
 from hearthd.server.api.ollama.error_bodies import ERRORS
 from hearthd.server.api.ollama.model_names import OllamaName, bare, tagged
-from hearthd.server.api.ollama.request_fields import OllamaRoute
 from hearthd.server.api.surface import surface
 from hearthd.server.errors import ModelNotFound
 from hearthd.server.services.deployment import Deployment
@@ -24,7 +24,7 @@ from hearthd.server.version import version
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.reasoning import reasoning_tags
 
-router = surface("Ollama", ERRORS, OllamaRoute)
+router = surface("Ollama", ERRORS, JsonRoute)
 
 # The version that brought the newest field here, `logprobs`. GitHub Copilot demands 0.6.4.
 _OLLAMA = "0.12.11"

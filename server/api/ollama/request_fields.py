@@ -8,7 +8,6 @@ import copy
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
-from fastapi import Request, Response
 from pydantic import Field, model_validator
 from typing_extensions import override
 
@@ -16,7 +15,6 @@ from hearthd.server.api.conversations.turn_fields import Effort, TurnFields
 from hearthd.server.api.fields import JsonObject, ModelFields
 from hearthd.server.api.generation_fields import SamplingFields
 from hearthd.server.api.grammar_fields import schema_rules
-from hearthd.server.api.json_body import JsonRoute
 from hearthd.server.api.ollama.keep_alive import KEEP_ALIVE, KeepAlive
 from hearthd.server.api.ollama.model_names import NAME, OllamaName
 from hearthd.server.services.language_service import LanguageService
@@ -193,25 +191,3 @@ class AnswerFields(OllamaFields):
     def max_tokens(self) -> int | None:
         """The maximum length of the answer; None for the rest of the context."""
         return self.options.num_predict if self.options.num_predict > 0 else None
-
-
-class OllamaRoute(JsonRoute):
-    """A route whose body is JSON whatever its type says: Ollama's documentation uses `curl -d`.
-
-    A web page of another origin can send such a body without asking, so its type must be JSON.
-    """
-
-    @override
-    def get_route_handler(self) -> Any:
-        """Called by FastAPI."""
-        handle = super().get_route_handler()
-
-        async def handle_any_type(request: Request) -> Response:
-            if "Origin" not in request.headers:
-                headers = [(k, v) for k, v in request.scope["headers"] if k != b"content-type"]
-                request.scope["headers"] = [*headers, (b"content-type", b"application/json")]
-                request = Request(request.scope, request.receive)
-            response: Response = await handle(request)
-            return response
-
-        return handle_any_type

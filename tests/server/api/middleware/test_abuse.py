@@ -134,7 +134,7 @@ def test_a_slow_sender_holds_only_its_connection(client: httpx.Client) -> None:
         (b'{"prompt": "x", "max_tokens": ' + b"9" * 5000 + b"}", "application/json", 400),
         (b'{"prompt": "x", "temperature": NaN}', "application/json", 400),
         (b'{"prompt": "x"', "application/json", 400),
-        (b'{"prompt": "x"}', "application/xml", 400),
+        (b"<prompt>x</prompt>", "application/xml", 400),
         (b'{"prompt": {' + b'"a": {' * 900 + b"}" * 901 + b"}", "application/json", 400),
     ],
 )

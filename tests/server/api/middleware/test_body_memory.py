@@ -197,7 +197,7 @@ def test_a_body_keeps_the_memory_of_its_values_only() -> None:
 
 
 def test_a_form_counts_with_its_bytes_only_where_a_route_reads_forms() -> None:
-    """Ollama's routes parse JSON of any type."""
+    """Other routes parse JSON of any type."""
 
     async def scenario(app: Answering) -> None:
         app.may_answer.set()

@@ -196,14 +196,6 @@ def test_results_of_tools_find_their_calls() -> None:
         assert refusal(client, CHAT, messages=[*history, *plain * 4])[0] == 400
 
 
-def test_a_body_needs_no_type_unless_a_web_page_sends_it(client: httpx.Client) -> None:
-    body = json.dumps({"messages": HELLO, "options": {"num_predict": 1}})
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
-    assert client.post(CHAT, content=body, headers=form).status_code == 200
-    page = {**form, "Origin": "https://a.example"}
-    assert client.post(CHAT, content=body, headers=page).status_code == 400
-
-
 def test_a_stream_that_fails_ends_with_its_error() -> None:
     (poison,) = TOKENIZER.read("fox")[:1]
     service = fakes.fake_service(LIBRARY, template=templates.CHATML, context=256, poison=poison)
