@@ -274,8 +274,12 @@ def _bake_lock(home: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
     `on_wait` is called if it has to wait. On a file system without locks, it does not.
     """
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / _LOCK).open("w") as file:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        opened = (home / _LOCK).open("w")
+    except OSError as error:
+        raise NotABundle(f"--home: {home} cannot keep bundles: {error.strerror}") from error
+    with opened as file:
         try:
             lock(file.fileno())
         except BlockingIOError:

@@ -21,12 +21,16 @@ LogFormat = Literal["text", "json"]
 
 @dataclass(kw_only=True)
 class RequestRecord:
-    """One request for the access log: its id, its model, and the token counts of its answers."""
+    """One request for the access log: its id, model and error, and its answers' token counts.
+
+    An error is without the value that was rejected, which may be text of a user.
+    """
 
     request_id: str
     model: str = ""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    error: str = ""
 
 
 current_request: ContextVar[RequestRecord | None] = ContextVar("current_request", default=None)
@@ -81,12 +85,18 @@ def _printable(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def _word(value: object) -> str:
+    """A value of a field; one with spaces is quoted."""
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text else text
+
+
 class _Text(logging.Formatter):
     """`2026-01-31T12:00:00.000Z INFO server.app: POST /generate status=200 ms=12.1`."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
+        fields = "".join(f" {name}={_word(value)}" for name, value in _fields(record).items())
         line = (
             f"{_timestamp(record)} {record.levelname} {record.name}: {record.getMessage()}{fields}"
         )

@@ -246,6 +246,12 @@ def test_two_processes_at_once_bake_once(
     assert others_wait()
 
 
+def test_a_home_that_is_not_a_folder_is_refused(file: Path, bakes: Bakes) -> None:
+    with pytest.raises(NotABundle, match=f"^--home: {file} cannot keep bundles: File exists$"):
+        find_or_bake(str(file), file, {})
+    assert not bakes.arguments
+
+
 def test_a_bake_that_fails_is_not_recorded(file: Path, home: Path, bakes: Bakes) -> None:
     for status, error in ((1, SystemExit), (-9, NotABundle)):
         bakes.status = status

@@ -20,8 +20,8 @@ def read_text(path: Path) -> str:
     return decode(path.read_bytes()).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def reason(error: OSError | ValueError) -> str:
-    """Why a text cannot be read, without the number and the path of an OSError."""
+def reason(error: Exception) -> str:
+    """Why a file cannot be read or written, without the number and the path of an OSError."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 

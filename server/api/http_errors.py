@@ -35,7 +35,7 @@ from hearthd.server.errors import (
     RulesFailed,
     Unavailable,
 )
-from hearthd.server.logs import request_id
+from hearthd.server.logs import current_request
 from hearthd.text.errors import (
     ContextExceeded,
     InvalidRequest,
@@ -160,8 +160,9 @@ def encode(body: ErrorResponse) -> str:
 
 def fault(code: int, message: str, param: str | None = None, **details: Any) -> ErrorResponse:
     """The body for a status; `details` are further fields of ErrorDetail."""
-    if id_ := request_id():
-        details["request_id"] = id_
+    if record := current_request.get():
+        details["request_id"] = record.request_id
+        record.error = f"{param}: expected {details['expected']}" if "got" in details else message
     return ErrorResponse(
         error=ErrorDetail(
             code=code,

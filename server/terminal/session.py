@@ -99,9 +99,11 @@ def usage_line(summary: AnswerSummary) -> str:
     used = summary.prompt_tokens + summary.completion_tokens
     dropped = f" ({summary.dropped_tokens} dropped from the middle)" * (summary.dropped_tokens > 0)
     return (
-        f"{summary.prompt_tokens} prompt tokens{dropped}{cached} "
+        f"{summary.prompt_tokens} prompt token{'s' * (summary.prompt_tokens != 1)}"
+        f"{dropped}{cached} "
         f"in {timings.prefill_ms / 1e3:.2f} s, "
-        f"{summary.completion_tokens} tokens in {timings.decode_ms / 1e3:.2f} s"
+        f"{summary.completion_tokens} token{'s' * (summary.completion_tokens != 1)} "
+        f"in {timings.decode_ms / 1e3:.2f} s"
         f"{f', {speed:.1f} tokens/s' if speed else ''}, "
         f"context {used} of {timings.n_ctx}, {summary.finish_reason}, seed {summary.seed}"
     )

@@ -92,5 +92,7 @@ def _write_line(
     if record.prompt_tokens:
         fields["prompt_tokens"] = record.prompt_tokens
         fields["completion_tokens"] = record.completion_tokens
+    if record.error:
+        fields["error"] = record.error
     # Without the query, which may hold secrets.
     log.log(level, "%s %s", scope["method"], scope["path"], extra={"fields": fields})

@@ -14,6 +14,8 @@ import os
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
+from hearthd.bundle.parsing.text_files import reason
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
@@ -87,7 +89,9 @@ class Store:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.executescript(_SCHEMA)
         except (OSError, sqlite3.Error) as error:
-            raise CannotOpenState(f"{folder}: cannot keep responses here: {error}") from error
+            raise CannotOpenState(
+                f"{folder}: cannot keep responses here: {reason(error)}"
+            ) from error
 
     @property
     def size(self) -> int:

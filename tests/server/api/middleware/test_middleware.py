@@ -295,6 +295,21 @@ def test_each_request_is_logged_without_its_prompt(
     assert KEYS[0] not in caplog.text
 
 
+def test_an_error_is_logged_without_the_value(open_client: httpx.Client, access: Kept) -> None:
+    for id_, body in (
+        ("wrong", {"prompt": "a", "top_k": "secret"}),
+        ("long", {"prompt": "a" * 9999}),
+    ):
+        answer = open_client.post("/generate", json=body, headers={"X-Request-Id": id_})
+        assert answer.status_code == 400
+    (_, wrong), (_, long) = access.lines("wrong", "long")
+    assert wrong["error"] == "top_k: expected a valid integer"
+    assert long["error"].startswith("prompt is too long: 9999 bytes > 1024 maximum")
+    text = formatted("text", "POST /generate", fields=wrong)
+    assert " status=400 " in text
+    assert ' error="top_k: expected a valid integer"' in text
+
+
 def test_a_stream_is_logged_when_it_ends(open_client: httpx.Client, access: Kept) -> None:
     fields = {"prompt": "a", "max_tokens": 4, "stream": True}
     answer = open_client.post("/generate", json=fields, headers={"X-Request-Id": "stream"})
