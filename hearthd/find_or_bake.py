@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from hearthd.bundle import MANIFEST, NotABundle, bundle_home, file_type
+from hearthd.bundle import MANIFEST, NotABundle, bundle_home, file_type, read_manifest
 from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep
 from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
 from hearthd.bundle.parsing.shard_names import shard_name
@@ -109,7 +109,17 @@ def find(model: str, home: Path | None, bake: Mapping[str, Any]) -> Path | Weigh
     else:
         weights = _weights(model, folder, home, images=bake.get("mmproj") != "none")
     with needs_baker():
-        return find_kept(_home(home), _source(weights, bake)) or weights
+        return _kept(_home(home), weights, bake) or weights
+
+
+def _kept(home: Path, weights: Weights, bake: Mapping[str, Any]) -> Path | None:
+    """The bundle that was baked with these options, or by default with the same precision."""
+    if kept := find_kept(home, _source(weights, bake)):
+        return kept
+    others = {name: text for name, text in bake.items() if name != "precision"}
+    if others == bake or (kept := find_kept(home, _source(weights, others))) is None:
+        return None
+    return kept if read_manifest(kept).precision == bake["precision"] else None
 
 
 @contextlib.contextmanager

@@ -219,6 +219,14 @@ def test_a_grammar_that_matches_nothing_is_rejected() -> None:
     assert expected == "a valid grammar (grammar: it allows no next token)"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [("(", "unclosed group"), ("*a", "repetition operator missing expression")],
+)
+def test_an_invalid_regex_says_why_without_the_grammar_around_it(pattern: str, reason: str) -> None:
+    assert refusal("regex", pattern).expected == f"a valid grammar ({reason})"
+
+
 def test_a_panic_of_the_library_is_not_shown() -> None:
     # The library gives the tokenizer a text that is longer than this context.
     tokenizer = Tokenizer(gemma_like(), bos=BOS, context=64)

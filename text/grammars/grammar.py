@@ -352,6 +352,8 @@ def _expected(message: str) -> str:
 
 def _reason(message: str) -> str:
     """A message of the library on one line, shortened."""
+    if regex := re.search(r"regex parse error:.*\nerror: ([^\n]+)", message, re.DOTALL):
+        return regex[1]
     line = " ".join(message.split())
     if "NoExtensionBias" in line:
         return _NO_TOKEN

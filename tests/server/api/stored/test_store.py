@@ -73,7 +73,7 @@ def test_a_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"no database" * 100)
     with pytest.raises(CannotOpenState, match="cannot keep responses here"):
         Store(tmp_path)
-    with pytest.raises(CannotOpenState, match="cannot keep responses here: File exists$"):
+    with pytest.raises(CannotOpenState, match=r"cannot keep responses here: File exists$"):
         Store(tmp_path / FILE)
 
 
