@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from hearthd.runtime.interrupts import STATUS as INTERRUPTED
-from hearthd.runtime.interrupts import end_on_signals
+from hearthd.runtime.interrupts import end_on_signals, outlive_hangups
 
 # Typer is imported when a command runs: that takes a while, which Ctrl-C ends as any other.
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Command(NamedTuple):
     app: str
     summary: str
     needs_baker: bool = False
+    reloads_on_hangup: bool = False
 
 
 COMMANDS = {
@@ -60,7 +61,9 @@ COMMANDS = {
         "Tune a LoRA adapter or a drafter of a model on examples.",
         needs_baker=True,
     ),
-    "serve": Command("hearthd.server.cli", "app", "Serve bundles over HTTP."),
+    "serve": Command(
+        "hearthd.server.cli", "app", "Serve bundles over HTTP.", reloads_on_hangup=True
+    ),
     "install-service": Command(
         "hearthd.server.systemd.cli", "app", "Write a systemd unit that serves a model."
     ),
@@ -148,6 +151,8 @@ def _run(name: str, arguments: Sequence[str], program: str) -> NoReturn:
     """Run a command and exit. `program` is what the user typed to get here."""
     end_on_signals(program)
     command = COMMANDS[name]
+    if command.reloads_on_hangup:
+        outlive_hangups()
     try:
         with _limits_of_the_machine(program):
             module = import_module(command.module)

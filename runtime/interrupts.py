@@ -3,6 +3,8 @@
 A KeyboardInterrupt cannot do that: native code delays it, a library may discard it, and an import
 shows it as a traceback. So the main thread stops where it is, and another thread undoes what is
 unfinished and ends the process without Python's own shutdown.
+
+SIGHUP ends a command, except a server, which starts although it is told to reload.
 """
 
 from __future__ import annotations
@@ -84,6 +86,24 @@ def end_on_signals(program: str) -> None:
             signal.signal(number, _stop)
     # Python writes the number of a signal at once, and calls its handler when native code returns.
     signal.set_wakeup_fd(_wake)
+
+
+def outlive_hangups() -> None:
+    """From now on, SIGHUP ends the process only if its terminal was closed, and not if ignored.
+
+    A server handles the signal itself once it serves. Call this in the main thread.
+    """
+    number = operating_system.HANGUP
+    if number is None or signal.getsignal(number) is signal.SIG_IGN:
+        return
+    had_terminal = operating_system.has_terminal()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if had_terminal and not operating_system.has_terminal():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    signal.signal(number, handle)
 
 
 def _ignore() -> None:

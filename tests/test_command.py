@@ -115,7 +115,9 @@ def test_python_m_hearth_is_the_same_command() -> None:
 
 @pytest.mark.parametrize("arguments", [(), ("gemma3", "--help"), ("gru",)])
 def test_bake_is_the_same_as_hearth_bake(arguments: tuple[str, ...], run: Run) -> None:
-    assert PROJECT["scripts"] == {"hearth": "hearthd.cli:main", "bake": "hearthd.cli:bake"}
+    assert PROJECT["scripts"] == {
+        name: f"hearthd.__main__:{entry}" for name, entry in (("hearth", "main"), ("bake", "bake"))
+    }
     short, long = (
         [str(part).replace("hearth bake", "bake").split() for part in result]
         for result in (run(*arguments, entry=bake), run("bake", *arguments))

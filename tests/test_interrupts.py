@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,22 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + _BEGIN + "ctrl_c()"
     done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, timeout=PATIENCE)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("terminal", ["none", "open", "closed"])
+def test_a_starting_server_ends_only_with_its_terminal(terminal: str) -> None:
+    done = run(f"""
+from hearthd.runtime import interrupts, operating_system
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup hands on that it is ignored
+operating_system.has_terminal = lambda: {terminal != "none"}
+interrupts.outlive_hangups()
+operating_system.has_terminal = lambda: {terminal == "open"}
+os.kill(os.getpid(), signal.SIGHUP)
+os.write(1, b"lives")
+""")
+    ends = terminal == "closed"
+    assert done.returncode == (-signal.SIGHUP if ends else 0)
+    assert done.stdout == ("" if ends else "lives")
 
 
 @pytest.mark.nightly

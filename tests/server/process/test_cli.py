@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,13 +79,16 @@ def copy(bundle: Path, tmp_path: Path) -> Path:
     return path
 
 
-def serve(*arguments: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def serve(
+    *arguments: object, env: dict[str, str] | None = None, own_session: bool = False
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "hearthd", "serve", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**ENVIRONMENT, "HEARTH_HOME": os.environ["HEARTH_HOME"], **(env or {})},
+        start_new_session=own_session,  # without a terminal
     )
 
 
@@ -127,6 +131,31 @@ def test_serve_answers_and_ends_on_sigterm(bundle: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_sighup_before_the_server_serves_does_not_end_it(bundle: Path) -> None:
+    process = serve(bundle, "--port", "0", own_session=True)
+    try:
+        assert process.stdout is not None
+        with ThreadPoolExecutor(1) as pool:
+            line = pool.submit(process.stdout.readline)
+            while not _handles(process.pid, signal.SIGTERM):  # Python is starting
+                time.sleep(0.01)
+            while not line.done():
+                time.sleep(0.05)
+                process.send_signal(signal.SIGHUP)
+        client = httpx.Client(base_url=address_in(line.result()), timeout=PATIENCE)
+        with client:
+            assert client.get("/health").status_code == 200
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _handles(process: int, number: signal.Signals) -> bool:
+    status = Path(f"/proc/{process}/status").read_text()
+    caught = re.search(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 @pytest.mark.nightly
