@@ -5,6 +5,8 @@ The classes say nothing about HTTP: server/api/http_errors.py maps them to statu
 RequestError               also those of text/errors.py
  +- ModelNotFound          the server has no model of this name
  +- NotStored              the server has no response, conversation or item of this id
+ +- TooLargeToStore        a response, conversation or batch exceeds --state-size
+ +- StorageFull            the disk has no space for what a request stores
  +- Unavailable            the request cannot be answered now
  |   +- Starting           the self-test is still running
  |   +- SelfTestFailed     the model's results differ from the golden values
@@ -52,6 +54,20 @@ class NotStored(RequestError):
             f"{json.dumps(id_[:_MAX_SHOWN])}: not stored: it was deleted, dropped to make room, or "
             "never stored"
         )
+
+
+class TooLargeToStore(RequestError):
+    """A record and its items exceed the limit of the store; sizes are in bytes."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"not stored: got {size} bytes of JSON, expected at most {limit} (--state-size); send "
+            "less, or raise it"
+        )
+
+
+class StorageFull(RequestError):
+    """The disk has no space for what a request stores."""
 
 
 class Unavailable(RequestError):

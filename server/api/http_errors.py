@@ -33,6 +33,8 @@ from hearthd.server.errors import (
     PullFailed,
     QueueFull,
     RulesFailed,
+    StorageFull,
+    TooLargeToStore,
     Unavailable,
 )
 from hearthd.server.logs import current_request
@@ -54,6 +56,7 @@ STATUS: tuple[tuple[type[RequestError], int], ...] = (
     (ModelNotFound, 404),
     (NotStored, 404),
     (TextTooLong, 400),
+    (TooLargeToStore, 400),
     (RulesFailed, 400),
     (QueueFull, 429),
     (ClientDisconnected, 499),  # nginx's code; no client is left to read it
@@ -62,6 +65,7 @@ STATUS: tuple[tuple[type[RequestError], int], ...] = (
     (PullFailed, 500),
     (NotSupported, 501),
     (Unavailable, 503),
+    (StorageFull, 507),
 )
 _TYPES = {
     401: "authentication_error",
@@ -70,6 +74,7 @@ _TYPES = {
     500: "server_error",
     501: "not_supported_error",
     503: "unavailable_error",
+    507: "storage_full_error",
 }
 
 ErrorWord = Literal["context_length_exceeded", "model_not_found"]

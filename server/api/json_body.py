@@ -35,7 +35,7 @@ class JsonRoute(APIRoute):
     header Origin must be JSON.
 
     Unless the application is strict, ignored fields are listed in the header `Warning`. It also
-    says how many tokens or messages of a prompt were dropped.
+    says how many tokens or messages of a prompt were dropped, and that an answer was not stored.
     """
 
     @override
@@ -57,6 +57,8 @@ class JsonRoute(APIRoute):
                 warnings.append(_dropped("prompt", f"{dropped} tokens in the middle"))
             if dropped := getattr(request.state, "dropped_messages", 0):
                 warnings.append(_dropped("conversation", f"the oldest {dropped} messages"))
+            if reason := getattr(request.state, "not_stored", ""):
+                warnings.append(f'299 hearth "response: {reason}"')
             if warnings:
                 response.headers["Warning"] = ", ".join(warnings)
             return response

@@ -15,11 +15,11 @@ from hearthd.server.api.stored.state import State
 from hearthd.server.batch_requests.app_target import AppTarget
 from hearthd.server.batch_requests.batch_request import BatchRequest
 from hearthd.server.batch_requests.runner import UNAVAILABLE, run
-from hearthd.server.errors import Draining, NotStored, Starting
+from hearthd.server.errors import Draining, NotStored, Starting, StorageFull, TooLargeToStore
 from hearthd.server.fault_isolation import BackgroundTasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 
     from starlette.types import ASGIApp
 
@@ -36,6 +36,7 @@ _PARALLEL = 2  # requests of all batches at a time: clients that wait need the o
 _PAGE = 100  # results that are read at a time
 _SUFFIX = "/result"  # of a result's id, after the id of its request
 _WAIT = 1.0  # seconds before a server that starts is asked again
+_WAIT_FOR_DISK = 30.0  # seconds before a result is stored again
 
 
 def timestamp(moment: datetime | None = None) -> str:
@@ -121,10 +122,15 @@ class StoredBatch:
             yield await asyncio.to_thread(_lines, [body for _, body in page])
 
     async def answer(self, target: AppTarget) -> None:
-        """Answer the requests without a result, and end the batch."""
+        """Answer the requests without a result, and end the batch.
+
+        A batch whose results exceed the limit of the store is deleted.
+        """
         try:
-            await run(self, self, target)
-            self.end()
+            await self._while_disk_is_full(lambda: self._answer(target))
+        except TooLargeToStore:
+            self._state.store.delete(*self.key)
+            log.warning("batch %s was dropped before its end: raise --state-size", self.id)
         except NotStored:
             log.warning("batch %s was dropped before its end: raise --state-size", self.id)
 
@@ -133,7 +139,25 @@ class StoredBatch:
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
+        await self._while_disk_is_full(self._end)
+
+    async def _answer(self, target: AppTarget) -> None:
+        await run(self, self, target)
         self.end()
+
+    async def _end(self) -> None:
+        self.end()
+
+    async def _while_disk_is_full(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Do work; wait and do it again if the disk is full."""
+        while True:
+            try:
+                await work()
+            except StorageFull as error:
+                log.warning("batch %s waits for disk space: %s", self.id, error)
+                await asyncio.sleep(_WAIT_FOR_DISK)
+            else:
+                return
 
     def remaining(self, answered: set[str]) -> Iterator[BatchRequest]:
         """The requests without a result, in order, until the batch is canceled or expires."""

@@ -32,6 +32,7 @@ _TYPES = {
     501: "api_error",
     503: "overloaded_error",
     504: "timeout_error",
+    507: "api_error",
 }
 
 

@@ -139,7 +139,7 @@ class Response(BaseModel):
     reasoning: dict[str, Any] = Field(description="As in the request.")
     previous_response_id: str | None = Field(description="As in the request.")
     conversation: ConversationId | None = Field(description="As in the request.")
-    store: bool = Field(description="As in the request.")
+    store: bool = Field(description="As in the request; false if there was no space to store it.")
     system_fingerprint: str = Field(
         description="Identifies the bundle by the start of its digest, and one of several programs."
     )
@@ -167,7 +167,7 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
     """Writes the events of the only choice; the last event holds the complete response.
 
     `tools` are those of the request by the names that the model sees. With `summarized` the
-    reasoning is a summary. `on_end` gets the complete response before clients know it.
+    reasoning is a summary. `on_end` gets the complete response, and returns what clients get.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
         *,
         tools: Mapping[str, OfferedTool],
         summarized: bool,
-        on_end: Callable[[Response], None],
+        on_end: Callable[[Response], Response],
     ) -> None:
         super().__init__(choices)
         self._response = response
@@ -345,7 +345,7 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
         is_empty = not (self._output or self._item or self._open_call)
         events = self._text("") if is_empty else []
         events += self._close(status)
-        self._response = self._response.model_copy(
+        complete = self._response.model_copy(
             update={
                 "status": status,
                 "incomplete_details": Incomplete(reason="max_output_tokens") if cut else None,
@@ -362,7 +362,7 @@ class ResponseWriter(AnswerWriter[ResponseEvent, Response]):
                 "timings": summary.timings,
             }
         )
-        self._on_end(self._response)
+        self._response = self._on_end(complete)
         end = self._event(status, response=self._response, timings=summary.timings)
         return [*events, end]
 

@@ -1,6 +1,7 @@
 """POST /v1/responses: OpenAI's newer route for conversations, which stores its answers."""
 
 import json
+import logging
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
@@ -32,11 +33,14 @@ from hearthd.server.api.sse import CompletionStream, respond
 from hearthd.server.api.stored.state import CurrentState, State, stored_item
 from hearthd.server.api.stored.store import Item
 from hearthd.server.api.surface import surface
+from hearthd.server.errors import StorageFull, TooLargeToStore
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.conversation import Conversation
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
 from hearthd.text.overflow import prompt_room
+
+log = logging.getLogger(__name__)
 
 LOGPROBS = "message.output_text.logprobs"
 Include = Literal[
@@ -277,7 +281,7 @@ async def responses(
         _in_progress(body, service),
         tools=offered(body.tools),
         summarized=body.reasoning.summary is not None,
-        on_end=lambda response: _store(response, body, inputs, state),
+        on_end=lambda response: _stored(response, body, inputs, state, request),
     )
     return await respond(writer, request, stream=body.stream)
 
@@ -298,18 +302,33 @@ def _is_reference(item: dict[str, Any]) -> bool:
     return named and (item.get("type") == "item_reference" or not item.keys() - {"id", "type"})
 
 
-def _store(
-    response: Response, body: ResponsesRequest, inputs: Sequence[Item], state: State
-) -> None:
-    """Store a complete response, and add its items to the conversation of the request."""
+def _stored(
+    response: Response,
+    body: ResponsesRequest,
+    inputs: Sequence[Item],
+    state: State,
+    request: Request,
+) -> Response:
+    """Store a complete response, and add its items to the conversation of the request.
+
+    If there is no space, returns it with `store` false, and leaves the reason for a header.
+    """
     outputs = [item.model_dump(mode="json", exclude_none=True) for item in response.output]
-    if body.store:
-        dumped = response.model_dump(mode="json")
-        state.put(response.id, dumped, inputs=inputs, outputs=outputs)
     conversation = body.conversation_id
     # It may have been deleted while the model answered.
-    if conversation is not None and (record := state.store.get(state.owner, conversation)):
-        state.put(conversation, record, inputs=inputs, outputs=outputs)
+    record = None if conversation is None else state.store.get(state.owner, conversation)
+    try:
+        with state.store.transaction():
+            if body.store:
+                dumped = response.model_dump(mode="json")
+                state.put(response.id, dumped, inputs=inputs, outputs=outputs)
+            if conversation is not None and record is not None:
+                state.put(conversation, record, inputs=inputs, outputs=outputs)
+    except (StorageFull, TooLargeToStore) as error:
+        log.warning("%s: %s", response.id, error)
+        request.state.not_stored = str(error)
+        return response.model_copy(update={"store": False})
+    return response
 
 
 def _in_progress(body: ResponsesRequest, service: LanguageService) -> Response:

@@ -87,7 +87,7 @@ class State:
     def put(
         self, id_: str, body: Item, *, inputs: Iterable[Item] = (), outputs: Iterable[Item] = ()
     ) -> None:
-        """Add a record, or replace its body and add items to it."""
+        """Add a record, or replace its body and add items to it; raises as Store.put."""
         self.store.put(self.owner, id_, body, inputs=inputs, outputs=outputs)
 
     def _find(self, id_: str, object_: str) -> Item | None:

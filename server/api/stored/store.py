@@ -3,24 +3,26 @@
 A record is a response, a conversation or a batch, with its items. Each belongs to an API key, and
 no other key finds it. When all records take more than the limit, those that were used least
 recently are dropped.
+
+On a full disk nothing more is stored. To delete, SQLite first writes to its log: a file beside it
+keeps disk space for that, see reserve.py.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from hearthd.bundle.parsing.text_files import reason
+from hearthd.server.api.stored.reserve import Reserve
+from hearthd.server.errors import StorageFull, TooLargeToStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
-
-log = logging.getLogger(__name__)
 
 FILE = "state.sqlite3"
 _SCHEMA = """
@@ -54,8 +56,10 @@ CREATE INDEX IF NOT EXISTS records_by_use ON records (used);
 CREATE INDEX IF NOT EXISTS items_of_record ON items (record);
 CREATE INDEX IF NOT EXISTS items_by_id ON items (id);
 """
+# The oldest record, unless the transaction wrote it.
 _DROP_OLDEST = (
-    "DELETE FROM records WHERE number = (SELECT number FROM records ORDER BY used LIMIT 1)"
+    "DELETE FROM records WHERE number = "
+    "(SELECT number FROM records WHERE used < ? ORDER BY used LIMIT 1)"
 )
 
 # Memory of a byte of JSON, with its row and its indexes: measured with items of 140 bytes. Items of
@@ -83,11 +87,15 @@ class Store:
 
     def __init__(self, folder: Path | None = None, *, limit: int = 2**24) -> None:
         self._limit = limit
+        self._first_use = 0  # of the transaction
         self.memory = 0 if folder else round(_MEMORY_PER_BYTE * limit)  # bytes, when it is full
         try:
+            self._reserve = Reserve(folder) if folder else None
             path = ":memory:" if folder is None else _private_file(folder)
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.executescript(_SCHEMA)
+            if self._reserve is not None:
+                self._database.execute(f"PRAGMA wal_autocheckpoint = {self._reserve.log_pages}")
         except (OSError, sqlite3.Error) as error:
             raise CannotOpenState(
                 f"{folder}: cannot keep responses here: {reason(error)}"
@@ -110,33 +118,44 @@ class Store:
     ) -> None:
         """Add a record, or replace its body and add items to it; older records may be dropped.
 
-        What exceeds the limit without any other record is not stored.
+        Raises TooLargeToStore for what exceeds the limit without any other record, and StorageFull.
         """
         new = [
             (item["id"], is_output, json.dumps(item))
             for is_output, items in ((False, inputs), (True, outputs))
             for item in items
         ]
-        if sum(len(text) for _, _, text in new) > self._limit:
-            log.warning("%s was not stored: it exceeds %d bytes", id_, self._limit)
+        if self._reserve is not None and not self._reserve.kept():
+            raise StorageFull("not stored: the disk of --state-dir is full")
+        with self.transaction():
+            self._database.execute(
+                "INSERT INTO records (owner, id, used, body) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (owner, id) DO UPDATE SET used = excluded.used, "
+                "body = excluded.body",
+                (owner, id_, self._next_use(), json.dumps(body)),
+            )
+            record = self._number(owner, id_)
+            self._database.executemany(
+                "INSERT INTO items (record, id, is_output, body) VALUES (?, ?, ?, ?)",
+                [(record, *item) for item in new],
+            )
+            while (size := self.size) > self._limit:
+                if not self._database.execute(_DROP_OLDEST, (self._first_use,)).rowcount:
+                    raise TooLargeToStore(size, self._limit)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Either all that the block stores is stored, or nothing; raises StorageFull."""
+        if self._database.in_transaction:
+            yield
             return
         try:
-            with self._transaction():
-                self._database.execute(
-                    "INSERT INTO records (owner, id, used, body) VALUES (?, ?, ?, ?) "
-                    "ON CONFLICT (owner, id) DO UPDATE SET used = excluded.used, "
-                    "body = excluded.body",
-                    (owner, id_, self._next_use(), json.dumps(body)),
-                )
-                record = self._number(owner, id_)
-                self._database.executemany(
-                    "INSERT INTO items (record, id, is_output, body) VALUES (?, ?, ?, ?)",
-                    [(record, *item) for item in new],
-                )
-                while self.size > self._limit:
-                    self._database.execute(_DROP_OLDEST)
-        except sqlite3.Error as error:  # such as a full disk: the answer is not lost
-            log.warning("%s was not stored: %s", id_, error)
+            self._database.execute("BEGIN IMMEDIATE")
+            with self._database:
+                self._first_use = self._next_use()
+                yield
+        except sqlite3.Error as error:
+            raise StorageFull(f"not stored: the disk of --state-dir: {error}") from error
 
     def get(self, owner: str, id_: str) -> Item | None:
         """The body of a record, which counts as used now, or None."""
@@ -193,26 +212,39 @@ class Store:
         return None if row is None else json.loads(row[0])
 
     def delete(self, owner: str, id_: str) -> bool:
-        """Delete a record with its items; return whether there was one."""
-        deleted = self._database.execute(
-            "DELETE FROM records WHERE owner = ? AND id = ?", (owner, id_)
-        )
-        return deleted.rowcount > 0
+        """Delete a record with its items; return whether there was one. Raises StorageFull."""
+        return self._delete("DELETE FROM records WHERE owner = ? AND id = ?", (owner, id_))
 
     def delete_item(self, owner: str, record: str, id_: str) -> bool:
-        """Delete an item of a record; return whether there was one."""
-        deleted = self._database.execute(
+        """Delete an item of a record; return whether there was one. Raises StorageFull."""
+        return self._delete(
             "DELETE FROM items WHERE record = ? AND id = ?", (self._number(owner, record), id_)
         )
-        return deleted.rowcount > 0
+
+    def _delete(self, statement: str, values: tuple[object, ...]) -> bool:
+        """Delete rows, on a full disk with the space of the reserve."""
+        try:
+            with self.transaction():
+                return self._database.execute(statement, values).rowcount > 0
+        except StorageFull:
+            if self._reserve is None:
+                raise
+        self._reserve.free()
+        self._truncate_log()
+        with self.transaction():
+            deleted = self._database.execute(statement, values).rowcount > 0
+        self._truncate_log()
+        self._reserve.kept()
+        return deleted
+
+    def _truncate_log(self) -> None:
+        """Move the pages of SQLite's log to the file, if there is space for them."""
+        with contextlib.suppress(sqlite3.OperationalError):
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
-
-    def _transaction(self) -> sqlite3.Connection:
-        self._database.execute("BEGIN IMMEDIATE")
-        return self._database
 
     def _number(self, owner: str, id_: str) -> int | None:
         row: Sequence[int] | None = self._database.execute(
