@@ -31,8 +31,8 @@ def parse_json(body: bytes) -> Any:
 class JsonRoute(APIRoute):
     """A route that reads its JSON body with `parse_json`, whatever its content type: `curl -d`.
 
-    A web page of another origin can send such a body without asking, so the type of a body with the
-    header Origin must be JSON.
+    A web page of another origin can send such a body without asking, so the type of a body must be
+    JSON if a browser sent it: with the header Origin or Sec-Fetch-Site.
 
     Unless the application is strict, ignored fields are listed in the header `Warning`. It also
     says how many tokens or messages of a prompt were dropped, and that an answer was not stored.
@@ -44,7 +44,7 @@ class JsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_json(request: Request) -> Response:
-            if "Origin" not in request.headers:
+            if not any(name in request.headers for name in ("Origin", "Sec-Fetch-Site")):
                 headers = [(k, v) for k, v in request.scope["headers"] if k != b"content-type"]
                 request.scope["headers"] = [*headers, (b"content-type", b"application/json")]
             body = _JsonRequest(request.scope, request.receive)

@@ -32,5 +32,6 @@ def test_a_body_needs_no_type_unless_a_web_page_sends_it(client: httpx.Client, p
         assert sent.status_code == 200, sent.text
         page = {**typed, "Origin": "https://a.example"}
         assert client.post(path, content=body, headers=page).status_code == 400
-    page = {"Content-Type": "text/plain", "Origin": "null"}
-    assert client.post(path, content=body, headers=page).status_code == 400
+    for page in ({"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        headers = {"Content-Type": "text/plain", **page}
+        assert client.post(path, content=body, headers=headers).status_code == 400
