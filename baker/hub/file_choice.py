@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hearthd.baker.hub.hub_errors import HubError
 from hearthd.baker.weights.safetensors import CONFIG, INDEX, SINGLE
-from hearthd.bundle.parsing.shard_names import shard_name
+from hearthd.bundle.parsing.shard_names import quantization_in, shard_name
 from hearthd.bundle.projector_files import is_projector_name
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _DEFAULTS = ("Q4_K_M", "Q8_0")
 # in lower case as llama-server tells them from models whose name has MTP.
 _OTHER_GGUF = ("mmproj", "imatrix")
 _DRAFTERS = ("mtp-", "eagle3-", "dflash-", "dspark-")
-_QUANT = re.compile(r"(?<![A-Za-z0-9])((?:UD-)?I?Q\d\w*|BF16|F16|F32)(?=[.-])", re.IGNORECASE)
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 # What the baker reads beside tensors: configurations, tokenizers, chat templates, the license.
 _DESCRIPTIONS = (".json", ".jinja", ".txt", ".model", "README.md")
@@ -110,8 +109,7 @@ def is_gguf(file: RepositoryFile) -> bool:
 
 def quant_of(file: RepositoryFile) -> str | None:
     """The quantization in the name of a GGUF file, such as Q4_K_M, if it has one."""
-    found: list[str] = _QUANT.findall(file.name)
-    return found[-1] if found else None
+    return quantization_in(file.name)
 
 
 def _bits(file: RepositoryFile) -> int:

@@ -1,4 +1,4 @@
-"""The names of the shards of a split GGUF file, NAME-00001-of-00003.gguf, as llama.cpp has them."""
+"""What the names of GGUF files say: shards, NAME-00001-of-00003.gguf, and quantizations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)", re.ASCII | re.DOTALL | re.IGNORECASE)
+
+_QUANT = re.compile(r"(?<![A-Za-z0-9])((?:UD-)?I?Q\d\w*|BF16|F16|F32)(?=[.-])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -46,3 +48,9 @@ def shard_paths(path: Path) -> tuple[Path, ...]:
     """The paths of all shards of a split file, for the path of any of them; else the path alone."""
     shard = shard_name(path.name)
     return (path,) if shard is None else tuple(map(path.with_name, shard.all_shards()))
+
+
+def quantization_in(name: str) -> str | None:
+    """The quantization in the name of a GGUF file, such as Q4_K_M, if it has one."""
+    found: list[str] = _QUANT.findall(name)
+    return found[-1] if found else None

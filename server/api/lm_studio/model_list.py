@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from hearthd.bundle import EncoderManifest
 from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
-from hearthd.server.api.ollama.model_list import TextManifest, text_models
+from hearthd.server.api.ollama.model_list import TextManifest, quantization, text_models
 from hearthd.server.api.surface import surface
 from hearthd.server.errors import ModelNotFound
 from hearthd.server.services.deployment import Deployment
@@ -26,7 +26,7 @@ class StudioModel(BaseModel):
     publisher: str = Field(description="Always hearth.")
     arch: str = Field(description="Name of the architecture, such as gemma3.")
     compatibility_type: str = Field(description="Always hearth.")
-    quantization: str = Field(description="Precision of the weights, such as int8-g32.")
+    quantization: str = Field(description="As `quantization_level` in /api/tags.")
     state: Literal["loaded", "not-loaded"] = Field(
         description="Whether the model is loaded. A request loads it."
     )
@@ -82,7 +82,7 @@ def _listed(deployment: Deployment, manifest: TextManifest) -> StudioModel:
         publisher="hearth",
         arch=manifest.architecture,
         compatibility_type="hearth",
-        quantization=manifest.precision,
+        quantization=quantization(manifest),
         state="not-loaded" if deployment.current is None else "loaded",
         max_context_length=manifest.context,
         **loaded,

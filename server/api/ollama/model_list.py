@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import CHAT_TEMPLATE, EncoderManifest, LanguageManifest, digest
+from hearthd.bundle.parsing.shard_names import quantization_in
 from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.fields import Fields
 from hearthd.server.api.json_body import JsonRoute
@@ -51,7 +52,10 @@ class OllamaDetails(BaseModel):
     family: str = Field(description="Name of the architecture, such as gemma3.")
     families: list[str] = Field(description="A list with the same name.")
     parameter_size: str = Field(default="", description="Always empty: bundles do not say it.")
-    quantization_level: str = Field(description="Precision of the weights, such as int8-g32.")
+    quantization_level: str = Field(
+        description="Quantization in the name of the GGUF file whose bits are kept, such as "
+        "Q4_K_M, or the precision of the weights, such as int8-g32."
+    )
 
 
 class OllamaModel(BaseModel):
@@ -191,6 +195,13 @@ def text_models(pool: ModelPool) -> Iterator[tuple[Deployment, TextManifest]]:
             yield deployment, deployment.manifest
 
 
+def quantization(manifest: TextManifest) -> str:
+    """The precision of the weights; of the bits of a GGUF file, what the name of the file says."""
+    names = [source.name for source in manifest.provenance.sources]
+    level = quantization_in(names[0]) if manifest.precision == "native" and names else None
+    return manifest.precision if level is None else level.upper()
+
+
 def template_source(deployment: Deployment) -> str:
     """The chat template of a model, loaded or not; empty without one."""
     if deployment.description is not None:
@@ -230,7 +241,7 @@ def _facts(name: str, manifest: TextManifest) -> dict[str, Any]:
         "details": OllamaDetails(
             family=manifest.architecture,
             families=[manifest.architecture],
-            quantization_level=manifest.precision,
+            quantization_level=quantization(manifest),
         ),
     }
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hearthd.server.api.ollama.model_list import quantization
 from hearthd.server.app import Guards
 from tests.server import encoders, fakes, functions, templates
 from tests.server.api.ollama.ask import HELLO, refusal, whole
@@ -53,6 +55,22 @@ def test_models_have_tags(client: httpx.Client) -> None:
     versions = client.get("/api/version").json()
     assert versions["hearth"] == client.get("/health").json()["version"]
     assert [int(part) for part in versions["version"].split(".")] >= [0, 6, 4]
+
+
+@pytest.mark.parametrize(
+    ("precision", "file", "level"),
+    [
+        ("native", "gemma-3-270m-q4_k_m.gguf", "Q4_K_M"),
+        ("native", "model.gguf", "native"),
+        ("int8-g32", "gemma-3-270m-q4_k_m.gguf", "int8-g32"),
+    ],
+)
+def test_the_bits_of_a_file_have_its_quantization(precision: str, file: str, level: str) -> None:
+    sources = [SimpleNamespace(name=file)]
+    manifest: Any = SimpleNamespace(
+        precision=precision, provenance=SimpleNamespace(sources=sources)
+    )
+    assert quantization(manifest) == level
 
 
 def test_a_model_is_shown() -> None:
