@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTO_CONTEXT_STEP",
+    "CONNECTION_MEMORY",
     "CONTEXTS_PER_TEXT",
     "DEFAULT_PREFIX_CACHE",
     "FETCHED_MEMORY",
@@ -49,12 +50,15 @@ __all__ = [
 
 # Python with the server's libraries and IREE, connections and threads.
 PROCESS_MEMORY = 114_000_000
+# Of these, connections; more of them take a part of REQUEST_MEMORY:
+# server/process/connection_memory.py.
+CONNECTION_MEMORY = 1_000_000
 # The library that checks signatures, with `hearth serve --require-signature`.
 SIGNATURE_MEMORY = 11_000_000
 # Bytes per token of the vocabulary: 255 of the tokenizer, 130 of grammars.
 TEXT_PER_TOKEN = 385
 # All request bodies and the objects parsed from them: server/api/middleware/body_limits.py. And the
-# streams that are kept for their clients: server/api/resumable/streams.py.
+# streams that are kept for their clients: server/api/resumable/streams.py. And connections.
 REQUEST_MEMORY = 32_000_000
 # Pixels of an image in a request: more are refused before memory for them is allocated.
 MAX_PIXELS = 2**24

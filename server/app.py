@@ -227,6 +227,7 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
         memory=lambda: pool.request_memory,
         streams=streams,
         upload_paths=UPLOAD_PATHS,
+        connections=lambda: pool.connection_memory.of_requests,
     )
     app.add_middleware(ResumableStreams, streams=streams, has_keys=bool(guards.api_keys))
     if guards.api_keys:

@@ -185,6 +185,7 @@ def _server(
         client_timeout=settings.client_timeout,
         tls=tls,
         trusted_proxies=settings.forwarded_allow_ips,
+        memory=pool.connection_memory,
     )
 
 

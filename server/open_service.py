@@ -23,6 +23,7 @@ from hearthd.bundle import (
 from hearthd.runtime.operating_system import physical_memory
 from hearthd.server.api.stored.store import limit_in_memory
 from hearthd.server.errors import ModelNotFound, NotReloaded
+from hearthd.server.process.connection_memory import memory_of_connections
 from hearthd.server.process.memory_limit import memory_limit
 from hearthd.server.services.array_service import open_array_service
 from hearthd.server.services.deployment import Deployment
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from hearthd.bundle import AnyManifest
+    from hearthd.bundle import AnyManifest, Manifest
     from hearthd.server.services.language_service import LocalLanguageService
     from hearthd.server.services.service import Service
     from hearthd.server.settings import LoadedSettings, Settings
@@ -57,9 +58,11 @@ def open_pool(loaded: LoadedSettings, stored_memory: int = 0) -> ModelPool:
     read_signing_keys(settings)
     limit = memory_limit(settings.max_memory, None)
     fetched_memory = FETCHED_MEMORY if settings.fetch_images else 0
+    deployments = [_deployment(loaded, *named) for named in _named_folders(settings).items()]
+    is_limited = limit is not None or any(_baked_limit(each.manifest) for each in deployments)
     try:
         pool = ModelPool(
-            [_deployment(loaded, *named) for named in _named_folders(settings).items()],
+            deployments,
             find=functools.partial(_find, loaded),
             memory=limit.bytes if limit else physical_memory(),
             reserved_memory=stored_memory + signature_memory(settings) + fetched_memory,
@@ -68,11 +71,16 @@ def open_pool(loaded: LoadedSettings, stored_memory: int = 0) -> ModelPool:
             models_max=settings.models_max,
             autoload=settings.models_autoload,
             queue_limit=settings.queue_limit,
+            connection_memory=memory_of_connections(is_limited=is_limited),
         )
     except ModelNotFound as error:
         raise BadSettings(f"pin: {error}") from None
     pool.open()
     return pool
+
+
+def _baked_limit(manifest: Manifest | None) -> int | None:
+    return manifest.max_memory if isinstance(manifest, LanguageManifest) else None
 
 
 def signature_memory(settings: Settings) -> int:

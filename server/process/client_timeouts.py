@@ -1,7 +1,7 @@
 """Uvicorn's connection, with limits: it closes connections that send or read too slowly.
 
-An idle connection costs an open file and a few KB. Between two requests, uvicorn closes it after
-5 s. Within a request, a client has `timeout` seconds for each of these:
+An idle connection costs an open file and a few KB: see connection_memory.py. Between two requests,
+uvicorn closes it after 5 s. Within a request, a client has `timeout` seconds for each of these:
 
 - to send the head of the request;
 - to send its body, or another MIN_BYTES_PER_SECOND bytes of it for each second;
@@ -17,6 +17,7 @@ The time that the server takes to compute a response is not limited here.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
 from typing import TYPE_CHECKING, Any
@@ -27,15 +28,21 @@ from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hearthd.runtime.operating_system import sent_bytes
+from hearthd.server.process.connection_memory import ENCRYPTED, PLAIN
+from hearthd.server.process.lingering import LingeringTransport
 from hearthd.server.process.request_target import use_origin_form
 
 if TYPE_CHECKING:
     import asyncio
     from asyncio.trsock import TransportSocket
 
+    from hearthd.server.process.connection_memory import ConnectionMemory
+
 log = logging.getLogger(__name__)
 
 MIN_BYTES_PER_SECOND = 1000  # of a request body
+_LAST_ANSWER = 1.0  # seconds in which a client that sends no more must read more of a response
+_CANDIDATES = 32  # idle connections, of which the oldest is closed: thousands would take long
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
@@ -52,53 +59,133 @@ def _sent(connection: TransportSocket | None) -> tuple[int, int] | None:
         return 0, 0
 
 
+class _ClientFaults(logging.LoggerAdapter[logging.Logger]):
+    """Uvicorn's log, whose warnings are about requests of clients: any of them could fill it."""
+
+    @property
+    def level(self) -> int:
+        """Uvicorn compares it with a level of its own."""
+        return self.logger.level
+
+    @override
+    def warning(self, msg: object, *args: object, **options: Any) -> None:
+        self.debug(msg, *args, **options)
+
+
 class TimedConnection(H11Protocol):
     """One connection. If there are more than `max_connections`, an idle one is closed.
 
-    So clients that connect and send nothing cannot use up the open files. With TLS, a connection
-    counts from its handshake on: see tls_connection.py.
+    The same if all take more than `memory` allows. So clients that connect and send nothing use up
+    neither the open files nor the memory. With TLS, a connection counts before its handshake: see
+    tls_connection.py.
     """
 
     tcp: asyncio.Transport  # set when the connection is accepted; with TLS, not `transport`
 
-    def __init__(self, *arguments: Any, max_connections: int, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, max_connections: int, memory: ConnectionMemory, **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
+        self.logger = _ClientFaults(self.logger)  # type: ignore[assignment]
+        self.is_encrypted = False
+        self.handshake_bytes = 0
+        self._lingering: LingeringTransport | None = None
         self._max_connections = max_connections
+        self._memory = memory
+        self._counted = 0  # bytes
         self._since = self.loop.time()  # when the client started to send the head or the body
         self._received = 0  # bytes since then
         self._acknowledged = 0  # bytes of responses
         self._progress_at = self._since  # when the client last read more
+        self._has_ended = False  # whether the client sends no more requests
 
     @property
     def is_idle(self) -> bool:
         """Whether the client has not yet sent the whole head of its next request."""
         return self.conn.their_state is h11.IDLE
 
+    @property
+    def _is_answered(self) -> bool:
+        """Whether no response is missing."""
+        return self.is_idle or self._is_lingering or self._ignores_body
+
+    @property
+    def _is_lingering(self) -> bool:
+        return self._lingering is not None and self._lingering.is_lingering
+
+    @property
+    def _ignores_body(self) -> bool:
+        """Whether the client still sends the body of a request that is answered."""
+        return self.cycle is not None and self.cycle.response_complete
+
     def accepted(self, tcp: asyncio.Transport) -> None:
         """Called when the client has connected, before a TLS handshake."""
         self.tcp = tcp
         self.connections.add(self)
-        if len(self.connections) > self._max_connections:
-            for other in self.connections:
-                if isinstance(other, TimedConnection) and other is not self and other.is_idle:
-                    log.debug("too many connections: closing an idle one")
-                    other.abort()
-                    break
+        self.count()
+
+    def count(self) -> None:
+        """Count the memory that this connection takes now; close an idle one if there is no more.
+
+        It is the memory of the connection, of a request's bytes that nobody has read, and of a
+        response's bytes that are not sent.
+        """
+        if self not in self.connections:
+            return
+        size = PLAIN + self.is_encrypted * ENCRYPTED + self._unsent()
+        size += 2 * self.handshake_bytes  # OpenSSL has a copy
+        size += len(self.conn._receive_buffer)
+        if self.cycle is not None:
+            size += len(self.cycle.body)
+        self._memory.taken += size - self._counted
+        self._counted = size
+        while (
+            len(self.connections) > self._max_connections or self._memory.taken > self._memory.limit
+        ):
+            idle = (
+                other
+                for other in self.connections
+                if isinstance(other, TimedConnection) and other is not self and other._is_answered
+            )
+            candidates = itertools.islice(idle, _CANDIDATES)
+            if (other := min(candidates, key=lambda other: other._since, default=None)) is None:
+                break
+            log.debug("too many connections: closing an idle one")
+            other.abort()
+
+    def forget(self) -> None:
+        """Called when the connection is lost."""
+        self.connections.discard(self)
+        self._memory.taken -= self._counted
+        self._counted = 0
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called by the event loop, after a TLS handshake."""
         try:
+            self.handshake_bytes = 0
             if not hasattr(self, "tcp"):
                 self.accepted(transport)
             super().connection_made(transport)
+            self._lingering = LingeringTransport(transport, self.loop, self._still_sends)
+            self.transport = self._lingering  # type: ignore[assignment]
         except BaseException:
             transport.abort()  # the event loop would let the client wait for ever
             raise
 
+    def _still_sends(self) -> bool:
+        """Whether the client may still send a request that is answered."""
+        return self.conn.their_state in (h11.SEND_BODY, h11.ERROR) and not self._has_ended
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
+        self.forget()
+        super().connection_lost(exc)
+
     def abort(self) -> None:
         """Close the connection at once, and forget it."""
-        self.connections.discard(self)
+        self.forget()
         self.tcp.abort()
 
     @override
@@ -115,11 +202,52 @@ class TimedConnection(H11Protocol):
     @override
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
+        if self._lingering and (self._is_lingering or (self._ignores_body and not self.is_idle)):
+            self._lingering.discard(len(data))
+        if self._is_lingering:
+            return
         before = self.conn.their_state
         self._received += len(data)
         super().data_received(data)
         if self.conn.their_state is not before:
             self._restart()
+        self.count()
+
+    @override
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Called when the client sends no more. Its last request is answered, if not too late."""
+        self._has_ended = True
+        if self._is_answered or self.conn.their_state is h11.SEND_BODY:
+            return None
+        self._abandon_later()
+        return True
+
+    def _abandon_later(self) -> None:
+        self.loop.call_later(_LAST_ANSWER, self._abandon, self._read_bytes())
+
+    def _abandon(self, read_bytes: int) -> None:
+        """A client that has left looks as if it only sends no more, until it is sent something."""
+        if self not in self.connections or self._is_answered:
+            return
+        if self._read_bytes() == read_bytes:
+            self.abort()
+        else:
+            self._abandon_later()
+
+    def _read_bytes(self) -> int:
+        return (_sent(self.tcp.get_extra_info("socket")) or (0, 0))[0]
+
+    @override
+    def pause_writing(self) -> None:
+        """Called when much of a response is not sent."""
+        super().pause_writing()
+        self.count()
+
+    @override
+    def resume_writing(self) -> None:
+        """Called when most of it is sent."""
+        super().resume_writing()
+        self.count()
 
     @override
     def handle_events(self) -> None:
@@ -138,14 +266,24 @@ class TimedConnection(H11Protocol):
             self.headers.append(CLOSE_HEADER)
 
     @override
+    def _unsupported_upgrade_warning(self) -> None:
+        """Called by uvicorn. It would advise to install a library for WebSockets."""
+        log.debug("an upgrade was requested, such as to WebSocket: answering in HTTP")
+
+    @override
     def on_response_complete(self) -> None:
         """Called when the end of a response is written."""
         self._restart()
+        self.cycle.body = bytearray()
         super().on_response_complete()
+        if self._has_ended and self._is_answered:
+            self.transport.close()
+        self.count()
 
     def close_if_timed_out(self, timeout: float) -> None:
         """Close the connection if its client is too slow. Called about once a second."""
         now = self.loop.time()
+        self.count()
         if reason := self._slow_reader(now, timeout) or self._slow_sender(now, timeout):
             log.debug("client timeout: %s: closing the connection", reason)
             self.abort()
@@ -153,7 +291,7 @@ class TimedConnection(H11Protocol):
     def _unsent(self) -> int:
         """Bytes that the kernel has not yet taken. Those that TLS has are known until it closes."""
         unsent = self.tcp.get_write_buffer_size()
-        if self.transport not in (None, self.tcp) and not self.transport.is_closing():
+        if self.is_encrypted and self.transport is not None and not self.transport.is_closing():
             unsent += self.transport.get_write_buffer_size()
         return unsent
 

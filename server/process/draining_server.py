@@ -24,8 +24,9 @@ from hearthd.runtime.free_memory import free_memory
 from hearthd.runtime.operating_system import HANGUP, has_terminal
 from hearthd.server.fault_isolation import BackgroundTasks, contained
 from hearthd.server.process.client_timeouts import TimedConnection
+from hearthd.server.process.connection_memory import ConnectionMemory, memory_of_connections
 from hearthd.server.process.listening import max_connections
-from hearthd.server.process.tls_connection import TlsConnection
+from hearthd.server.process.tls_connection import TlsConnection, TlsOptions
 
 if TYPE_CHECKING:
     import socket
@@ -73,7 +74,8 @@ class DrainingServer(uvicorn.Server):
     Requests that still run `shutdown_timeout` seconds after the first signal are cancelled.
     `client_timeout` is in seconds: see client_timeouts.py. `trusted_proxies` are addresses or
     networks, or "*" for all, whose X-Forwarded-For and X-Forwarded-Proto are believed; without any,
-    those of $FORWARDED_ALLOW_IPS, by default this machine.
+    those of $FORWARDED_ALLOW_IPS, by default this machine. `memory` is that of connections, by
+    default a part of the machine's.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class DrainingServer(uvicorn.Server):
         client_timeout: float = 30,
         tls: Tls | None = None,
         trusted_proxies: Sequence[str] = (),
+        memory: ConnectionMemory | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -101,8 +104,9 @@ class DrainingServer(uvicorn.Server):
             )
         )
         self._pool = pool
-        self._tls = tls
+        self._tls = None if tls is None else TlsOptions(tls.context, client_timeout)
         self._max_connections = max_connections()
+        self._memory = memory or memory_of_connections(is_limited=False)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._had_terminal = False  # when it started, unless SIGHUP is ignored
         self._reloads = BackgroundTasks()
@@ -138,10 +142,10 @@ class DrainingServer(uvicorn.Server):
 
     def _new_connection(self, **options: Any) -> asyncio.BaseProtocol:
         """The protocol of a connection, with the options that uvicorn gives it."""
-        http = TimedConnection(max_connections=self._max_connections, **options)
-        if self._tls is None:
-            return http
-        return TlsConnection(http, self._tls.context, timeout=self._client_timeout)
+        http = TimedConnection(
+            max_connections=self._max_connections, memory=self._memory, **options
+        )
+        return http if self._tls is None else TlsConnection(http, self._tls)
 
     def _on_sighup(self) -> None:
         """SIGHUP: reload the bundles, or exit if the terminal was closed."""

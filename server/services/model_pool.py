@@ -27,6 +27,7 @@ from hearthd.server.errors import (
 )
 from hearthd.server.fault_isolation import STOPS, BackgroundTasks, contained
 from hearthd.server.metrics import MeasuredModel, ServerMetrics
+from hearthd.server.process.connection_memory import ConnectionMemory, memory_of_connections
 from hearthd.server.services.model_kind import WORDS, kind_of
 from hearthd.server.services.model_room import ModelRoom, is_unused
 from hearthd.server.services.pending_load import PendingLoad
@@ -53,6 +54,7 @@ class ModelPool:
     autoload        load a model for a request; otherwise only for `load`
     max_body_bytes  maximum size of a request body
     queue_limit     requests that may wait for one model to be loaded
+    connection_memory   what the connections of the server may take
     find            the models that there are now, for `rescan`; may raise NotReloaded
     """
 
@@ -67,6 +69,7 @@ class ModelPool:
         max_body_bytes: int = 10 * 2**20,
         pinned: Collection[str] = (),
         queue_limit: int = 64,
+        connection_memory: ConnectionMemory | None = None,
         find: Callable[[], Mapping[str, Callable[[], Deployment]]] | None = None,
     ) -> None:
         self._deployments = {deployment.name: deployment for deployment in deployments}
@@ -74,6 +77,7 @@ class ModelPool:
         self.max_body_bytes = max_body_bytes
         self.models_max = models_max
         self.autoload = autoload
+        self.connection_memory = connection_memory or memory_of_connections(is_limited=False)
         self._room = ModelRoom(memory, reserved_memory, models_max)
         self._queue_limit = queue_limit
         self._find = find

@@ -11,7 +11,8 @@ Memory for a body is taken at its first message, for the announced length, so th
 at once some fit and the others wait; if each took memory as it arrives, none might fit. A client
 that sends slowly keeps memory only for what has arrived.
 
-Streams that are kept for their clients take a part of the same memory until a body needs it.
+Streams that are kept for their clients take a part of the same memory until a body needs it, and so
+do many connections: see server/process/connection_memory.py.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class BodyLimit:
     """Answer 413 to a body of more than `max_bytes`, 503 when memory for bodies stays full.
 
     `memory` is the estimated memory in bytes that all bodies may take now: it grows with models
-    that are found later. `streams` take a part of it, and give back what they can. Routes at
-    `upload_paths` read forms.
+    that are found later. `streams` and `connections` take a part of it; streams give back what they
+    can. Routes at `upload_paths` read forms.
     """
 
     def __init__(
@@ -71,11 +72,12 @@ class BodyLimit:
         memory: Callable[[], int],
         streams: KeptStreams,
         upload_paths: Collection[str],
+        connections: Callable[[], int] = lambda: 0,
     ) -> None:
         self._app = app
         self._max_bytes = max_bytes
         self._upload_paths = upload_paths
-        self._memory = _Memory(memory, streams)
+        self._memory = _Memory(memory, streams, connections)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -103,9 +105,12 @@ class BodyLimit:
 class _Memory:
     """The memory of all bodies in bytes. What fits is taken at once, the rest waits in order."""
 
-    def __init__(self, size: Callable[[], int], streams: KeptStreams) -> None:
+    def __init__(
+        self, size: Callable[[], int], streams: KeptStreams, connections: Callable[[], int]
+    ) -> None:
         self._size = size
         self._streams = streams
+        self._connections = connections
         self._taken = self._waiting = 0
         self._freed = asyncio.Event()
 
@@ -129,7 +134,8 @@ class _Memory:
         self._freed = asyncio.Event()
 
     def _fits(self, size: int) -> bool:
-        return self._taken + self._streams.memory + size <= self.size
+        taken = self._taken + self._streams.memory + self._connections()
+        return taken + size <= self.size
 
     async def _wait_for(self, size: int) -> None:
         if self._waiting == _MAX_WAITING:

@@ -151,23 +151,26 @@ def test_new_connections_are_answered(
     assert context == {True}
 
 
-@pytest.mark.parametrize("state", ["lost", "closed twice", "in the handshake"])
+@pytest.mark.parametrize(
+    "state", ["lost", "closed twice", "in the handshake", "before the handshake"]
+)
 def test_a_connection_is_checked_in_any_state(state: str) -> None:
     """The event loop tells a connection late that its TLS has ended."""
     server = DrainingServer(FastAPI(), mock.Mock(), tls=tls(), client_timeout=1e-9)
 
     async def check() -> None:
         server.config.load()
-        layer: Any = server._new_connection(
+        connection: Any = server._new_connection(
             config=server.config, server_state=server.server_state, app_state={}
         )
-        http: TimedConnection = layer._http
+        http: TimedConnection = connection._http
         tcp = mock.Mock(spec=asyncio.Transport)
         tcp.get_write_buffer_size.return_value = 0
         tcp.get_extra_info.return_value = None
         tcp.is_closing.return_value = False
-        layer.connection_made(tcp)
-        if state != "in the handshake":
+        connection.connection_made(tcp)
+        layer: Any = connection if state == "before the handshake" else connection.begin()
+        if state in ("lost", "closed twice"):
             http.connection_made(layer._get_app_transport())
             http.transport.close()
             http.transport.close()

@@ -214,7 +214,7 @@ def test_two_flooded_models_take_turns_in_memory_for_one() -> None:
 
 
 def test_a_busy_model_is_not_unloaded_for_a_client_that_leaves() -> None:
-    busy, other = named("busy", "other", fields={"delay": 0.02})
+    busy, other = named("busy", "other", fields={"delay": 0.06})
     with fakes.running(pool(busy, other, room=1)) as client, ThreadPoolExecutor(1) as executor:
         long = executor.submit(complete, client, "busy", 50)
         wait_until(lambda: not busy.opened[0].idle)
