@@ -46,6 +46,7 @@ _HEADER = struct.Struct("<8s32s32sQ32s")
 _MAX_WAITING = 2**26
 # A penalty of a prompt, in seconds of a file's time.
 _PROMPT_SECONDS = 60.0
+_WARNING_SECONDS = 60.0  # between two warnings that the disk cannot be written
 
 
 class CannotStore(Exception):
@@ -71,6 +72,7 @@ class PrefixStore:
         self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._waiting_bytes = 0
         self._lock = threading.Lock()
+        self._next_warning = 0.0  # by time.monotonic
         self._thread = threading.Thread(target=self._write_all, name="prefix-store", daemon=True)
         self._thread.start()
 
@@ -134,12 +136,14 @@ class PrefixStore:
             _mark(self._path(key), penalty)
             self._make_room()
         except OSError as error:
-            log.warning(
-                "%s: cannot write %d bytes of the prefix cache: %s",
-                self._folder,
-                rows.nbytes,
-                error,
-            )
+            if time.monotonic() >= self._next_warning:  # each prompt has many blocks
+                self._next_warning = time.monotonic() + _WARNING_SECONDS
+                log.warning(
+                    "%s: cannot write %d bytes of the prefix cache: %s",
+                    self._folder,
+                    rows.nbytes,
+                    error,
+                )
         finally:
             with self._lock:
                 self._waiting_bytes -= rows.nbytes

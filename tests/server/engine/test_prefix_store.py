@@ -288,9 +288,10 @@ def test_on_a_full_disk_no_part_of_a_file_remains(
     (full_disk / "rest").unlink()
     store = PrefixStore(full_disk, bundle=bytes(32), limit_bytes=1 << 30)
     block = np.zeros(600_000, np.uint8)  # the disk has room for one
-    for key in (b"a" * 32, b"b" * 32):
+    for key in (b"a" * 32, b"b" * 32, b"c" * 32):
         store.save(key, block)
     store.close()
     assert len(list(full_disk.glob("*/*"))) == 1
+    assert caplog.text.count("cannot write") == 1
     assert "cannot write 600000 bytes" in caplog.text
     assert "No space left on device" in caplog.text
