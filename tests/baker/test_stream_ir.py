@@ -84,10 +84,7 @@ def test_decode_copies_nothing_of_cache_size(program: Program, decode_ir: str) -
     sizes = constants(decode_ir)
     operation = r"stream\.(?:cmd\.(?:copy|fill)|async\.(?:clone|copy|update|fill|splat))"
     moved = [sizes[name] for name in re.findall(rf"{operation} [^\n]*?, (%c\w+) :", decode_ir)]
-    large = [size for size in moved if size >= smallest]
-    # The approximate logits of a decode of one token, which our kernel then refines in place.
-    logits = [4 * CONFIG.vocab_size] * ("@chain_" in decode_ir)
-    assert large == logits, sorted(set(moved))
+    assert all(size < smallest for size in moved), sorted(set(moved))
 
 
 def test_no_dispatch_moves_a_cache(program: Program, decode_ir: str) -> None:
@@ -105,7 +102,9 @@ def test_every_cache_is_consumed_and_written_in_place(program: Program, decode_i
     writes, refined = r"stream\.cmd\.dispatch @\w+::@\w*scatter", 0
     if "@chain_" in decode_ir:
         writes = r"\n +rw [^\n]*<external>"  # what is passed to a dispatch to be written
-        refined = sum(point.kind in KINDS for point, _ in program.entry_points)  # their logits
+        # Logits: blocks of several rows are computed again with 16 bits before they are refined.
+        points = [point for point, _ in program.entry_points if point.kind in KINDS]
+        refined = sum(1 + (point.batch * point.tokens > 1) for point in points)
     assert len(re.findall(writes, decode_ir)) == slots * caches + refined
 
 

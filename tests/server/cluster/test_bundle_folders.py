@@ -48,9 +48,9 @@ def opener(**settings: Any) -> BundleFolders:
 def base(tmp_path: Path) -> Path:
     """The bundle of a language model with two places for adapters."""
     manifest = fakes.manifest_of(
-        FakeRuntime(vocab_size=300, context=64, adapters=adapter_folders.PLACES)
+        FakeRuntime(vocab_size=300, context=80, adapters=adapter_folders.PLACES)
     )
-    entry = EntryPoint(kind="embed", name="embed", tokens=32, batch=1, keys=64)
+    entry = EntryPoint(kind="embed", name="embed", tokens=32, batch=1, keys=80)
     footprint = dataclasses.replace(manifest.footprint, calls={entry.name: 0})
     changed = dataclasses.replace(manifest, entry_points=(entry,), footprint=footprint)
     return write(tmp_path / "base", changed)
@@ -86,12 +86,12 @@ def test_a_replica_of_a_large_function_takes_the_memory_of_its_calls(tmp_path: P
 
 def test_the_node_that_deploys_chooses_the_context(base: Path) -> None:
     whole = opener().describe(base)
-    assert (whole.slots, whole.context) == (1, 64)
-    set_ = opener(context=48).describe(base)
-    assert set_.context == 48
+    assert (whole.slots, whole.context) == (1, 80)
+    set_ = opener(context=64).describe(base)
+    assert set_.context == 64
     assert set_.memory < whole.memory
-    with pytest.raises(BundleError, match="--context: got 65, expected at most 64"):
-        opener(context=65).describe(base)
+    with pytest.raises(BundleError, match="--context: got 81, expected at most 80"):
+        opener(context=81).describe(base)
 
 
 def test_functions_have_no_tokenizer(tmp_path: Path) -> None:

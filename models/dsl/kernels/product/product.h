@@ -39,6 +39,20 @@ enum { MAX_CELLS = 1 };
 enum { MAX_CELLS = MAX_SHARING };
 #endif
 
+// The quads of integers of 12 bits, the upper eight and behind them the lower four, become pairs of
+// int16: columns 0 and 2 of each quad, then 1 and 3.
+INLINE void pair_up(Quad quads[2 * QUADS]) {
+    typedef int16_t Pairs __attribute__((vector_size(64)));
+    Quad upper[QUADS];
+    __builtin_memcpy(upper, quads, sizeof upper);
+    UNROLL
+    for (int i = 0; i < QUADS; i++) {
+        Pairs above = (Pairs)upper[i], below = (Pairs)quads[QUADS + i];
+        quads[2 * i] = (Quad)(above << 8 >> 4 | (below & 15));
+        quads[2 * i + 1] = (Quad)((above >> 4 & ~15) | below >> 8);
+    }
+}
+
 #ifdef DOT_RUNS
 
 // The exact sums of the products of each part of `count` cells of x with group `at` of a matrix, or
@@ -68,20 +82,6 @@ INLINE i32x16 dot_one(i32x16 sums, const Quad *quads, int i, const int8_t *x,
     int is_whole = matrix->integers.bits >= 8 && !matrix->integers.values;
     return is_whole ? dot_quad(sums, quads[i], x + i * QUAD)
                     : dot_bytes(sums, quads[i], x + i * QUAD);
-}
-
-// The quads of integers of 12 bits, the upper eight and behind them the lower four, become pairs of
-// int16: columns 0 and 2 of each quad, then 1 and 3.
-INLINE void pair_up(Quad quads[2 * QUADS]) {
-    typedef int16_t Pairs __attribute__((vector_size(64)));
-    Quad upper[QUADS];
-    __builtin_memcpy(upper, quads, sizeof upper);
-    UNROLL
-    for (int i = 0; i < QUADS; i++) {
-        Pairs above = (Pairs)upper[i], below = (Pairs)quads[QUADS + i];
-        quads[2 * i] = (Quad)(above << 8 >> 4 | (below & 15));
-        quads[2 * i + 1] = (Quad)((above >> 4 & ~15) | below >> 8);
-    }
 }
 
 // Adds the products of integers of 12 bits, of which `lower` are the lower four, with a part of x.
