@@ -200,7 +200,7 @@ def test_a_failed_write_is_a_warning(
 
     monkeypatch.setattr(prefix_store, "_write", full)
     write(tmp_path, 1, 2)
-    assert caplog.text.count("No space left on device") == 2
+    assert caplog.text.count("No space left on device") == 1  # in a minute
     assert not list(tmp_path.rglob("*.kv"))
 
 
