@@ -122,6 +122,13 @@ class _TlsLayer(SSLProtocol):
         return super().eof_received()
 
     @override
+    def _call_eof_received(self, *_: object) -> None:  # type: ignore[misc]  # not in typeshed
+        """Called by the event loop at the client's end of TLS, after which it loses the connection.
+
+        It would tell the HTTP connection, and log a warning if that still has to answer.
+        """
+
+    @override
     def _write_appdata(self, list_of_data: list[bytes]) -> None:
         """Called by the transport of the HTTP connection."""
         for data in list_of_data:

@@ -7,6 +7,7 @@ import http.client
 import json
 import logging
 import socket
+import ssl
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +154,12 @@ def test_requests_of_any_client_fill_no_log(
     with connect(client, raw=True) as connection, contextlib.suppress(OSError):
         connection.sendall(b"\x16\x03\x01garbage\r\n\r\n")  # no TLS, and no HTTP
         connection.recv(100)
+    with connect(client) as connection:
+        connection.sendall(request(b'{"prompt": "x", "max_tokens": 250}'))
+        if isinstance(connection, ssl.SSLSocket):
+            with contextlib.suppress(OSError):  # a session ticket may arrive after the end of TLS
+                connection.unwrap()
+    wait_until_free(client)
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
     assert "Invalid HTTP request" in caplog.text
     assert "pip install" not in caplog.text
