@@ -110,6 +110,11 @@ class TimedConnection(H11Protocol):
         return self.is_idle or self._is_lingering or self._ignores_body
 
     @property
+    def _is_closable(self) -> bool:
+        """Whether every response is complete and sent."""
+        return self._is_answered and not self._unsent()
+
+    @property
     def _is_lingering(self) -> bool:
         return self._lingering is not None and self._lingering.is_lingering
 
@@ -145,7 +150,7 @@ class TimedConnection(H11Protocol):
             idle = (
                 other
                 for other in self.connections
-                if isinstance(other, TimedConnection) and other is not self and other._is_answered
+                if isinstance(other, TimedConnection) and other is not self and other._is_closable
             )
             candidates = itertools.islice(idle, _CANDIDATES)
             if (other := min(candidates, key=lambda other: other._since, default=None)) is None:

@@ -12,6 +12,7 @@ import pytest
 
 from hearthd.bundle import CONNECTION_MEMORY, REQUEST_MEMORY
 from hearthd.server.app import create_app
+from hearthd.server.process import client_timeouts
 from hearthd.server.process.connection_memory import (
     ENCRYPTED,
     PLAIN,
@@ -46,6 +47,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Running]:
     pool = ModelPool([fakes.deployed(fakes.fake_service(LIBRARY))], connection_memory=memory)
     security = tls() if request.param == "https" else None
     bound = bind("127.0.0.1", 0)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # also that of connections
     server = DrainingServer(create_app(pool, on_start=ready.set), pool, tls=security, memory=memory)
     thread = threading.Thread(target=server.serve_on, args=(bound,))
     thread.start()
@@ -79,6 +81,27 @@ def test_connections_stay_within_their_memory(running: Running, sent: bytes) -> 
         assert memory.taken <= memory.limit + PLAIN + ENCRYPTED + 2 * len(sent)
     client.close()
     wait_until(lambda: memory.taken == 0)
+
+
+def test_an_answer_that_is_not_yet_sent_is_not_cut(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_timeouts, "_CANDIDATES", 1000)  # all of them
+    _, client = running
+    target = (client.base_url.host, client.base_url.port)
+    with contextlib.ExitStack() as crowd, socket.socket() as tcp:
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        tcp.settimeout(PATIENCE)
+        tcp.connect(target)
+        reader = crowd.enter_context(encrypted(tcp, client.base_url.scheme))
+        reader.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        received = reader.recv(100)
+        for _ in range(3 * COUNT):
+            crowd.enter_context(socket.create_connection(target, timeout=PATIENCE))
+        client.get("/health")  # all are accepted
+        while data := reader.recv(2**16):
+            received += data
+    assert received.partition(b"\r\n\r\n")[2] == client.get("/openapi.json").content
 
 
 def test_a_silent_connection_is_counted_as_plain(running: Running) -> None:
