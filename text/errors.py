@@ -36,13 +36,16 @@ class InvalidRequest(RequestError):
     """A field of the request is invalid.
 
     `field` is the path of the field (`prompt[3]`), `got` a JSON scalar, `expected` a phrase.
+    `logged` is the message for logs: it has no `got`, and with `quotes` no `expected` either, which
+    then has parts of the request.
     """
 
-    def __init__(self, *, field: str, got: Scalar, expected: str) -> None:
+    def __init__(self, *, field: str, got: Scalar, expected: str, quotes: bool = False) -> None:
         super().__init__(f"{field}: got {json.dumps(got)}, expected {expected}")
         self.field = field
         self.got = got
         self.expected = expected
+        self.logged = f"{field}: expected {'another value' if quotes else expected}"
 
 
 class ContextExceeded(InvalidRequest):

@@ -77,6 +77,8 @@ _TYPES = {
     507: "storage_full_error",
 }
 
+_MAX_LOGGED = 200  # characters of an error
+
 ErrorWord = Literal["context_length_exceeded", "model_not_found"]
 _WORD_STATUS: dict[ErrorWord, int] = {"context_length_exceeded": 400, "model_not_found": 404}
 
@@ -138,18 +140,30 @@ def describe(error: BaseException) -> ErrorResponse:
         return fault(500, "internal error: see the server's log")
     code = next(code for type_, code in STATUS if isinstance(error, type_))
     if isinstance(error, ContextExceeded):
-        body = fault(code, str(error), error.field, got=error.got, expected=error.expected)
-        return _exceeding(body, n_prompt_tokens=error.tokens, n_ctx=error.context)
+        return _exceeding(_invalid(code, error), n_prompt_tokens=error.tokens, n_ctx=error.context)
     if isinstance(error, TextTooLong):
         return _exceeding(fault(code, str(error)), n_ctx=error.context)
     if isinstance(error, ModelNotFound):
         body = fault(code, str(error), "model")
         return ErrorResponse(error=body.error.model_copy(update={"code": "model_not_found"}))
     if isinstance(error, InvalidRequest):
-        return fault(code, str(error), error.field, got=error.got, expected=error.expected)
+        return _invalid(code, error)
     if isinstance(error, QueueFull):
         return fault(code, str(error), queued=error.queued, limit=error.limit)
     return fault(code, str(error))
+
+
+def _invalid(code: int, error: InvalidRequest) -> ErrorResponse:
+    body = fault(code, str(error), error.field, got=error.got, expected=error.expected)
+    _log(error.logged)
+    return body
+
+
+def _log(error: str) -> None:
+    """Write an error to the access log. It may have keys of the request, of any length."""
+    if record := current_request.get():
+        shortened = f"{error[:_MAX_LOGGED]}..."
+        record.error = error if len(error) <= _MAX_LOGGED else shortened
 
 
 def _exceeding(body: ErrorResponse, **sizes: int) -> ErrorResponse:
@@ -167,7 +181,7 @@ def fault(code: int, message: str, param: str | None = None, **details: Any) -> 
     """The body for a status; `details` are further fields of ErrorDetail."""
     if record := current_request.get():
         details["request_id"] = record.request_id
-        record.error = f"{param}: expected {details['expected']}" if "got" in details else message
+    _log(message)
     return ErrorResponse(
         error=ErrorDetail(
             code=code,

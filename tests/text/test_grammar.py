@@ -214,6 +214,14 @@ def test_an_invalid_grammar_is_rejected(grammar_type: GrammarType, value: str, r
     assert reason in refusal(grammar_type, value).expected
 
 
+@pytest.mark.parametrize(
+    ("grammar_type", "value"),
+    [("lark", 'root ::= "secret'), ("json_schema", '{"minContains": {"secret": 1}}')],
+)
+def test_logs_do_not_quote_a_grammar(grammar_type: GrammarType, value: str) -> None:
+    assert refusal(grammar_type, value).logged == "where.it.was: expected another value"
+
+
 def test_a_grammar_that_matches_nothing_is_rejected() -> None:
     expected = refusal("regex", r"[^\s\S]").expected
     assert expected == "a valid grammar (grammar: it allows no next token)"

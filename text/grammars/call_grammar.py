@@ -102,7 +102,7 @@ class CallGrammars:
             tool = next(tool for tool in use.tools if tool.name == error.tool)
             got = "a strict tool" if tool.strict else "a tool"
             raise InvalidRequest(
-                field=tool.field, got=got, expected=f"another schema: {error}"
+                field=tool.field, got=got, expected=f"another schema: {error}", quotes=True
             ) from error
 
     def _schema(self, tool: Tool) -> str:
@@ -146,6 +146,7 @@ class CallGrammars:
                 field=grammar.field,
                 got=grammar.type,
                 expected=f"a grammar without {error}, which cannot be enforced in a call",
+                quotes=True,
             ) from error
 
     def _quote(self, text: str) -> str:

@@ -158,9 +158,9 @@ class Grammars:
             assert self._vocabulary is not None
             rules = Rules(matcher, self._vocabulary, self._ends, json=grammar.json)
         except InexactSchema as error:
-            raise _invalid(grammar, str(error)) from error
+            raise _invalid(grammar, str(error), quotes=True) from error
         except (ValueError, ConstraintFailed) as error:
-            raise _invalid(grammar, _expected(str(error))) from error
+            raise _invalid(grammar, _expected(str(error)), quotes=True) from error
         if rules.finished:
             raise _invalid(grammar, "a grammar that allows more than the empty text")
         return rules
@@ -334,12 +334,15 @@ def _from_schema(schema: str, *, lenient: bool = False) -> str:
     )
 
 
-def _invalid(grammar: Grammar, expected: str, *, got: str | None = None) -> InvalidRequest:
+def _invalid(
+    grammar: Grammar, expected: str, *, got: str | None = None, quotes: bool = False
+) -> InvalidRequest:
     got = grammar.value if got is None else got
     return InvalidRequest(
         field=grammar.field,
         got=got if len(got) <= _MAX_SHOWN else got[:_MAX_SHOWN] + "...",
         expected=expected,
+        quotes=quotes,
     )
 
 

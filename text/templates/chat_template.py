@@ -303,6 +303,7 @@ class ChatTemplate:
                 field="messages",
                 got=", ".join(message["role"] for message in messages),
                 expected=f"a conversation that the model's chat template accepts: {error}",
+                quotes=True,
             ) from error
         return text
 

@@ -91,6 +91,7 @@ class ToolChoice:
                     field="tool_choice",
                     got=name,
                     expected=f"the name of a tool: {', '.join(sorted(known)) or 'there are none'}",
+                    quotes=True,
                 )
         allowed = None if names is None else frozenset(names)
         return ToolChoice(mode=mode, allowed=allowed, parallel=parallel)

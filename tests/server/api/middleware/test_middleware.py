@@ -299,12 +299,14 @@ def test_an_error_is_logged_without_the_value(open_client: httpx.Client, access:
     for id_, body in (
         ("wrong", {"prompt": "a", "top_k": "secret"}),
         ("long", {"prompt": "a" * 9999}),
+        ("key", {"prompt": "a", "logit_bias": {"k" * 9999: "secret"}}),
     ):
         answer = open_client.post("/generate", json=body, headers={"X-Request-Id": id_})
         assert answer.status_code == 400
-    (_, wrong), (_, long) = access.lines("wrong", "long")
+    (_, wrong), (_, long), (_, key) = access.lines("wrong", "long", "key")
     assert wrong["error"] == "top_k: expected a valid integer"
     assert long["error"].startswith("prompt is too long: 9999 bytes > 1024 maximum")
+    assert len(key["error"]) < 300
     text = formatted("text", "POST /generate", fields=wrong)
     assert " status=400 " in text
     assert ' error="top_k: expected a valid integer"' in text
