@@ -94,5 +94,6 @@ def _write_line(
         fields["completion_tokens"] = record.completion_tokens
     if record.error:
         fields["error"] = record.error
-    # Without the query, which may hold secrets.
-    log.log(level, "%s %s", scope["method"], scope["path"], extra={"fields": fields})
+    # Without the query, which may hold secrets. A space would end the path, and begin a field.
+    path = scope["path"].replace(" ", "%20")
+    log.log(level, "%s %s", scope["method"], path, extra={"fields": fields})

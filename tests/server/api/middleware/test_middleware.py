@@ -312,6 +312,12 @@ def test_an_error_is_logged_without_the_value(open_client: httpx.Client, access:
     assert ' error="top_k: expected a valid integer"' in text
 
 
+def test_a_path_in_the_log_adds_no_fields(open_client: httpx.Client, access: Kept) -> None:
+    open_client.get("/a%20client=::1%20status=200", headers={"X-Request-Id": "path"})
+    ((message, _),) = access.lines("path")
+    assert message == "GET /a%20client=::1%20status=200"
+
+
 def test_a_stream_is_logged_when_it_ends(open_client: httpx.Client, access: Kept) -> None:
     fields = {"prompt": "a", "max_tokens": 4, "stream": True}
     answer = open_client.post("/generate", json=fields, headers={"X-Request-Id": "stream"})
