@@ -23,7 +23,8 @@ LogFormat = Literal["text", "json"]
 class RequestRecord:
     """One request for the access log: its id, model and error, and its answers' token counts.
 
-    An error is without the value that was rejected, which may be text of a user.
+    An error names models, ids and fields, and not the value that was rejected, which may be text
+    of a user.
     """
 
     request_id: str
