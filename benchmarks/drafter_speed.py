@@ -5,7 +5,7 @@
 The prompts are the held-out ones of `benchmarks.drafter_texts`. Each is answered in turns as a
 server does with `--speculation off`, `lookup` and `auto`. The run ends with an error if an answer
 has other tokens than without drafts. A speed counts the tokens after the first one of each answer;
-the ratios compare it with that of `off`.
+the ratios compare it with the speed of `off`.
 """
 
 from __future__ import annotations

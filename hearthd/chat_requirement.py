@@ -24,7 +24,7 @@ def require_chat_bundle(folder: Path, model: str) -> None:
 
 
 def require_chat_weights(path: Path, model: str) -> None:
-    """Raise NotABundle unless the weights are those of a language model with a chat template."""
+    """Raise NotABundle unless the weights belong to a language model with a chat template."""
     from hearthd.baker.pipeline.weights_config import opened
     from hearthd.baker.tokenizer.tokenizer_files import chat_template
     from hearthd.baker.weights.source import WeightsError

@@ -94,9 +94,9 @@ def packaged_weights(model: str, size: str | None = None) -> PackagedWeights:
 
 
 def open_named(model: str, weights: Path | None, size: str | None = None) -> WeightSource:
-    """The weights of --weights, or without it those of a family's package.
+    """Open the path in `weights`, or the package of a family if it is None.
 
-    For commands that have this option. Raises as open_weights.
+    For commands that have the option --weights. Raises as open_weights.
     """
     if weights is not None:
         return open_weights(weights)

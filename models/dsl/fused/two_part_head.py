@@ -2,8 +2,9 @@
 
 A format of matrices with a `split` is read in two parts: `linear_coarse` computes approximate
 outputs from the upper bits of the integers and activations of 8 bits. To the outputs that may
-matter, `linear_refined` adds the products of the lower bits. Before that, the largest outputs
-become those of activations of 16 bits: of several rows, `linear_refined` computes them again.
+matter, `linear_refined` adds the products of the lower bits. Before that, outputs near the largest
+are replaced by products with activations of 16 bits. For one row, `linear_coarse` computes both
+products at once; for several, `linear_refined` computes the second product where it is needed.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def two_part_head(
 def _parts(
     arrays: tuple[Tensor, ...], matrix_format: MatrixFormat
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The arrays of the matrix of the lower bits, and of that of the upper bits."""
+    """The arrays of two matrices: of the lower bits, and of the upper bits."""
     lower_start = min(plane.start for plane in matrix_format.planes)
     by_plane = dict(zip(matrix_format.planes, arrays, strict=False))
     (lower,) = (array for plane, array in by_plane.items() if plane.start == lower_start)
@@ -112,9 +113,9 @@ def _parts(
 
 
 def _in_blocks(outputs: Tensor, others: Tensor, threshold: Tensor) -> Tensor:
-    """Outputs (M, N), or `others` in blocks of sixteen of which one output reaches its threshold.
+    """Outputs (M, N), replaced by `others` in some blocks of sixteen.
 
-    `threshold` (M,) is that of a row.
+    In each replaced block, one of the outputs is at least the threshold of its row, (M,).
     """
     shape = (outputs.shape[0], outputs.shape[1] // ROWS, ROWS)
     largest = ops.reduce_max(ops.reshape(outputs, shape=shape), axes=(2,))
@@ -168,7 +169,7 @@ def _coarse_limits(types: Types, attrs: Attrs) -> None:
     format_of(attrs).require(types[2:])
     outputs = attrs.get("outputs")
     require(outputs is None or outputs % ROWS == 0, f"a multiple of {ROWS} outputs")
-    require(types[0].shape[0] == 1 or not attrs.get("fine"), "one row of each kind")
+    require(types[0].shape[0] == 1 or not attrs.get("fine"), "one row with `fine`")
 
 
 def _coarse_kernel(types: Types, result: TensorType, attrs: Attrs) -> Kernel:
@@ -193,7 +194,8 @@ linear_coarse: Fused = Fused(
     name="linear_coarse",
     doc="Rows (M, K), rounded to 8 bits per group of 32 columns, or to 16 if the row's flag, i32 "
     "(M,), is above 0, times a matrix (N, K) of integers of a `matrix_format`, or its first "
-    "`outputs` rows. With `fine`, that of the one row rounded to 16 bits follows: (2, N).",
+    "`outputs` rows. With `fine`, for one row only, the result is (2, N): this product, and the "
+    "product of the row rounded to 16 bits.",
     reference=_linear_coarse,
     limits=_coarse_limits,
     kernel=_coarse_kernel,
@@ -260,9 +262,9 @@ _INT2 = FORMATS["int2-g16-s256"]
 linear_refined: Fused = Fused(
     name="linear_refined",
     doc="Adds what is missing to products (M, N) that were computed from the upper bits of a "
-    "matrix. If one of a block of sixteen outputs reaches its row's threshold, all sixteen get "
-    "`step` times the product of the lower bits, which are a matrix of a `matrix_format`. Or, with "
-    "`replaces`, all sixteen become the product, of the upper bits.",
+    "matrix. If one of a block of sixteen outputs reaches its row's threshold, `step` times the "
+    "product of the lower bits, a matrix of a `matrix_format`, is added to all sixteen. With "
+    "`replaces`, the product, of the upper bits, replaces all sixteen.",
     reference=_linear_refined,
     limits=_limits,
     kernel=_kernel,

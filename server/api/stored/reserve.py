@@ -32,10 +32,10 @@ class Reserve:
         free = shutil.disk_usage(folder).free + existing
         self._size = min(_SIZE, free // _SHARE)
         self.log_pages = max(1, self._size // _LOG_SHARE // _PAGE)  # SQLite may keep in its log
-        self.kept()
+        self.keep()
 
-    def kept(self) -> bool:
-        """Whether the space is kept, or can be again."""
+    def keep(self) -> bool:
+        """Write the file again if it is missing; return whether there is space for it."""
         if self._file.exists() and self._file.stat().st_size >= self._size:
             return True
         try:

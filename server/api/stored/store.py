@@ -4,8 +4,8 @@ A record is a response, a conversation or a batch, with its items. Each belongs 
 no other key finds it. When all records take more than the limit, those that were used least
 recently are dropped.
 
-On a full disk nothing more is stored. To delete, SQLite first writes to its log: a file beside it
-keeps disk space for that, see reserve.py.
+On a full disk nothing more is stored. SQLite writes to its log before it deletes, so another file
+keeps disk space for the log: see reserve.py.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Store:
             for is_output, items in ((False, inputs), (True, outputs))
             for item in items
         ]
-        if self._reserve is not None and not self._reserve.kept():
+        if self._reserve is not None and not self._reserve.keep():
             raise StorageFull("not stored: the disk of --state-dir is full")
         with self.transaction():
             self._database.execute(
@@ -234,7 +234,7 @@ class Store:
         with self.transaction():
             deleted = self._database.execute(statement, values).rowcount > 0
         self._truncate_log()
-        self._reserve.kept()
+        self._reserve.keep()
         return deleted
 
     def _truncate_log(self) -> None:

@@ -15,6 +15,7 @@ from hearthd.server import cli
 from hearthd.server.api.middleware.api_keys import ApiKeys
 from hearthd.server.open_service import bundle_folders, open_service
 from hearthd.server.process.listening import Tls
+from hearthd.server.services import language_service
 from hearthd.server.settings import BadSettings, load
 from hearthd.server.terminal import bundle_commands, commands
 from tests.fake_runtime import FakeRuntime
@@ -24,6 +25,8 @@ from tests.server.fake_models import FakeModel, complete, pool
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
+
+    from hearthd.server.services.engine_options import EngineOptions
 
 
 @pytest.fixture
@@ -149,12 +152,12 @@ def test_a_terminal_opens_a_bundle_with_the_context_of_its_flag(
 ) -> None:
     opened: list[tuple[Path, int | None]] = []
 
-    def open_(bundle: Path, threads: None, context: int | None, overflow: str) -> NoReturn:
-        assert (threads, overflow) == (None, "error")
-        opened.append((bundle, context))
+    def open_(bundle: Path, *, threads: None, options: EngineOptions) -> NoReturn:
+        assert (threads, options.overflow) == (None, "error")
+        opened.append((bundle, options.context))
         raise typer.Exit
 
-    monkeypatch.setattr(commands, "_open", open_)
+    monkeypatch.setattr(language_service, "open_language_service", open_)
     output(commands.generate, "gemma", "Hello", "--context", "64")
     output(commands.generate, "gemma", "Hello")
     assert opened == [(home / "gemma", 64), (home / "gemma", None)]

@@ -11,8 +11,8 @@
 //      dot_bytes(sums, quad, x)                      the same, DOT_OFFSET is already added
 //      dot_small(sums, parts, quads, count, x, bits) weights of 2 to 7 bits, 0 to 127;
 //                                                    `count` quads times each of `parts` parts of x
-//      dot_pairs(sums, pairs, x)                     two columns of int16 of each row, as x has;
-//                                                    without HAS_PAIRS it is not there
+//      dot_pairs(sums, pairs, x)                     x and weights are two columns of int16; only
+//                                                    called if HAS_PAIRS is 1
 // 2. ARM, which has too few registers for a group: DOT_RUNS is defined, and a Run points to quads:
 //    stored ones of 4, 5 or 8 bits, which are unpacked while they are multiplied, or unpacked ones.
 //      dot_run(dots, parts, run, x, starts)          each part's sums, from starts[part] on
@@ -78,17 +78,7 @@ INLINE i32x16 dot_bytes(i32x16 sums, Quad quad, const int8_t *x) {
 INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     return dot_bytes(sums, quad ^ (int8_t)-128, x);
 }
-#define HAS_PAIRS 1
-INLINE i32x16 dot_pairs(i32x16 sums, Quad pairs, const int8_t *x) {
-    int32_t two;
-    __builtin_memcpy(&two, x, sizeof two);
-    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(two);
-    __builtin_memcpy(halves, &sums, 64);
-    __builtin_memcpy(w, &pairs, 64);
-    for (int i = 0; i < 2; i++) halves[i] = _mm256_dpwssd_avx_epi32(halves[i], w[i], repeated);
-    __builtin_memcpy(&sums, halves, 64);
-    return sums;
-}
+#define ADD_PAIRS _mm256_dpwssd_avx_epi32
 
 #elif defined(__AVX2__)
 #include <immintrin.h>
@@ -111,18 +101,7 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
     __builtin_memcpy(&sums, halves, 64);
     return sums;
 }
-#define HAS_PAIRS 1
-INLINE i32x16 dot_pairs(i32x16 sums, Quad pairs, const int8_t *x) {
-    int32_t two;
-    __builtin_memcpy(&two, x, sizeof two);
-    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(two);
-    __builtin_memcpy(halves, &sums, 64);
-    __builtin_memcpy(w, &pairs, 64);
-    for (int i = 0; i < 2; i++)
-        halves[i] = _mm256_add_epi32(halves[i], _mm256_madd_epi16(w[i], repeated));
-    __builtin_memcpy(&sums, halves, 64);
-    return sums;
-}
+#define ADD_PAIRS(sums, x, y) _mm256_add_epi32(sums, _mm256_madd_epi16(x, y))
 // Products with small weights are added in 16 bits as long as they fit: those of eight quads of 4
 // bits, since 8 * 2 * 15 * 127 is less than 2^15, four of 5 bits, two of 6 and one of 7. All parts
 // share the loads of a quad.
@@ -167,7 +146,19 @@ INLINE i32x16 dot_quad(i32x16 sums, Quad quad, const int8_t *x) {
 }
 #endif
 
-#ifndef HAS_PAIRS
+#ifdef ADD_PAIRS
+#define HAS_PAIRS 1
+INLINE i32x16 dot_pairs(i32x16 sums, Quad pairs, const int8_t *x) {
+    int32_t two;
+    __builtin_memcpy(&two, x, sizeof two);
+    __m256i halves[2], w[2], repeated = _mm256_set1_epi32(two);
+    __builtin_memcpy(halves, &sums, 64);
+    __builtin_memcpy(w, &pairs, 64);
+    for (int i = 0; i < 2; i++) halves[i] = ADD_PAIRS(halves[i], w[i], repeated);
+    __builtin_memcpy(&sums, halves, 64);
+    return sums;
+}
+#elif !defined(HAS_PAIRS)
 #define HAS_PAIRS 0
 #define dot_pairs dot_bytes
 #endif

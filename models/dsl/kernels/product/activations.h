@@ -18,9 +18,10 @@ INLINE int min_tile_rows(const Matrix *matrix) {
 }
 
 // Some groups of some rows of x, `rows` for each group: x ~ scale * (q[0] + q[1] / steps), or
-// x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`) or of a wide matrix, or
-// x ~ scale * q[0] if there is one part. A product of integers starts at `start`, and `total` is
-// the sum of x, for each half of a group or once for the group. If parts are multiplied as pairs
+// x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`) or the matrix is wide
+// (`is_wide`), or x ~ scale * q[0] if there is one part. A product of integers starts at `start`,
+// and `total` is the sum of x, for each half of a group or once for the group. If parts are
+// multiplied as pairs
 // (`is_paired`), q has the int16 q[0] * steps + q[1]: columns 0 and 2 of each four, then 1 and 3.
 typedef struct {
     _Alignas(64) int8_t q[CELLS][PARTS][GROUP];
@@ -32,12 +33,12 @@ typedef struct {
 // first plus the second: so that `steps` times a weight is a byte, and a tile multiplies both at
 // once.
 INLINE int is_joined(const Matrix *matrix) { return PARTS == 2 && matrix->integers.bits == 4; }
-// Whether integers have 12 bits, of which the lower four are multiplied apart.
+// Whether integers have 12 bits. Tiles, and vectors without pairs, multiply the lower four apart.
 INLINE int is_wide(const Matrix *matrix) { return matrix->integers.bits > 8; }
 // The parts that are multiplied with a matrix.
 INLINE int parts_of(const Matrix *matrix) { return matrix->one_part ? 1 : PARTS; }
-// Whether vectors multiply integers of 16 bits, of x, with those of 12, without overflow: a sum of
-// 32 products is below 32 * 32385 * 2056 < 2^31.
+// Whether vectors multiply activations of 16 bits with integers of 12 bits as pairs of int16. No
+// sum overflows: 32 products are below 32 * 32385 * 2056 < 2^31.
 INLINE int is_paired(const Matrix *matrix) { return HAS_PAIRS && PARTS == 2 && is_wide(matrix); }
 // The steps of the second part that are one of the first.
 INLINE int steps_of(const Matrix *matrix) { return is_joined(matrix) ? 16 : 254; }

@@ -39,8 +39,9 @@ enum { MAX_CELLS = 1 };
 enum { MAX_CELLS = MAX_SHARING };
 #endif
 
-// The quads of integers of 12 bits, the upper eight and behind them the lower four, become pairs of
-// int16: columns 0 and 2 of each quad, then 1 and 3.
+// Turns integers of 12 bits into pairs of int16: columns 0 and 2 of each quad, then columns 1
+// and 3. At first the upper eight bits are in QUADS quads, followed by the lower four bits in QUADS
+// quads.
 INLINE void pair_up(Quad quads[2 * QUADS]) {
     typedef int16_t Pairs __attribute__((vector_size(64)));
     Quad upper[QUADS];
@@ -94,8 +95,8 @@ INLINE i32x16 dot_wide(i32x16 sums, const Quad *upper, const Quad *lower, const 
 }
 
 // The exact sums of the products of each part of `count` cells of x with group `at` of a matrix, or
-// with a half of it, or of pairs of int16 with the whole x. `quads` are the group's, and behind
-// them those of the lower four bits of 12.
+// with a half of it, or of pairs of int16 with the whole x. `quads` are the group's, followed by
+// the quads of the lower four bits if integers have 12.
 //
 // A product waits for the one before it that is added to the same sums, so each quad is multiplied
 // with all cells and parts in turn.
@@ -133,8 +134,8 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, c
 
 // Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
 // to `end`. A row begins with the cell that `first` has for it, and its next group is `step` cells
-// later. Outputs are added to unless `begin` is 0. `coarse` has those of the first parts of x
-// alone, or is 0. Meanwhile bytes are fetched, if `fetches` is not 0.
+// later. Outputs are added to unless `begin` is 0. `coarse` gets the outputs of the first parts of
+// x alone, if it is not 0. Meanwhile bytes are fetched, if `fetches` is not 0.
 INLINE void multiply_cells(const Activations *x, const size_t *first, size_t step, int rows,
                            const Matrix *matrix, size_t block, size_t begin, size_t end,
                            Cursor *fetches, float *coarse, float *out, size_t stride) {

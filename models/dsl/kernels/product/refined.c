@@ -1,8 +1,8 @@
 // Completes approximate products, of the upper bits of a matrix: op `linear_refined`. To each block
-// of sixteen outputs that matters, it adds the product of the matrix of the lower bits, or it
-// replaces them by a product with activations of 16 bits (REPLACES). A block matters to a row if
-// one of its outputs reaches the row's threshold. A variant defines NAME, REPLACES, and the format
-// of the matrix (matrix.h).
+// of sixteen outputs that matters, it adds the product of the matrix of the lower bits. With
+// REPLACES, the product of the upper bits with activations of 16 bits replaces the outputs. A block
+// matters to a row if one of its outputs reaches the row's threshold. A variant defines NAME,
+// REPLACES, and the format of the matrix (matrix.h).
 #include "product/refined.h"
 
 // out f32 (rows, outputs), at first the approximate products, x f32 (rows, columns), threshold f32
