@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 from typing_extensions import override
@@ -260,18 +260,6 @@ class ArraysProgram:
 def parameter_types(weights: Iterable[Weight]) -> dict[str, TensorType]:
     """The types of the arrays that weights are stored as, by name."""
     return {name: tensor.type for weight in weights for name, tensor in weight.parameters.items()}
-
-
-def model_weights(
-    weights: Iterable[Weight], arrays: Mapping[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
-    """A model's weights by the names of its parameters, from arrays of f32 or bf16 storage."""
-    return {
-        name: arrays[stored][rows.start : rows.stop]
-        for weight in weights
-        for stored in weight.parameters
-        for name, rows in weight.rows().items()
-    }
 
 
 @dataclass(frozen=True)

@@ -237,12 +237,6 @@ def llvm_names(flags: Iterable[str], machine: str) -> frozenset[str]:
     return frozenset(name for flag in flags for name in translation.get(flag, ()))
 
 
-def check_features(target: Target, machine: str, features: frozenset[str]) -> None:
-    """Raise UnsupportedCpu unless a machine with these features can run code for the target."""
-    if refusal := _refusal(target, machine, features):
-        raise UnsupportedCpu(refusal)
-
-
 def _refusal(target: Target, machine: str, features: frozenset[str]) -> str:
     """Why a machine with these features cannot run code for the target; empty if it can."""
     baseline = _BASELINE_TARGETS.get(machine, "host")

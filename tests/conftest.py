@@ -23,9 +23,9 @@ from hearthd.baker.pipeline.recipe import packaged_weights
 from hearthd.baker.reference.numpy_runtime import stored_parameters, traced
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.bundle import PARAMETERS, LanguageManifest, bundle_home, read_manifest_of
-from hearthd.models.program import model_weights
 from hearthd.runtime import operating_system
 from hearthd.runtime.cpu_features import this_machine
+from tests.models.numpy_device import model_weights
 from tests.quick import Guard, is_quick
 
 if TYPE_CHECKING:

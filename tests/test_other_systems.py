@@ -220,11 +220,16 @@ assert runs_here(target)
 def test_macos_refuses_code_that_may_use_its_register(tmp_path: Path) -> None:
     code = """
 from hearthd.baker.compiler.targets import find_target, runs_here
-from hearthd.runtime.cpu_features import UnsupportedCpu, check_features, cpu_features
-check_features(find_target("host"), "aarch64", cpu_features())
-assert not runs_here(find_target("aarch64"))
+from hearthd.bundle import ProgramFile
+from hearthd.runtime.cpu_features import UnsupportedCpu, cpu_features, fastest
+host, aarch64 = (
+    ProgramFile(file="", target=find_target(name), instructions=None)
+    for name in ("host", "aarch64")
+)
+assert fastest([host], "aarch64", cpu_features()) is host
+assert not runs_here(aarch64.target)
 try:
-    check_features(find_target("aarch64"), "aarch64", cpu_features())
+    fastest([aarch64], "aarch64", cpu_features())
     raise AssertionError("not refused")
 except UnsupportedCpu as error:
     assert "a register that this system reserves" in str(error)

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=9)
-FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 # Rows of one magnitude, over all of f32's exponents: what a row scale must follow.
 MAGNITUDES = st.integers(-149, 126).map(lambda exponent: 2.0**exponent)
-UNITS = hnp.arrays(np.float32, SHAPES, elements=st.floats(-1.875, 1.875, width=32))
 
 
 def bf16_by_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -9,13 +9,13 @@ import numpy as np
 from hearthd.bundle import padding_of
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
-from hearthd.models.program import model_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from hearthd.models.dsl.stored_weights import Weight
     from hearthd.models.dsl.types import TensorType
     from hearthd.models.program import Program
 
@@ -45,6 +45,16 @@ def random_arrays(parameters: Mapping[str, TensorType], hidden: int) -> dict[str
             values = np.abs(rng.normal(size=tensor_type.shape)) / (30 * np.sqrt(hidden)) + 1e-3
         weights[name] = values.astype(tensor_type.dtype.numpy)
     return weights
+
+
+def model_weights(weights: Iterable[Weight], arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """A model's weights by the names of its parameters, from arrays of f32 or bf16 storage."""
+    return {
+        name: arrays[stored][rows.start : rows.stop]
+        for weight in weights
+        for stored in weight.parameters
+        for name, rows in weight.rows().items()
+    }
 
 
 class Device:

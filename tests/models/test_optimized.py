@@ -41,7 +41,6 @@ OPTIONS = ProgramOptions(
 TWO = ("gemma3", "llama")
 INT8_RULES = ("int8_cache_attention", "write_int8_rows", "write_row_scales")
 INT4_RULES = ("int4_cache_attention", "write_packed_rows", "write_packed_scales", "rotate_heads")
-CACHE_RULES = ("write_f16_rows", *INT8_RULES, *INT4_RULES)
 
 
 @functools.cache

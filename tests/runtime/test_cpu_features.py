@@ -13,7 +13,6 @@ from hearthd.baker.compiler.targets import find_target, find_targets
 from hearthd.bundle import ProgramFile, Target
 from hearthd.runtime.cpu_features import (
     UnsupportedCpu,
-    check_features,
     cpu_features,
     cpuinfo_flags,
     fastest,
@@ -55,6 +54,12 @@ V4 = f"{V3} avx512bw avx512cd avx512dq avx512f avx512vl"
 
 def target(triple: str, features: str) -> Target:
     return Target(name="some-target", triple=triple, cpu="some", features=tuple(features.split()))
+
+
+def check_features(target: Target, machine: str, features: frozenset[str]) -> None:
+    """Raise UnsupportedCpu if a bundle with one program has none for the machine."""
+    program = ProgramFile(file="model.vmfb", target=target, instructions=None)
+    assert fastest([program], machine, features) is program
 
 
 def test_a_raspberry_pi_4_lacks_dot_products() -> None:

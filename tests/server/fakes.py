@@ -71,7 +71,7 @@ NOWHERE = Provenance(
     tools={},
 )
 SPECIAL = ["<pad>", "<eos>", "<bos>", "<unk>"]
-PAD, EOS, BOS, UNK = range(4)
+EOS, BOS, UNK = range(1, 4)
 _CORPUS = [
     "the quick brown fox jumps over the lazy dog, then the dog jumps over the fox.",
     "  runs   of    spaces,\nlines\n\nand words: stop, stopped, stopping.",

@@ -28,15 +28,14 @@ from hearthd.bundle import Golden, GoldenStep
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder import entry_points
 from hearthd.models.families.gemma3 import Gemma3
-from hearthd.models.program import model_weights
 from hearthd.runtime.row_difference import ROW_TOLERANCE
 from tests.by_day import first_by_day
 from tests.models.families.gemma3.gemma3_cases import OPTIONS, TINY
 from tests.models.families.gemma3.gemma3_reference import forward
-from tests.models.families.test_recurrent_families import EXTRA as RECURRENT_EXTRA
-from tests.models.families.test_recurrent_families import OPTIONS as RECURRENT_OPTIONS
-from tests.models.families.test_recurrent_families import SHAPE as RECURRENT_SHAPE
-from tests.models.numpy_device import random_weights
+from tests.models.families.test_slots import EXTRA as RECURRENT_EXTRA
+from tests.models.families.test_slots import OPTIONS as RECURRENT_OPTIONS
+from tests.models.families.test_slots import SHAPE as RECURRENT_SHAPE
+from tests.models.numpy_device import model_weights, random_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -53,38 +53,6 @@ def test_layers_that_share_have_no_caches(device: Device) -> None:
     ]
 
 
-def test_what_was_in_a_slot_before_does_not_matter(device: Device) -> None:
-    rng = np.random.default_rng(1)
-    used = [rng.normal(size=cache.shape).astype(np.float32) for cache in device.slot()]
-    for count in (1, 2, 5, 12):
-        fresh = device.logits_after(TOKENS[:count])
-        np.testing.assert_array_equal(device.logits_after(TOKENS[:count], caches=used), fresh)
-
-
-@pytest.mark.parametrize("sizes", [(3,), (8,), (1, 5, 2)], ids=str)
-def test_chunks_of_any_sizes_give_the_same_logits(device: Device, sizes: tuple[int, ...]) -> None:
-    expected = device.logits_after(TOKENS, (1,))
-    np.testing.assert_allclose(device.logits_after(TOKENS, sizes), expected, atol=2e-5)
-
-
-def test_a_prefix_continues_in_another_slot(device: Device) -> None:
-    """The prefix cache: the rows of a slot are copied, and two sequences go on from them."""
-    prefix = device.prefill(device.slot(), TOKENS[:7], 0)
-    copies = [[cache.copy() for cache in prefix] for _ in range(2)]
-    logits, _ = device.decode(copies, [TOKENS[7], 3], [7, 7])
-    np.testing.assert_allclose(logits[0], device.logits_after(TOKENS[:8]), atol=2e-5)
-    np.testing.assert_allclose(logits[1], device.logits_after([*TOKENS[:7], 3]), atol=2e-5)
-
-
-def test_rejected_guesses_leave_no_trace(device: Device) -> None:
-    """Speculation: a verify reads tokens of which only the first is kept."""
-    caches = device.prefill(device.slot(), TOKENS[:7], 0)
-    guessed, caches = device.verify(caches, [TOKENS[7], 1, 2, 3], 7)
-    np.testing.assert_allclose(guessed[0], device.logits_after(TOKENS[:8]), atol=2e-5)
-    logits, _ = device.decode([caches], [TOKENS[8]], [8])
-    np.testing.assert_allclose(logits[0], device.logits_after(TOKENS[:9]), atol=2e-5)
-
-
 def test_a_whole_sequence_has_the_loss_of_its_tokens(device: Device) -> None:
     """Training reads sequences at once, without caches."""
     weights, count = device.model_weights(), 12

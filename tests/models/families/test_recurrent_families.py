@@ -1,4 +1,4 @@
-"""The states of recurrent layers in a slot: after every token, whatever was there before."""
+"""Recurrent families: their published configurations, and their GGUF files."""
 
 from __future__ import annotations
 
@@ -14,110 +14,16 @@ from hearthd.baker.pipeline.weights_config import identify
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.config import ConfigError
-from hearthd.models.decoder.experts import SIGMOID
-from hearthd.models.program import ProgramOptions
 from tests.models.families import ours
 from tests.models.families.cases import CASES, TOKENS, random_tensors
 from tests.models.families.converted_files import converted
 from tests.models.families.family_recording import ROWS, recorded, write_folder
 from tests.models.families.gguf_files import write_gguf
-from tests.models.numpy_device import Device
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hearthd.baker.weights.source import WeightSource
-
-SHAPE: dict[str, Any] = {
-    "layers": 3, "hidden": 32, "ffn": 40, "heads": 4, "kv_heads": 2, "head_dim": 8,
-    "max_context": 64, "vocab_size": 61, "norm_eps": 1e-3, "rope_base": 1000.0, "tied": True,
-}  # fmt: skip
-_MAMBA: dict[str, Any] = {
-    "ssm_heads": 4, "ssm_width": 16, "ssm_groups": 2, "ssm_state": 6, "taps": 4,
-}  # fmt: skip
-_EXPERTS: dict[str, Any] = {
-    "experts": 5, "experts_per_token": 2, "expert_ffn": 24, "normalized": True, "shared_ffn": 36,
-}  # fmt: skip
-_DELTA_NET: dict[str, Any] = {
-    "attends": (False, True, False), "rotary_width": 4, "key_heads": 2, "value_heads": 4,
-    "key_width": 6, "value_width": 16, "taps": 4,
-}  # fmt: skip
-# What the configuration of an architecture has besides.
-EXTRA: dict[str, dict[str, Any]] = {
-    "falcon-h1": _MAMBA,
-    "granitehybrid": {
-        **_MAMBA, "attends": (False, True, False), "embedding_scale": 2.0, "attention_scale": 0.4,
-        "residual_scale": 0.5, "logit_scale": 2.0,
-    },
-    "nemotron_h": {**_MAMBA, "layers": 4, "kinds": ("mamba", "mlp", "attention", "mamba")},
-    "nemotron_h_moe": {
-        **_MAMBA, **_EXPERTS, "layers": 4, "kinds": ("mamba", "moe", "attention", "mamba"),
-        "routed": (False, True, False, False), "scores": SIGMOID, "choice_bias": True,
-        "sum_offset": 1e-20, "factor": 2.5,
-    },
-    "qwen3next": {**_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_gate": True},
-    "qwen35": _DELTA_NET,
-    "qwen35moe": {**_DELTA_NET, **_EXPERTS, "routed": (True,) * 3, "shared_gate": True},
-}  # fmt: skip
-OPTIONS = ProgramOptions(
-    context=40, precision="f32", prefill_tokens=(3, 8), decode_batches=(1, 2), verify_tokens=(4,)
-)
-PROMPT = np.random.default_rng(0).integers(0, SHAPE["vocab_size"], 30).tolist()
-
-
-# One of Mamba-2, one of the gated delta net; both have experts.
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(
-            name, marks=() if name in ("nemotron_h_moe", "qwen35moe") else pytest.mark.nightly
-        )
-        for name in EXTRA
-    ],
-)
-def device(request: pytest.FixtureRequest) -> Device:
-    family = ARCHITECTURES[request.param]
-    return Device(family.program(family.config(**(SHAPE | EXTRA[request.param])), OPTIONS))
-
-
-def test_what_was_in_a_slot_before_does_not_matter(device: Device) -> None:
-    rng = np.random.default_rng(1)
-    used = [rng.normal(size=cache.shape).astype(np.float32) for cache in device.slot()]
-    for count in (1, 2, 5, 12):
-        fresh = device.logits_after(PROMPT[:count])
-        np.testing.assert_array_equal(device.logits_after(PROMPT[:count], caches=used), fresh)
-
-
-@pytest.mark.parametrize(
-    "sizes",
-    [*(pytest.param(size, marks=pytest.mark.nightly) for size in ((3,), (8,))), (1, 5, 2)],
-    ids=str,
-)
-def test_chunks_of_any_sizes_give_the_same_logits(device: Device, sizes: tuple[int, ...]) -> None:
-    expected = device.logits_after(PROMPT, (1,))
-    np.testing.assert_allclose(device.logits_after(PROMPT, sizes), expected, atol=2e-5)
-
-
-def test_a_later_token_changes_no_earlier_logits(device: Device) -> None:
-    caches = device.prefill(device.slot(), PROMPT[:7], 0)
-    first, _ = device.verify(caches, [PROMPT[7], 1, 2, 3], 7)
-    second, _ = device.verify(caches, [PROMPT[7], 1, 9, 3], 7)
-    # The tokens of an expert are one product here, whose bits depend on how many they are.
-    np.testing.assert_allclose(first[:2], second[:2], atol=2e-5)
-    assert np.abs(first[2:] - second[2:]).max() > 1e-3
-
-
-@pytest.mark.parametrize("accepted", [1, 2, 3, 4])
-def test_rejected_drafts_leave_no_trace(device: Device, accepted: int) -> None:
-    """A verify reads tokens of which only the first ones are kept."""
-    caches = device.prefill(device.slot(), PROMPT[:7], 0)
-    drafted = [*PROMPT[7 : 7 + accepted], 1, 2, 3][:4]
-    guessed, caches = device.verify(caches, drafted, 7)
-    expected = device.logits_after(PROMPT[: 7 + accepted])
-    np.testing.assert_allclose(guessed[accepted - 1], expected, atol=2e-5)
-    logits, _ = device.decode([caches], [PROMPT[7 + accepted]], [7 + accepted])
-    expected = device.logits_after(PROMPT[: 8 + accepted])
-    np.testing.assert_allclose(logits[0], expected, atol=2e-5)
 
 
 def test_value_heads_in_the_order_of_a_gguf_file_give_the_same_logits(tmp_path: Path) -> None:
