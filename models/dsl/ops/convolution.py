@@ -1,11 +1,10 @@
-"""Convolution, in as few attributes as there can be.
+"""Convolution with strides, kernel dilation and groups.
 
-What else one is given comes out of other ops: padding and input dilation are `pad`, a transposed
-convolution is the gradient of this one. The kernel reaches every element, so there is no rest to
-keep in mind (and the compiler gets a rest wrong).
+Other ops do the rest: padding and input dilation are `pad`, and a transposed convolution is the
+gradient of this one. The kernel reads every element: the compiler is wrong where it does not.
 
-Layouts are PyTorch's: `N` is a batch, `C` are channels, `O` those of the result, `G` groups, and
-after those come one, two, three, ... spatial axes.
+Layouts are PyTorch's: `N` is a batch, `C` input channels, `O` output channels, `G` groups; one or
+more spatial axes follow.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         x.shape[1] == groups * weight.shape[1] and weight.shape[0] % groups == 0,
         f"x's channels to be {groups} times those of the weight, whose outputs divide by {groups}",
     )
-    reach = _reach(weight, dilation)
+    reach = _reach(weight.shape[_LEADING:], dilation)
     spatial = tuple(zip(x.shape[_LEADING:], reach, strides, strict=True))
     require(
         all(extent >= size and (extent - size) % stride == 0 for extent, size, stride in spatial),
@@ -63,10 +62,9 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     return x.with_shape(x.shape[0], weight.shape[0], *out)
 
 
-def _reach(weight: TensorType, dilation: tuple[int, ...]) -> tuple[int, ...]:
-    """How many elements a kernel spans, along each spatial axis."""
-    sizes = zip(weight.shape[_LEADING:], dilation, strict=True)
-    return tuple((size - 1) * apart + 1 for size, apart in sizes)
+def _reach(kernel: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:
+    """How many elements a kernel spans along each spatial axis."""
+    return tuple((size - 1) * apart + 1 for size, apart in zip(kernel, dilation, strict=True))
 
 
 def _evaluate(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
@@ -74,10 +72,8 @@ def _evaluate(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
     x, weight = arrays
     groups, kernel = attrs["groups"], weight.shape[_LEADING:]
     spatial = len(kernel)
-    reach = tuple(
-        (size - 1) * apart + 1 for size, apart in zip(kernel, attrs["dilation"], strict=True)
-    )
     axes = tuple(range(_LEADING, _LEADING + spatial))
+    reach = _reach(kernel, attrs["dilation"])
     windows = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
     every = tuple(slice(None, None, step) for step in (1, 1, *attrs["strides"], *attrs["dilation"]))
     windows = windows[every]
@@ -115,13 +111,13 @@ def spread(
 ) -> Tensor:
     """The transpose of a convolution: each element of y (N, C, ...) adds the kernel to the result.
 
-    weight (C, C'/G, ...) is that of the convolution which leads from the result (N, C', ...) to
-    y. It is the convolution with the reversed kernel of y, its elements `strides` apart.
+    weight (C, C'/G, ...) is the weight of the convolution from the result (N, C', ...) to y. The
+    result is y, with its elements `strides` apart, convolved with the reversed kernel.
     """
     leading, kernel = weight.shape[:_LEADING], weight.shape[_LEADING:]
     around = [
-        ((size - 1) * apart, (size - 1) * apart, stride - 1)
-        for size, apart, stride in zip(kernel, dilation, strides, strict=True)
+        (span - 1, span - 1, stride - 1)
+        for span, stride in zip(_reach(kernel, dilation), strides, strict=True)
     ]
     apart = pad(y, padding=((0, 0, 0), (0, 0, 0), *around))
     spatial = tuple(range(3, 3 + len(kernel)))
@@ -142,8 +138,8 @@ def spread(
 def _vjp(
     upstream: Tensor, inputs: tuple[Tensor, ...], _: Tensor, attrs: Attrs
 ) -> tuple[Tensor | None, ...]:
-    """x's gradient is `spread`. The weight's is a convolution of x, with batch and channels
-    swapped, by the upstream gradient: its elements are as far apart as the strides were."""
+    """x's gradient is `spread`. The weight's gradient is a convolution of x with the upstream
+    gradient, both with batch and channels swapped; its dilation is the stride."""
     x, weight = inputs
     strides, dilation, groups = attrs["strides"], attrs["dilation"], attrs["groups"]
     by_channel = convolution(
