@@ -46,7 +46,7 @@ class Trace:
         return cls(min(few / _mean_power(low, DRAFTED[0]), 1.0), low)
 
     def draws(self, seed: str, *, covered: float = 1.0) -> Iterator[tuple[bool, float]]:
-        """For each token of a draft, whether it is right, and the probability of that.
+        """For each token of a draft, whether it is right, and the probability that it is.
 
         The fraction `covered` of the right tokens can be drafted at all.
         """

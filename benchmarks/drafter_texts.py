@@ -172,7 +172,7 @@ class CountingRuntime:
         return getattr(self._runtime, name)
 
     def decode(self, *arguments: Any) -> NDArray[Any]:
-        """As that of Reader."""
+        """See Reader."""
         self.decodes += 1
         self.steps += 1
         return self._runtime.decode(*arguments)
@@ -180,13 +180,13 @@ class CountingRuntime:
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> Iterator[NDArray[Any]]:
-        """As that of Runtime."""
+        """See Runtime."""
         self.decodes += self._costs.to_verify(len(tokens) - 1)
         self.steps += 1
         return self._runtime.verify(slot, tokens, start, exact=exact)
 
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
-        """As that of DraftingReader."""
+        """See DraftingReader."""
         for drafted in self._runtime.draft(slot, token, position):
             self.decodes += self._costs.of_draft
             yield drafted

@@ -192,7 +192,7 @@ def speed(options: argparse.Namespace, file: Path, bundle: Path) -> dict[str, fl
 
 
 def measure(options: argparse.Namespace, name: str) -> dict[str, float]:
-    """What OUT has of a type; what is missing is measured."""
+    """The figures of a type, from the files in OUT; measure what OUT lacks."""
     steps = {"quality": quality} | ({"speed": speed} if options.llama_bench else {})
     files = {step: options.out / f"{name}.{step}.json" for step in steps}
     if missing := [step for step, path in files.items() if not path.exists()]:

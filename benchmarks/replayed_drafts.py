@@ -84,7 +84,7 @@ class ReplayedRuntime:
         positions: Sequence[int],
         exact: Sequence[bool] = (),
     ) -> NDArray[Any]:
-        """As that of Reader."""
+        """See Reader."""
         rows = self._runtime.decode(slots, tokens, positions, exact)
         for row, position in zip(rows, positions, strict=True):
             self._raise(row, position)
@@ -93,11 +93,11 @@ class ReplayedRuntime:
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
     ) -> Iterator[NDArray[Any]]:
-        """As that of Runtime: the call returns when the tokens are read."""
+        """See Runtime: the call returns when the tokens are read."""
         return self._raised(self._runtime.verify(slot, tokens, start, exact=exact), start)
 
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
-        """As that of DraftingReader."""
+        """See DraftingReader."""
         drafted = self._runtime.draft(slot, token, position)
         draws = self.trace.draws(f"{self.text[0]} {position}", covered=self._covered)
         for at, _, (is_right, probability) in zip(count(position + 1), drafted, draws):

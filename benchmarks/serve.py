@@ -94,7 +94,7 @@ async def measure(
 
 
 def shares(figures: dict[str, float], arguments: argparse.Namespace, seed: str) -> dict[str, float]:
-    """The rates of `figures`, each divided by that of the engine in a process of its own."""
+    """The rates of `figures`, each divided by the rate of the engine in its own process."""
     flags = {"--requests": arguments.requests, "--threads": arguments.threads, "--seed": seed}
     command = [sys.executable, "-m", "benchmarks.engines.engine_worker", str(arguments.bundle)]
     command += [str(argument) for pair in flags.items() for argument in pair]

@@ -184,7 +184,7 @@ def _drafts_table(by_name: dict[str, list[dict[str, TimedAnswer]]], mode: str) -
 
 
 def verify_table(costs: Costs) -> Table:
-    """The time of calls over that of a decode: medians of the latest ones."""
+    """The median time of the latest calls, in decodes."""
     rows = [(f"verify {size} tokens", f"{costs.of(size):.2f}") for size in costs.sizes]
     rows.append(("draft a token", f"{costs.of_draft:.2f}"))
     return Table(title="Time in decodes", headings=("", "decodes"), rows=tuple(rows))

@@ -80,7 +80,7 @@ def prompt_of(bundle: Path, manifest: LanguageManifest, file: Path) -> Prompt:
 
 
 def rows_of(runtime: IreeRuntime, prompt: Prompt) -> Rows:
-    """What the tower of a bundle computes of the images of a prompt."""
+    """The rows that the tower of a bundle computes for the images of a prompt, by digest."""
     return {
         image.digest: next(rows for rows in runtime.read_media(image.media) if rows is not None)
         for image in prompt.images
@@ -90,7 +90,7 @@ def rows_of(runtime: IreeRuntime, prompt: Prompt) -> Rows:
 def answered(
     runtime: IreeRuntime, prompt: Prompt, rows: Rows, tokens: int, answer: tuple[int, ...] = ()
 ) -> list[FullPrediction]:
-    """The predictions of an answer after a prompt: of a given one, or of the greedy one."""
+    """The predictions of an answer after a prompt: `answer`, or the greedy answer if empty."""
     runtime.set_rotary_positions(0, prompt.rotary_positions)
     start = 0
     for chunk in prompt[: len(prompt) - 1].chunks(runtime.chunk):
@@ -106,7 +106,7 @@ def answered(
 
 
 def measured(exact_bundle: Path, bundle: Path, files: Sequence[Path], tokens: int) -> Divergence:
-    """How far a tower is from the one of the exact bundle, over the answers about some files."""
+    """How far a bundle's tower is from the exact bundle's, over answers about some files."""
     manifest, exact = open_bundle(exact_bundle, threads=None)
     _, other = open_bundle(bundle, threads=None)
     divergences, errors = [], []

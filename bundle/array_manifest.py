@@ -50,7 +50,7 @@ class ArraySpec:
 
 @dataclass(frozen=True, kw_only=True)
 class InputSpec(ArraySpec):
-    """An input. It may be omitted if its default is zeros, as that of a state is."""
+    """An input. It may be omitted if its default is zeros, as the default of a state is."""
 
     default: Literal["none", "zeros"]
 

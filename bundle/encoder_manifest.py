@@ -64,7 +64,7 @@ class EncoderManifest(ArraysManifest):
 
     @override
     def __post_init__(self) -> None:
-        """Raises NotABundle for functions that are not those of an encoder."""
+        """Raises NotABundle for functions that an encoder does not have."""
         for function in self.functions:
             names = tuple(spec.name for spec in function.inputs)
             if names != ENCODER_INPUTS or len(function.inputs[0].shape) != len(("B", "T")):
@@ -77,7 +77,7 @@ class EncoderManifest(ArraysManifest):
 
     @property
     def by_length(self) -> tuple[FunctionSpec, ...]:
-        """The functions, that of the shortest texts first."""
+        """The functions, by the length of their texts, the shortest first."""
         return tuple(sorted(self.functions, key=lambda function: function.inputs[0].shape[1]))
 
     @property
@@ -103,7 +103,7 @@ class EncoderManifest(ArraysManifest):
     @property
     @override
     def own_memory(self) -> int:
-        """Bytes that serving takes besides SHARED_MEMORY."""
+        """Bytes that serving takes in addition to SHARED_MEMORY."""
         return self.memory.unshared(1)
 
 

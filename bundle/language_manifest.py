@@ -315,7 +315,7 @@ class LanguageManifest(Manifest):
     @property
     @override
     def own_memory(self) -> int:
-        """Bytes that serving with all slots takes besides SHARED_MEMORY, without a prefix cache.
+        """Bytes that serving with all slots adds to SHARED_MEMORY, without a prefix cache.
 
         With `min_context`. Raises NotABundle as `memory` and `max_memory` do.
         """

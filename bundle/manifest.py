@@ -107,14 +107,14 @@ class Manifest:
 
     @property
     def programs(self) -> tuple[ProgramFile, ...]:
-        """All programs. Of those that a machine can run, the last one is the fastest."""
+        """All programs. The last one that a machine can run is its fastest."""
         instructions = self.provenance.kernels.instructions
         first = ProgramFile(file=VMFB, target=self.target, instructions=instructions)
         return (first, *self.other_programs)
 
     @property
     def own_memory(self) -> int:
-        """Bytes that the bundle takes besides SHARED_MEMORY: about the size of its files.
+        """Bytes that the bundle adds to SHARED_MEMORY: about the size of its files.
 
         One of its programs is loaded.
         """

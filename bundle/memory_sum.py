@@ -141,14 +141,14 @@ class Footprint:
 
     @property
     def resident(self) -> int:
-        """Weights that must be in memory: of streamed experts, those of one token."""
+        """Bytes of weights that must be in memory; of streamed experts only those of one token."""
         return self.laid_out + self.read - self.experts + self.token_experts
 
     def missed(self, memory: int) -> int:
         """Bytes of experts that a token reads from the file, on average.
 
-        `memory` is what keeps experts, in bytes. Every expert is taken to be as likely: the hardest
-        case.
+        `memory` is the size of the memory for experts. All experts are taken to be equally likely,
+        which is the worst case.
         """
         if not self.experts:
             return 0
@@ -256,7 +256,7 @@ class Memory:
 def longest_context(
     memory_of: Callable[[int], Memory], limit: int, *, slots: int, longest: int
 ) -> int:
-    """The longest context whose slots fit into `limit` bytes beside its prefix cache.
+    """The longest context whose slots and prefix cache fit into `limit` bytes.
 
     `memory_of` returns the sum for a context, and `longest` is the context of the model. The prefix
     cache keeps one context: without it, each turn of a long conversation would be read again.

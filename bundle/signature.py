@@ -320,7 +320,7 @@ def _raise(error: OSError) -> NoReturn:
 
 
 def _compare(folder: Path, signed: SignedFiles, digests: dict[str, str]) -> None:
-    """Refuse a file whose digest is not the signed one; `digests` are those of the folder."""
+    """Refuse a file whose digest differs from the signed one; `digests` are the folder's."""
     for name, sha256 in digests.items():
         if name not in signed.sha256:
             _refuse(folder / name, f"is not signed: {SIGNATURE} does not name it")

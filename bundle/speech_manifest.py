@@ -106,7 +106,7 @@ class SpeechManifest(ArraysManifest):
 
     @override
     def __post_init__(self) -> None:
-        """Raises NotABundle for functions that are not those of a model of speech."""
+        """Raises NotABundle for functions that a model of speech does not have."""
         names = [function.name for function in self.functions]
         if names != [LISTEN]:
             raise NotABundle(f"{MANIFEST}.functions: got {names!r:.80}, expected {[LISTEN]}")
@@ -141,7 +141,7 @@ class SpeechManifest(ArraysManifest):
     @property
     @override
     def own_memory(self) -> int:
-        """Bytes that serving takes besides SHARED_MEMORY."""
+        """Bytes that serving takes in addition to SHARED_MEMORY."""
         return self.memory.unshared(1)
 
 

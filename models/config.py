@@ -26,7 +26,7 @@ class OtherFamily(ConfigError):
 
 
 class ImageShape(NamedTuple):
-    """Square images of `side` x `side` pixels, each of which gives `rows` rows of embeddings."""
+    """Square images of `side` x `side` pixels; each gives `rows` rows of embeddings."""
 
     side: int
     rows: int
@@ -95,7 +95,7 @@ class ModelConfig:
 
     @property
     def cached_layers(self) -> int:
-        """Layers, from the first one, that have caches: the others read the caches of these."""
+        """The number of layers with caches, the first ones; later layers read these caches."""
         return self.layers
 
     @property
@@ -129,7 +129,7 @@ class ModelConfig:
 
     @property
     def rotary_axes(self) -> int:
-        """Numbers in the rotary position of a row of an image; 1: it is that of a token."""
+        """Axes of the rotary position of a row of an image; 1: the row has a token's position."""
         return 1
 
     @property

@@ -65,7 +65,7 @@ class Precision:
 
     @property
     def activations(self) -> tuple[Activations, ...]:
-        """What products can round activations to; nothing beside weights that are floats."""
+        """The roundings of activations that products offer; none for weights that are floats."""
         return () if self.storage.format is None else get_args(Activations)
 
     @property
@@ -77,17 +77,17 @@ class Precision:
 
 
 ACTIVATION_BITS: Mapping[Activations, int] = {"int16": 16, "int8": 8}
-# What the rounding of keys and values adds to a precision's `tolerance`.
+# Added to a precision's `tolerance` for the rounding of keys and values.
 KV_TOLERANCE: Mapping[KvCache, float] = {"f16": 2e-2, "f32": 0.0, "int8": 1.0, "int4": 3.0}
-# What the rounding of activations adds to it, but beside weights of 4 bits.
+# Added to it for the rounding of activations, except with weights of 4 bits.
 ACTIVATION_TOLERANCE: Mapping[Activations, float] = {"int16": 0.0, "int8": 1.0}
 
 
 def activation_tolerance(activations: Activations, storages: Collection[Storage]) -> float:
-    """What the rounding of activations adds to a precision's `tolerance`.
+    """The tolerance that the rounding of activations adds to a precision's `tolerance`.
 
-    `storages` are those of the weights. Beside weights of 4 bits, int16 is rounded to 12 bits,
-    whose steps are a sixteenth of those of int8.
+    `storages` are those of the weights. With weights of 4 bits, int16 is rounded to 12 bits, whose
+    steps are a sixteenth of the steps of int8.
     """
     formats = (storage.format for storage in storages)
     if activations == "int16" and any(format_ and format_.operand_bits == 4 for format_ in formats):

@@ -151,10 +151,10 @@ class ProgramOptions(StorageOptions):
         return tuple(sorted({1, *several}))
 
     def entry_points(self, blocks: Sequence[int] = ()) -> tuple[EntryPoint, ...]:
-        """The entry points to compile; `blocks` are the sizes of those of the kind prefill_block.
+        """The entry points to compile; `blocks` are the sizes of the kind prefill_block.
 
-        The first chunk of a prompt has an entry point of its own: it attends to itself alone, and
-        to look at an empty cache would be a third of its time.
+        The first chunk of a prompt has its own entry point: it attends to itself alone, and reading
+        an empty cache would take a third of its time.
         """
         prefills = [self._entry_point("prefill", tokens=tokens) for tokens in self.prefill_tokens]
         embed = dataclasses.replace(prefills[-1], name=f"embed_{self.chunk}", kind="embed")
@@ -174,7 +174,7 @@ class ProgramOptions(StorageOptions):
         drafts = tuple(self._entry_point("draft", tokens=tokens) for tokens in self.draft_sizes)
         if not self.adapters:
             return (*points, *drafts)
-        # Programs without adapters stay: their terms would cost time when no request has one.
+        # Programs without adapters stay: adapters cost time even when no request has one.
         adapted = (
             dataclasses.replace(point, name=f"{point.name}_adapted", adapters=True)
             for point in points
@@ -295,7 +295,7 @@ class StoredTensor:
     channels: int = 0
 
     def rows(self, extent: int) -> slice:
-        """The rows of a tensor of an extent that are those of the parameter."""
+        """The rows of the parameter in a tensor of `extent` rows."""
         part, parts = self.share
         if self.alternating:
             return slice(part, extent, parts)

@@ -23,7 +23,7 @@ _NONE = (0, 0.0)
 
 
 class DeviceAdapters:
-    """The places of one program, of which each slot uses one or none."""
+    """The adapter places of one program; each slot uses at most one."""
 
     def __init__(self, device: Device, places: AdapterPlaces) -> None:
         self._device = device

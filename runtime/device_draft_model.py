@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Followed:
-    """The tokens of a slot from the end of its latest prefill on.
+    """The tokens of a slot after its latest prefill.
 
-    start  the position of the first one; the draft model has read those before
-    tokens that the model has read
-    rows   tokens that the draft model has read: the first ones that are equal are valid
+    start   the position of the first token; the draft model has read all tokens before it
+    tokens  tokens that the model has read
+    rows    tokens that the draft model has read; they are valid up to the first difference
     """
 
     start: int
@@ -48,8 +48,8 @@ class _Followed:
 class DeviceDraftModel(BundleDrafter):
     """Drafts with a small language model, whose caches are in the slots.
 
-    A prefill of the model has the draft model read its tokens too. Tokens of later calls are kept
-    here, and a draft reads those that it lacks first.
+    In a prefill, the draft model reads the tokens too. Tokens of later calls are kept here, and a
+    draft first reads the tokens that the draft model has not read.
     """
 
     exists = True
@@ -123,7 +123,7 @@ class DeviceDraftModel(BundleDrafter):
 
 
 def opened_drafter(bundle: Path, manifest: LanguageManifest, device: Device) -> BundleDrafter:
-    """What drafts tokens in a bundle; raises CannotLoad."""
+    """The drafter of a bundle; raises CannotLoad."""
     if not any(spec.lazy for spec in manifest.caches):
         return DeviceDrafter.opened(bundle, manifest, device)
     return DeviceDraftModel(device, manifest)

@@ -1,4 +1,4 @@
-"""The drafter of a bundle: a layer, and the hidden states that it begins with; or a draft model."""
+"""The drafter of a bundle: a layer that reads hidden states, or a draft model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WITH_STATES = ("decode", "verify")
 
 
 class BundleDrafter(Protocol):
-    """What drafts the tokens of a runtime.
+    """Drafts tokens for a runtime.
 
     exists  whether the bundle has a drafter
     """
@@ -48,12 +48,12 @@ class BundleDrafter(Protocol):
         positions: Sequence[int],
         rows: int,
     ) -> None:
-        """A decode or a verify of `rows` tokens, the first ones of them these, has returned."""
+        """A decode or verify of `rows` tokens, which start with `tokens`, has returned."""
 
     def draft(
         self, slot: int, token: int, position: int, caches: Sequence[rt.HalBufferView]
     ) -> Iterator[tuple[int, float]]:
-        """See DraftingReader.draft. `caches` are those of the slot that the drafter takes."""
+        """See DraftingReader.draft. `caches` are the slot's caches that the drafter takes."""
 
 
 class DeviceDrafter(BundleDrafter):
@@ -115,7 +115,7 @@ class DeviceDrafter(BundleDrafter):
         positions: Sequence[int],
         rows: int,
     ) -> None:
-        """Keep the states that a call returned, f32 (rows, E), the first ones of these tokens."""
+        """Keep the states f32 (rows, E) that a call returned, as far as `tokens` go."""
         if not self.exists:
             return
         for slot in slots:
@@ -130,8 +130,8 @@ class DeviceDrafter(BundleDrafter):
     ) -> Iterator[tuple[int, float]]:
         """See DraftingReader.draft.
 
-        A draft of an MTP layer writes the rows of its tokens into them. The calls that read these
-        positions later write them again, and no call reads them before.
+        A draft of an MTP layer writes its tokens' rows into the caches. A later call that reads
+        these positions writes them again first.
         """
         first = self._states.get(slot, {}).get(position - 1)
         if first is None or self._function is None:

@@ -42,7 +42,7 @@ class DrafterFile:
 
 
 def read_drafter(path: Path, *, vocab_size: int) -> DrafterFile:
-    """Read a file, or that of a folder; raises ValueError, which names it, or OSError."""
+    """Read a drafter's file, or the one in a folder; raises OSError or ValueError."""
     file = path / DRAFTER if path.is_dir() else path
     content = file.read_bytes()
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Call:
-    """An entry point and its compiled function, and that of the one with adapters, if any."""
+    """An entry point, its compiled function, and its variant for adapters, if any."""
 
     entry: EntryPoint
     function: rt.VmFunction
@@ -39,7 +39,7 @@ def calls_of(manifest: LanguageManifest, device: Device) -> list[Call]:
 
 
 def of_kind(kind: str, calls: Sequence[Call]) -> list[Call]:
-    """The calls of a kind, the smallest one first."""
+    """The calls of a kind, the smallest first."""
     return sorted(
         (call for call in calls if call.entry.kind == kind),
         key=lambda call: (call.entry.batch, call.entry.tokens, call.entry.keys),

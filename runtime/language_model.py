@@ -301,7 +301,7 @@ class IreeRuntime(Runtime):
 
     @override
     def variants(self) -> dict[str, IreeRuntime]:
-        """The names are those of the entry points."""
+        """By the name of the entry point."""
         short = (call for call in self._prefills if call.entry.tokens <= self.chunk)
         prefills = (*short, *self._row_prefills)
         count = max(len(prefills), len(self._decodes))

@@ -53,7 +53,7 @@ def _hann() -> NDArray[np.float64]:
 
 @functools.cache
 def _filters(mels: int) -> NDArray[np.float64]:
-    """Triangles of the same area, evenly apart in mels: (mels, BINS)."""
+    """Triangles of equal area, evenly spaced in mels: (mels, BINS)."""
     top = _LINEAR_MELS + math.log(SAMPLE_RATE / 2 / _LINEAR_HZ) / _LOG_STEP
     mel = np.linspace(0.0, top, mels + 2)
     above = _LINEAR_HZ * np.exp(_LOG_STEP * (mel - _LINEAR_MELS))

@@ -1,4 +1,4 @@
-"""What differs between Linux, macOS and Windows: each function says what it does on each.
+"""The differences of Linux, macOS and Windows. Each function says what it does on each system.
 
 No other module imports fcntl, msvcrt, resource or termios, or asks which system this is, except
 cpu_features.py. Hearth is developed on Linux. The code for macOS and Windows is type-checked for

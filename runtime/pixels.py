@@ -1,4 +1,4 @@
-"""Pixels as the entry points for images read them, and those of the golden image."""
+"""Pixels as the entry points for images read them, and the golden image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Patches(NamedTuple):
-    """An image as its patches: those of each square that gives a row of embeddings in turn.
+    """The patches of an image, ordered by the square that gives a row of embeddings.
 
     values  normalized pixels, f32 (N, 3 * S * S): channel, row and column of a patch
     places  the row and the column of each patch, i32 (2, N)
@@ -25,7 +25,7 @@ class Patches(NamedTuple):
     grid: NDArray[np.int32]
 
     def padded(self, count: int) -> Patches:
-        """With patches of zeros after the others, `count` in all."""
+        """These patches and patches of zeros, `count` in total."""
         more = count - len(self.values)
         return Patches(
             np.pad(self.values, ((0, more), (0, 0))), np.pad(self.places, ((0, 0), (0, more))),

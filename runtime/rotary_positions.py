@@ -1,4 +1,4 @@
-"""The rotary positions of slots, where they are not the positions: after an image with a grid."""
+"""The rotary positions of slots, which differ from the positions after an image."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ONLY_TOKENS = np.zeros((_AXES, 0), np.int32), 0
 class RotaryPositions:
     """By slot, the rotary positions by each axis, i32 (axes, n), of the first n positions.
 
-    The positions after these follow the largest of them. Of a model whose rotary positions are the
-    positions (`has_axes` is false), entry points have no such arguments.
+    Later positions continue after the largest of them. Without `has_axes`, rotary positions equal
+    positions, and entry points have no such arguments.
     """
 
     def __init__(self, *, has_axes: bool) -> None:
@@ -39,9 +39,9 @@ class RotaryPositions:
     def shifts(
         self, slots: Sequence[int], positions: Sequence[int], *, tokens: int = 1, unused: int = 0
     ) -> list[NDArray[np.int32]]:
-        """What is added to positions, i32 (B,), as an argument: of tokens from there on, by slot.
+        """The argument `shifts`, i32 (B,): rotary position minus position of each slot's tokens.
 
-        `unused` rows of the batch follow.
+        `tokens` start at each of `positions`. `unused` rows of the batch follow.
         """
         if not self._has_axes:
             return []

@@ -61,7 +61,7 @@ def golden_frames(count: int, settings: SoundInput) -> NDArray[np.float32]:
 
 @functools.cache
 def _filters(mels: int) -> NDArray[np.float64]:
-    """Triangles of height 1, evenly apart in HTK's mels: (bins, mels)."""
+    """Triangles of height 1, evenly spaced in HTK's mels: (bins, mels)."""
     top = 2595.0 * np.log10(1.0 + SAMPLE_RATE / 2 / 700.0)
     edges = 700.0 * (10.0 ** (np.linspace(0.0, top, mels + 2) / 2595.0) - 1.0)
     bins = np.linspace(0.0, SAMPLE_RATE / 2, _TRANSFORM // 2 + 1)[:, np.newaxis]

@@ -114,7 +114,7 @@ class SpeechRuntime(Functions, Listener):
 
     @override
     def run(self, function: str, inputs: Arrays) -> Arrays:
-        """The golden function: the logits after each token, of which a prefill reads some too."""
+        """The golden function: the logits after each token; a prefill reads some of them."""
         assert function == LISTEN, function
         self.hear(inputs["spectrogram"])
         tokens = inputs["tokens"].tolist()

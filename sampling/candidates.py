@@ -25,7 +25,7 @@ _BLOCK = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """At least one token, of which at least one can be chosen, and their logits.
+    """One or more tokens with their logits; at least one can be chosen.
 
     logits   f32 (n,), never written to; a token with -inf cannot be chosen
     ids      i64 (n,), or None if the id is the position

@@ -58,7 +58,7 @@ class _Mirostat(Feedback):
 
 
 class Mirostat1(_Mirostat):
-    """Keeps as many of the best tokens as Zipf's law has below `max_surprise` (algorithm 1)."""
+    """Keeps the best tokens whose surprise Zipf's law puts below `max_surprise` (algorithm 1)."""
 
     @override
     def reshape(self, candidates: Candidates) -> Candidates:

@@ -102,7 +102,7 @@ def require_rank(rank: int, matrices: Iterable[ModelMatrix], where: str) -> None
 
 
 def files_digest(digests: Iterable[bytes]) -> bytes:
-    """The sha256 of an adapter, made of those of its files."""
+    """The sha256 of an adapter: of the digests of its files."""
     return hashlib.sha256(b"".join(digests)).digest()
 
 

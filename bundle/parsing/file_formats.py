@@ -1,4 +1,4 @@
-"""What a file is that is not in the expected format, by its first bytes."""
+"""Detect the format of an unexpected file by its first bytes."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class _Cursor:
         file.seek(0)
 
     def take(self, count: int, *, ahead: bool = False) -> bytes:
-        """The next bytes; the cursor stays in front of those that are read `ahead`."""
+        """The next bytes; `ahead` leaves the cursor in front of them."""
         end = self.position + count
         # The second condition: the file has become shorter.
         if end > self.bytes or len(taken := self._file.read(count)) != count:

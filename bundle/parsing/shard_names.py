@@ -1,4 +1,4 @@
-"""What the names of GGUF files say: shards, NAME-00001-of-00003.gguf, and quantizations."""
+"""The shard and the quantization in the name of a GGUF file: NAME-Q4_0-00001-of-00003.gguf."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ShardName:
 
 
 def shard_name(name: str) -> ShardName | None:
-    """What the name or path of a shard says; None for that of a file that is not split."""
+    """The parts of the name or path of a shard; None for a file that is not split."""
     if (match := _SHARD.fullmatch(name)) is None:
         return None
     shard = ShardName(match[1], int(match[2]), int(match[3]), match[4])

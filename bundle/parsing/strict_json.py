@@ -1,7 +1,4 @@
-"""JSON from files that others made: what is ambiguous, or no number that we count with, is refused.
-
-It knows JSON and nothing of what a file should say.
-"""
+"""Strict JSON for files from elsewhere: refuse duplicate keys and unusable numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _MAX_SHOWN = 40  # characters of a number
 
 @dataclass(frozen=True)
 class UnusableNumber:
-    """A number that no reader counts with. It has no type that a field can have."""
+    """A number that no reader can use. No field accepts its type."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""Streams of hidden states of which a layer reads one (Baykal et al., 2023).
+"""AltUp: several streams of hidden states; a layer reads one of them (Baykal et al., 2023).
 
 In shape comments `N` is sequences x tokens, `E` the hidden width, `S` streams.
 """
@@ -32,7 +32,7 @@ class OutputScale(nn.Module):
 
 
 class AltUp(nn.Module):
-    """Predicts streams by each other, and corrects them by what a layer gives for the first one.
+    """Predicts each stream from all, and corrects it by the result of a layer for the first one.
 
     The matrices are small and stay f32.
     """
@@ -73,7 +73,7 @@ class AltUp(nn.Module):
 
 
 def as_large(x: Tensor, like: Tensor) -> Tensor:
-    """Rows (N, E) of the same root mean square as those of another tensor."""
+    """Rows (N, E), scaled to the root mean squares of the rows of another tensor."""
     x, like = ops.barrier(x), ops.barrier(like)
     square = f.mean(x * x, 1)
     square = ops.maximum(square, ops.full_like(square, _MIN_MEAN_SQUARE))

@@ -41,7 +41,7 @@ class Assistant(Protocol):
     """A model without keys and values of its own."""
 
     def parameters(self) -> dict[str, Tensor]:
-        """As that of Decoder."""
+        """See Decoder."""
 
     def assist(
         self, inputs: Tensor, position: Tensor, local: LayerCache, everywhere: LayerCache

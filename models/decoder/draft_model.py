@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class DraftModel(ProgramDrafter):
-    """Drafts with a small language model. Of its tokens, those of both models can be drafted."""
+    """Drafts with a small language model. Tokens that both models have can be drafted."""
 
     def __init__(self, model: Decoder, options: ProgramOptions, block: int) -> None:
         self._model, self._tokens = model, options.draft_tokens

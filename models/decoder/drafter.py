@@ -67,14 +67,14 @@ def head_matrix(model: Decoder) -> tuple[str, Tensor]:
 
 
 class ProgramDrafter(Protocol):
-    """What a program drafts tokens with."""
+    """A part of a program that drafts tokens."""
 
     def named_parameters(self) -> dict[str, Tensor]:
-        """Every parameter, by its name beside those of a model."""
+        """Every parameter by its name, which no parameter of the model has."""
 
     @property
     def caches(self) -> tuple[tuple[CacheSpec, ...], ...]:
-        """What it keeps of a sequence, as buffers of layers that follow those of the model."""
+        """The drafter's caches, as further layers after the layers of the model."""
 
     @property
     def layers_read(self) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ class ProgramDrafter(Protocol):
         positions: Tensor,
         caches: Sequence[LayerCache],
     ) -> None:
-        """Write into the caches what is kept of tokens that the model reads, i32 (N,).
+        """Write the rows of tokens i32 (N,) that the model reads into the drafter's caches.
 
         x         their normalized hidden states (N, E)
         embedded  what the first layer read (N, E)
@@ -127,7 +127,7 @@ class Drafter(nn.Module):
         self.head = nn.Linear(hidden, tokens)
 
     def named_parameters(self) -> dict[str, Tensor]:
-        """Every parameter, by its name beside those of a model."""
+        """Every parameter by its name, which no parameter of the model has."""
         return {f"{DRAFTER_MODULE}.{name}": x for name, x in self.parameters().items()}
 
     def layer_parameters(self) -> dict[str, Tensor]:
@@ -136,7 +136,7 @@ class Drafter(nn.Module):
 
 
 class TunedDrafter(StatelessDrafter):
-    """A drafter as it is served."""
+    """A tuned drafter in a served program."""
 
     def __init__(self, model: Decoder, tokens: int) -> None:
         self._model, self._drafter = model, Drafter(model.config.hidden, tokens)
@@ -162,7 +162,7 @@ class TunedDrafter(StatelessDrafter):
 
 
 class BatchShape(Protocol):
-    """The shape of a batch: sequences of equal length, and the places in them that are learned."""
+    """The shape of a batch: sequences of equal length, and the learned positions in them."""
 
     @property
     def name(self) -> str:
@@ -174,11 +174,11 @@ class BatchShape(Protocol):
 
     @property
     def length(self) -> int:
-        """The tokens of each."""
+        """The tokens of a sequence."""
 
     @property
     def rows(self) -> int:
-        """The places in all of them."""
+        """The learned positions of all sequences together."""
 
 
 def states_graph(model: Decoder, shape: BatchShape) -> Graph:
@@ -192,7 +192,7 @@ def states_graph(model: Decoder, shape: BatchShape) -> Graph:
 
 
 def frozen_graph(model: Decoder, shape: BatchShape, *, head_tokens: int) -> Graph:
-    """What a loss reads of the frozen model, from the states of its sequences.
+    """The tensors of the frozen model that a loss reads, from the states of sequences.
 
     states     f32 (N, E), as `states_graph` computes them
     rows       i32 (rows,): places in the sequences
@@ -262,8 +262,8 @@ def _divergences(logits: Tensor, known: Tensor) -> Tensor:
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    """As that of functions, over the last axis of (N, T)."""
-    # Barriers, since kernels would else keep several whole rows on the stack of their thread.
+    """The logarithm of the softmax over the last axis of (N, T), with barriers."""
+    # Without barriers, kernels keep several rows on the stack of their thread.
     shifted = ops.barrier(logits - f.along_axes(ops.reduce_max(logits, axes=(1,)), logits, (1,)))
     total = ops.barrier(ops.log(ops.reduce_sum(ops.exponential(shifted), axes=(1,))))
     return ops.barrier(shifted - f.along_axes(total, logits, (1,)))

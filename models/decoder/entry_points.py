@@ -84,7 +84,7 @@ class Decoder(Protocol):
         """The heads in a row of each of the two caches of a layer; 0 if they hold no heads."""
 
     def states(self, layer: int) -> tuple[StateRows, ...]:
-        """What a layer keeps of a sequence, if it keeps no row of each position."""
+        """The states that a layer keeps of a sequence; none if it keeps a row of each position."""
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens i32 (N,) -> hidden states (N, E), which the first layer reads."""
@@ -155,7 +155,7 @@ def program(model: Decoder, options: ProgramOptions) -> Program:
 
 
 def _drafter(model: Decoder, options: ProgramOptions, block: int) -> ProgramDrafter | None:
-    """What drafts tokens: a draft model, the layer that predicts them, or else a tuned one."""
+    """The drafter: a draft model, the MTP layer of the model, or else a tuned layer."""
     if not options.draft_tokens:
         return None
     if options.draft_model is not None:
@@ -183,7 +183,7 @@ def read(
     """Have a model read new tokens: i32 (N,), the same number of each span, span after span.
 
     starts   the position of each span's first token, i32 (1,)
-    buffers  by layer, then by sequence: see LayerCache. Those of the drafter follow
+    buffers  by layer, then by sequence: see LayerCache. The drafter's layers follow
     keys     all positions are below it
     rows     (N, E), read in place of the embeddings of negative tokens
     rotary   rotary positions, i32 (N,) or (axes, N); None: the positions in the caches
@@ -221,7 +221,7 @@ def read(
 
 
 def _embedded(model: Decoder, tokens: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens with 0 in place of the negative ones, and what the first layer reads, (N, E)."""
+    """Tokens with 0 in place of negative ones, and the input of the first layer, (N, E)."""
     zero = ops.full_like(tokens, 0)
     has_row = ops.compare(tokens, zero, direction="LT")
     tokens = ops.maximum(tokens, zero)
@@ -237,7 +237,7 @@ def _real_tokens(tokens: Tensor) -> Tensor:
 
 
 def _block(start: Tensor, tokens: Tensor) -> Tensor:
-    """The first position of a span, and the one after its real tokens: i32 (2,)."""
+    """The first position of a span, and the position after its real tokens: i32 (2,)."""
     return ops.concatenate(start, start + _real_tokens(tokens), axis=0)
 
 
@@ -284,7 +284,7 @@ def _trace(
 def _step(
     model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: ProgramDrafter | None
 ) -> Callable[..., tuple[Tensor, ...]]:
-    """An entry point's function, for layers with `counts` buffers: those of the drafter follow.
+    """An entry point's function, for layers with `counts` buffers, the drafter's last.
 
     With a drafter, states (N, E) follow the logits.
     """
@@ -321,8 +321,9 @@ def _step(
 def _reader(
     model: Decoder, point: EntryPoint, counts: Sequence[int], drafter: ProgramDrafter | None
 ) -> Callable[[Tensor, list[Tensor], tuple[Tensor, ...]], tuple[Tensor, list[Tensor]]]:
-    """Tokens, the starts of their spans, and what follows the integers of every model.
+    """A function that reads tokens.
 
+    Of the tokens, the starts of their spans, and the arguments after the entry point's integers
     -> the normalized hidden states (N, E) and the buffers of all slots.
     """
     size, has_rows = point.batch * sum(counts), point.kind in _WITH_ROWS

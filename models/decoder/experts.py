@@ -1,4 +1,4 @@
-"""A mixture of experts in the place of an MLP (Shazeer et al., 2017).
+"""A mixture of experts in place of an MLP (Shazeer et al., 2017).
 
 In shape comments `N` is sequences x tokens, `E` the hidden width, `X` experts, `C` those that a
 token goes through.
@@ -102,12 +102,12 @@ class Experts(nn.Module):
         return self.down_proj(gated, chosen)
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
-        """The inputs of the last matrix, from what the first two give."""
+        """The inputs of the last matrix, from the results of the first two."""
         return self.activation(gate) * up
 
 
 class Choice(nn.Module):
-    """What is added to the scores of experts to choose by them: (X,)."""
+    """A bias (X,) of the scores that choose experts."""
 
     def __init__(self, experts: int) -> None:
         self.bias = nn.parameter(experts, dtype=DType.F32)
@@ -127,7 +127,7 @@ class Gate(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
-    """The sum of what a token's experts give, each times its factor, and of the shared MLP."""
+    """The sum of a token's experts, each times its factor, and of the shared MLP."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ def after_dense_layers(dense: int, layers: int) -> tuple[bool, ...]:
 def experts_from_config_json(
     data: ConfigJson, fields: Mapping[str, Any], *, width: str = "moe_intermediate_size"
 ) -> dict[str, Any]:
-    """The fields of `ExpertsConfig` but `windows`, by those of `DecoderConfig`.
+    """The fields of `ExpertsConfig` except `windows`; `fields` are those of `DecoderConfig`.
 
     The key `width` has the width between the matrices of an expert. Raises ConfigError.
     """
@@ -234,7 +234,7 @@ def experts_from_config_json(
 
 
 def experts_from_gguf(data: GgufMetadata, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `ExpertsConfig` but those of the router, by those of `DecoderConfig`.
+    """The fields of `ExpertsConfig` except the router's; `fields` are those of `DecoderConfig`.
 
     Where a file does not say the width of an expert, it is that of an MLP. Raises ConfigError.
     """

@@ -114,7 +114,7 @@ def from_gguf(data: GgufMetadata) -> Gemma3nConfig:
 
 
 def _local(fields: dict[str, Any], base: float) -> dict[str, Any]:
-    """The shape of layers with a window, which differ from the others in their positions alone."""
+    """The shape of layers with a window: only their positions differ."""
     return {"local_head_dim": fields["head_dim"], "local_rope_base": base}
 
 

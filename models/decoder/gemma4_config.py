@@ -34,7 +34,7 @@ _PERIOD = 6  # every sixth layer attends to the whole context
 
 @dataclass(frozen=True, kw_only=True)
 class Gemma4Config(SharedCacheConfig):
-    """The shape of a model; heads and rotary positions are those of the layers without a window.
+    """The shape of a model; heads and rotary positions are for layers without a window.
 
     local_head_dim   the width of a head in layers with a window
     local_kv_heads   key/value heads of these layers; None: as many

@@ -177,7 +177,7 @@ class LayerCache:
         return mixed
 
     def recur(self, rows: Sequence[Tensor], _: Sequence[StateRows], step: Step) -> Tensor:
-        """What a recurrence gives for the new tokens, of which each of `rows` has N rows: (N, E).
+        """The outputs (N, E) of a recurrence for the new tokens; each of `rows` is (N, ...).
 
         Replaces `buffers`, which hold the states, by the updated ones, as `attend` does.
         """

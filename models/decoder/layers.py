@@ -1,4 +1,4 @@
-"""The layers that models of the Llama type share. An architecture replaces what it does otherwise.
+"""The layers of Llama and similar models. An architecture replaces the layers in which it differs.
 
 In shape comments `N` is sequences x tokens, `E` the hidden width, `H` query heads, `G` key/value
 heads, `D` the width of a head, `V` the vocabulary.
@@ -35,7 +35,7 @@ class RopeTable(NamedTuple):
 
 
 class Layer(Protocol):
-    """A layer, or the part of one that reads the other tokens."""
+    """A layer, or its part that reads other tokens."""
 
     def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache, /) -> Tensor:
         """(N, E) -> (N, E)."""
@@ -69,7 +69,7 @@ class Attention(nn.Module):
     def __init__(
         self, config: DecoderConfig, *, scale: float | None = None, cap: float | None = None
     ) -> None:
-        """`scale` is that of q k^T, D^-0.5 unless given; `cap` that of `f.soft_cap` of scores."""
+        """`scale` multiplies q k^T, by default D^-0.5; `cap` limits scores: see `f.soft_cap`."""
         width, bias = config.head_dim, config.attention_bias
         self.scale, self.cap = scale or width**-0.5, cap
         self.q_proj = HeadLinear(config.hidden, config.heads, width, bias=bias)
@@ -96,7 +96,7 @@ class Attention(nn.Module):
 
 
 class NormedAttention(Attention):
-    """Attention of which each head of queries and keys is normalized."""
+    """Attention that normalizes each head of queries and keys."""
 
     def __init__(self, config: DecoderConfig, *, scale: float | None = None) -> None:
         super().__init__(config, scale=scale)
@@ -111,9 +111,9 @@ class NormedAttention(Attention):
 
 
 class GatedAttention(NormedAttention):
-    """Attention whose result is multiplied by a gate: a projection gives queries and gates.
+    """Attention whose result is multiplied by a gate.
 
-    A head of the gate follows its head of queries.
+    One projection gives queries and gates: each head of queries is followed by its gate.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -299,7 +299,7 @@ class DecoderModel(nn.Module):
         return self.config.layer(layer).kv_heads
 
     def states(self, _: int) -> tuple[StateRows, ...]:
-        """What a layer keeps of a sequence, if it keeps no row of each position."""
+        """The states that a layer keeps of a sequence; none if it keeps a row of each position."""
         return ()
 
 
@@ -317,5 +317,5 @@ def rope_table(config: DecoderConfig, positions: Tensor, width: int | None = Non
 
 
 def rotated(x: Tensor, rope: RopeTable | None) -> Tensor:
-    """Rotate the first columns of heads (N, H, D), as many as the table is for."""
+    """Rotate the first columns of heads (N, H, D): the columns that the table has."""
     return x if rope is None else f.rope(x, rope.cosine, rope.sine)

@@ -68,13 +68,13 @@ class MambaConfig(DecoderConfig):
 
     @property
     def states(self) -> tuple[StateRows, StateRows]:
-        """What a layer keeps: the states of heads, (H, K, P), and the convolution's last inputs."""
+        """The states of a layer: of its heads, (H, K, P), and the convolution's last inputs."""
         inner = self.ssm_inner
         return StateRows(self.ssm_state * inner, inner), StateRows((self.taps - 1) * self.channels)
 
 
 def mamba_from_gguf(data: GgufMetadata) -> dict[str, Any]:
-    """The fields of `MambaConfig` besides those of `DecoderConfig`; raises ConfigError."""
+    """The fields that `MambaConfig` adds to `DecoderConfig`; raises ConfigError."""
     heads, inner = data.size("ssm.time_step_rank"), data.size("ssm.inner_size")
     if inner % heads:
         raise ConfigError(f"ssm.inner_size: got {inner}, expected a multiple of {heads} heads")

@@ -53,7 +53,7 @@ _MOST_TOKENS = 1 << 16
 
 
 def drafted_tokens(vocab_size: int) -> int:
-    """How many tokens of a vocabulary are drafted: the first ones."""
+    """How many tokens, from 0 on, of a vocabulary are drafted."""
     return min(vocab_size, _MOST_TOKENS)
 
 
@@ -93,22 +93,22 @@ class MtpModel(Protocol):
         """The model's shape."""
 
     def parameters(self) -> dict[str, Tensor]:
-        """As that of Decoder."""
+        """See Decoder."""
 
     def attention_rope(self, positions: Tensor) -> RopeTable | None:
         """The rotary table of layers with attention, for positions i32 (N,)."""
 
     def cache_width(self, layer: int) -> int:
-        """As that of Decoder."""
+        """See Decoder."""
 
     def cache_heads(self, layer: int) -> int:
-        """As that of Decoder."""
+        """See Decoder."""
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """As that of Decoder."""
+        """See Decoder."""
 
     def logits(self, x: Tensor) -> Tensor:
-        """As that of Decoder."""
+        """See Decoder."""
 
 
 class MtpDrafter(ProgramDrafter):

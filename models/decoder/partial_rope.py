@@ -1,4 +1,4 @@
-"""Heads of which the first columns have rotary positions, and the others none."""
+"""Heads with rotary positions in their first columns only."""
 
 from __future__ import annotations
 

@@ -69,13 +69,13 @@ class DeltaNetConfig(DecoderConfig):
 
     @property
     def states(self) -> tuple[StateRows, StateRows]:
-        """What a layer keeps: the memory, and the last inputs of the convolution."""
+        """The states of a layer: the memory, and the last inputs of the convolution."""
         inner = self.value_heads * self.value_width
         return StateRows(self.key_width * inner, inner), StateRows((self.taps - 1) * self.channels)
 
 
 def delta_net_from_gguf(data: GgufMetadata) -> dict[str, Any]:
-    """The fields of `DeltaNetConfig` besides those of `DecoderConfig`, and `attends`."""
+    """The fields that `DeltaNetConfig` adds to `DecoderConfig`, except `attends`."""
     value_heads, key_heads = data.size("ssm.time_step_rank"), data.size("ssm.group_count")
     return {
         "key_heads": key_heads,
@@ -109,7 +109,7 @@ class Rates(nn.Module):
 
 
 class Bias(nn.Module):
-    """Numbers (H,) that are added to those of each head."""
+    """Numbers (H,), one added to each head's."""
 
     def __init__(self, heads: int) -> None:
         self.bias = nn.parameter(heads, dtype=DType.F32)

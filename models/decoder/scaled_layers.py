@@ -30,7 +30,7 @@ def scaled(x: Tensor, scale: float) -> Tensor:
 
 
 class ScaledAttention(Attention):
-    """Attention; `scales` are those of its inputs and of its results."""
+    """Attention; `scales` multiply its inputs and its results."""
 
     def __init__(
         self, config: DecoderConfig, *, key_scale: float, scales: tuple[float, ...]
@@ -50,7 +50,7 @@ class ScaledAttention(Attention):
 
 
 class ScaledMamba(Mamba2):
-    """Mamba-2; `input_scales` are those of the gates, x, B, C and the time steps."""
+    """Mamba-2; `input_scales` multiply the gates, x, B, C and the time steps."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ScaledMamba(Mamba2):
 
 
 class ScaledMLP(MLP):
-    """An MLP; `scales` are those of its gates and of its results."""
+    """An MLP; `scales` multiply its gates and its results."""
 
     def __init__(self, config: DecoderConfig, *, scales: tuple[float, ...]) -> None:
         super().__init__(config)

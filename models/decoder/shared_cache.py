@@ -42,7 +42,7 @@ class SharedCacheConfig(DecoderConfig):
     @property
     @override
     def cached_layers(self) -> int:
-        """Layers, from the first one, that have caches: the others read the caches of these."""
+        """The number of layers with caches, the first ones; later layers read these caches."""
         return self.caching_layers
 
     def shares(self, layer: int) -> bool:
@@ -70,6 +70,6 @@ class SharedAttention(nn.Module):
         self.o_proj = nn.Linear(config.heads * config.head_dim, config.hidden)
 
     def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:
-        """(N, E) -> (N, E); `cache` is that of the other layer, which has been called."""
+        """(N, E) -> (N, E); `cache` is the other layer's, which has been called."""
         query = rotated(self.q_norm(self.q_proj(x)), rope)
         return self.o_proj(cache.attend_shared(query, scale=self.scale))

@@ -232,7 +232,7 @@ class TensorNames:
         return named.find(config, inner, names, gguf=False)
 
     def _in_joined(self, parameter: str, names: tuple[str, ...]) -> StoredTensor | None:
-        """The tensor that holds the rows of a parameter among those of others, if there is one."""
+        """The tensor that joins the rows of a parameter with others, or None."""
         for joined, modules in self.joined.items():
             for number, module in enumerate(modules):
                 if f".{module}." in parameter:

@@ -90,7 +90,7 @@ class WholeSequences(LayerCache):
 
     @override
     def recur(self, rows: Sequence[Tensor], states: Sequence[StateRows], step: Step) -> Tensor:
-        """What a recurrence gives for the tokens, of which each of `rows` has B * L rows."""
+        """The outputs of a recurrence for the tokens; each of `rows` is (B * L, ...)."""
         start = ops.full(shape=(1,), dtype=DType.I32, value=0)
         span = Span(start=start, kept=start + (self.keys - 1), every=False, ring=2)
         buffers = tuple(

@@ -1,4 +1,4 @@
-"""Digits in base 3, of which a byte has five: a plane of 1.625 bits for each integer.
+"""Digits in base 3, five in a byte: a plane of 1.625 bits for each integer.
 
 A group of sixteen rows (models/dsl/matrix_format.py) has 104 bytes. A quad has 64 integers. Those
 at place i of quads 5 to 7 are a number of three digits, 0 to 26, which has five bits.

@@ -51,7 +51,7 @@ def _no_limits(_: Types, __: Attrs) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fused(Op):
-    """An op whose value, shape rule and gradient are those of a function.
+    """An op with the value, shape rule and gradient of a function.
 
     reference  (tensors, attributes by keyword) -> the result, in other ops
     kernel     (input types, result type, attrs) -> the C kernel that computes the same; an op
@@ -257,7 +257,7 @@ def inlined(graph: Graph) -> Graph:
 
 
 def body_of(node: Tensor) -> Graph | None:
-    """The function of a node as ops that are lowered; None if the node is one of those."""
+    """The function of a node without a kernel, as ops to lower; None for another node."""
     origin = node.origin
     if not isinstance(origin, Apply) or not isinstance(origin.op, Fused):
         return None

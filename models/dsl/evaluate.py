@@ -81,7 +81,7 @@ def _is_computed(result: Array, arrays: Sequence[Array]) -> bool:
 
 
 def _without_subnormals(array: Array, dtype: DType) -> Array:
-    """Zeros in the place of subnormal f32 and bf16, as a program's threads count them.
+    """Zeros in place of subnormal f32 and bf16, as in a program's threads.
 
     A program that only moves such numbers keeps them.
     """

@@ -148,10 +148,10 @@ def sign_bit(quad: int) -> int:
 
 
 def with_free_bits(signs: NDArray[np.uint32], free: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Signs of rows, with other bits in the place of those of each eighth column.
+    """Signs of rows, with `free` bits in place of the sign of each eighth column.
 
-    Byte c has those of columns c of all quads. Raises TypeRuleError where the number of signs of
-    eight columns is odd.
+    Byte c has the signs of columns c of all quads. Raises TypeRuleError if eight columns have an
+    odd number of signs.
     """
     sums = signs
     for by in (16, 8, 4):

@@ -1,6 +1,6 @@
-"""Long attention as attention of some heads each, with what is computed of single heads beside it.
+"""Divide long attention into blocks of heads, with the ops on single heads around it.
 
-In slices of rows, each would prepare all keys and values for itself.
+Blocks of rows would each prepare all keys and values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class HeadBlocks:
     """Divides attention that has more operations than a limit.
 
-    Heads are on axis 1 of queries (rows, heads, width), and one after the other in the columns of
-    keys and values. Ops on single heads before attention are computed in the same blocks if nothing
+    Heads are on axis 1 of queries (rows, heads, width), and side by side in the columns of keys
+    and values. Ops on single heads before attention are computed in the same blocks if nothing
     else reads them, and so is a slice of its result.
     """
 
@@ -33,7 +33,7 @@ class HeadBlocks:
         self._divided: dict[int, list[Tensor]] = {}
 
     def divided(self, node: Tensor, mapped: Mapped) -> Tensor | None:
-        """Attention as attention of some heads each, joined; None for what is not divided.
+        """Attention as blocks of heads, joined; None for a node that is not divided.
 
         `mapped` gives the tensors in the places of the node's inputs and of all before them.
         """
@@ -68,7 +68,7 @@ class HeadBlocks:
 
 
 class _Block:
-    """The heads of some of all groups that share keys."""
+    """Some of the groups of heads that share keys."""
 
     def __init__(
         self, readers: dict[int, set[int]], mapped: Mapped, start: int, end: int, groups: int
@@ -93,7 +93,7 @@ class _Block:
         return f.narrow(self._mapped(tensor), 1, *self._range(tensor.shape[1]))
 
     def _computed(self, tensor: Tensor) -> Tensor | None:
-        """The heads of what is computed of single heads; None for anything else."""
+        """The heads of a tensor that ops on single heads compute; None for another tensor."""
         origin = tensor.origin
         if not isinstance(origin, Apply):
             return None
@@ -121,7 +121,7 @@ class _Block:
         return None
 
     def _slice(self, tensor: Tensor) -> Tensor:
-        """A slice of some heads of a slice of heads, as one slice."""
+        """The block's heads of a slice of heads, as one slice."""
         assert isinstance(tensor.origin, Apply)
         rows, (first, _, step), *others = tensor.origin.attrs["bounds"]
         start, end = self._range(tensor.shape[1])

@@ -19,7 +19,7 @@ _Macros = dict[str, str]
 
 @dataclass(frozen=True)
 class KernelSource:
-    """What a kernel is compiled from.
+    """The source of a kernel.
 
     file    below models/dsl/kernels
     macros  and their values
@@ -97,7 +97,7 @@ def _format_macros(matrix_format: MatrixFormat) -> _Macros:
 
 
 def _grid_macros(matrix_format: MatrixFormat) -> _Macros:
-    """The macros of a grid, a C initializer among them, or those of a format without one."""
+    """The macros of a format's grid, or of a format without a grid."""
     grid = matrix_format.grid
     if grid is None:
         return {"GRIDS": "0", "GRID": "{}", "EXTRA": "NONE"}
@@ -121,7 +121,7 @@ def _grid_macros(matrix_format: MatrixFormat) -> _Macros:
 
 
 def _products(matrix_format: MatrixFormat) -> Iterator[tuple[str, str, _Macros]]:
-    """The kernels of a format: products, lookups, and those of an output head in two parts."""
+    """The kernels of a format: products, lookups, and an output head in two parts."""
     table = matrix_format.table or matrix_format
     macros, table_macros = _format_macros(matrix_format), _format_macros(table)
     for name, product in _PRODUCTS.items():

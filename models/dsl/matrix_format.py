@@ -80,7 +80,7 @@ class Plane:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """A matrix as the sum of two, of which the first one alone is an approximation.
+    """A matrix as the sum of two; the upper one alone is an approximation.
 
     upper  the format of the upper bits; half of their range stands for the bits below
     lower  the format of the lower bits
@@ -100,12 +100,12 @@ class MatrixFormat:
 
     name             of the format
     planes           the arrays of bits, in their order in a bundle
-    columns          how many columns share a scale, or the integers that multiply one: 32 or 16
-    super_block      how many columns share a stored scale, if more than `columns`; 0 otherwise
+    columns          columns that share a scale, or a multiplier of one: 32 or 16
+    super_block      columns that share a stored scale, if more than `columns`; otherwise 0
     minimum          whether each scale has a minimum
-    multiplier_bits  bits of the integers by which the scale and the minimum of a super-block are
-                     multiplied for `columns` of them: 8, signed, or 4, unsigned; 0 if no array has
-                     them; 4 bits without a minimum are of n, where 2 n + 1 is the multiplier
+    multiplier_bits  bits of the integers that multiply the scale and the minimum of a super-block
+                     for each `columns`: 8, signed, or 4, unsigned; 0 without such an array. 4 bits
+                     without a minimum store n for the multiplier 2 n + 1
     multiplier_floats  whether multipliers of 8 bits are floats without a sign: E4M3
     scale            dtype of scales: F16, F32, or I8 for exponents: 2^(e - 127), or 0 for e = 0
     signed           whether integers are signed
@@ -169,7 +169,7 @@ class MatrixFormat:
 
     @property
     def operand_bits(self) -> int:
-        """The bits of what products multiply: an integer, or a value plus `operand_zero`."""
+        """The bits of an operand of products: an integer, or a value plus `operand_zero`."""
         return (2 * self.operand_zero or 256).bit_length() - 1 if self.values else self.bits
 
     @property
@@ -225,7 +225,7 @@ class MatrixFormat:
         return arrays
 
     def _integer_arrays(self) -> Iterator[tuple[str, int, int]]:
-        """The arrays of the integers of a matrix: a name, and how many times how many bytes."""
+        """The arrays of the integers of a matrix: name, count and bytes of each."""
         if self.grid is not None:
             yield "index", GROUP // self.grid.columns * ROWS // QUAD_BYTES, QUAD_BYTES
             if self.grid.extra_bytes not in (0, SIGN_BYTES):
@@ -235,7 +235,7 @@ class MatrixFormat:
 
     @property
     def integer_arrays(self) -> int:
-        """How many arrays have the integers: they are the first ones of a matrix."""
+        """The number of arrays with integers, which come first in a matrix."""
         return len([*self._integer_arrays()])
 
     def require(self, arrays: tuple[TensorType, ...]) -> None:

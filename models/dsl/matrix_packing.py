@@ -136,7 +136,7 @@ def _spread(numbers: NDArray[Any], bits: Bits) -> NDArray[np.uint32]:
 
 
 def _packed(quads: NDArray[np.uint8], bits: int) -> NDArray[np.int8]:
-    """Quads (..., 8, 64) of integers of 1, 2, 4 or 8 bits, as many in a byte as fit."""
+    """Pack quads (..., 8, 64) of integers of 1, 2, 4 or 8 bits into full bytes."""
     if bits == 8:
         return quads.view(np.int8)
     if bits == 4:

@@ -45,7 +45,7 @@ def _upper_step(matrix_format: MatrixFormat) -> float:
 
 
 def _offset(matrix_format: MatrixFormat) -> float:
-    """What is subtracted from the integers of `_quads`."""
+    """The zero to subtract from the integers of `_quads`."""
     return float(matrix_format.zero) if matrix_format.operand_bits > 7 else 0.0
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def with_merged_slices(graph: Graph) -> Graph:
-    """The graph with one slice of the first tensor in the place of a slice of a slice of it."""
+    """The graph with one slice in place of each slice of a slice."""
 
     def replace(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor | None:
         if op_of(node) is ops.concatenate and len(node.inputs) == 1:

@@ -172,7 +172,7 @@ def _wide(dtype: DType) -> DType:
 
 
 def _share(beta: float, steps: Tensor, like: Tensor) -> Tensor:
-    """1 - beta^steps, of another tensor's type: what a mean that began at zero has of its data."""
+    """1 - beta^steps in another tensor's type: the total weight of the data in a running mean."""
     # expm1, since beta^steps is near 1 at first.
     exponent = ops.convert(steps, dtype=like.dtype) * math.log(beta)
     return _filled(-ops.exponential_minus_one(exponent), like)

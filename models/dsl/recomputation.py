@@ -115,7 +115,7 @@ class _Copies:
         return tuple(map(self._read, self.gradients))
 
     def _find_late(self, after: Sequence[Tensor]) -> dict[int, int]:
-        """For each segment, what is computed before its copy: the results of the segment behind it.
+        """Find the tensors to compute before each segment's copy: the results of the next segment.
 
         If that has none, it is a tensor of the gradients between both. Returns the first segment
         that each node of the gradients depends on, by the node's id.

@@ -27,7 +27,7 @@ class Variable:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An op applied to what the patterns `inputs` match.
+    """An op whose inputs match the patterns `inputs`.
 
     `attrs` names attributes that are given to the replacement; two of one name must be equal.
     """
@@ -128,7 +128,7 @@ class _Match:
         return tuple(self.nodes[id(pattern)] for pattern in self.rule.pattern)
 
     def replace(self, mapped: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
-        """The replacement, on other tensors in the place of the bound ones."""
+        """The replacement, with `mapped` applied to the bound tensors."""
         values = {
             name: mapped(value) if isinstance(value, Tensor) else value
             for name, value in self.bound.items()

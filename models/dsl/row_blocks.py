@@ -1,4 +1,4 @@
-"""Long ops as ops on blocks of rows, with what is computed between two of them."""
+"""Divide long ops into blocks of rows, with the ops between two of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Kernels divide rows into blocks of this many. Fewer than two blocks are read by other kernels.
 _ROWS = 32
-# All rows of the result are alike.
+# All rows of the result are equal.
 _FILLED = (ops.broadcast, ops.full)
 _ELEMENTWISE = frozenset(op for op in vars(elementwise).values() if isinstance(op, ops.Op))
 
@@ -35,15 +35,15 @@ def readers_of(graph: Graph) -> dict[int, set[int]]:
 class RowBlocks:
     """Divides the ops of a graph that have more operations than a limit.
 
-    If such an op reads nothing of another one but by ops on single rows, the blocks of both are
-    the same: no value between them is stored as a whole.
+    Two such ops with only ops on single rows between them share their blocks: no value between
+    them is stored completely.
     """
 
     def __init__(self, graph: Graph, work: Callable[[Tensor], int], limit: int) -> None:
         self._work, self._limit, self._readers = work, limit, readers_of(graph)
 
     def divided(self, node: Tensor, mapped: Mapped) -> Tensor | None:
-        """An op as ops on blocks of rows, joined; None for one that is not divided.
+        """An op as ops on blocks of rows, joined; None for a node that is not divided.
 
         `mapped` gives the tensors in the places of the node's inputs and of all before them.
         """
@@ -88,7 +88,7 @@ class RowBlocks:
 
 
 class _Block:
-    """Some rows of what is computed in blocks."""
+    """The ops of one block of rows."""
 
     def __init__(self, inside: dict[int, Tensor], mapped: Mapped, start: int, end: int) -> None:
         self._inside, self._mapped = inside, mapped
@@ -118,7 +118,7 @@ class _Block:
 
 
 def _keeps_rows(node: Tensor) -> bool:
-    """Whether a row of a value is computed of that row of its inputs, and stored with no cost."""
+    """Whether each row of a result depends only on the same row of the inputs, at no cost."""
     origin = node.origin
     if not isinstance(origin, Apply):
         return False
@@ -133,5 +133,5 @@ def _keeps_rows(node: Tensor) -> bool:
 
 
 def is_elementwise(op: ops.Op) -> bool:
-    """Whether each element of a result depends on that element of the inputs."""
+    """Whether each element of a result depends only on the same element of the inputs."""
     return op.elementwise if isinstance(op, Fused) else op in _ELEMENTWISE

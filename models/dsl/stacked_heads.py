@@ -1,6 +1,4 @@
-"""One product in place of those that read the same rows and are split into heads: queries, keys and
-values.
-"""
+"""One product in place of the products for queries, keys and values, which read the same rows."""
 
 from __future__ import annotations
 
@@ -80,7 +78,7 @@ def stacked_matrices(
 def with_stacked_heads(
     graph: Graph, stacks: Mapping[int, tuple[Tensor, int]], weights: Weights
 ) -> tuple[Graph, Counter[str]]:
-    """The graph with one product in the place of those whose matrices are stacked."""
+    """The graph with one product in place of the products whose matrices are stacked."""
     chosen = {
         id(tensor): stacks[id(_weight(tensor))]
         for products in _products_of_heads(graph).values()

@@ -47,7 +47,7 @@ class Weight:
 
     @property
     def partial(self) -> tuple[str, ...]:
-        """The names of arrays of which logits read some blocks only."""
+        """The names of arrays that logits read only some blocks of."""
         partial = self.storage.partial
         return tuple(name for name in self.parameters if name.rpartition(".")[2] in partial)
 
@@ -147,7 +147,7 @@ _MATRIX = {f.times_weight.op: 1, f.embedding.op: 1, f.routed_linear.op: 2}
 def store_matrices(
     graphs: Sequence[Graph], weights: Weights, storage: Callable[[Tensor], Storage]
 ) -> None:
-    """Store the weights of products, and those of which rows are looked up, as `storage` says.
+    """Store the matrices of products and lookups as `storage` says.
 
     Raises TypeRuleError for a matrix whose shape does not allow it.
     """

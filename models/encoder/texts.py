@@ -71,12 +71,12 @@ class Texts:
 
 
 def both_sides(windows: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """`Texts.layer`'s windows for those of which half lies before a token and half behind it."""
+    """`Texts.layer`'s windows for windows that are centered at a token."""
     return tuple(window and window // 2 + 1 for window in windows)
 
 
 class _BothDirections(WholeSequences):
-    """A layer whose tokens see those of their text, but no padding."""
+    """A layer whose tokens see all tokens of their text, but no padding."""
 
     def __init__(self, texts: Texts, window: int | None) -> None:
         batch, length = texts.shape

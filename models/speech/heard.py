@@ -1,4 +1,4 @@
-"""What a layer of a decoder keeps of the sound: keys and values of the encoder's states."""
+"""The keys and values of the encoder's states, which a decoder layer attends to."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Subsampling(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """An MLP, of which a part is added."""
+    """An MLP; a fraction of its result is added."""
 
     def __init__(self, config: SoundTowerConfig) -> None:
         hidden, clips = config.sound_hidden, config.sound_clips

@@ -64,7 +64,7 @@ class Tower(nn.Module):
 
 
 def _weights(place: Tensor, count: Tensor, side: int) -> Tensor:
-    """What the entries of a table's axis weigh at places i32 (N,): f32 (N, side).
+    """The weights of the entries of a table's axis at places i32 (N,): f32 (N, side).
 
     `count` i32 (1,) places are spread over the axis. The weights fall linearly with the distance,
     to 0 at one place or one entry, whichever is longer.

@@ -149,10 +149,10 @@ class ConfigJson(TypedKeys):
         return "rank"
 
     def rope(self, width: int, max_context: int, layer_type: str | None = None) -> Rope:
-        """The rotary positions of heads of which `width` columns turn.
+        """The rotary positions of heads; `width` of their columns turn.
 
-        They are in `rope_parameters`, there by layer type if a model has several types of layers
-        with positions, or in older files in `rope_theta` and `rope_scaling`.
+        They are in `rope_parameters`, by layer type if several types of layers have positions, or
+        in older files in `rope_theta` and `rope_scaling`.
         """
         return rope_scaling.read(*self.rope_section(layer_type), width, max_context)
 

@@ -164,7 +164,7 @@ def not_every_nth(period: int, layers: int) -> list[bool]:
 
 
 def every_nth_layer_sees_all(period: int, layers: int, window: int) -> tuple[int | None, ...]:
-    """`windows` of layers of which the last one of each `period` has none."""
+    """`windows` of layers; the last layer of each `period` has none."""
     return tuple(window if slides else None for slides in not_every_nth(period, layers))
 
 

@@ -128,7 +128,7 @@ class GgufMetadata(TypedKeys):
         return self.count(_WINDOW, default=0) or None
 
     def epsilon(self, kind: Literal["layer_norm", "layer_norm_rms"]) -> float:
-        """That of the norms of a model. A file may have it under the other key, or under both."""
+        """The epsilon of a model's norms. A file has it under one key, the other, or both."""
         key, other = (f"attention.{name}_epsilon" for name in sorted(_NORMS, key=kind.__ne__))
         usual = self.number(other, default=None)
         return self.number(key) if usual is None else self.number(key, default=usual)
@@ -182,7 +182,7 @@ class GgufMetadata(TypedKeys):
     def rope(
         self, width: int, max_context: int, default_base: float, *, truncate_yarn: bool = True
     ) -> Rope:
-        """The rotary positions of heads of which `width` columns turn.
+        """The rotary positions of heads; `width` of their columns turn.
 
         For `truncate_yarn` see `yarn_divisors`; files do not say it.
         """
@@ -231,7 +231,7 @@ class GgufMetadata(TypedKeys):
         )
 
     def _scaling(self) -> str:
-        """How rotary positions are scaled, besides the tables of LongRoPE, which a family reads."""
+        """The scaling of rotary positions, except tables of LongRoPE, which a family reads."""
         scaling = self.text("rope.scaling.type", default="linear")
         return "none" if scaling == "longrope" and self.has_tensor(LONG_DIVISORS) else scaling
 

@@ -1,4 +1,4 @@
-"""Scalings of rotary positions for contexts beyond the one that a model was first trained for.
+"""Scalings of rotary positions for contexts longer than a model was first trained for.
 
 Every scaling divides each of the D / 2 frequencies by a number of its own. Source: the formulas of
 transformers, modeling_rope_utils.py; YaRN is Peng et al., 2023, LongRoPE is Ding et al., 2024.
@@ -52,7 +52,7 @@ class Rope:
 
 
 def read(data: ConfigJson, base: float, width: int, max_context: int) -> Rope:
-    """Rotary positions of heads of which `width` columns turn; raises ConfigError."""
+    """Rotary positions of heads; `width` of their columns turn. Raises ConfigError."""
     rope_type = data.text("rope_type", default=data.text("type", default="default"))
     if rope_type not in _READERS:
         raise ConfigError(

@@ -76,7 +76,7 @@ def log10(x: Tensor) -> Tensor:
 
 
 def clamp(x: Tensor, low: float, high: float) -> Tensor:
-    """x, and what is nearest to it from `low` to `high`. Out of those its gradient is 0."""
+    """x limited to `low` to `high`. The gradient is 0 outside of these limits."""
     return ops.minimum(ops.maximum(x, ops.full_like(x, low)), ops.full_like(x, high))
 
 

@@ -73,7 +73,10 @@ def rope_table(
 
 
 def _cosine_and_sine(angle: Tensor) -> tuple[Tensor, Tensor]:
-    """Of angles in i32 units of 2^-32 turns: by the nearest quarter turn and what is left of it."""
+    """The cosine and sine of angles i32, in units of 2^-32 turns.
+
+    An angle is the nearest quarter turn and a rest, of which the functions are computed.
+    """
     quarter = ops.shift_right(angle + 2**29, ops.full_like(angle, 30))  # 0, 1, 2 or 3
     rest = angle - ops.shift_left(quarter, ops.full_like(angle, 30))
     radians = ops.convert(rest, dtype=DType.F32) * (2 * math.pi / 2**32)

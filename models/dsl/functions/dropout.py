@@ -20,7 +20,7 @@ _GOLDEN, _FIRST, _SECOND = -0x61C88647, -0x7A143595, -0x3D4D51CB
 
 
 def dropout(x: Tensor, seed: Tensor, *, rate: float, stream: int) -> Tensor:
-    """x with a share of its elements, `rate`, replaced by 0, and the others divided by 1 - rate.
+    """x with the fraction `rate` of its elements replaced by 0, and the rest divided by 1 - rate.
 
     seed    i32 (): another seed chooses other elements
     stream  a number: with one seed, another stream chooses other elements

@@ -143,7 +143,7 @@ def _integers(packed: Tensor, groups: int, dtype: DType) -> Tensor:
 
 @composite(no_gradient="its values are rounded")
 def write_packed_scales(cache: Tensor, places: Tensor, x: Tensor, *, bits: int) -> Tensor:
-    """Scales f16 (R, G * D / 32) with those of the heads x (N, G, D) at rows `places`, i32 (N,)."""
+    """Scales f16 (R, G * D / 32), those of heads x (N, G, D) written at rows `places`, i32 (N,)."""
     return ops.scatter(cache, places, _scales(_groups(x), bits), combine="replace")
 
 

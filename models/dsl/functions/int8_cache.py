@@ -25,7 +25,7 @@ _TINY, _HUGE = 2.0**-100, 2.0**100
 
 
 def bounded_values(x: Tensor) -> Tensor:
-    """x with 0 for NaN, and with +-_HUGE for what is larger, so that scales are numbers."""
+    """x with 0 in place of NaN, limited to +-_HUGE, so that scales are finite."""
     is_number = ops.compare(x, x, direction="EQ")
     number = ops.select(is_number, x, ops.full_like(x, 0.0))
     return ops.minimum(ops.maximum(number, ops.full_like(x, -_HUGE)), ops.full_like(x, _HUGE))
@@ -51,7 +51,7 @@ def write_int8_rows(cache: Tensor, places: Tensor, x: Tensor) -> Tensor:
 
 @composite()
 def write_row_scales(cache: Tensor, places: Tensor, x: Tensor) -> Tensor:
-    """Scales f32 (R, G) with those of the heads x (N, G, D) at rows `places`, i32 (N,)."""
+    """Scales f32 (R, G), those of heads x (N, G, D) written at rows `places`, i32 (N,)."""
     return ops.scatter(cache, places, _largest(bounded_values(x)) * (1 / 127), combine="replace")
 
 

@@ -89,10 +89,10 @@ def upsample2d_nearest(x: Tensor, scale: int) -> Tensor:
 
 
 def upsample2d_bilinear(x: Tensor, scale: int) -> Tensor:
-    """`scale` times as many elements along both axes, on straight lines between the given ones.
+    """`scale` times as many elements along both axes, interpolated linearly.
 
-    An element stands for the middle of its pixel (PyTorch's align_corners=False); outside of the
-    first and the last middle is the border's value.
+    An element is the value at the middle of its pixel (PyTorch's align_corners=False). Outside of
+    the first and the last middle, the border's value holds.
     """
     ops.require(scale >= 1, f"a scale of at least 1, got {scale}", "upsample2d_bilinear")
     for axis in (-2, -1):

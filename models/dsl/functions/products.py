@@ -208,7 +208,7 @@ def routed_product(
 
 @composite()
 def approximate_logits(logits: Tensor, exact: Tensor) -> Tensor:
-    """The logits (N, V), unchanged, of which the smaller ones may be approximate.
+    """The logits (N, V), unchanged. A program may approximate the smaller ones.
 
     A program may approximate logits that are far below the largest one of their row, unless the
     row's flag in `exact`, i32 (N,), is above 0.

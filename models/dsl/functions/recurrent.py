@@ -89,16 +89,16 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @dataclass(frozen=True)
 class GruForm:
-    """A form, and where it is not the one that was asked for, why."""
+    """The form to use; `fallback` is the reason that it is not the requested one, or None."""
 
     name: str
     fallback: str | None
 
 
 def choose_gru_form(asked: str, steps: int, state: TensorType) -> GruForm:
-    """The form that is lowered for S steps of a state (B, H): another where "fused" has no use.
+    """The form to lower for S steps of a state (B, H); it is not "fused" where that cannot help.
 
-    Raises TypeRuleError for a form that there is not.
+    Raises TypeRuleError for an unknown form.
     """
     if asked not in GRU_FORMS:
         raise TypeRuleError(f"form: expected {', '.join(GRU_FORMS)}, got {asked!r}")
@@ -138,7 +138,7 @@ def gru(x: Tensor, h0: Tensor, weights: tuple[Tensor, ...], *, reverse: bool, fo
 def _unrolled(
     cell: Callable[[Tensor, Tensor], Tensor], h: Tensor, sequence: Tensor, *, reverse: bool
 ) -> Tensor:
-    """All states (n, B, H) of a cell, (h, what it reads) -> h, that reads a sequence (n, ...)."""
+    """All states (n, B, H) of a cell (h, element) -> h over a sequence (n, ...)."""
     steps = range(sequence.shape[0])
     states = []
     for step in reversed(steps) if reverse else steps:

@@ -121,8 +121,8 @@ def chunk(x: Tensor, parts: int, *, axis: int) -> tuple[Tensor, ...]:
 def unfold(x: Tensor, *, axis: int, size: int, step: int) -> Tensor:
     """Windows of `size` elements, `step` apart, along one axis: (..., windows, ..., size).
 
-    An element that lies in several windows gets the gradient of each. What is behind the last
-    whole window is left out.
+    An element in several windows gets the sum of their gradients. Elements after the last full
+    window are dropped.
     """
     axis = axis_of(x, axis)
     if min(size, step) < 1:

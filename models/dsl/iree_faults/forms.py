@@ -32,9 +32,9 @@ def concurrent_copies(row: Tensor) -> Tensor:
 
 
 def wide_rows(tensor: Tensor, width: int) -> Tensor:
-    """What a norm of rows of `width` values reads: its input, and the mean of its rows.
+    """The input of a norm of rows of `width` values, or the means of its rows.
 
-    Behind a barrier if they are wide: the compiler keeps up to 40 rows on the stack of a dispatch
+    Wide rows get a barrier: without it, the compiler keeps up to 40 rows on the stack of a dispatch
     that also computes them, or that reads them again after their mean.
     """
     return barrier(tensor) if width > _MAX_WIDTH else tensor

@@ -44,7 +44,7 @@ def padded_update(node: Tensor, _: TensorSets) -> set[int]:
 
 
 def padded_sum(node: Tensor, sets: TensorSets) -> set[int]:
-    """What is computed from a tensor with several readers, and padded.
+    """The padded operand, if it is computed from a tensor with several readers.
 
     The compiler pads in the kernel of a sum with several readers.
     """

@@ -76,7 +76,7 @@ class TensorSets:
 
     @cached_property
     def combined_with_products(self) -> set[int]:
-        """Products of more than a few rows, and what is computed from them and has their size."""
+        """Products of more than a few rows, and what is computed from them in their size."""
         found = set[int]()
         for node in self._graph.nodes:
             if (is_product(node) and operand_rows(node, 0) > DECODE_ROWS) or (
@@ -91,7 +91,7 @@ class TensorSets:
 
     @cached_property
     def summed(self) -> set[int]:
-        """Tensors that are computed, and that are reduced to one number, too."""
+        """Computed tensors that are also reduced to one number."""
         summed: set[int] = set()
         for node in reversed(self._graph.nodes):
             if op_of(node) in (reduce_max, reduce_sum) and node.type.size == 1:
@@ -104,7 +104,7 @@ class TensorSets:
 
     @cached_property
     def shared(self) -> set[int]:
-        """Tensors that are computed, and read more than once.
+        """Computed tensors with more than one reader.
 
         A view of an input or of an updated cache is not computed.
         """
@@ -146,7 +146,7 @@ def operand_rows(product: Tensor, side: int) -> int:
 
 
 def is_view_of(tensor: Tensor, op: Op) -> bool:
-    """Whether a tensor is what the op computes, or a view of it."""
+    """Whether a tensor is a result of the op, or a view of one."""
     while op_of(tensor) in VIEWS and op_of(tensor) is not op:
         tensor = tensor.inputs[0]
     return op_of(tensor) is op

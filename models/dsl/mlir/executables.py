@@ -31,7 +31,7 @@ class Executable:
 
     @property
     def name(self) -> str:
-        """Its symbol, and that of the function in it: what it is, in full."""
+        """The symbol of the executable and of its function: kernel, shapes, sizes, scalars."""
         shapes = (
             tensor_type.mlir.removeprefix("tensor<").removesuffix(">")
             for tensor_type in self.inputs
@@ -104,7 +104,7 @@ def flat(tensor_type: TensorType) -> TensorType:
 
 
 def passed(tensor_type: TensorType) -> str:
-    """The MLIR type in which a kernel is given an input: bf16 as integers of as many bits.
+    """The MLIR type of a kernel's argument: i16 in place of bf16.
 
     The compiler forgets the object files of a call with bf16.
     """
@@ -117,7 +117,7 @@ def dispatch_tensor(access: str, tensor_type: TensorType) -> str:
 
 
 def opened(name: str, types: Sequence[str], workgroups: int) -> Iterator[str]:
-    """The lines of an executable up to those of its function, whose arguments are `%a0` and on."""
+    """The lines of an executable up to its function's body; arguments are `%a0`, `%a1`, ..."""
     arguments = ", ".join(f"%a{i}: {argument}" for i, argument in enumerate(types))
     yield f'  flow.executable private @"{name}" {{'
     yield f'    flow.executable.export public @"{name}" workgroups() -> (index, index, index) {{'
@@ -129,7 +129,7 @@ def opened(name: str, types: Sequence[str], workgroups: int) -> Iterator[str]:
     yield f'      func.func @"{name}"({arguments}) {{'
 
 
-# The lines behind those of its function.
+# The lines after the body of its function.
 CLOSED = ("        return", "      }", "    }", "  }")
 
 

@@ -171,7 +171,7 @@ def _boolean(result: _Typed, operand: str) -> Iterator[str]:
 
 
 def _nodes(graph: Graph, plan: Sequence[Item], prefix: str, ids: dict[int, str]) -> Iterator[str]:
-    """The lines of a graph's nodes; `ids` has the names of what they read, and gets theirs."""
+    """The lines of a graph's nodes; `ids` has the names of their inputs, and gets theirs."""
     sets, readers, state = TensorSets(graph), readers_of(graph), "%state"
     positions = {id(node): i for i, node in enumerate(graph.nodes)}
     for node in plan:

@@ -1,4 +1,4 @@
-"""Refuse graphs in which the compiler would overwrite what a loop still reads."""
+"""Refuse graphs in which the compiler would overwrite inputs of a running loop."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _vjp(
 
 
 def _state_gradient(attrs: Attrs, stacked: bool) -> Callable[..., Tensor]:
-    """(gradient of the state after a step, the state before, ...) -> that of the state before."""
+    """(gradient of the state after a step, the state before, ...) -> gradient of the latter."""
 
     def step(after: Tensor, state: Tensor, *others: Tensor) -> Tensor:
         arrived = add(after, others[0]) if stacked else after
@@ -135,7 +135,7 @@ def _state_gradient(attrs: Attrs, stacked: bool) -> Callable[..., Tensor]:
 
 
 def _input_gradient(body: Callable[..., Tensor], index: int, *, summed: bool) -> Callable[..., Any]:
-    """(sum so far, state before a step, gradient at the state after, ...) -> that of an input."""
+    """(sum so far, state before a step, gradient of the state after, ...) -> an input's."""
 
     def step(before: Tensor, state: Tensor, arrived: Tensor, *others: Tensor) -> Tensor:
         gradient = _pulled(body, arrived, (state, *others), index)

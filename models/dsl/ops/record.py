@@ -106,7 +106,7 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True)
 class Scratch:
-    """What a kernel computes for another one, of the same inputs: `size` f32."""
+    """An array of `size` f32 that one kernel computes for another, from the same inputs."""
 
     kernel: Kernel
     size: int
@@ -114,7 +114,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class NoGradient:
-    """In the place of a vjp: why the op has no gradient."""
+    """The reason that an op has no gradient, in place of a vjp."""
 
     reason: str
 
@@ -224,7 +224,7 @@ def require(condition: bool, expected: str, function: str = "") -> None:
 
 
 def operands(types: Types, count: int) -> Types:
-    """The types, of which there must be `count`; raises TypeRuleError."""
+    """The types; raises TypeRuleError unless there are `count`."""
     require(len(types) == count, f"{count} input{'' if count == 1 else 's'}, got {len(types)}")
     return types
 

@@ -29,7 +29,7 @@ OPERATORS["x[...]"] = subscript
 
 
 def _one_per_axis(x: Tensor, keys: tuple[Any, ...]) -> list[Any]:
-    """The keys, with whole slices in the place of `...` and of what is left out at the end."""
+    """The keys, with full slices in place of `...` and of missing keys at the end."""
     places = [i for i, key in enumerate(keys) if key is Ellipsis]
     count = sum(key is not None and key is not Ellipsis for key in keys)
     if len(places) > 1:

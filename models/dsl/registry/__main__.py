@@ -12,7 +12,7 @@ from hearthd.models.dsl.registry.documents import COMMAND, documents
 
 
 def main(arguments: list[str], root: Path) -> str | None:
-    """Write the documents below `root`; with `--check`, what is wrong with them."""
+    """Write the documents below `root`; with `--check`, report differences instead."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if stale")
     check = parser.parse_args(arguments).check

@@ -41,7 +41,7 @@ def dispatch_of(levels: Sequence[Sequence[Tensor]], stages: Stages) -> ChainDisp
 
 
 class _Placement:
-    """The addresses of what a chain computes and reads."""
+    """The addresses of the results and inputs of a chain."""
 
     def __init__(self, nodes: Sequence[Tensor], stages: Stages) -> None:
         self._nodes, self._stages = nodes, stages
@@ -51,7 +51,7 @@ class _Placement:
         self._place_results()
 
     def dispatch(self, levels: Sequence[Sequence[Tensor]]) -> ChainDispatch:
-        """Call the kernels of each level, behind what they have for a scratch."""
+        """Call the kernels of each level, after the kernels that fill their scratch."""
         calls: list[tuple[Call, ...]] = []
         for level in levels:
             calls += [
@@ -83,7 +83,7 @@ class _Placement:
         self._size = max(self._size, _ALIGNMENT)  # no tensor is empty
 
     def _calls(self, node: Tensor) -> tuple[Call, ...]:
-        """The call of a node's kernel, behind that of its scratch."""
+        """The call of a node's kernel, after the kernel of its scratch, if any."""
         kernel, (target, *others) = self._stages.kernels[id(node)], node.inputs
         operands = (
             self._operand(target, is_written=kernel.in_place),

@@ -110,7 +110,7 @@ class Chain:
         return "\n".join(c_lines(self, self.name))
 
     def dispatch(self, operands: list[str], state: str) -> str:
-        """The operation that calls it: its results are those in place, the state and the others."""
+        """The operation that calls it. Results: those in place, the state, then the others."""
         types = ", ".join([*map(passed, self.inputs), STATE.mlir])
         called = f'@"{self.name}"::@"{self.name}"({", ".join([*operands, state])})'
         tied = [operands[i] for i in self.in_place]

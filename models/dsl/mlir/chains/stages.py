@@ -103,7 +103,7 @@ class Stages:
         return op_of(node) is reshape or (op_of(node) is slice_ and slice_start(node) is not None)
 
     def _reshaped(self, tensor: Tensor) -> Tensor:
-        """The tensor of which this one is another shape."""
+        """The tensor that this one reshapes, or itself."""
         while op_of(tensor) is reshape and id(tensor) in self._stages:
             tensor = tensor.inputs[0]
         return tensor
@@ -126,7 +126,7 @@ def slice_start(node: Tensor) -> int | None:
 def _kernels(graph: Graph) -> dict[int, Kernel]:
     """The kernels that can be in chains, by the ids of their nodes.
 
-    They write f32, or in place to a tensor that only what they read has read.
+    They write f32, or in place to a tensor that only they and their inputs read.
     """
     readers, kernels = readers_of(graph), {}
     for node in graph.nodes:
@@ -141,7 +141,7 @@ def _kernels(graph: Graph) -> dict[int, Kernel]:
 
 
 def _is_read_before(node: Tensor, readers: Counter[int]) -> bool:
-    """Whether nothing reads a node's first input but the node and what it reads itself."""
+    """Whether only the node and its other inputs read its first input."""
     target, *others = node.inputs
     distinct = {id(source): source for source in others}.values()
     reads = sum(x is target for source in distinct for x in source.inputs)
