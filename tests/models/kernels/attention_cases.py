@@ -84,3 +84,9 @@ def cache_of(name: str) -> tuple[Array, Array, Array, int, int]:
     dtype = np.float16 if name.endswith("in f16") else np.float32
     key, value = rng.normal(size=(2, rows, groups * width)).astype(dtype)
     return query.astype(np.float32), key, value, start, window
+
+
+def sinks_of(query: Array) -> Array:
+    """Sinks of all heads: far below the scores, far above them, and among them."""
+    count = query.shape[1]
+    return np.resize(np.array([-1e30, 300.0, 0.5, -2.0, 3.0], np.float32), count)

@@ -11,7 +11,7 @@ import pytest
 from hearthd.models.dsl.fused.cache_attention import cached_attention, int8_cache_attention
 from hearthd.models.dsl.types import DType, TensorType
 from tests.models.kernels.attention_cases import SCALE
-from tests.models.kernels.test_cache_kernels import quantized
+from tests.models.kernels.integer_caches import quantized
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

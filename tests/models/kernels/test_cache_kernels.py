@@ -1,4 +1,4 @@
-"""Kernels of KV caches of int8 and f16 under every instruction set of this machine."""
+"""New rows of KV caches of int8 and f16 under every instruction set of this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.models.kernels.attention_cases import FORMS, KEYS, SCALE, attended, cache_of
+from tests.models.kernels.integer_caches import quantized
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,66 +16,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-WHOLE = [name for name in FORMS if not name.endswith("in f16")]
 # Rows of a ring, heads and their width; the new rows go to some places of it.
 RINGS = {"one head": (9, 1, 64), "three heads": (20, 3, 128), "a narrow head": (7, 2, 16)}
-
-
-def quantized(x: Array) -> tuple[Array, Array]:
-    """Heads (N, G, D) as integers, the largest magnitude as 127, and their scales."""
-    largest = np.abs(x).max(axis=2).astype(np.float32)
-    integers = np.rint(x * (np.float32(127) / largest)[..., np.newaxis]).astype(np.int8)
-    return integers.reshape(len(x), -1), largest * np.float32(1 / 127)
-
-
-def int8_cache_of(name: str) -> tuple[Array, list[Array], list[Array], int, int]:
-    """The query, keys and values as stored, their values in f64, the start and the window."""
-    query, key, value, start, window = cache_of(name)
-    width = query.shape[2]
-    pairs = [quantized(x.reshape(len(x), -1, width)) for x in (key, value)]
-    stored = [integers for integers, _ in pairs] + [scales for _, scales in pairs]
-    values = [
-        integers.astype(np.float64) * np.repeat(scales.astype(np.float64), width, axis=1)
-        for integers, scales in pairs
-    ]
-    return query, stored, values, start, window
-
-
-def attention(
-    kernels: Kernels, query: Array, stored: list[Array], start: int, window: int
-) -> Array:
-    inputs = (query, *stored, np.array([start], np.int32))
-    out = np.full_like(query, np.nan)
-    attrs = {"keys": KEYS, "window": window, "scale": SCALE}
-    return kernels("int8_cache_attention", inputs, out, **attrs)
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_attention_is_the_softmax_over_the_stored_values(kernels: Kernels, name: str) -> None:
-    query, stored, (key, value), start, window = int8_cache_of(name)
-    actual = attention(kernels, query, stored, start, window)
-    np.testing.assert_allclose(actual, attended(query, key, value, start, window), atol=1e-5)
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_a_token_attends_with_the_same_bits_alone(kernels: Kernels, name: str) -> None:
-    query, stored, _, start, window = int8_cache_of(name)
-    together = attention(kernels, query, stored, start, window)
-    for i in range(len(query)):
-        alone = attention(kernels, query[i : i + 1].copy(), stored, start + i, window)
-        assert np.array_equal(alone[0], together[i])
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
-    query, stored, _, start, window = int8_cache_of(name)
-    actual = attention(kernels, query, stored, start, window)
-    newest = start + len(query) - 1
-    seen = {p % len(stored[0]) for p in range(max(0, start - window + 1), newest + 1)}
-    for row in set(range(len(stored[0]))) - seen:
-        for array in stored:
-            array[row] = 127
-    assert np.array_equal(attention(kernels, query, stored, start, window), actual)
 
 
 def new_rows(name: str) -> tuple[Array, Array, Array, Array]:
@@ -143,10 +85,6 @@ def test_values_that_are_not_finite_stay_in_their_head(kernels: Kernels) -> None
 
 
 def test_every_instruction_set_gives_the_same_bits(built: BuiltKernels) -> None:
-    for name in WHOLE:
-        query, stored, _, start, window = int8_cache_of(name)
-        first, *others = (attention(one, query, stored, start, window) for one in built.values())
-        assert all(np.array_equal(first, other) for other in others)
     for name in RINGS:
         first_rows, *other_rows = (written(one, *new_rows(name)) for one in built.values())
         for rows in other_rows:

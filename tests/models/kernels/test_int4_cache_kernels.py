@@ -1,14 +1,13 @@
-"""Kernels of KV caches of 6 and 4 bits under every instruction set of this machine."""
+"""New rows of KV caches of 6 and 4 bits under every instruction set of this machine."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from tests.models.kernels.attention_cases import FORMS, KEYS, SCALE, attended, cache_of
+from tests.models.kernels.integer_caches import GROUP, rotated, unpacked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,92 +16,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-WHOLE = [name for name in FORMS if not name.endswith("in f16")]
-GROUP = 32
 # Rows of a ring, heads and their width; the new rows go to some places of it.
 RINGS = {"one head": (9, 1, 512), "three heads": (20, 3, 64), "heads of 96": (7, 2, 96)}
-
-
-def rotated(x: Array) -> Array:
-    """Groups of 32 columns times the Hadamard matrix of the bits they share, in f64.
-
-    Entry (i, j) is -1 to the number of bits that are set in both i and j.
-    """
-    numbers = np.arange(GROUP)
-    shared = np.array([number.bit_count() for number in range(GROUP)])[
-        numbers[:, np.newaxis] & numbers
-    ]
-    matrix = (-1.0) ** shared / math.sqrt(GROUP)
-    turned: Array = x.reshape(-1, GROUP).astype(np.float64) @ matrix
-    return turned.reshape(x.shape)
-
-
-def unpacked(packed: Array, scales: Array) -> Array:
-    """The values (R, G * D) of a cache, f64, of 4 bits or of 6."""
-    groups = packed.reshape(*scales.shape, -1)
-    halves = groups[..., : GROUP // 2].astype(np.int64)
-    integers = np.concatenate([halves % 16 - 8, halves // 16], axis=2)
-    for bit, at in enumerate(range(GROUP // 2, groups.shape[2], 4), start=4):
-        plane = np.unpackbits(groups[..., at : at + 4].view(np.uint8), axis=2, bitorder="little")
-        integers += (plane.astype(np.int64) << bit) - (1 << (bit - 1))
-    return (integers * scales.astype(np.float64)[..., np.newaxis]).reshape(len(packed), -1)
-
-
-def int4_cache_of(name: str) -> tuple[Array, list[Array], list[Array], int, int]:
-    """The query, keys and values as stored, their values in f64, the start and the window."""
-    query, key, _, start, window = cache_of(name)
-    rows, columns = key.shape
-    rng = np.random.default_rng(5)
-    packed = [rng.integers(-128, 128, (rows, columns * n // 8), dtype=np.int8) for n in (6, 4)]
-    scales = list(rng.uniform(-0.2, 0.2, (2, rows, columns // GROUP)).astype(np.float16))
-    return query, packed + scales, list(map(unpacked, packed, scales)), start, window
-
-
-def attention(
-    kernels: Kernels, query: Array, stored: list[Array], start: int, window: int
-) -> Array:
-    inputs = (query, *stored, np.array([start], np.int32))
-    attrs = {"keys": KEYS, "window": window, "scale": SCALE}
-    return kernels("int4_cache_attention", inputs, np.full_like(query, np.nan), **attrs)
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_attention_is_the_softmax_over_the_stored_values(kernels: Kernels, name: str) -> None:
-    query, stored, (key, value), start, window = int4_cache_of(name)
-    actual = attention(kernels, query, stored, start, window)
-    expected = rotated(attended(query, key, value, start, window))
-    np.testing.assert_allclose(actual, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_a_token_attends_with_the_same_bits_alone(kernels: Kernels, name: str) -> None:
-    query, stored, _, start, window = int4_cache_of(name)
-    together = attention(kernels, query, stored, start, window)
-    for i in range(len(query)):
-        alone = attention(kernels, query[i : i + 1].copy(), stored, start + i, window)
-        assert np.array_equal(alone[0], together[i])
-
-
-@pytest.mark.parametrize("name", WHOLE)
-def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
-    query, stored, _, start, window = int4_cache_of(name)
-    actual = attention(kernels, query, stored, start, window)
-    newest = start + len(query) - 1
-    seen = {p % len(stored[0]) for p in range(max(0, start - window + 1), newest + 1)}
-    for row in set(range(len(stored[0]))) - seen:
-        for array in stored:
-            array[row] = 127
-    assert np.array_equal(attention(kernels, query, stored, start, window), actual)
-
-
-def test_sinks_take_part_in_the_softmax(kernels: Kernels) -> None:
-    query, stored, (key, value), start, window = int4_cache_of("a ring that has wrapped")
-    sinks = np.random.default_rng(7).normal(size=query.shape[1:2]).astype(np.float32)
-    inputs = (query, *stored, np.array([start], np.int32), sinks)
-    attrs = {"keys": KEYS, "window": window, "scale": SCALE}
-    actual = kernels("int4_cache_attention", inputs, np.full_like(query, np.nan), **attrs)
-    expected = rotated(attended(query, key, value, start, window, sinks))
-    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def new_rows(name: str, bits: int) -> tuple[Array, Array, Array, Array]:
@@ -179,10 +94,6 @@ def test_a_rotation_is_its_own_inverse(kernels: Kernels, width: int) -> None:
 
 
 def test_every_instruction_set_gives_the_same_bits(built: BuiltKernels) -> None:
-    for name in WHOLE:
-        query, stored, _, start, window = int4_cache_of(name)
-        first, *others = (attention(one, query, stored, start, window) for one in built.values())
-        assert all(np.array_equal(first, other) for other in others)
     for name in RINGS:
         first_rows, *other_rows = (written(one, *new_rows(name, 6)) for one in built.values())
         for rows in other_rows:
