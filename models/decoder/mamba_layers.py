@@ -143,7 +143,7 @@ class Mamba2(nn.Module):
             self.dt.bias, self.rates.weight, self.skip.weight,
             groups=config.ssm_groups, ring=span.ring, every=span.every,
         )  # fmt: skip
-        y = f.learned(memory, x, ring=span.ring)
+        y = f.recurrence_outputs(memory, x, ring=span.ring)
         return y if self.gated_norm is None else self.gated_norm(y), (memory, latest)
 
 

@@ -149,6 +149,6 @@ class GatedDeltaNet(nn.Module):
             groups=config.key_heads, takes_turns=config.takes_turns,
             ring=span.ring, every=span.every,
         )  # fmt: skip
-        y = f.learned(memory, value, ring=span.ring)
+        y = f.recurrence_outputs(memory, value, ring=span.ring)
         heads, gate = (f.split_heads(part, config.value_width) for part in (y, z))
         return f.flatten(f.silu(gate) * self.output_rms(heads), first=1), (memory, inputs)

@@ -52,7 +52,7 @@ def gated_delta_rule(
     ring: int,
     every: bool,
 ) -> Tensor:
-    """A ring of states with those after new tokens, and behind it what they read: see `learned`.
+    """A ring of states, updated by new tokens, and their outputs: see `recurrence_outputs`.
 
     states (ring + X, H * K * V): the state (H, K, V) after position p is row p mod `ring`; zeros
     before position 0. positions i32 (2,): of the first token, and of the last one that counts.
@@ -63,10 +63,10 @@ def gated_delta_rule(
         decay = exp(softplus(a + bias) rates);  rate = sigmoid(b)
         S = decay S;  S = S + key (rate (value - S^T key))^T;  output = S^T query
 
-    The state is written after each token if `every`, else after the last one that counts. Those
-    behind it have a decay of 1 and a rate of 0, which changes nothing. The outputs (T, H * V) are
-    at the start of the X rows. Computed by products for CHUNK tokens at a time; the kernel computes
-    token by token.
+    The state is written after each token if `every`, else after the last one that counts. Later
+    tokens have a decay of 1 and a rate of 0, which changes nothing. The outputs (T, H * V) are at
+    the start of the X rows. CHUNK tokens at a time are computed by products of matrices; the kernel
+    computes token by token.
     """
     heads, width = bias.shape[0], key.shape[1] // groups
     log_decay = softplus(a + along_last(bias, a)) * along_last(rates, a)
@@ -91,7 +91,7 @@ def _of_length(x: Tensor, length: float) -> Tensor:
 
 
 def _of_heads(x: Tensor, heads: int, *, takes_turns: bool) -> Tensor:
-    """Rows of groups (T, G, K), each for the heads that read it: (T, H, K)."""
+    """Repeat rows of groups (T, G, K) for the heads that read them: (T, H, K)."""
     tokens, groups, width = x.shape
     times = heads // groups
     shape, axes = (tokens, groups, times, width), (0, 1, 3)
@@ -128,10 +128,11 @@ def _chunk(
 
 
 def _inverse(below: Tensor) -> Tensor:
-    """(I + A)^-1 for the part A (H, C, C) below the diagonal of a tensor.
+    """(I + A)^-1, where A is the part of a tensor (H, C, C) below the diagonal.
 
-    Of a matrix of four blocks, of which X and Z are the inverses of those on the diagonal, the
-    block below it is -Z A X: the inverse of blocks twice as large follows from three products.
+    If X and Z are the inverses of two neighboring blocks on the diagonal, and B is the block of A
+    below the diagonal, the inverse of all four has -Z B X there. So each round doubles the size of
+    the inverted blocks.
     """
     count = below.shape[1]
     row, column = np.indices((count, count))

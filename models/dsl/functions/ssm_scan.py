@@ -49,7 +49,7 @@ def ssm_scan(
     ring: int,
     every: bool,
 ) -> Tensor:
-    """A ring of states with those after new tokens, and behind it what they read: see `learned`.
+    """A ring of states, updated by new tokens, and their outputs: see `recurrence_outputs`.
 
     states (ring + X, H * K * V), positions and `every` as of `gated_delta_rule`. query and key, C
     and B in the paper, (T, G * K): head h has those of group h // (H / G). x and gate (T, H * V),
@@ -58,8 +58,8 @@ def ssm_scan(
         dt = softplus(steps + bias)
         S = exp(dt rates) S + key (dt x)^T;  output = silu(gate) (S^T query + skip x)
 
-    Tokens after the last one that counts have a dt of 0, which changes nothing. Computed by
-    products for many tokens at a time; the kernel computes token by token.
+    Tokens after the last one that counts have a dt of 0, which changes nothing. CHUNK tokens at a
+    time are computed by products of matrices; the kernel computes token by token.
     """
     dt = softplus(steps + along_last(bias, steps))
     dt = dt if every else counted(dt, positions)
@@ -100,7 +100,7 @@ def _chunk(
 
 
 def _of_heads(x: Tensor, heads: int) -> Tensor:
-    """Rows of groups (G, C, K), each for the heads that read it: (H, C, K)."""
+    """Repeat rows of groups (G, C, K) for the heads that read them: (H, C, K)."""
     groups, tokens, width = x.shape
     shape = (groups, heads // groups, tokens, width)
     return ops.reshape(ops.broadcast(x, shape=shape, axes=(0, 2, 3)), shape=(heads, tokens, width))

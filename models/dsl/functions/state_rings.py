@@ -1,4 +1,4 @@
-"""Rings of states of recurrences, and products of matrices for several tokens of one.
+"""Rings of states of recurrences, and recurrences of several tokens as products of matrices.
 
 `T` are tokens, `C` those of a chunk, `H` heads, `K` the width of a key, `V` of a value.
 """
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     # (rows of C tokens, ..., the state before them) -> their outputs (C, H, V), the state after
     Chunk: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
 
-__all__ = ["learned", "row_before"]
+__all__ = ["recurrence_outputs", "row_before"]
 
-CHUNK = 64  # tokens that are learned by products of matrices
+CHUNK = 64  # tokens that are computed together by products of matrices
 
 
 def recurrence(
@@ -46,7 +46,7 @@ def recurrence(
     ring: int,
     every: bool,
 ) -> Tensor:
-    """A ring of states with those after new tokens, and their outputs behind it: see `learned`.
+    """A ring of states, updated by new tokens, and their outputs: see `recurrence_outputs`.
 
     states (ring + X, E): the state, of E values in this `shape`, after position p is row p mod
     `ring`; zeros before position 0. positions i32 (2,): of the first token, and of the last one
@@ -80,7 +80,7 @@ def recurrence(
 
 @composite()
 def row_before(states: Tensor, position: Tensor, *, ring: int) -> Tensor:
-    """The row (1, E) of the position before one, i32 (1,), in a ring; zeros before position 0."""
+    """The ring's row (1, E) of the position before `position`, i32 (1,); zeros at position 0."""
     place = ops.remainder(position + (ring - 1), ops.full_like(position, ring))
     row = ops.gather(states, place, axis=0)
     exists = ops.compare(position, ops.full_like(position, 0), direction="GT")
@@ -89,15 +89,15 @@ def row_before(states: Tensor, position: Tensor, *, ring: int) -> Tensor:
 
 
 def counted(x: Tensor, positions: Tensor) -> Tensor:
-    """x (T, H), and 0 for tokens after the last one that counts: see `recurrence`."""
+    """x (T, H), with 0 for tokens after the last one that counts: see `recurrence`."""
     index = ops.iota(shape=(x.shape[0],), axis=0, dtype=DType.I32)
     last = narrow(positions, 0, 1, 2) - narrow(positions, 0, 0, 1)
     counts = ops.compare(index, trailing(last, index.shape), direction="LE")
     return x * along_axes(ops.convert(counts, dtype=x.dtype), x, (1,))
 
 
-def learned(states: Tensor, value: Tensor, *, ring: int) -> Tensor:
-    """The outputs that a recurrence left behind a ring, for values of the same shape."""
+def recurrence_outputs(states: Tensor, value: Tensor, *, ring: int) -> Tensor:
+    """The outputs of a recurrence, which follow the ring of states, in the shape of `value`."""
     behind = flatten(narrow(states, 0, ring, states.shape[0]))
     return ops.reshape(narrow(behind, 0, 0, value.type.size), shape=value.shape)
 

@@ -64,7 +64,7 @@ def _ends(tokens: Tensor) -> Tensor:
 
 
 def _outputs_and_ring(states: Tensor, value: Tensor, ring: int) -> Tensor:
-    outputs = f.learned(states, value, ring=ring)
+    outputs = f.recurrence_outputs(states, value, ring=ring)
     return ops.concatenate(f.flatten(outputs), f.flatten(f.narrow(states, 0, 0, ring)), axis=0)
 
 
