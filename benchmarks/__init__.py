@@ -1,1 +1,1 @@
-"""Benchmarks of Hearth beside llama.cpp and PyTorch; each is run as `python -m benchmarks.NAME`."""
+"""Comparisons of Hearth with llama.cpp and PyTorch. Run each as `python -m benchmarks.NAME`."""

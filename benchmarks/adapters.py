@@ -58,7 +58,7 @@ class EngineResult:
 
 
 def cases(batch: int, places: int) -> dict[str, list[int]]:
-    """The places of the rows of a batch, by what a case is called."""
+    """The adapter place of each row of a batch, by the name of the case."""
     counts = [count for count in (1, 2, 4, 8) if count <= min(batch, places)]
     mixed = {
         f"{count} in the batch": list(islice(cycle(range(1, count + 1)), batch)) for count in counts

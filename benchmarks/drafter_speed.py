@@ -1,4 +1,4 @@
-"""Measure what a trained drafter saves: held-out prompts, without drafts, with lookup, and with it.
+"""Measure the speed of a trained drafter on held-out prompts, next to lookup and plain decoding.
 
     python -m benchmarks.drafter_speed drafting --rounds 3
 

@@ -67,7 +67,7 @@ _UP = "experts.up_proj."  # a parameter of each layer with experts
 
 
 def distinct(chosen: NDArray[np.int32], count: int) -> float:
-    """How many different experts `count` neighbors choose, divided by those of one token.
+    """The number of distinct experts of `count` neighboring tokens, over the number of one token.
 
     `chosen` has the experts of the tokens of a text, (T, C).
     """

@@ -110,7 +110,7 @@ def stored_bytes(file: Path) -> dict[str, int]:
 
 
 def largest_difference(quantized: Path, exact: Path) -> float:
-    """The largest difference between values that a bundle stores and those of llama.cpp."""
+    """The largest difference between a bundle's stored values and llama.cpp's."""
     source, reference = GgufSource(quantized), GgufSource(exact)
     largest = 0.0
     for name in matrices(source):

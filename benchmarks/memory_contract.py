@@ -241,7 +241,7 @@ async def _fill(server: Running, manifest: LanguageManifest, slots: int) -> int:
 
 
 async def _use_every_route(client: httpx.AsyncClient, manifest: LanguageManifest) -> None:
-    """Use each kind of route once: what a server imports and builds for it stays in memory."""
+    """Use each kind of route once: a server keeps the modules and objects of a route in memory."""
     turn = [{"role": "user", "content": "Hi"}]
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     limit = {"max_tokens": _ANSWER}

@@ -288,7 +288,7 @@ def write_synthetic(
     repeat_experts: bool,
     progress: Progress,
 ) -> None:
-    """Write the file; it has as many rows of embeddings as the vocabulary has tokens.
+    """Write the file, with one row of embeddings for each token of the vocabulary.
 
     Raises a WeightsError, or an OSError if the file cannot be written.
     """

@@ -1,4 +1,4 @@
-"""Measure what the precision of a tower changes in the answers about images and sounds.
+"""Measure how the precision of a tower changes answers about images and sounds.
 
     hearth bake smolvlm --weights SmolVLM-256M-Instruct/ --precision f32 --out exact
     hearth bake smolvlm --weights SmolVLM-256M-Instruct/ --out int8

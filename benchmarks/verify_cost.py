@@ -1,4 +1,4 @@
-"""Measure the time of verifications over that of a decode.
+"""Measure the time of verifications in decodes.
 
     python -m benchmarks.verify_cost gemma3-270m gemma3-1b --json figures.json
 

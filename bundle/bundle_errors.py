@@ -12,7 +12,7 @@ __all__ = [
 
 
 class BundleError(Exception):
-    """A bundle cannot be used. The message says what is wrong and what to do.
+    """A bundle cannot be used. The message gives the reason and the remedy.
 
     BundleError
      +- NotABundle        there is no valid manifest
@@ -35,4 +35,4 @@ class WrongKind(BundleError):
 
 
 class Corrupt(BundleError):
-    """A file of the bundle is missing or differs from what the manifest says."""
+    """A file of the bundle is missing or differs from its record in the manifest."""

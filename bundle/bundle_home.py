@@ -38,7 +38,7 @@ def expanded(folder: Path) -> Path:
 
 
 def find_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
-    """The folder of a bundle: the path, or if it does not exist, the bundle of that name.
+    """The folder of a bundle: the path, or if it does not exist, the bundle with this name.
 
     `folder` keeps the bundles; None for `home()`. If there is neither, the path is returned.
     """
@@ -50,7 +50,7 @@ def find_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
 
 
 def named_bundle(bundle: str | Path, folder: Path | None = None) -> Path:
-    """As find_bundle for what a command was given; raises NotABundle if there is neither."""
+    """The bundle that `find_bundle` finds; raises NotABundle if there is none."""
     found = find_bundle(bundle, folder)
     if not found.exists():
         raise unknown_bundle(found, folder)

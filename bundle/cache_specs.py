@@ -1,4 +1,4 @@
-"""The caches of a slot: what a language model keeps of the tokens that it has read."""
+"""The caches of a slot: the rows and states of tokens that a language model has read."""
 
 from __future__ import annotations
 

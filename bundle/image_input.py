@@ -223,9 +223,9 @@ class GridInput:
         return 0 if self.tiles is None else (self.tiles.side // self.step) ** 2
 
     def limited(self, rows: int) -> GridInput:
-        """These settings with images of at most so many rows of embeddings.
+        """These settings, with images limited to `rows` rows of embeddings.
 
-        Images are not cut if a tile has more.
+        Images are not cut into tiles if a tile has more.
         """
         tiles = self.tiles if self._tile_rows <= rows else None
         return replace(self, max_pixels=min(self.max_pixels, rows * self.step**2), tiles=tiles)

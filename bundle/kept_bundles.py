@@ -24,7 +24,7 @@ _SUFFIX = 8  # hex digits of the source, for a name that is taken
 
 
 class Source(NamedTuple):
-    """What a bundle is baked from.
+    """The sources of a bundle.
 
     digest  of the contents of the weights, and of the options of the bake
     origin  digest of the path or name that was typed, and of the options

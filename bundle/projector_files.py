@@ -1,4 +1,4 @@
-"""The projectors of images beside a GGUF file, as people download them: mmproj-*.gguf."""
+"""Projectors of images in the folder of a GGUF file: mmproj-*.gguf."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_projector_name(name: str) -> bool:
 
 
 def projectors_beside(path: Path) -> tuple[Path, ...]:
-    """The projectors in the folder of a GGUF file, by name; none beside a folder or a projector."""
+    """The projectors in the folder of a GGUF file, by name; none for a folder or a projector."""
     if not path.is_file() or is_projector_name(path.name):
         return ()
     return tuple(

@@ -114,7 +114,7 @@ def make(
     tested: Annotated[int, typer.Option(help="Orders to test.")] = 500,
     seed: Annotated[int, typer.Option(help="Seed of the orders.")] = 0,
 ) -> None:
-    """Write the examples to learn and those of the test."""
+    """Write the examples for training and for the test."""
     lines = [line(*order) for order in orders(seed, learned + tested)]
     out.mkdir(parents=True, exist_ok=True)
     write(out / "train.jsonl", lines[:learned])

@@ -44,7 +44,7 @@ class ImageGrid(NamedTuple):
 
 
 class SoundShape(NamedTuple):
-    """Sound, in frames of `width` values, of which `frames` give one row of embeddings."""
+    """Sound, in frames of `width` values; `frames` of them give one row of embeddings."""
 
     width: int
     frames: int
@@ -52,7 +52,7 @@ class SoundShape(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The shape of a transformer; an architecture adds what is its own.
+    """The shape of a transformer; an architecture adds its own fields.
 
     hidden       E, the width of a hidden state
     ffn          the width between the matrices of an MLP

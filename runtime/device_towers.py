@@ -63,7 +63,7 @@ class DeviceTowers:
         return self._computed("sound", arguments, fitting, rows)
 
     def _fitting(self, kind: TowerKind, rows: int) -> int:
-        """The smallest entry point of a kind with at least so many rows."""
+        """The smallest entry point of a kind with at least `rows` rows."""
         sizes = [size for size in self.sizes(kind) if size >= rows]
         assert sizes, f"{kind} of {rows} rows, of {self.sizes(kind)}"
         return sizes[0]

@@ -25,7 +25,7 @@ _alone = threading.Lock()
 
 
 def bound_free_memory() -> None:
-    """Let malloc keep little of what is freed. Call this before other threads start.
+    """Bound the freed memory that malloc keeps. Call this before other threads start.
 
     Otherwise glibc makes up to eight heaps per core, and each keeps for reuse what its threads
     freed; and blocks of up to 32 MiB leave holes in a heap: a server of two small models grew for

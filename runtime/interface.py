@@ -81,7 +81,7 @@ class Verifier(Reader, Protocol):
 
     @property
     def verify_tokens(self) -> tuple[int, ...]:
-        """The sizes of `verify` in tokens, ascending; empty if there is no such call."""
+        """The sizes of `verify` in tokens, ascending; empty without verify."""
 
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False

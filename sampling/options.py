@@ -1,4 +1,4 @@
-"""Sampling options: what a request sets, and what the sampler reads.
+"""Sampling options: the fields of a request, and the options that the sampler reads.
 
 `SamplingParameters` is the only list of a request's sampling fields: the HTTP API, `/props` and the
 command line take names, defaults, ranges and descriptions from it. To add a field, add it here and
@@ -265,7 +265,7 @@ class SamplingParameters:
 
 @dataclass(kw_only=True)
 class SamplingOptions(SamplingParameters):
-    """The parameters of one request, and what the text layer adds in token ids.
+    """The parameters of one request, and token ids that the text layer adds.
 
     dry_breakers  token sequences at which a repetition ends
     logit_bias    (id, number) pairs, added to the logits before the samplers run; -inf forbids a

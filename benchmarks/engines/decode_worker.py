@@ -52,7 +52,7 @@ class EngineDescription:
 def open_hearth(
     bundle: Path, context: int, threads: int, exact: bool, mapped: bool
 ) -> tuple[Reader, EngineDescription]:
-    """Hearth, with the checks of `hearth serve`; `context` must be that of the bundle."""
+    """Hearth, with the checks of `hearth serve`; `context` must equal the bundle's."""
     from hearthd.runtime.open_bundle import open_bundle
     from hearthd.server.version import version
 

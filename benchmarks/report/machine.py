@@ -76,7 +76,7 @@ def versions_line(versions: Mapping[str, str]) -> str:
 def write_json(
     path: Path, machine: Machine, used: Mapping[str, str], tables: Sequence[Table], **data: Any
 ) -> None:
-    """Write what a benchmark measured: `results_page` makes a page of it.
+    """Write the figures of a benchmark, from which `results_page` makes a page.
 
     used    versions of all engines
     tables  as they are printed

@@ -57,7 +57,7 @@ def speed_by_kl(path: Path, points: Sequence[ModelPoint]) -> None:
 
 
 def speed_by(path: Path, lines: Sequence[SpeedLine], *, x_label: str, what: str) -> None:
-    """Draw a line for each model, those of llama.cpp dashed: `what` in tokens/s by `x_label`."""
+    """Draw a line for each model, dashed for llama.cpp: `what` in tokens/s by `x_label`."""
 
     def draw(axes: Axes) -> None:
         axes.set(xlabel=x_label, ylabel=f"{what}, tokens/s")

@@ -65,7 +65,7 @@ class Prompts:
         self._random = random.Random(seed)
 
     def text(self, words: int) -> str:
-        """A text of `words` words, about as many tokens."""
+        """A text of `words` words and about the same number of tokens."""
         return " ".join(self._random.choices(_WORDS, k=words))
 
 

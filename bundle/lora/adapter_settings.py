@@ -1,4 +1,4 @@
-"""adapter_config.json: what it says of an adapter, and which options are supported."""
+"""The settings in adapter_config.json, and the options that are supported."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def read_gguf_adapter(
 
 
 class _Contents:
-    """What a header says, checked against a model.
+    """The contents of a header, checked against a model.
 
     adapted  the matrices that have factors
     rank     of all factors

@@ -22,7 +22,7 @@ _LENGTH_BYTES = 8  # of the length in front of a safetensors header
 
 
 def other_format(head: bytes) -> str | None:
-    """What a file with these first bytes is, and what to do; None if that is not known."""
+    """The format of a file with these first bytes and a remedy; None if unknown."""
     if not head:
         return "it is empty; download or copy it again"
     # The upper bytes of the length are zero.

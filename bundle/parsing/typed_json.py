@@ -1,4 +1,4 @@
-"""JSON that others made, as records: the one check of its types, by pydantic."""
+"""JSON from elsewhere as records: pydantic checks its types, here only."""
 
 from __future__ import annotations
 

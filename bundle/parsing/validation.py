@@ -23,7 +23,7 @@ _PHRASES = {
 
 
 def parts(problem: Mapping[str, Any]) -> str:
-    """The word for what a value has too many or too few of: "characters" or "items"."""
+    """The unit of a value's length: "characters" or "items"."""
     return "characters" if isinstance(problem["input"], str) else "items"
 
 

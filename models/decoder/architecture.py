@@ -110,7 +110,7 @@ class ArchitectureFiles(Generic[C]):
 def _read(
     read: Callable[[C, ConfigJson], S], config: C, metadata: Mapping[str, Any], key: str
 ) -> S:
-    """What a function reads of a processor's settings; raises ConfigError if it leaves a key."""
+    """Read a processor's settings with `read`; raises ConfigError if it leaves a key unread."""
     reader = ConfigJson(metadata.get(key, {}), where=key)
     settings = read(config, reader)
     reader.finish()
@@ -185,7 +185,7 @@ class Architecture(ArchitectureFiles[C]):
 
 @dataclass(frozen=True, kw_only=True)
 class DraftShape:
-    """What a draft model is, without its weights."""
+    """The architecture and configuration of a draft model."""
 
     architecture: Architecture[Any]
     config: ModelConfig

@@ -1,4 +1,4 @@
-"""The entry points of a language model: what a bundle offers, traced and optimized.
+"""The entry points of a language model, traced and optimized.
 
 The ABI is described in bundle. An architecture brings a `Decoder`; every entry point of
 every architecture goes through the same rewrite (models/optimized.py).

@@ -276,7 +276,7 @@ def reapplied(node: Tensor, mapped: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def instantiated(graph: Graph, inputs: tuple[Tensor, ...]) -> Tensor:
-    """The one output of a graph without parameters, computed from other tensors as its inputs."""
+    """The output of a graph without parameters, with other tensors as its inputs."""
     new = {id(old): tensor for old, tensor in zip(graph.inputs, inputs, strict=True)}
     for node in graph.nodes:
         new[id(node)] = reapplied(node, lambda tensor: new[id(tensor)])

@@ -143,7 +143,7 @@ def _joins_columns(source: Tensor, result: Tensor) -> bool:
 def _broadcast_heads(
     x: Tensor, shape: tuple[int, ...], axes: tuple[int, ...], start: int, end: int
 ) -> Tensor:
-    """A tensor that is repeated to `shape`, of which axis 1 has heads `start` to `end`."""
+    """A tensor repeated to `shape`, whose axis 1 has heads `start` to `end`."""
     if 1 in axes and x.shape[axis := axes.index(1)] > 1:
         x = f.narrow(x, axis, start, end)
     return ops.broadcast(x, shape=shape, axes=axes)

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 
 class DslError(Exception):
-    """A program in the DSL is wrong. The message names the op, what it expected and what it got.
+    """A program in the DSL is wrong. The message names the op, the expected and the given input.
 
     DslError
      +- TypeRuleError    an op refuses its inputs' shapes or dtypes, or its attributes

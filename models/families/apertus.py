@@ -1,4 +1,4 @@
-"""Apertus: Llama with normalized heads, and xIELU in the place of a gated activation.
+"""Apertus: Llama with normalized heads, and xIELU in place of a gated activation.
 
 Source: "Apertus: Democratizing Open and Compliant LLMs" (2025); xIELU is Huang, 2024.
 """

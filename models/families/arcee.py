@@ -1,4 +1,4 @@
-"""Arcee (AFM-4.5B): Llama with squared ReLU in the place of a gated activation.
+"""Arcee (AFM-4.5B): Llama with squared ReLU in place of a gated activation.
 
 Source: the model `arcee` of transformers (2025); the activation is So et al., 2021.
 """

@@ -1,4 +1,4 @@
-"""GLM-4.7-Flash, and those of DeepSeek-V2 and V3 whose experts are in one group.
+"""GLM-4.7-Flash, and DeepSeek-V2 and V3 models with one group of experts.
 
 Source: "DeepSeek-V2" and "DeepSeek-V3" (2024), and `glm4_moe_lite` of transformers (2026).
 """

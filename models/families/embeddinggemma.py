@@ -63,7 +63,7 @@ def _dense_width(module: ConfigJson) -> int:
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
-    """Read config.json, and those of the dense layers."""
+    """Read config.json, and the configurations of the dense layers."""
     if not data.flag("use_bidirectional_attention", default=False):
         raise ConfigError("config.json: use_bidirectional_attention = False, supported is True")
     fields = text_fields(data, bidirectional=True)

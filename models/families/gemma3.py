@@ -36,7 +36,7 @@ GEMMA_NAMES = TensorNames(gguf=GGUF_NAMES_WITH_NORMS_AFTER, norm_offset=1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Config(DecoderConfig):
-    """The shape of a model; `rope_base` and its scaling are those of the layers without a window.
+    """The shape of a model; `rope_base` and its scaling are for layers without a window.
 
     query_scale      factor of q k^T
     local_rope_base  base of the rotary positions of layers with a window

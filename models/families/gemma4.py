@@ -120,7 +120,7 @@ class Gemma4(GemmaModel):
 
 
 class LayerEmbeddings(GemmaModel):
-    """A model of which `rows` tokens have an embedding for each layer, P wide."""
+    """A model with an embedding (P,) for each layer of each of `rows` tokens."""
 
     config: Gemma4Config
 

@@ -65,7 +65,7 @@ class Config(Gemma4Config):
 
     @override
     def source(self, layer: int) -> int:
-        """0: the layer with a window of the model; 1: the one without."""
+        """0: the model's layer with a window; 1: its layer without."""
         return 0 if self.windows and self.windows[layer] else 1
 
 

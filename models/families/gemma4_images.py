@@ -117,7 +117,7 @@ def fields_with_tower(data: ConfigJson) -> dict[str, Any]:
 
 
 def image_fields(data: ConfigJson, section: ConfigJson) -> dict[str, Any]:
-    """The fields of `Config` beside those of the text model, whose part is `section`."""
+    """The fields that `Config` adds to the text model's; `section` is the text model's."""
     return {
         **gemma4v.tower_fields(data.section("vision_config")),
         "image_blocks": section.text("use_bidirectional_attention", default="") == "vision",
@@ -140,7 +140,7 @@ def gguf_fields_with_tower(data: GgufMetadata) -> dict[str, Any]:
 
 
 def gguf_image_fields(data: GgufMetadata, text: dict[str, Any]) -> dict[str, Any]:
-    """The fields of `Config` beside those of the text model.
+    """The fields that `Config` adds to the text model's.
 
     Files do not say whether the rows of an image see each other: those of the larger models do.
     """
@@ -150,12 +150,12 @@ def gguf_image_fields(data: GgufMetadata, text: dict[str, Any]) -> dict[str, Any
 
 
 def image_input(config: Config, data: ConfigJson) -> GridInput:
-    """Read the settings of the processor; missing ones are those of the published models."""
+    """Read the processor's settings; defaults are those of the published models."""
     return gemma4v.image_input(config.grid, config.table_side, data, both_ways=config.has_blocks)
 
 
 def tensors_with_tower(text: TensorNames) -> TensorNames:
-    """The names of the tensors of a text model and of a tower beside it."""
+    """The names of the tensors of a text model and its tower."""
     towers = {
         "tower": gemma4v.tower_names("model.vision_tower.", "vision_tower."),
         "projector": TensorNames(

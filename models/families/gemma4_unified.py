@@ -82,7 +82,7 @@ def from_gguf(data: GgufMetadata) -> Config:
 
 
 def image_input(config: Config, data: ConfigJson) -> GridInput:
-    """Read the settings of the processor: those of Gemma 4, for pixels from 0 to 1."""
+    """Read the processor's settings, as for Gemma 4, for pixels from 0 to 1."""
     side, grid = config.image.patch, ImageGrid(config.patch_size, config.merged_patches)
     data.fixed(model_patch_size=side)
     settings = gemma4v.image_input(grid, config.table_side, data, both_ways=config.has_blocks)

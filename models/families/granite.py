@@ -1,4 +1,4 @@
-"""Granite 3, and those of Granite 4 without Mamba layers and experts: Llama with four multipliers.
+"""Granite 3, and Granite 4 without Mamba layers and experts: Llama with four multipliers.
 
 Source: "Granite 3.0 Language Models" (2024), and `granitemoehybrid` of transformers (2025).
 """
@@ -129,7 +129,7 @@ def multipliers(data: ConfigJson) -> dict[str, float]:
 
 
 def _require_attention(data: ConfigJson) -> None:
-    """Read what Granite 4 has beside, where it says what is computed here; raises ConfigError."""
+    """Read the further keys of Granite 4; raises ConfigError for values that are not supported."""
     data.fixed(normalization_function="rmsnorm")
     data.ignore("init_method", "time_step_limit", *_OF_MAMBA)
     mixers = set(data.texts("layer_types", default=["mamba"])) - {"attention", FULL}

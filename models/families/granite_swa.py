@@ -82,7 +82,7 @@ def sink_attention(config: granite.Config) -> SinkAttention:
 
 
 def with_windows(data: ConfigJson, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of Granite and those of windows and positions by layer; raises ConfigError."""
+    """The fields of Granite, and windows and positions by layer; raises ConfigError."""
     layers, base = fields["layers"], fields["rope_base"]
     slides = [layer % _PERIOD != 0 for layer in range(layers)]
     rotates = data.counts("no_rope_layers", default=[1] * layers)  # of older files

@@ -1,4 +1,4 @@
-"""Granite 4 H with experts: those of Granite 3 in each block of Granite 4 H, and a shared MLP."""
+"""Granite 4 H with experts: each block has Granite 3's experts and a shared MLP."""
 
 from __future__ import annotations
 

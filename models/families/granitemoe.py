@@ -1,4 +1,4 @@
-"""Granite with experts: those of Granite 3, and of Granite 4 without Mamba layers.
+"""Granite with experts: Granite 3, and Granite 4 without Mamba layers.
 
 Source: the models `granitemoe`, `granitemoeshared` and `granitemoehybrid` of transformers (2025).
 """
@@ -46,7 +46,7 @@ def from_hugging_face(data: ConfigJson) -> Config:
 
 
 def with_experts(data: ConfigJson, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of Granite without experts, and those of experts from config.json."""
+    """Granite's fields, and the fields of experts from config.json."""
     fields = experts_from_config_json(data, fields, width="intermediate_size")
     shared = data.count("shared_intermediate_size", default=0) or None
     return fields | {"normalized": True, "scores": CHOSEN, "shared_ffn": shared}

@@ -1,4 +1,4 @@
-"""Granite Swash with experts: those of Granite 3 in each block of Granite Swash.
+"""Granite Swash with Granite 3's experts in each block.
 
 Source: the model `granitemoe_swa` of transformers (2026).
 """

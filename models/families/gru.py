@@ -28,7 +28,7 @@ FORMS = f.GRU_FORMS
 
 @dataclass(frozen=True, kw_only=True)
 class GruConfig:
-    """The shape of a GRU, and what is fixed while baking.
+    """The shape of a GRU, and the options that are fixed while baking.
 
     inputs         D, the width of an input
     hidden         H, the width of a state

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class HunyuanAttention(NormedAttention):
-    """Attention of which each head of queries and keys is rotated, then normalized."""
+    """Attention that rotates each head of queries and keys, then normalizes it."""
 
     @override
     def __call__(self, x: Tensor, rope: RopeTable | None, cache: LayerCache) -> Tensor:

@@ -61,7 +61,7 @@ class Taps(nn.Module):
         self.weight = nn.parameter(channels, taps, dtype=DType.F32)
 
     def __call__(self, inputs: list[Tensor]) -> Tensor:
-        """The token's own input (N, E), then those of earlier tokens -> their sum (N, E)."""
+        """The inputs (N, E) of the token and of earlier tokens -> their weighted sum (N, E)."""
         last = self.weight.shape[1] - 1
         total = inputs[0] * self._tap(last, inputs[0])
         for steps, x in enumerate(inputs[1:], 1):

@@ -1,4 +1,4 @@
-"""LFM2 with experts in the place of MLPs, except in the first layers.
+"""LFM2 with experts in place of MLPs, except in the first layers.
 
 Source: the model `lfm2_moe` of transformers (2025).
 """

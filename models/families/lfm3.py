@@ -39,7 +39,7 @@ _CONV, _TAPS, _WINDOW = "conv", 7, 256
 
 @dataclass(frozen=True, kw_only=True)
 class Config(lfm2.Config):
-    """The shape of a model; the rotary positions are those of the layers without a window.
+    """The shape of a model; the rotary positions are for layers without a window.
 
     local_rope_base  base of those of layers with a window
     """

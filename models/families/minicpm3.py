@@ -64,7 +64,7 @@ class MiniCpm3(Granite):
 def multipliers(
     embedding: float, depth: float, base: int, *, layers: int, hidden: int
 ) -> dict[str, float]:
-    """Granite's multipliers, by those of MiniCPM; `depth` is shared by the layers."""
+    """Granite's multipliers from MiniCPM's; `depth` is shared by the layers."""
     return {
         "embedding_scale": embedding,
         "residual_scale": depth / math.sqrt(layers),
@@ -73,7 +73,7 @@ def multipliers(
 
 
 def with_multipliers(data: ConfigJson, fields: dict[str, Any], rotary_width: int) -> dict[str, Any]:
-    """Fields with Granite's multipliers and those of LongRoPE, from config.json."""
+    """Fields with Granite's multipliers and LongRoPE's, from config.json."""
     scales = multipliers(
         data.number("scale_emb", default=_SCALE_EMB),
         data.number("scale_depth", default=_SCALE_DEPTH),
@@ -91,7 +91,7 @@ def long_rope(data: ConfigJson, width: int, max_context: int) -> Rope:
 
 
 def scales_from_gguf(data: GgufMetadata, fields: dict[str, Any]) -> dict[str, float]:
-    """Granite's multipliers; where a file does not say them, those of the first models."""
+    """Granite's multipliers; where a file lacks them, the first models' values."""
     usual = multipliers(
         _SCALE_EMB,
         _SCALE_DEPTH,

@@ -1,4 +1,4 @@
-"""Ministral 3: Mistral whose queries grow with their positions, as those of Llama 4 do.
+"""Ministral 3: Mistral with Llama 4's scaling of queries by position.
 
 Source: the models `mistral3` and `ministral3` of transformers (2025).
 """

@@ -1,4 +1,4 @@
-"""Mixtral: Llama with experts in the place of MLPs ("Mixtral of Experts", 2024)."""
+"""Mixtral: Llama with experts in place of MLPs ("Mixtral of Experts", 2024)."""
 
 from __future__ import annotations
 

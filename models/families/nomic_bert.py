@@ -1,4 +1,4 @@
-"""Nomic's BERT: rotary positions in place of a table, gated MLPs, no biases but those of norms.
+"""Nomic's BERT: rotary positions in place of a table, gated MLPs, and biases in norms only.
 
 Source: "Nomic Embed: Training a Reproducible Long Context Text Embedder" (Nussbaum et al., 2024).
 """

@@ -39,7 +39,7 @@ _PERIOD = 4  # every fourth layer of OLMo 3 attends to the whole context
 
 @dataclass(frozen=True, kw_only=True)
 class Config(DecoderConfig):
-    """The shape of a model: `local_rope_base` is that of layers with a window, None without any."""
+    """The shape of a model; `local_rope_base` is for layers with a window, None without any."""
 
     local_rope_base: float | None = None
 
@@ -53,7 +53,7 @@ class Config(DecoderConfig):
 
 
 class Olmo2Attention(Attention):
-    """Attention of which queries and keys are normalized before they are split into heads."""
+    """Attention that normalizes queries and keys before it splits them into heads."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""OLMoE: OLMo 2's attention, Llama's blocks, and experts in the place of MLPs.
+"""OLMoE: OLMo 2's attention, Llama's blocks, and experts in place of MLPs.
 
 Source: "OLMoE: Open Mixture-of-Experts Language Models" (2024).
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Olmoe(DecoderModel):
-    """Blocks of which all queries and keys are normalized together."""
+    """Blocks that normalize all queries together and all keys together."""
 
     def __init__(self, config: ExpertsConfig) -> None:
         blocks = [

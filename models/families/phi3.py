@@ -37,7 +37,7 @@ class Config(PartialRopeConfig, LongRopeConfig):
 
 
 class Phi3(PartialRopeModel):
-    """Heads of which some columns turn."""
+    """Heads with rotary positions in some columns."""
 
     config: Config
 

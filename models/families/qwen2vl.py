@@ -24,7 +24,7 @@ NAMES_BESIDE_TOWER = TensorNames(
 
 
 def from_hugging_face(data: ConfigJson) -> DecoderConfig:
-    """Read config.json, in older files of which the text model is not a section of its own."""
+    """Read config.json; in older files, the text model has no section of its own."""
     if not data.has("text_config"):
         data.ignore("vision_config", "image_token_id", "video_token_id", "vision_token_id")
         data.ignore("vision_start_token_id", "vision_end_token_id")

@@ -86,7 +86,7 @@ class Qwen35Images(qwen35.Qwen35):
         return super().rope_tables(positions)
 
     def _by_column(self, positions: Tensor) -> Tensor:
-        """Positions i32 (axes, N) -> that of each pair of columns, i32 (N, pairs)."""
+        """Positions i32 (axes, N) -> the position of each pair of columns, i32 (N, pairs)."""
         _, rows, columns = self.config.rope_sections
         axes = np.zeros(self.config.rotary_width // 2, np.int32)
         axes[1 : 3 * rows : 3], axes[2 : 3 * columns : 3] = 1, 2
@@ -123,7 +123,7 @@ def from_gguf(data: GgufMetadata) -> Config:
 
 
 def image_input(config: Config, data: ConfigJson) -> GridInput:
-    """Read the settings of the processor; missing ones are those of the published models."""
+    """Read the processor's settings; defaults are those of the published models."""
     data.fixed(
         patch_size=config.patch_size, merge_size=config.merged_patches,
         temporal_patch_size=qwen3vl.FRAMES,

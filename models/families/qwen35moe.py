@@ -1,4 +1,4 @@
-"""Qwen3.5 with experts in the place of MLPs, and a shared MLP with a gate.
+"""Qwen3.5 with experts in place of MLPs, and a shared MLP with a gate.
 
 Source: the model `qwen3_5_moe` of transformers (2026).
 """

@@ -80,7 +80,7 @@ class ClassificationHead(nn.Module):
 
 
 class Qwen3Reranker(Qwen3):
-    """The logit of yes minus that of no, after the last token: the log-odds of yes."""
+    """The logit of yes minus the logit of no after the last token: the log-odds of yes."""
 
     config: Config
 

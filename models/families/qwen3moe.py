@@ -1,4 +1,4 @@
-"""Qwen3-MoE: Qwen3 with experts in the place of MLPs ("Qwen3 Technical Report", 2025)."""
+"""Qwen3-MoE: Qwen3 with experts in place of MLPs ("Qwen3 Technical Report", 2025)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Qwen3Moe(DecoderModel):
-    """Blocks with normalized heads; some have experts, and the others an MLP."""
+    """Blocks with normalized heads, and experts or an MLP."""
 
     def __init__(self, config: ExpertsConfig) -> None:
         blocks = [

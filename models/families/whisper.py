@@ -33,7 +33,7 @@ _TAPS = 3  # columns that a convolution reads at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Config(ModelConfig):
-    """The shape of a model; the fields of `ModelConfig` are those of the decoder.
+    """The shape of a model; the fields of `ModelConfig` describe the decoder.
 
     mels            rows of a spectrogram
     states          S, the hidden states of the encoder: one for each two columns of a spectrogram
@@ -57,7 +57,7 @@ class Config(ModelConfig):
 
 
 class Attention(nn.Module):
-    """Attention to the same hidden states, or to those of the encoder."""
+    """Attention to the layer's hidden states, or to the encoder's."""
 
     def __init__(self, hidden: int, heads: int) -> None:
         width = hidden // heads
@@ -86,7 +86,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """What a layer of the encoder and of the decoder have: attention and an MLP."""
+    """The base of encoder and decoder layers: attention and an MLP."""
 
     def __init__(self, hidden: int, heads: int, ffn: int, eps: float) -> None:
         self.self_attn = Attention(hidden, heads)
@@ -194,7 +194,7 @@ class Whisper(nn.Module):
 
 
 def neighbors(x: Tensor, *, stride: int) -> Tensor:
-    """Each row of (N, C) with the one before and the one behind it, zeros outside.
+    """Each row of (N, C) with the rows before and after it, zeros outside.
 
     Returns (N / stride, C * 3) for every `stride`-th row, as a convolution's weight (O, C, 3) has
     its columns.

@@ -19,7 +19,7 @@ _PADDING = 1
 
 
 def from_hugging_face(data: ConfigJson) -> Config:
-    """Read config.json; the row of positions of the first token is the one after padding's."""
+    """Read config.json; the first token's row of positions follows padding's."""
     fields = config_fields(data)
     skipped = data.count("pad_token_id", default=_PADDING) + 1
     fields |= {"max_context": fields["max_context"] - skipped, "skipped": skipped}

@@ -92,7 +92,7 @@ class Halving(nn.Module):
         self.norm = nn.LayerNorm(outputs, eps, bias=False)
 
     def __call__(self, x: Tensor, count: Tensor, *, step: int) -> Tensor:
-        """(T, mels, inputs) of every `step`-th frame, `count` i32 (1,) of which are of the sound.
+        """(T, mels, inputs) of each `step`-th frame; the first `count` i32 (1,) frames are sound.
 
         Returns (T / 2, mels / 2, outputs).
         """
@@ -247,7 +247,7 @@ class Tower(nn.Module):
         self.output_proj = nn.Linear(config.sound_hidden, config.sound_width, bias=True)
 
     def __call__(self, frames: Tensor, count: Tensor) -> Tensor:
-        """f32 (T, mels), of which the first `count` i32 (1,) are of the sound -> (N, width).
+        """f32 (T, mels) -> (N, width); the first `count` i32 (1,) frames are sound.
 
         A position sees none behind it, so padding changes no row of the sound.
         """
@@ -258,9 +258,9 @@ class Tower(nn.Module):
 
 
 def earlier(x: Tensor, count: int) -> list[Tensor]:
-    """x (N, ...) and `count` - 1 more: each row of the i-th one is the one i rows before, or zeros.
+    """x (N, ...) delayed by 0 to `count` - 1 rows, with zeros before the first row.
 
-    The rows are those of one tensor with zeros before them.
+    All are slices of one padded tensor.
     """
     rows = x.shape[0]
     zeros = ops.broadcast(

@@ -111,7 +111,7 @@ class Attention(nn.Module):
         self.k_norm = nn.RMSNorm(self.width, config.tower_norm_eps)
 
     def __call__(self, x: Tensor, rotation: Rotation, count: Tensor) -> Tensor:
-        """(N, E) -> (N, E), of which the first `count` i32 (1,) are of the image."""
+        """(N, E) -> (N, E); the first `count` i32 (1,) rows are the image's."""
         query, key, value = (
             f.split_heads(product(x), self.width)
             for product in (self.q_proj, self.k_proj, self.v_proj)
@@ -239,7 +239,7 @@ def tower_fields(data: ConfigJson) -> dict[str, Any]:
 def image_input(
     grid: ImageGrid, table_side: int, data: ConfigJson, *, both_ways: bool
 ) -> GridInput:
-    """Read the settings of the processor; missing ones are those of the published models.
+    """Read the processor's settings; defaults are those of the published models.
 
     table_side  learned positions in a row and in a column
     both_ways   whether the rows of an image see each other

@@ -59,7 +59,7 @@ class Attention(nn.Module):
         self.proj = nn.Linear(hidden, hidden, bias=True)
 
     def __call__(self, x: Tensor, rotation: Rotation, count: Tensor) -> Tensor:
-        """(N, E) -> (N, E), of which the first `count` i32 (1,) are of the image."""
+        """(N, E) -> (N, E); the first `count` i32 (1,) rows are the image's."""
         query, key, value = f.chunk(self.qkv(x), 3, axis=1)
         return self.proj(attended(rotation(query), rotation(key), value, count))
 
@@ -126,7 +126,7 @@ class Tower(nn.Module):
         return self.patch_embedding(_in_each_frame(patches)) + self._positions(places, grid)
 
     def _positions(self, places: Tensor, grid: Tensor) -> Tensor:
-        """Embeddings (N, E) between those of the table, whose corners are those of the image."""
+        """Embeddings (N, E), interpolated in the table, which is stretched over the image."""
         (top, bottom, down), (left, right, across) = (
             _neighbors(axis_of(places, i), f.narrow(grid, 0, i, i + 1), self.table_side)
             for i in (0, 1)

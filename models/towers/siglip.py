@@ -70,7 +70,7 @@ class Attention(nn.Module):
         self.out_proj = nn.Linear(hidden, hidden, bias=True)
 
     def __call__(self, x: Tensor, count: Tensor | None = None) -> Tensor:
-        """(N, E) -> (N, E), of which the first `count` i32 (1,) are of the image; None: all."""
+        """(N, E) -> (N, E); the first `count` i32 (1,) rows are the image's; None: all."""
         heads = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         return self.out_proj(attended(*heads, count))
 
@@ -191,7 +191,7 @@ _STEPS = ("do_convert_rgb", "do_pad", "do_rescale", "do_resize")
 
 
 def resampling(data: ConfigJson, usual: Resampling) -> Resampling:
-    """The filter of a processor, `usual` for one that names none, of which all other steps are on.
+    """The filter of a processor, by default `usual`. All other steps must be on.
 
     Raises ConfigError.
     """

@@ -56,7 +56,7 @@ def check(name: str, folder: Path, base: str, model: str) -> Iterator[tuple[str,
 
 
 def table(results: dict[str, dict[str, str]]) -> str:
-    """The results as Markdown: features that all clients have, and a count of the others."""
+    """The results as Markdown: the common features, and a count of further ones."""
     rows = [
         ("client", *COLUMNS, "others"),
         *[("---",) * (len(COLUMNS) + len(("client", "others")))],

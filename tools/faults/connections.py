@@ -1,4 +1,4 @@
-"""Many idle connections and slow clients beside normal requests."""
+"""Many idle connections and slow clients, together with normal requests."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ _EXPRESSIONS = (
 
 
 def hostile_template(random: Random) -> str:
-    """A template that computes with what it has computed, in loops and macros."""
+    """A template that computes with its own results, in loops and macros."""
     start = random.choice(("'a'", "[1]", "2", "messages", "{'a': 1}", "'abcdefgh' * 1000000"))
     body = _statements(random, 0)
     return f"{{% set n = namespace(x={start}) %}}{{% macro m(a) %}}{body}{{% endmacro %}}{body}"

@@ -38,12 +38,12 @@ class Reader:
 
 
 def group_of(reader: Reader) -> str:
-    """The group that a reader is fuzzed in: what its name begins with."""
+    """The group that a reader is fuzzed in: the first part of its name."""
     return reader.name.partition("-")[0].partition("/")[0]
 
 
 def attempt(reader: Reader, random: Random) -> bool:
-    """Let a reader read one damaged file; whether it took it. Raises what is a defect."""
+    """Whether a reader accepts files of which one is damaged. Raises unexpected errors."""
     victim = random.choice(sorted(reader.damage))
     files = dict(reader.files())
     files[victim] = reader.damage[victim](files[victim], random)
@@ -51,7 +51,7 @@ def attempt(reader: Reader, random: Random) -> bool:
 
 
 def read(reader: Reader, files: Files) -> bool:
-    """Let a reader read files; whether it took them. Raises what is a defect."""
+    """Whether a reader accepts files. Raises unexpected errors."""
     with tempfile.TemporaryDirectory() as name:
         for file, data in files.items():
             path = Path(name, file)

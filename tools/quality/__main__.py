@@ -180,7 +180,7 @@ def _lines(path: Path) -> list[Any]:
 
 
 def tool_request(task: Task, case: Case, tools: Tools) -> dict[str, Any]:
-    """A request with tools, of which one must be called if the task has no refusals."""
+    """A request with tools; the answer must call one unless the task has refusals."""
     choice = "auto" if task.may_refuse else "required"
     fields = {"parallel_tool_calls": True} if task.several else {}
     return {"messages": case.messages, "tools": tools, "tool_choice": choice, **fields}
@@ -250,7 +250,7 @@ def solve(client: httpx.Client, board: Any, case: Any) -> bool:
 
 
 def measure(url: str, board: Any, cases: list[Any], *, requests: int) -> list[bool]:
-    """Whether a server solves each case; it gets so many requests at a time."""
+    """Whether a server solves each case; `requests` run at a time."""
     with (
         httpx.Client(base_url=url, timeout=_TIMEOUT) as client,
         ThreadPoolExecutor(requests) as threads,
@@ -259,7 +259,7 @@ def measure(url: str, board: Any, cases: list[Any], *, requests: int) -> list[bo
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """The two-sided p of McNemar's exact test: of as many fair coins, so few or fewer of a kind."""
+    """The two-sided p of McNemar's exact test, by the numbers of cases that one server solves."""
     count = only_first + only_second
     tail = sum(math.comb(count, k) for k in range(min(only_first, only_second) + 1))
     p: float = 2 * tail / 2**count

@@ -53,7 +53,7 @@ class Question:
 
     @property
     def name(self) -> str:
-        """What the request is, in a report."""
+        """The name of the request in a report."""
         return f"{self.kind}, {self.model}" + (f":{self.adapter}" if self.adapter else "")
 
     def payload(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The clients of a soak: what they ask, and what became of every request."""
+"""The clients of a soak: their requests, and the outcome of each."""
 
 from __future__ import annotations
 

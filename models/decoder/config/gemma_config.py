@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def gemma_keys(data: ConfigJson, *, bidirectional: bool | str = False) -> None:
-    """Read the keys that all Gemma models have, where they say what is computed here."""
+    """Read the keys that all Gemma models have; raise for values that are not supported."""
     data.fixed(hidden_activation="gelu_pytorch_tanh", use_bidirectional_attention=bidirectional)
     data.assume(tie_word_embeddings=True, rms_norm_eps=1e-6)
 

@@ -70,7 +70,7 @@ class GgufMetadata(TypedKeys):
     def projector(
         self, type_: str, width: int, tensor: str, *, axis: int, tower: TowerKind = "vision"
     ) -> ProjectorMetadata:
-        """The keys of a tower in the projector, a file beside the text model that has this type.
+        """The keys of a tower in the projector file with this type.
 
         `tensor` is the matrix of the projection, which has the hidden width of the text model along
         an axis. Raises ConfigError for a projector of another type or width, or if there is none.

@@ -1,4 +1,4 @@
-"""Tensors scaled by their own statistics. Those of f16 and bf16 are taken in f32."""
+"""Norms: tensors scaled by their own statistics, which are computed in f32 for f16 and bf16."""
 
 from __future__ import annotations
 

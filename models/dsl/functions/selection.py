@@ -74,7 +74,7 @@ def top_k(x: Tensor, count: int, *, values: Tensor | None = None) -> tuple[Tenso
 
 
 def tril(x: Tensor, *, diagonal: int = 0) -> Tensor:
-    """x (..., M, N) with zeros above the diagonal, or the one `diagonal` places to its right."""
+    """x (..., M, N) with zeros above the diagonal, moved `diagonal` places to the right."""
     rank = x.type.rank
     row = ops.iota(shape=x.shape, axis=rank - 2, dtype=DType.I32) + diagonal
     column = ops.iota(shape=x.shape, axis=rank - 1, dtype=DType.I32)

@@ -1,4 +1,4 @@
-"""The low-rank terms of LoRA adapters, of which each sequence of a batch has its own or none.
+"""The low-rank terms of LoRA adapters; each sequence of a batch has its own adapter or none.
 
 A projection y = x W^T becomes y + scale * (x A^T) B^T (Hu et al., 2021). A program has places for
 adapters; a sequence names its place, from 1 on, or 0 for no adapter. A row without an adapter is

@@ -1,4 +1,4 @@
-"""RMSNorm and rotary positions with what stands beside them in a decoder's layer."""
+"""RMSNorm and rotary positions, fused with their neighbors in a decoder's layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of rows with the matrices of their experts, of which only those are read.
+"""Products of rows with the matrices of their experts; other experts are not read.
 
 A kernel computes the rows of an expert together, so that it reads each matrix once.
 """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def refuse_updates_beside_loops(graph: Graph) -> None:
-    """Raise DslError for updates in place beside a loop: it may still read their storage.
+    """Raise DslError for an update in place in a graph with a loop that may read its storage.
 
     The compiler lets an update take the storage of its operand once no later line reads it, but
     does not have it wait for a loop before, nor for the next turn of the loop that it is in.

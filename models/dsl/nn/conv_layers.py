@@ -1,4 +1,4 @@
-"""Convolutions as layers, along as many axes as their kernel has."""
+"""Convolution layers, along one axis for each axis of their kernel."""
 
 from __future__ import annotations
 

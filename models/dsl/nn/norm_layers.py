@@ -1,4 +1,4 @@
-"""Layers that scale a tensor by its statistics. Their weights have the dtype of what they read."""
+"""Norm layers. Their weights have the dtype of their input."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class GroupNorm(Module):
 
 
 class BatchNorm(Module):
-    """Each channel by its mean and variance: those of the batch in training, else running ones."""
+    """Normalize each channel by the batch's mean and variance, after training by running ones."""
 
     def __init__(self, channels: int, eps: float, *, dtype: DType) -> None:
         self.weight = parameter(channels, dtype=dtype)

@@ -24,7 +24,7 @@ def positive(rng: np.random.Generator, *shape: int) -> Array:
 
 
 def distinct(rng: np.random.Generator, *shape: int) -> Array:
-    """f32 that are 1/8 apart from each other and 1/16 from 0: where a maximum has a gradient."""
+    """f32 at least 1/8 apart from each other and 1/16 from 0, so that a maximum has a gradient."""
     size = math.prod(shape)
     order = rng.permutation(size) - size // 2
     return ((order + 0.5) / 8.0).reshape(shape).astype(np.float32)

@@ -145,7 +145,7 @@ def _dtype_of(slot: DTypeSlot, sample: Sample) -> DType | None:
 def _inputs_and_attributes(
     sample: Sample, every: Sequence[DTypeSlot], dtypes: Sequence[DType | None]
 ) -> tuple[list[DType], dict[str, Any]]:
-    """The dtypes of a sample's inputs, and its attributes, with those of the slots."""
+    """The dtypes of a sample's inputs, and its attributes, with the slots' dtypes in place."""
     inputs = [DType.of(array.dtype) for array in sample.inputs]
     attrs = dict(sample.attrs)
     for slot, dtype in zip(every, dtypes, strict=True):

@@ -62,7 +62,7 @@ class Conversation:
         require(_read(self.answer(GREETING)) > 0, "no token was read")
 
     def go_on(self) -> None:
-        """A second turn reads only what is new; its requests may be several."""
+        """A second turn, in one or more requests, reads only new tokens."""
         usage = self.answer(NEXT, "--continue")["usage"]
         read, cached = usage["input_tokens"], usage["cache_read_input_tokens"]
         require(cached > 10 * read, f"{read} tokens were read, and {cached} were cached")

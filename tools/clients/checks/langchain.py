@@ -1,4 +1,4 @@
-"""The packages `langchain-openai` and `langchain-ollama`, of which one is installed."""
+"""The package `langchain-openai` or `langchain-ollama`, whichever is installed."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _REQUIRED = {"tools": [{"type": "function", "function": TOOL}], "tool_choice": "
 
 
 class OpenWebUI:
-    """A backend that runs without accounts; requests are those of its page."""
+    """A backend that runs without accounts; it gets the requests that its page sends."""
 
     def __init__(self, client: Any, model: str) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Check seed after seed for some minutes, and keep what is found and how far it came."""
+"""Check seed after seed for some minutes, and keep the findings and the last seed."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def _config(name: str, precision: str, random: Random, heads: int, kv_heads: int
 def _fields(
     config_type: type[Any], sizes: dict[str, Any], layers: int, random: Random
 ) -> dict[str, Any]:
-    """The fields of a config: those in `sizes` by their names, the others by their types."""
+    """The fields of a config: values from `sizes` by name, others by type."""
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(config_type):
         annotation = str(field.type)
@@ -236,7 +236,7 @@ def _fields(
 
 
 def _options(precision: str, random: Random, config: ModelConfig) -> ProgramOptions:
-    """At most `max_context` positions, of which a chunk is a part, and any sizes of batches."""
+    """At most `max_context` positions, smaller chunks, and batches of any size."""
     chunk = random.choice((1, 2, 3, 5, 8, 9, 16, 17))
     prefills = {chunk, random.randint(1, chunk)}
     guesses = range(2, min(8, chunk) + 1)

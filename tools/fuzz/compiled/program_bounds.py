@@ -1,4 +1,4 @@
-"""What a graph computes exactly, and how far rounding may take a program from that.
+"""The exact values of a graph, and bounds of a program's rounding errors.
 
 Each node is evaluated in f64, beside a bound of its error: what the errors of its inputs become,
 by the worst case, and what it adds itself, in units in the last place of its dtype. A bound that
@@ -86,7 +86,7 @@ def _evaluate(graph: Graph, inputs: Sequence[Bounded]) -> list[Bounded]:
 
 
 def _size(value: Array) -> Array:
-    """The magnitude of what is rounded: not of infinities."""
+    """The magnitude of finite values, which are rounded; 0 for others."""
     return np.where(np.isfinite(value), np.abs(value), 0.0)
 
 
@@ -99,7 +99,7 @@ def _flushed(array: Bounded, dtype: DType) -> Bounded:
 
 
 def _in_range(array: Bounded, dtype: DType) -> Bounded:
-    """The bound of what is near the end of the range is infinite: steps before may overflow."""
+    """An infinite bound near the end of the range, where earlier steps may overflow."""
     if not dtype.is_float:
         return array
     largest = float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]

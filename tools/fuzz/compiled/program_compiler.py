@@ -83,7 +83,7 @@ class Function:
         return Function(Graph(members[0].name, inputs, outputs, {}, {}, nodes), tuple(members))
 
     def without(self, node: int | None, reason: str, rejected: dict[str, str]) -> list[Function]:
-        """What is left to compile, after the compiler has rejected the node of this number.
+        """The functions to compile after the compiler has rejected the node of this number.
 
         node      None if the message does not name one; then each graph is compiled by itself
         rejected  gets the reason, by the name of the graph
@@ -118,7 +118,7 @@ class Compiled:
 def compile_graphs(
     graphs: Sequence[Graph], folder: Path, parameters: Path | None = None, *, together: int = 1
 ) -> tuple[Compiled | None, dict[str, str]]:
-    """The graphs that the compiler accepts, and by name its message for each of the others.
+    """The graphs that the compiler accepts, and its message for each rejected one, by name.
 
     parameters  the archive of the graphs' weights
     together    graphs of a function, at most
@@ -142,7 +142,11 @@ def compile_graphs(
 
 
 def _functions(graphs: Iterable[Graph], together: int) -> Iterator[Function]:
-    """The DSL refuses loops beside scatters, and protects the inputs of a function with one."""
+    """Group graphs into functions.
+
+    A graph with a loop or a scatter has its own: the DSL refuses both in one function, and protects
+    the inputs of a function with a loop.
+    """
     others = []
     for graph in graphs:
         if together == 1 or _has_loop_or_scatter(graph):

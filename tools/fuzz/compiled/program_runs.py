@@ -52,7 +52,7 @@ SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a program.
+    """A fault that a program shows.
 
     what    "compiled" or "numpy", which differ from the exact value; "refused" by the compiler;
             "crash" of the process
@@ -67,7 +67,7 @@ class Finding:
 
 
 def cases_of(program: Program, name: str) -> Iterator[tuple[str, Case]]:
-    """What is compiled of a program, by the form: without what the DSL refuses.
+    """The cases of a program to compile, by form, except those that the DSL refuses.
 
     The value takes the place of a gradient that a program does not have.
     """
@@ -220,7 +220,7 @@ def _size(program: Program) -> tuple[int, int]:
 
 
 def _smaller(program: Program) -> Iterator[Program]:
-    """Without a result, without what follows a step, or with an input in the place of a step."""
+    """The program without one result, without the steps after one, or with an input for a step."""
     steps = program.steps
     results = results_of(program)
     for i in results if len(results) > 1 else ():

@@ -156,7 +156,7 @@ def _tensors(program: Program) -> tuple[list[Tensor], tuple[Tensor, ...]]:
 
 
 def attribute_value(key: str, value: Any) -> Any:
-    """An attribute as ops take it: dtypes and tuples in the place of labels and lists."""
+    """An attribute as ops take it: dtypes for labels, tuples for lists."""
     if key == "dtype":
         return DType.named(value)
     return tuple(attribute_value("", item) for item in value) if isinstance(value, list) else value

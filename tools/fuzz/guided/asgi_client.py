@@ -56,7 +56,7 @@ class _Server:
         self._app: ASGIApp = self._runner.run(self._started.enter_async_context(target))._app
 
     def send(self, request: Request) -> list[Message]:
-        """The messages of the answer; raises what the application raises, and TimeoutError."""
+        """The messages of the answer; raises TimeoutError and the application's errors."""
         return self._runner.run(within_ticks(self._send(request), _TICKS))
 
     async def _send(self, request: Request) -> list[Message]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Call:
-    """An op with its inputs; those of `rows` have the rows of the result on their first axis."""
+    """An op with its inputs; inputs in `rows` have the rows of the result on their first axis."""
 
     op: str
     inputs: list[Array]

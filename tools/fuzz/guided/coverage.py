@@ -1,4 +1,4 @@
-"""Run libFuzzer on groups of readers, and make the project's corpus of what it keeps."""
+"""Run libFuzzer on groups of readers, and update the project's corpus from its inputs."""
 
 from __future__ import annotations
 

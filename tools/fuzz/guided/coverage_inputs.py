@@ -1,7 +1,7 @@
-"""Inputs of the fuzzer with coverage: which file of which reader has which bytes.
+"""Inputs of the fuzzer with coverage: a reader, one of its files, and the bytes of the file.
 
-libFuzzer knows only bytes: the first one says which file of a group's readers the others are. In
-this project an input is a line of tools/fuzz/corpus/GROUP.jsonl, with the names.
+libFuzzer knows only bytes: the first byte is the index of a file among the files of a group's
+readers. In this project an input is a line of tools/fuzz/corpus/GROUP.jsonl, with names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Victim:
     file: str
 
     def read(self, data: bytes) -> bool:
-        """Whether the reader takes the file with these bytes. Raises what is a defect."""
+        """Whether the reader accepts the file with these bytes. Raises unexpected errors."""
         return read(self.reader, {**self.reader.files(), self.file: data})
 
     @property
@@ -84,7 +84,7 @@ def mutated(group: str, data: bytes, seed: int, mutate: Callable[[bytes], bytes]
 
 
 def seeds(group: str) -> Iterator[bytes]:
-    """The inputs that a run begins with: every valid file, and the corpus of the project."""
+    """The first inputs of a run: every valid file, and the project's corpus."""
     for index, victim in enumerate(groups()[group]):
         yield bytes([index]) + victim.valid
     for victim, data in corpus(group):

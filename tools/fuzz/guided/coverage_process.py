@@ -93,7 +93,7 @@ def main(group: str, folder: Path, seconds: int) -> NoReturn:
 
 
 def _prepare(group: str, folder: Path) -> tuple[Path, Path]:
-    """Write a group's first inputs and set limits; the folders of inputs and of what is found."""
+    """Write a group's first inputs and set limits; return the folders of inputs and findings."""
     if group == KERNELS:
         from tools.fuzz.guided import kernel_sanitizers
 
