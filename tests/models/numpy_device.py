@@ -128,6 +128,14 @@ class Device:
         logits, _ = self.decode([caches], tokens[-1:], [at])
         return np.asarray(logits[0])
 
+    def decoded(self, tokens: Sequence[int]) -> Array:
+        """The logits (T, V) after each of the tokens, one decode after the other."""
+        caches, rows = self.slot(), []
+        for position, token in enumerate(tokens):
+            logits, (caches,) = self.decode([caches], [token], [position])
+            rows.append(logits[0])
+        return np.array(rows)
+
     def _padded(self, tokens: Sequence[int], size: int) -> list[int]:
         return [*tokens, *[self.padding] * (size - len(tokens))]
 

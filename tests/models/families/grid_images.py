@@ -8,10 +8,8 @@ records all of them, or those named.
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +17,10 @@ import numpy as np
 
 from tests.models.families.cases import CASES
 from tests.models.families.image_cases import QWEN_TOWER
-from tests.models.families.images import Recorded, is_grid
+from tests.models.families.images import is_grid
+from tests.models.families.media_recording import Recorded, read_recording, record, with_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
 FILE = Path(__file__).parents[2] / "golden" / "grid_images.npz"
@@ -34,7 +31,6 @@ IMAGE, START, END = (
 # Rows and columns of the rows of embeddings of each image.
 GRIDS = ((2, 3), (1, 1), (3, 5), (1, 4))
 _TEXTS = ((), (5, 17, 80), (), (7, 41, 2, 9), (33,))
-ANSWER = 12
 
 
 def _prompt() -> tuple[int, ...]:
@@ -64,15 +60,9 @@ def pixels(name: str) -> list[NDArray[np.uint8]]:
     ]
 
 
-@functools.cache
-def _file() -> Mapping[str, NDArray[Any]]:
-    with np.load(FILE) as file:
-        return dict(file)
-
-
 def recorded(name: str) -> Recorded:
     """The recording of a case: `rows` has those of all images, one after the other."""
-    return Recorded(*(_file()[f"{name}.{field}"] for field in Recorded._fields))
+    return read_recording(FILE, name)
 
 
 def processor_of(name: str) -> Any:
@@ -145,28 +135,8 @@ def computed(name: str, folder: Path) -> Recorded:
         inputs["mm_token_type_ids"] = (ids == IMAGE).int()
     with torch.no_grad():
         rows = torch.cat([*model.get_image_features(**read).pooler_output])
-        logits = model(**inputs).logits[0, -1]
-        options = {"do_sample": False, "max_new_tokens": ANSWER, "eos_token_id": None}
-        answer = model.generate(**inputs, **options)[0, len(PROMPT) :]
-    return Recorded(rows.numpy(), logits.numpy(), answer.numpy().astype(np.int32))
-
-
-def main(*names: str) -> None:
-    """Record every case, or those named beside those that are recorded."""
-    from tests.models.families import oracle
-
-    recordings = {name: recorded(name) for name in GRID_NAMES if names and name not in names}
-    for name in names or GRID_NAMES:
-        with tempfile.TemporaryDirectory() as folder:
-            oracle.save_pretrained(CASES[name], Path(folder))
-            recordings[name] = computed(name, Path(folder))
-    arrays: dict[str, Any] = {
-        f"{name}.{field}": array
-        for name in GRID_NAMES
-        for field, array in recordings[name]._asdict().items()
-    }
-    np.savez_compressed(FILE, **arrays)
+        return with_answer(model, inputs, rows)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    record(FILE, GRID_NAMES, computed, sys.argv[1:])

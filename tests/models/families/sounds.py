@@ -5,15 +5,13 @@ python -m tests.models.families.sounds
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tests.models.families.cases import CASES
 from tests.models.families.image_cases import GEMMA4_SQUARES, GEMMA4_TOWERS
-from tests.models.families.images import Recorded
+from tests.models.families.media_recording import Recorded, read_recording, record, with_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +34,6 @@ _WIDTHS: Mapping[str, int] = {
 PROMPT = (
     *(SOUND,) * COUNTS[0], 5, 17, 80, *(SOUND,) * COUNTS[1], 7, *(SOUND,) * COUNTS[2], 33,
 )  # fmt: skip
-ANSWER = 12
 
 
 def frames_of(name: str) -> list[NDArray[np.float32]]:
@@ -47,8 +44,7 @@ def frames_of(name: str) -> list[NDArray[np.float32]]:
 
 def recorded(name: str) -> Recorded:
     """The recording of a case: `rows` has those of all sounds, one after the other."""
-    with np.load(FILE) as file:
-        return Recorded(*(file[f"{name}.{field}"] for field in Recorded._fields))
+    return read_recording(FILE, name)
 
 
 def computed(name: str, folder: Path) -> Recorded:
@@ -70,25 +66,8 @@ def computed(name: str, folder: Path) -> Recorded:
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **read}
     with torch.no_grad():
         result = model.model.get_audio_features(**read)
-        rows = result.pooler_output[result.attention_mask]
-        logits = model(**inputs).logits[0, -1]
-        options = {"do_sample": False, "max_new_tokens": ANSWER, "eos_token_id": None}
-        answer = model.generate(**inputs, **options)[0, len(PROMPT) :]
-    return Recorded(rows.numpy(), logits.numpy(), answer.numpy().astype(np.int32))
-
-
-def main() -> None:
-    """Record the cases."""
-    from tests.models.families import oracle
-
-    arrays: dict[str, Any] = {}
-    for name in NAMES:
-        with tempfile.TemporaryDirectory() as folder:
-            oracle.save_pretrained(CASES[name], Path(folder))
-            values = computed(name, Path(folder))._asdict()
-            arrays |= {f"{name}.{field}": array for field, array in values.items()}
-    np.savez_compressed(FILE, **arrays)
+        return with_answer(model, inputs, result.pooler_output[result.attention_mask])
 
 
 if __name__ == "__main__":
-    main()
+    record(FILE, NAMES, computed)

@@ -27,7 +27,6 @@ from tests.models.families.cases import CASES
 from tests.models.families.family_recording import recorded as recorded_case
 from tests.models.families.family_recording import write_folder
 from tests.models.families.grid_images import (
-    ANSWER,
     GRID_NAMES,
     GRIDS,
     IMAGE,
@@ -35,6 +34,7 @@ from tests.models.families.grid_images import (
     pixels,
     recorded,
 )
+from tests.models.families.media_recording import ANSWER
 from tests.models.families.test_families import HAS_TRANSFORMERS, close
 
 if TYPE_CHECKING:

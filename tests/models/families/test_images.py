@@ -25,7 +25,6 @@ from tests.models.families.cases import CASES
 from tests.models.families.family_recording import recorded as recorded_case
 from tests.models.families.family_recording import write_folder
 from tests.models.families.images import (
-    ANSWER,
     IMAGE,
     IMAGES,
     NAMES,
@@ -34,6 +33,7 @@ from tests.models.families.images import (
     pixels,
     recorded,
 )
+from tests.models.families.media_recording import ANSWER
 from tests.models.families.test_families import HAS_TRANSFORMERS, close
 
 if TYPE_CHECKING:

@@ -55,12 +55,7 @@ def weights(device: Device) -> dict[str, Array]:
 
 @pytest.fixture(scope="module")
 def decoded(device: Device) -> Array:
-    """The logits after each of TOKENS, one decode after the other: (T, V)."""
-    caches, rows = device.slot(), []
-    for position, token in enumerate(TOKENS):
-        logits, (caches,) = device.decode([caches], [token], [position])
-        rows.append(logits[0])
-    return np.array(rows)
+    return device.decoded(TOKENS)
 
 
 # --- against a forward written independently

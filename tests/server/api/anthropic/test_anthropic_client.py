@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from hearthd.server.app import Guards
-from tests.patience import PATIENCE
-from tests.server import fakes, templates
-from tests.server.api.anthropic.client_package import package
+from tests.server import templates
+from tests.server.api.anthropic.client_package import client_of, package
 from tests.server.openai_servers import chatty, scripted
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from hearthd.server.services.language_service import LanguageService
-
 KEY = "a long enough key"
+GUARDS = Guards(api_keys=(KEY,))
 HELLO: list[Any] = [{"role": "user", "content": "the dog"}]
 TOOLS: list[Any] = [{"name": "f", "description": "d", "input_schema": {"type": "object"}}]
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 
 
-@contextlib.contextmanager
-def client_of(service: LanguageService, key: str = KEY) -> Iterator[Any]:
-    """The client of a service that requires KEY, as long as the block runs."""
-    with (
-        fakes.running(service, guards=Guards(api_keys=(KEY,))) as plain,
-        package().Anthropic(
-            base_url=str(plain.base_url),
-            api_key=key,
-            max_retries=0,
-            timeout=PATIENCE,
-            default_headers={"Connection": "close"},
-        ) as client,
-    ):
-        yield client
-
-
 def test_an_answer() -> None:
-    with client_of(scripted("the dog jumps", template=templates.CHATML)) as client:
+    service = scripted("the dog jumps", template=templates.CHATML)
+    with client_of(service, key=KEY, guards=GUARDS) as client:
         message = client.messages.create(model="any", max_tokens=50, messages=HELLO, system="x")
         assert [block.type for block in message.content] == ["text"]
         assert message.content[0].text == "the dog jumps"
@@ -109,6 +88,6 @@ def test_errors_become_the_clients_exceptions() -> None:
         long = [{"role": "user", "content": "the dog " * 300}]
         with pytest.raises(package().BadRequestError, match="exceeds the available context"):
             client.messages.create(model="any", max_tokens=5, messages=long)
-    other = client_of(chatty(), key="another long key")
+    other = client_of(chatty(), key="another long key", guards=GUARDS)
     with other as client, pytest.raises(package().AuthenticationError):
         client.messages.create(model="any", max_tokens=5, messages=HELLO)

@@ -9,10 +9,9 @@ import pytest
 
 from hearthd.server.api.anthropic.error_bodies import AnthropicErrors
 from hearthd.server.api.middleware.error_forms import converted_bytes
-from hearthd.server.app import Guards
 from tests.server import fake_models, fakes
-from tests.server.api.anthropic.client_package import package
-from tests.server.api.anthropic.test_anthropic_client import KEY, client_of
+from tests.server.api.anthropic.client_package import client_of, package
+from tests.server.api.anthropic.test_anthropic_client import GUARDS, KEY
 from tests.server.openai_servers import chatty
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ VERSION = {"anthropic-version": "2023-06-01", "X-Api-Key": KEY}
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
-    with fakes.running(chatty(), guards=Guards(api_keys=(KEY,))) as client:
+    with fakes.running(chatty(), guards=GUARDS) as client:
         yield client
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import threading
 import time
@@ -20,29 +19,13 @@ from hearthd.server.batch_requests.app_target import AppTarget
 from hearthd.server.batch_requests.batch_request import Reply
 from tests.patience import PATIENCE
 from tests.server import fakes, templates
-from tests.server.api.anthropic.client_package import package
+from tests.server.api.anthropic.client_package import client_of, package
 from tests.server.openai_servers import LIBRARY, scripted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HELLO: list[Any] = [{"role": "user", "content": "the dog"}]
-
-
-@contextlib.contextmanager
-def client_of(service: Any, *, key: str = "none", **options: Any) -> Iterator[Any]:
-    """The client of a service that runs as long as the block."""
-    with (
-        fakes.running(service, **options) as plain,
-        package().Anthropic(
-            base_url=f"{plain.base_url}{options.get('prefix', '')}",
-            api_key=key,
-            max_retries=0,
-            timeout=PATIENCE,
-            default_headers={"Connection": "close"},
-        ) as client,
-    ):
-        yield client
 
 
 def slow() -> Any:
