@@ -1,4 +1,4 @@
-// Squares what is above 0: op `squared_relu`.
+// The square of values above 0, and 0 for others: op `squared_relu`.
 #include "isa/vector.h"
 
 // x f32 of `count` values, out likewise. A workgroup computes `share` of them, a multiple of LANES,

@@ -3,9 +3,10 @@
 // whatever the number of groups.
 //
 // Only keys that a token sees are read, with a running softmax over blocks of KEYS positions that
-// begin at multiples of KEYS. What is not seen counts as zero: a token's result does not depend on
-// how many tokens are read with it, nor on the number of workgroups. Rows of a head are far apart,
-// which the CPU's own prefetching does not follow: they are fetched before they are read.
+// begin at multiples of KEYS. Keys that are not seen count as zero: a token's result does not
+// depend on the number of tokens in the call, nor on the number of workgroups. Rows of a head are
+// far apart, which the CPU's own prefetching does not follow: they are fetched before they are
+// read.
 #ifndef HEARTH_ATTENTION_FEW_H
 #define HEARTH_ATTENTION_FEW_H
 
@@ -14,7 +15,7 @@
 // Columns that are fetched at a time, of a line of the CPU's caches or less.
 enum { LINE_COLUMNS = 64 / sizeof(Value) };
 
-// New tokens, of which the first one is at position `start`.
+// New tokens; the first one is at position `start`.
 typedef struct {
     size_t tokens, heads, groups, width, window, start;
 } Call;

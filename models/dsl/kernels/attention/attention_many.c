@@ -15,8 +15,8 @@ enum {
     STRIP = 64,       // values of a head that are mixed at a time
 };
 
-// Accumulators that stay in registers beside what they are computed from: vectors of scores and of
-// mixed values, of QUERIES queries each. Two vectors of keys share a load of a query's column, but
+// Accumulators that stay in registers together with their operands: vectors of scores and of mixed
+// values, of QUERIES queries each. Two vectors of keys share a load of a query's column, but
 // some sums of lanes do not stay in registers; a Zen 4 loads two columns while it multiplies once.
 #if defined(__znver4__)
 enum { TALL = 1, WIDE = 4 };

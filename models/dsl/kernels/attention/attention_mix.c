@@ -1,16 +1,15 @@
-// Values of few tokens: those of the keys that a query sees, weighted by the softmax of the scores.
+// The values of the keys that few queries see, weighted by the softmax of the scores.
 #include "attention/attention_few.h"
 
-// Values of a head that are mixed by a workgroup, which computes all weights, and those whose sums
-// stay in registers.
+// Values of a head that a workgroup mixes (it computes all weights), and vectors of sums that stay
+// in registers.
 #ifdef __AVX512F__
 enum { SLICE = 64, WIDE = 4 };
 #else
 enum { SLICE = 64, WIDE = 1 };
 #endif
 
-// Adds the values of the block of positions from `begin` on, weighted. Fetches those of the next
-// one.
+// Adds the weighted values of the block of positions from `begin` on, and fetches the next block's.
 INLINE void mix(float mixed[QUERIES][SLICE], int count, const float kept[QUERIES],
                 const Cache *cache, size_t begin, size_t newest, float weights[QUERIES][KEYS]) {
     size_t left = newest - begin + 1, keys = least(left, KEYS), later = left - keys;

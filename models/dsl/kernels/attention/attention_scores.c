@@ -77,7 +77,7 @@ INLINE void score_group(const float *query, const Call *call, size_t group, cons
     }
 }
 
-// scores f32 (groups, queries of a group, keys), of which those of keys that are seen are written.
+// scores f32 (groups, queries of a group, keys); only scores of keys that are seen are written.
 // Each of at most `workgroups` computes the scores of some keys, LANES at a time.
 int NAME(INPUTS, float *scores, size_t scores_at, size_t workgroup, SIZES, size_t keys,
          size_t workgroups, float scale) {

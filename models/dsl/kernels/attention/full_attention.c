@@ -49,7 +49,8 @@ INLINE void place_weights(float *to, f32x16 x, f32x16 y) {
     store(to + SET, pair(remainder_of(x), remainder_of(y)));
 }
 
-// `keys` of a block are computed, and the others of it, whose weights are 0, with them.
+// The scores of a block of which `keys` exist. Scores of the others are computed too, and get the
+// weight 0.
 INLINE void score(float *scores, const float *queries, const Rows *rows, size_t begin,
                   size_t keys) {
     (void)keys;
@@ -84,7 +85,7 @@ INLINE void mix(float *mixed, const float *weights, const Rows *rows, size_t beg
 }
 #endif
 
-// The first `count` queries of a set, scaled, and zeros for the others.
+// The first `count` queries of a set, scaled, followed by zeros.
 INLINE void place_queries(float *to, const float *query, size_t stride, size_t count, size_t width,
                           float scale) {
     for (size_t half = 0; half < VECTORS; half++)
@@ -100,7 +101,7 @@ INLINE void place_queries(float *to, const float *query, size_t stride, size_t c
         }
 }
 
-// Raises the tops to those of `keys` scores, and multiplies what was added up below them.
+// Raises the tops to the largest of `keys` scores, and scales earlier sums to the new tops.
 INLINE void raise_tops(Softmax *softmax, const float *scores, size_t keys, float *mixed,
                        size_t width) {
     for (size_t v = 0; v < VECTORS; v++) {
@@ -121,7 +122,7 @@ INLINE void raise_tops(Softmax *softmax, const float *scores, size_t keys, float
     }
 }
 
-// Scores of `keys` keys become weights, 0 of the others of the block.
+// Turns the scores of `keys` keys into weights; the rest of the block gets 0.
 INLINE void weigh(Softmax *softmax, float *scores, size_t keys) {
     for (size_t k = 0; k < BLOCK; k += 2)
         for (size_t v = 0; v < VECTORS; v++) {

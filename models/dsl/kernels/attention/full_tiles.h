@@ -9,9 +9,9 @@
 // The queries of a set, whose scores are a row of two vectors.
 enum { SET = 2 * LANES, ROW_BYTES = SET * sizeof(float) };
 
-// Two tiles of upper parts and two of lower ones. `tile` is the first upper one; the second is
-// `next` parts behind it, and the lower ones are `lower` parts behind the upper ones. `stride` are
-// the bytes of a row.
+// Two tiles of upper parts and two of lower parts. `tile` is the first upper tile, `next` the
+// offset of the second one, and `lower` the offset of a lower tile from its upper tile, in parts.
+// `stride` is the bytes of a row.
 typedef struct {
     const uint16_t *tile;
     size_t next, lower, stride;
@@ -57,7 +57,7 @@ INLINE void store_sums(float *to, int is_tall) {
 }
 
 // scores (BLOCK, SET) of a block. `queries` has four tiles for each 32 columns: the upper parts of
-// sixteen queries, of the others, and the lower parts.
+// sixteen queries, of the next sixteen, then the lower parts of both.
 INLINE void score_tiles(float *scores, const uint16_t *keys, const uint16_t *queries,
                         size_t width) {
     size_t columns = key_columns(width);

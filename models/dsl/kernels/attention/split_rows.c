@@ -34,7 +34,7 @@ INLINE void split_keys(const Target *target, const Value *key) {
         }
 }
 
-// Sixteen columns of TILE_KEYS rows, of which `count` exist. Fetches later columns.
+// Sixteen columns of TILE_KEYS rows; `count` rows exist. Fetches later columns.
 INLINE void split_tile(uint16_t *to, const Value *value, size_t stride, size_t count) {
     enum { AHEAD = 8 * LANES };
     f32x16 upper[LANES], lower[LANES];

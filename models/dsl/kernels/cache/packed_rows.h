@@ -1,8 +1,7 @@
 // Rows of a KV cache of 6 and 4 bits. Each group of SCALE_GROUP columns of a head is multiplied by
-// a Hadamard matrix and has a scale. The bytes of a group are those of u, an integer plus 2^(bits -
-// 1): byte i of LANES has the lower four bits of column i in its lower half, and those of column
-// LANES + i, less 8, in its upper half. Four bytes follow for each further bit, which have that bit
-// of all columns.
+// a Hadamard matrix and has a scale. A group stores u, an integer plus 2^(bits - 1): byte i
+// of LANES has the lower four bits of column i in its lower half, and those of column LANES + i,
+// less 8, in its upper half. Four bytes follow for each further bit, with that bit of all columns.
 #ifndef HEARTH_PACKED_ROWS_H
 #define HEARTH_PACKED_ROWS_H
 
@@ -33,7 +32,7 @@ INLINE f32x16 unpack(const int8_t *bytes, const _Float16 *scales, size_t d, cons
     return fma16(__builtin_convertvector(integers, f32x16), splat(scale), splat(zero * scale));
 }
 
-// Adds to each lane the one whose number has bit `bit` flipped; lanes with that bit are subtracted.
+// Adds to each lane the lane whose number differs in `bit`; lanes with that bit are subtracted.
 #define ADD_FLIPPED(x, bit, ...) \
     x = __builtin_shufflevector(x, x, __VA_ARGS__) + choose((lane & (bit)) == 0, x, -x)
 

@@ -9,7 +9,7 @@ INLINE i32x16 rounded(const float *x, float factor, float half) {
     return __builtin_convertvector(lanes, i32x16);
 }
 
-// A bit of each of LANES integers, that of lane i as bit i.
+// A bit of each of LANES integers; lane i gives bit i.
 INLINE uint32_t plane_of(i32x16 integers, size_t bit) {
     uint32_t plane = 0;
     for (int i = 0; i < LANES; i++) plane |= (uint32_t)(integers[i] >> bit & 1) << i;

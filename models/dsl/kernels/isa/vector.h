@@ -141,7 +141,7 @@ INLINE f32x4 join4(const f32x16 v[4], int take_largest) {
 #define ODD 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
     f32x16 a = JOIN(SHUFFLE(v[0], v[1], EVEN), SHUFFLE(v[0], v[1], ODD));
     f32x16 b = JOIN(SHUFFLE(v[2], v[3], EVEN), SHUFFLE(v[2], v[3], ODD));
-    // Two lanes of each of v[0] and v[1] at a time, beside those of v[2] and v[3].
+    // Two lanes of each of v[0] and v[1], next to two of each of v[2] and v[3].
     f32x16 c = JOIN(SHUFFLE(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
                     SHUFFLE(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
     f32x8 d =

@@ -6,7 +6,7 @@
 #include "lora/adapter_terms.h"
 #include "product/product.h"
 
-// The factors A of a later product, of which rows `begin` to `end` of each place are fetched.
+// The factors A of a later product; rows `begin` to `end` of each place are fetched.
 typedef struct {
     const int8_t *a;
     size_t terms, columns, begin, end;

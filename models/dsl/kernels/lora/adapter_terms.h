@@ -131,7 +131,7 @@ typedef struct {
      first,                                          \
      rank}
 
-// The block of a place, from 1 on, among those of all places.
+// The index of a place's block among the blocks of all places; places count from 1.
 INLINE size_t stored_block(const Adapters *from, size_t place, size_t block) {
     return (place - 1) * from->blocks + block;
 }

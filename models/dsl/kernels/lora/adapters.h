@@ -1,4 +1,4 @@
-// What the kernels of LoRA adapters share: which rows have an adapter, and parts of vectors.
+// Shared by the kernels of LoRA adapters: which rows have an adapter, and partial vectors.
 #ifndef HEARTH_ADAPTERS_H
 #define HEARTH_ADAPTERS_H
 
@@ -28,8 +28,8 @@ INLINE size_t rows_together(Places places, size_t row, size_t end) {
     return last < end && last / places.each == row / places.each ? SEQUENCE_ROWS : 1;
 }
 
-// Blocks of sixteen outputs, which do not reach over the end of a matrix: those of one matrix, up
-// to the block `end`. They are the outputs from `first` on; those of the matrix end at `last`.
+// Blocks of sixteen outputs of one matrix, up to block `end`; the last one may be partial. `first`
+// is their first output, and `last` the end of the matrix's outputs.
 typedef struct {
     size_t source, end, first, last;
 } Blocks;
@@ -68,7 +68,7 @@ INLINE f32x16 widen_small(const int8_t *from) {
     return __builtin_convertvector(lanes, f32x16);
 }
 
-// The first `count` of sixteen lanes, which are stored; the others are zeros.
+// The first `count` of sixteen lanes from memory, followed by zeros.
 INLINE f32x16 load_part(const float *from, size_t count) {
     if (count >= LANES) return load(from);
     float lanes[LANES] = {0};

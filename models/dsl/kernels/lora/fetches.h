@@ -29,7 +29,7 @@ INLINE void add_span(Fetches *to, const void *from, size_t bytes) {
     to->spans[to->count++] = (Span){from, (const char *)from + bytes};
 }
 
-// The place before the first of some steps. Behind the spans, `idle` is fetched.
+// The cursor before the first of some steps. After the spans, `idle` is fetched.
 INLINE Cursor start_fetches(Fetches *fetches, size_t steps, const void *idle) {
     size_t count = fetches->count, lines = 0;
     fetches->spans[count] = (Span){idle, idle};

@@ -5,7 +5,7 @@
 // Blocks whose factors are fetched ahead.
 enum { BLOCKS_AHEAD = 4 };
 
-// Adds to sixteen outputs, of which `width` exist, of `count` rows: scale * (terms times b).
+// Adds scale * (terms times b) to sixteen outputs of `count` rows; `width` outputs exist.
 INLINE void add_terms(const float *terms, size_t stride, int count, const Value *b, size_t rank,
                       float scale, float *out, size_t outputs, size_t width) {
     f32x16 sums[SEQUENCE_ROWS] = {};

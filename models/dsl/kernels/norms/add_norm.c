@@ -1,4 +1,4 @@
-// What a layer adds to the residual stream, and the stream as the next one reads it: op `add_norm`.
+// Adds a layer's result to the residual stream, and normalizes it for the next: op `add_norm`.
 #include "norms/norm.h"
 
 // h and y f32 (rows, width), before f32 (width,), out f32 (2, rows, width): first h + y * scale,

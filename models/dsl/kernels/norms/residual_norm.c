@@ -1,5 +1,5 @@
-// What a layer adds to the residual stream, and the stream as the next one reads it: op
-// `residual_norm`.
+// Adds a layer's normalized result to the residual stream, and normalizes the stream for the next
+// layer: op `residual_norm`.
 #include "norms/norm.h"
 
 // h and y f32 (rows, width), after and before f32 (width,), out f32 (2, rows, width): first

@@ -21,8 +21,8 @@ INLINE int min_tile_rows(const Matrix *matrix) {
 // x ~ scale * (q[0] * steps + q[1]) if the parts are joined (`is_joined`) or the matrix is wide
 // (`is_wide`), or x ~ scale * q[0] if there is one part. A product of integers starts at `start`,
 // and `total` is the sum of x, for each half of a group or once for the group. If parts are
-// multiplied as pairs
-// (`is_paired`), q has the int16 q[0] * steps + q[1]: columns 0 and 2 of each four, then 1 and 3.
+// multiplied as pairs (`is_paired`), q has the int16 q[0] * steps + q[1]: columns 0 and 2 of each
+// four, then 1 and 3.
 typedef struct {
     _Alignas(64) int8_t q[CELLS][PARTS][GROUP];
     int32_t start[PARTS][2][CELLS];
@@ -145,8 +145,8 @@ INLINE void quantize_apart(Activations *to, size_t cell, const float *const x[4]
     }
 }
 
-// Groups `begin` to `end` of `rows` rows of x: of the first ones, or of those that `chosen`
-// numbers. They become the cells from `first` on, a multiple of four.
+// Turns groups `begin` to `end` of `rows` rows of x into the cells from `first` on, a multiple of
+// four: of the rows in `chosen`, or of the first rows.
 INLINE void quantize_panel(Activations *to, size_t first, size_t rows, const size_t *chosen,
                            size_t begin, size_t end, const float *x, const Matrix *matrix,
                            int has_starts) {

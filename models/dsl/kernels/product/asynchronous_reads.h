@@ -17,8 +17,7 @@ typedef struct {
     uint32_t more_flags, result_file;
 } Read;
 
-// struct io_event: `data` of a read that has ended, and the bytes that it read, or an error below
-// 0.
+// struct io_event: `data` of a read that has ended, and its bytes, or an error below 0.
 typedef struct {
     uint64_t data, read;
     int64_t bytes, more;
@@ -55,7 +54,7 @@ INLINE long call_system(long number, uint64_t a, long b, long c, void *d, void *
 }
 #endif
 
-// Begins a read; 0 if there is no room for another one now.
+// Begins a read; returns 0 if there is no room for another one now.
 INLINE int begin_read(uint64_t context, Read *read) {
     enum { TRY_AGAIN = -11 };
     Read *reads[] = {read};
@@ -64,8 +63,8 @@ INLINE int begin_read(uint64_t context, Read *read) {
     return begun == 1;
 }
 
-// Waits until a read has ended, for at most 0.2 ms: another thread may have got the last end. 0 if
-// none has.
+// Waits at most 0.2 ms for the end of a read, since another thread may have got the last one.
+// Returns whether one has ended.
 INLINE int next_end(uint64_t context, ReadEnd *end) {
     int64_t limit[] = {0, 200000};
     return call_system(IO_GETEVENTS, context, 1, 1, end, limit) == 1;

@@ -1,7 +1,7 @@
 // Experts that are larger than memory. Slots in memory keep the matrices of the experts that were
-// used last. Kernels read the others from the file, past the system's cache, which takes more time
-// than the products. runtime/expert_cache.py prepares what they find here; objects for such a model
-// are compiled with STREAMED 1.
+// used last. Kernels read other experts from the file, past the system's cache, which takes more
+// time than the products. runtime/expert_cache.py prepares the structures below; objects for such a
+// model are compiled with STREAMED 1.
 #ifndef HEARTH_EXPERT_CACHE_H
 #define HEARTH_EXPERT_CACHE_H
 
@@ -43,11 +43,11 @@ typedef struct ExpertCache {
     Slot slots[MAX_EXPERTS];
 } ExpertCache;
 
-// runtime/expert_cache.py allocates so many bytes, and writes what is before `lock`.
+// runtime/expert_cache.py allocates this many bytes, and writes the fields before `lock`.
 _Static_assert(sizeof(ExpertCache) <= 1 << 16, "the size of an ExpertCache");
 
-// What an array that has slots begins with, at its first address that is a multiple of MARK_ALIGN,
-// which is at least a page of memory on every system.
+// The first bytes of an array with slots, at its first address that is a multiple of MARK_ALIGN: at
+// least a page of memory on every system.
 enum { MARK_ALIGN = 1 << 16 };
 typedef struct {
     uint64_t marks[2];
@@ -68,7 +68,7 @@ INLINE void unlock_cache(ExpertCache *cache) {
 
 INLINE int is_read(const Slot *slot) { return !__atomic_load_n(&slot->reading, __ATOMIC_ACQUIRE); }
 
-// The slot that was used longest ago of those that no workgroup of the call needs, or 0.
+// The least recently used slot that no workgroup of the call needs, or 0.
 INLINE Slot *unneeded_slot(ExpertCache *cache) {
     Slot *found = 0;
     for (Slot *slot = cache->slots; slot < cache->slots + cache->slot_count; slot++) {
@@ -85,7 +85,7 @@ typedef struct {
     size_t count;
 } NewSlots;
 
-// Gives an expert a slot; whether there is one.
+// Gives an expert a slot; returns whether there is one.
 INLINE int give_slot(ExpertCache *cache, size_t expert, NewSlots *given) {
     Slot *slot = unneeded_slot(cache);
     if (!slot) return 0;
@@ -108,8 +108,8 @@ INLINE char *slot_start(const CachedArray *array, const Slot *slot) {
     return array->slots + (size_t)(slot - slot->cache->slots) * array->stride;
 }
 
-// Waits a while for the end of a read. Its number is the address of its slot plus the index of its
-// array, which is less than the alignment of slots.
+// Waits a while for the end of a read. Its `data` is the address of its slot plus the index of its
+// array, which is below the alignment of slots.
 INLINE void await_read(uint64_t context) {
     ReadEnd end;
     if (!next_end(context, &end)) return;
@@ -151,8 +151,8 @@ INLINE void give_slots(ExpertCache *cache, size_t experts, NewSlots *given) {
     }
 }
 
-// Reads the first of the call's experts that another matrix has not in memory, which it multiplies
-// next.
+// Reads, for another matrix that multiplies next, the first of the call's experts that it lacks in
+// memory.
 INLINE void read_for_next(ExpertCache *cache, Routing routing) {
     NewSlots given = {.count = 0};
     size_t most = least(EXPERTS_AHEAD, cache->slot_count), first = next_expert(routing, 0);
@@ -171,8 +171,8 @@ INLINE void read_for_next(ExpertCache *cache, Routing routing) {
     read_slots(cache, &given);
 }
 
-// A workgroup of a call begins. The first one has the first experts read, and those of the other
-// matrices that multiply the same.
+// A workgroup of a call begins. The first one starts reads of the first experts, also for the other
+// matrices of the layer.
 INLINE void join_call(ExpertCache *cache, Routing routing) {
     NewSlots given = {.count = 0};
     lock_cache(cache);

@@ -24,9 +24,9 @@ typedef struct {
 
 // A grid of `count` entries of `columns` columns, 4 or 8, as grid_tables.h has them: the lower byte
 // of each and then the upper ones, and with a byte for each level. A row has `extra_bytes` of extra
-// bits in a group: SIGN_BYTES are its signs, of which those of eighth columns are free. `upper` are
-// the bits of an index above the lowest eight, `multiplier` those of a number n that stands for
-// 2 n + 1. `offset` is a bit that is added to the levels of an entry, above their bits.
+// bits in a group: SIGN_BYTES are its signs; the signs of eighth columns are free for other bits.
+// `upper` are the bits of an index above the lowest eight, `multiplier` the bits of n in 2 n + 1.
+// `offset` is a bit that is added to the levels of an entry, above their bits.
 typedef struct {
     const uint8_t *bytes;
     const uint64_t *levels;
@@ -152,7 +152,7 @@ INLINE u16x32 repeat(u16x32 from, int is_upper) {
     return __builtin_shufflevector(from, from, FOUR_LANES(LOWER_TWICE));
 }
 
-// Each second 16 bits down by `second` bits, the others by `first`.
+// Shifts words of 16 bits down, in turn by `first` and by `second` bits.
 INLINE Bytes shifted(u16x32 from, uint32_t first, uint32_t second) {
     return (Bytes)(from >> (u16x32)((u32x16){} + (second << 16 | first)));
 }

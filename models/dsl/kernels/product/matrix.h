@@ -31,8 +31,8 @@ typedef struct {
     int start, bits, has_digits;
 } Plane;
 
-// The bits of an integer are stored in at most two planes; `missing` stands for those that are not:
-// half of their range. Products read integers of `bits` bits: 2 to 7 are unsigned, 8 and 12 are
+// The bits of an integer are stored in at most two planes; `missing` is half of the range of bits
+// that are not stored. Products read integers of `bits` bits: 2 to 7 are unsigned, 8 and 12 are
 // signed; of 12, the second plane has the upper eight. If there are `values`, sixteen signed bytes,
 // an integer of four bits is an index into them, and `bits` is 5, 7 or 8. If there is a grid, it
 // has the lowest bits of integers of three or four, and a plane may have the highest.
@@ -48,7 +48,7 @@ typedef struct {
 
 // Groups that are fetched ahead, half as many of planes of 8 bits. A mapped file has small pages,
 // at whose ends a CPU's own fetching stops; and a thread that multiplies many rows by one group is
-// late for the next. Measured on Zen 4. Behind the call's last group nothing is fetched: another
+// late for the next. Measured on Zen 4. Nothing is fetched after the call's last group: another
 // thread reads it.
 #if defined(__x86_64__)
 enum { AHEAD = 16 };
@@ -85,7 +85,7 @@ INLINE void add_plane(Bytes quads[QUADS], Plane plane, size_t group, size_t last
         const uint8_t *from = plane.bytes + group * group_bytes(plane);
         __builtin_memcpy(&bits, from + (size_t)byte * sizeof bits, sizeof bits);
         for (int i = 0; i < in_byte; i++) {
-            // A plane of 4 bits has quads i and i + 4 in a byte, the others have neighbors.
+            // A byte of 4-bit planes has quads i and i + 4, of other planes neighboring quads.
             int quad = plane.bits == 4 ? byte + 4 * i : byte * in_byte + i;
             int up = plane.start - i * plane.bits;
             quads[quad] |= (up < 0 ? bits >> -up : bits << up) & (uint8_t)mask;
@@ -124,7 +124,7 @@ INLINE void unpack_low(Bytes quads[QUADS], Integers from, size_t group) {
     add_plane(quads, from.planes[0], group, from.last);
 }
 
-// The quads of a group: of 12 bits, those of the upper eight. `offset` is added to values.
+// The quads of a group; of 12 bits, the upper eight. `offset` is added to values.
 INLINE void unpack(Quad quads[QUADS], Integers from, size_t group, int offset) {
     const int8_t *stored = stored_quads(from);
     if (stored) {

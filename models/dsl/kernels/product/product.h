@@ -85,7 +85,7 @@ INLINE i32x16 dot_one(i32x16 sums, const Quad *quads, int i, const int8_t *x,
                     : dot_bytes(sums, quads[i], x + i * QUAD);
 }
 
-// Adds the products of integers of 12 bits, of which `lower` are the lower four, with a part of x.
+// Adds the products of integers of 12 bits, `upper` eight and `lower` four, with a part of x.
 INLINE i32x16 dot_wide(i32x16 sums, const Quad *upper, const Quad *lower, const int8_t *x) {
     // Neither sum waits for the other.
     i32x16 whole = {};
@@ -132,10 +132,10 @@ INLINE void dot_cells(i32x16 (*dots)[MAX_PARTS], int count, const Quad *quads, c
 
 #endif
 
-// Sixteen outputs, those of a block of the matrix, of each of `rows` rows, over the groups `begin`
-// to `end`. A row begins with the cell that `first` has for it, and its next group is `step` cells
-// later. Outputs are added to unless `begin` is 0. `coarse` gets the outputs of the first parts of
-// x alone, if it is not 0. Meanwhile bytes are fetched, if `fetches` is not 0.
+// The sixteen outputs of a block of the matrix for each of `rows` rows, over the groups `begin` to
+// `end`. A row begins with its cell in `first`, and its next group is `step` cells later. Outputs
+// are added to unless `begin` is 0. `coarse` gets the outputs of the first parts of x alone, if it
+// is not 0. Meanwhile bytes are fetched, if `fetches` is not 0.
 INLINE void multiply_cells(const Activations *x, const size_t *first, size_t step, int rows,
                            const Matrix *matrix, size_t block, size_t begin, size_t end,
                            Cursor *fetches, float *coarse, float *out, size_t stride) {
@@ -190,7 +190,7 @@ INLINE void multiply_cells(const Activations *x, const size_t *first, size_t ste
     if (fetches) *fetches = cursor;
 }
 
-// As `multiply_cells`: the cells of a group are those of its rows.
+// `multiply_cells` for rows whose cells are side by side in each group.
 INLINE void multiply(const Activations *x, int rows, const Matrix *matrix, size_t block,
                      size_t begin, size_t end, Cursor *fetches, float *out, size_t stride) {
     size_t first[MAX_SHARING];
@@ -241,7 +241,7 @@ INLINE Share share_of(size_t workgroup, size_t blocks, size_t rows_each, size_t 
     return (Share){row, least(rows_each, rows - row), begin, least(begin + blocks, outputs / ROWS)};
 }
 
-// A matrix of which a call reads no block from `end` on.
+// The matrix of a call that reads no block from `end` on.
 INLINE Matrix read_until(const Matrix *matrix, size_t end) {
     Matrix read = *matrix;
     read.integers.last = end * matrix->groups - 1;

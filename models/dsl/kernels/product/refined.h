@@ -4,7 +4,7 @@
 
 #include "product/product.h"
 
-// The blocks of a share of which each is a bit, and the rows whose blocks are read together.
+// The most blocks of a share, each a bit of a word, and the rows whose blocks are read together.
 enum { SHARE_BLOCKS = 64, REFINED_ROWS = 8 };
 
 // Adds the bytes of a block of a matrix of one plane.

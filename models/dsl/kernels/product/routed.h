@@ -8,8 +8,8 @@
 // The most rows that are multiplied together without tiles.
 enum { SHARED_ROWS = MAX_SHARING < TOGETHER ? MAX_SHARING : TOGETHER };
 
-// Some rows, each of them a row of x, times the blocks `begin` to `end` of a matrix, of which
-// `first` is the first one of their expert: out has `outputs` floats a row.
+// Some rows of x times the blocks `begin` to `end` of a matrix; `first` is the first block of their
+// expert. out has `outputs` floats a row.
 INLINE void multiply_rows(const float *x, const size_t *rows, int count, size_t each, int in_tiles,
                           const Matrix *whole, size_t first, size_t begin, size_t end, float *out,
                           size_t outputs) {
@@ -32,7 +32,7 @@ INLINE void multiply_rows(const float *x, const size_t *rows, int count, size_t 
     }
 }
 
-// Fetches what a plane has of the first groups of a block.
+// Fetches a plane's bytes of the first groups of a block.
 INLINE void fetch_first(Plane plane, size_t groups, size_t block) {
     size_t bytes = group_bytes(plane);
     if (plane.bits) fetch_lines(plane.bytes + block * groups * bytes, least(AHEAD, groups) * bytes);

@@ -1,7 +1,7 @@
 // A short convolution of each channel over the latest inputs, then SiLU: ops `causal_conv`. A
 // variant defines NAME and BIASED.
 //
-// Every token is computed alike, so the bits do not depend on how a text is split.
+// Every token is computed in the same way, so the bits do not depend on how a text is split.
 #include "gates.h"
 
 enum { MAX_TAPS = 8 };

@@ -4,19 +4,19 @@
 //     state = decay state;  state = state + key (rate (value - state^T key))^T
 //     output = state^T query
 //
-// Keys have length 1 and queries K^-0.5: what a sum over them gives is multiplied, in place of each
-// of their values. A column of a state depends on no other column, so a strip of them learns all
-// tokens while it is in the first cache: the state is read from memory once, and written once.
-// Every token is computed alike, whether it comes alone or among others, so the bits do not depend
-// on how a text is split.
+// Keys have length 1 and queries K^-0.5: the sums over them are scaled, not each of their values. A
+// column of a state depends on no other column, so a strip of them learns all tokens while it is in
+// the first cache: the state is read from memory once, and written once. Every token is computed in
+// the same way, in a call of its own or with others, so the bits do not depend on how a text is
+// split.
 #include "gates.h"
 #include "recurrent/rows.h"
 
 enum { STRIP = 4 };              // vectors of a row of the state that are computed together
 enum { BLOCK = 4, NARROW = 2 };  // tokens whose states are all kept, and their vectors of a row
 
-// Of some tokens: what keys and queries are multiplied by to have their lengths, how much of the
-// state stays, and how much it learns.
+// Factors of some tokens: of keys and queries, to give them their lengths, of the state (`kept`),
+// and of the change that it learns (`rate`).
 struct numbers {
     float key[LANES], query[LANES], kept[LANES], rate[LANES];
 };
@@ -43,10 +43,10 @@ INLINE void learn(const float *from, float *to, const float *query, const float 
     for (int v = 0; v < vectors; v++) store(out + v * LANES, mixed[v] * numbers->query[t]);
 }
 
-// `count` tokens from number `first` of `numbers`, whose states are all kept: that of token t goes
-// past the caches to `to[t]`. What a token reads is computed from the state before all of them,
-// which stays in the first cache, so each state is written once and not read. The operations on a
-// value are those of `learn`.
+// `count` tokens from number `first` of `numbers`, keeping all states: the state after token t is
+// stored past the caches at `to[t]`. A token's output is computed from the state before all tokens,
+// which stays in the first cache, so each state is written once and not read. A value goes through
+// the same operations as in `learn`.
 INLINE void learn_each(const float *from, float *const *to, struct rows query, struct rows key,
                        struct rows value, const struct numbers *numbers, size_t first, float *out,
                        size_t out_step, size_t keys, size_t width, int vectors, int count) {
@@ -88,7 +88,7 @@ INLINE float inverse_length(const float *x, size_t count) {
     return 1.0f / __builtin_sqrtf(sum(fma16(rest, rest, squares)) + 1e-6f);
 }
 
-// Those of up to LANES tokens, of which `counted` count.
+// The numbers of up to LANES tokens, of which the first `counted` count.
 INLINE void measure(struct rows query, struct rows key, struct rows a, struct rows b, size_t tokens,
                     size_t counted, size_t keys, float bias, float rate, struct numbers *numbers) {
     f32x16 steps = {}, rates = {};

@@ -1,7 +1,7 @@
 // The row of a ring of states that a position continues: op `row_before`.
 #include "isa/vector.h"
 
-// states f32 (rows, width), of which the first `ring` are a ring, position i32 (1,), out f32
+// states f32 (rows, width), whose first `ring` rows are a ring, position i32 (1,), out f32
 // (width,): row position - 1 mod ring, or zeros for position 0. A workgroup copies `share` values.
 int hearth_row_before(const float *states, size_t states_at, const int32_t *position,
                       size_t position_at, float *out, size_t out_at, size_t workgroup, size_t width,

@@ -5,7 +5,7 @@
 //
 // A column of a state depends on no other column, so a strip of them learns all tokens while it is
 // in the first cache. A row of the strip learns several tokens while it is in registers. Every
-// token is computed alike, so the bits do not depend on how a text is split.
+// token is computed in the same way, so the bits do not depend on how a text is split.
 #include "gates.h"
 #include "recurrent/rows.h"
 
@@ -17,7 +17,7 @@ enum { STRIP = 1 };
 #endif
 enum { BLOCK = 4 };  // tokens that a row learns together
 
-// What a head reads of some tokens, and the time step and the decay of each.
+// A head's inputs of some tokens, and the time step and decay of each token.
 struct inputs {
     struct rows query, key, x, gate;
     const float *dt, *kept;
@@ -58,7 +58,7 @@ INLINE void learn(const float *from, float *to, float *const *each, struct input
     }
 }
 
-// The time steps and the decays of up to LANES tokens, of which `counted` count.
+// The time steps and decays of up to LANES tokens, of which the first `counted` count.
 INLINE void step_sizes(struct rows steps, size_t tokens, size_t counted, float bias, float rate,
                        float dt[LANES], float kept[LANES]) {
     f32x16 sizes = {};
