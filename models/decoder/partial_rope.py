@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from hearthd.models.config import ConfigError
 from hearthd.models.decoder.config import rope_scaling
-from hearthd.models.decoder.config.decoder_config import DecoderConfig
+from hearthd.models.decoder.config.decoder_config import (
+    DecoderConfig,
+    from_config_json,
+    from_gguf_metadata,
+)
 from hearthd.models.decoder.layers import MLP, Attention, Block, DecoderModel, rope_table
 from hearthd.models.dsl import nn
 
@@ -77,14 +81,21 @@ def turning_share(data: ConfigJson, usual: float) -> float:
     return share
 
 
-def partial_rope(data: ConfigJson, head_dim: int, max_context: int, usual: float) -> Rope:
-    """The rotary positions of heads; `usual` is the share that turns where a file says none."""
-    width = int(head_dim * turning_share(data, usual))
-    return rope_scaling.read(*data.rope_section(), width, max_context)
+def partial_fields(data: ConfigJson, usual: float, *, activation: str = "silu") -> dict[str, Any]:
+    """The fields of `PartialRopeConfig`; `usual` is the share that turns where a file says none."""
+    share = turning_share(data, usual)
+
+    def rope(data: ConfigJson, head_dim: int, max_context: int) -> Rope:
+        width = int(head_dim * share)
+        return rope_scaling.read(*data.rope_section(), width, max_context)
+
+    fields = from_config_json(data, rope, activation=activation)
+    return {**fields, "rotary_width": int(fields["head_dim"] * share)}
 
 
-def rotary_width_from_gguf(data: GgufMetadata, usual: float) -> int:
-    """The columns of a head that turn."""
+def partial_fields_from_gguf(data: GgufMetadata, usual: float) -> dict[str, Any]:
+    """As `partial_fields`, from GGUF metadata."""
     head_dim = data.size("attention.key_length", default=None)
     head_dim = head_dim or data.size("embedding_length") // data.size("attention.head_count")
-    return data.size("rope.dimension_count", default=int(head_dim * usual))
+    width = data.size("rope.dimension_count", default=int(head_dim * usual))
+    return {**from_gguf_metadata(data, rope_width=width), "rotary_width": width}

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hearthd.models.decoder.architecture import Architecture
-from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
 from hearthd.models.decoder.experts import (
     EXPERT_FOLDER_NAMES,
     EXPERT_GGUF_NAMES,
@@ -23,16 +22,14 @@ from hearthd.models.decoder.layers import Attention, Block, NormedAttention
 from hearthd.models.decoder.partial_rope import (
     PartialRopeConfig,
     PartialRopeModel,
-    partial_rope,
-    rotary_width_from_gguf,
-    turning_share,
+    partial_fields,
+    partial_fields_from_gguf,
 )
 from hearthd.models.decoder.tensor_names import TensorNames
 
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
-    from hearthd.models.decoder.config.rope_scaling import Rope
 
 _SHARE = 0.5  # of the columns of a head that turn
 _ROUTER = {"scores": SIGMOID, "choice_bias": True, "sum_offset": 1e-20}
@@ -62,16 +59,11 @@ class Glm4Moe(PartialRopeModel):
 
 def from_hugging_face(data: ConfigJson) -> Config:
     """Read config.json. The projection of attention's result has no bias."""
-    fields = corrected_experts(data, from_config_json(data, _rope)) | {"output_bias": False}
+    fields = corrected_experts(data, partial_fields(data, _SHARE))
     return Config(
-        **fields,
-        rotary_width=int(fields["head_dim"] * turning_share(data, _SHARE)),
+        **fields | {"output_bias": False},
         normed_heads=data.flag("use_qk_norm", default=False),
     )
-
-
-def _rope(data: ConfigJson, head_dim: int, max_context: int) -> Rope:
-    return partial_rope(data, head_dim, max_context, _SHARE)
 
 
 def corrected_experts(data: ConfigJson, fields: dict[str, Any]) -> dict[str, Any]:
@@ -95,10 +87,8 @@ def corrected_experts(data: ConfigJson, fields: dict[str, Any]) -> dict[str, Any
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata. A layer that predicts further tokens follows the others."""
-    width = rotary_width_from_gguf(data, _SHARE)
     return Config(
-        **corrected_experts_from_gguf(data, from_gguf_metadata(data, rope_width=width)),
-        rotary_width=width,
+        **corrected_experts_from_gguf(data, partial_fields_from_gguf(data, _SHARE)),
         normed_heads=data.has_tensor("blk.0.attn_q_norm.weight"),
     )
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hearthd.models.decoder.architecture import Architecture
-from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
 from hearthd.models.decoder.partial_rope import (
     LayerNormModel,
     PartialRopeConfig,
-    partial_rope,
-    rotary_width_from_gguf,
-    turning_share,
+    partial_fields,
+    partial_fields_from_gguf,
 )
 from hearthd.models.decoder.tensor_names import TensorNames
 from hearthd.models.families.nemotron_h import SquaredMLP
@@ -22,7 +20,6 @@ from hearthd.models.families.nemotron_h import SquaredMLP
 if TYPE_CHECKING:
     from hearthd.models.decoder.config.config_json import ConfigJson
     from hearthd.models.decoder.config.gguf_metadata import GgufMetadata
-    from hearthd.models.decoder.config.rope_scaling import Rope
 
 _SHARE = 0.5  # of the columns of a head that turn
 
@@ -37,19 +34,12 @@ class Nemotron(LayerNormModel):
 def from_hugging_face(data: ConfigJson) -> PartialRopeConfig:
     """Read config.json, which in older files has the share of a head under another name."""
     data.rename(norm_eps="rms_norm_eps", rope_percent="partial_rotary_factor")
-    fields = from_config_json(data, _rope, activation="relu2")
-    width = int(fields["head_dim"] * turning_share(data, _SHARE))
-    return PartialRopeConfig(**fields, rotary_width=width)
-
-
-def _rope(data: ConfigJson, head_dim: int, max_context: int) -> Rope:
-    return partial_rope(data, head_dim, max_context, _SHARE)
+    return PartialRopeConfig(**partial_fields(data, _SHARE, activation="relu2"))
 
 
 def from_gguf(data: GgufMetadata) -> PartialRopeConfig:
     """Read GGUF metadata."""
-    width = rotary_width_from_gguf(data, _SHARE)
-    return PartialRopeConfig(**from_gguf_metadata(data, rope_width=width), rotary_width=width)
+    return PartialRopeConfig(**partial_fields_from_gguf(data, _SHARE))
 
 
 ARCHITECTURE = Architecture(

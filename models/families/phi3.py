@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hearthd.models.decoder.architecture import Architecture
-from hearthd.models.decoder.config.decoder_config import from_config_json, from_gguf_metadata
+from hearthd.models.decoder.config.decoder_config import from_config_json
 from hearthd.models.decoder.config.long_rope import (
     LongRopeConfig,
     long_fields,
@@ -20,7 +20,7 @@ from hearthd.models.decoder.layers import Block, FusedAttention, FusedMLP
 from hearthd.models.decoder.partial_rope import (
     PartialRopeConfig,
     PartialRopeModel,
-    rotary_width_from_gguf,
+    partial_fields_from_gguf,
     turning_share,
 )
 from hearthd.models.decoder.tensor_names import TensorNames
@@ -69,13 +69,11 @@ def _rope(data: ConfigJson, head_dim: int, max_context: int) -> tuple[int, Rope]
 
 def from_gguf(data: GgufMetadata) -> Config:
     """Read GGUF metadata, and the tables of rotary divisors."""
-    width = rotary_width_from_gguf(data, usual=1.0)
-    fields = from_gguf_metadata(data, rope_width=width)
+    fields = partial_fields_from_gguf(data, usual=1.0)
     window = data.window()
     return Config(
-        **fields | long_fields_from_gguf(data, width, fields["max_context"]),
+        **fields | long_fields_from_gguf(data, fields["rotary_width"], fields["max_context"]),
         windows=(window,) * fields["layers"] if window else (),
-        rotary_width=width,
     )
 
 
