@@ -41,7 +41,7 @@ class RotaryPositions:
     ) -> list[NDArray[np.int32]]:
         """The argument `shifts`, i32 (B,): rotary position minus position of each slot's tokens.
 
-        `tokens` start at each of `positions`. `unused` rows of the batch follow.
+        For `tokens` tokens from each of `positions` on. `unused` rows of the batch follow.
         """
         if not self._has_axes:
             return []
