@@ -337,7 +337,9 @@ def test_a_model_of_ollama_is_baked_under_its_name(
         ("pipe", "pipe: not a bundle: got "),
     ],
 )
-def test_what_is_no_model_says_why(model: str, message: str, tmp_path: Path, bakes: Bakes) -> None:
+def test_the_reason_that_a_file_is_not_a_model_is_given(
+    model: str, message: str, tmp_path: Path, bakes: Bakes
+) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.gguf").touch()
     os.mkfifo(tmp_path / "pipe")

@@ -129,7 +129,7 @@ def test_hearth_verify_runs_with_a_low_priority(
     assert steps == [["hearthd", "verify", "--", str(bundle)], 7, "communicate"]
 
 
-def test_it_begins_when_it_is_told_to_and_once(
+def test_a_comparison_begins_once_when_it_is_told_to(
     bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared: list[Path] = []

@@ -19,7 +19,7 @@ def test_the_shape_is_the_next_one_that_256_columns_divide() -> None:
     assert wide_shape((512, 8, 8)) == (512, 8, 8)
 
 
-def test_what_is_new_is_zero_and_norms_divide_by_more_columns(tmp_path: Path) -> None:
+def test_new_columns_are_zero_and_count_in_norms(tmp_path: Path) -> None:
     source, out = tmp_path / "small.gguf", tmp_path / "wide.gguf"
     rng = np.random.default_rng(0)
     tensors = {

@@ -55,7 +55,7 @@ def test_a_larger_part_makes_a_larger_sum(
 
 
 @given(MEMORIES, LIMITS, SLOTS, SIZES)
-def test_what_is_admitted_fits_and_one_slot_more_does_not(
+def test_admitted_slots_fit_and_one_more_does_not(
     memory: Memory, limit: int, slots: int, cache: int
 ) -> None:
     if memory.needed(1) > limit:

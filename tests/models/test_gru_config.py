@@ -105,7 +105,7 @@ def test_entry_points() -> None:
     assert both.zeros == {"h0", "h"}
 
 
-def test_what_reads_backwards_has_no_step() -> None:
+def test_a_gru_that_reads_backwards_has_no_step() -> None:
     config = dataclasses.replace(CONFIG, bidirectional=True, batch_first=True)
     (run,) = program(config).graphs
     assert [tensor.type for tensor in run.inputs] == [f32(2, 5, 3), f32(4, 2, 4)]

@@ -74,7 +74,7 @@ def test_without_a_home_it_is_announced_once_per_process(
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_it_is_announced_before_its_code_is_loaded(
+def test_an_unknown_bundle_is_announced_before_its_code_is_loaded(
     signed: bool,
     home: Path,
     tmp_path: Path,

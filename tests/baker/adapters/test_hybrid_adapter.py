@@ -61,7 +61,7 @@ def test_an_adapter_that_is_served_gives_the_logits_of_peft(folder: Path) -> Non
     assert np.abs(without - np.load(LOGITS)).max() > 1  # the adapter matters
 
 
-def test_what_was_recorded_is_what_peft_computes(folder: Path) -> None:
+def test_the_recording_equals_peft(folder: Path) -> None:
     pytest.importorskip("peft", reason="PEFT is not installed")
     from tests.golden.record_peft_hybrid import hybrid_logits
 

@@ -89,7 +89,7 @@ def keep(cache: ProgramCache, folder: Path, digest: str, data: bytes = b"\x01" *
     return path
 
 
-def test_what_is_kept_is_copied(cache: ProgramCache, tmp_path: Path) -> None:
+def test_a_kept_program_is_copied(cache: ProgramCache, tmp_path: Path) -> None:
     keep(cache, tmp_path, "a", b"program")
     assert cache.copy("a", tmp_path / "out") == KERNELS
     assert (tmp_path / "out").read_bytes() == b"program"

@@ -133,7 +133,7 @@ def test_the_header_is_read_before_the_tensors_and_nothing_else(
 
 
 @pytest.mark.nightly
-def test_what_does_not_fit_is_refused_with_the_quant_that_would(
+def test_a_model_that_does_not_fit_is_refused_with_a_quantization_that_does(
     hub: LocalHub, small: Files, larger: bytes
 ) -> None:
     hub.repositories["a/gguf"] = {

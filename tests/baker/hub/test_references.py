@@ -121,7 +121,7 @@ def test_a_folder_is_what_a_bake_reads_with_the_tensors_last() -> None:
         ),
     ],
 )
-def test_what_is_missing_is_said_with_what_is_there(
+def test_a_missing_file_is_reported_with_the_existing_ones(
     paths: list[str], text: str, message: str
 ) -> None:
     with pytest.raises(HubError, match=message):

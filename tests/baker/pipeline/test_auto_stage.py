@@ -273,7 +273,7 @@ def test_a_mixed_bundle_predicts_what_was_measured(tmp_path: Path, weights: Path
         ({"precision": "bf16", "max_kl": 1.0}, "--max-kl needs --precision auto"),
     ],
 )
-def test_what_cannot_be_asked_for_is_one_sentence(
+def test_an_impossible_request_is_rejected_in_one_sentence(
     tmp_path: Path, weights: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RecipeError, match=message) as error:

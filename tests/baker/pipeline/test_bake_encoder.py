@@ -112,7 +112,7 @@ def test_a_baked_decoder_scores_a_prompt(tmp_path: Path) -> None:
     assert score.logit == pytest.approx(expected.item(), rel=1e-4, abs=1e-4)
 
 
-def test_what_is_rejected_before_weights_are_read(tmp_path: Path) -> None:
+def test_options_are_rejected_before_weights_are_read(tmp_path: Path) -> None:
     weights = write_model(tmp_path / "m")
 
     def refused(message: str, **options: object) -> None:

@@ -57,7 +57,7 @@ def test_the_official_schema_accepts_it(
     assert validator.validate_str(json.dumps(bill)) is not None
 
 
-def test_it_names_the_model_its_weights_files_and_tools(tmp_path: Path) -> None:
+def test_the_bill_names_the_model_its_weights_files_and_tools(tmp_path: Path) -> None:
     provenance = replace(
         EXAMPLE.provenance, sources=(SOURCE,), tools={"python": "3.12.1", "ml_dtypes": "0.5.1"}
     )

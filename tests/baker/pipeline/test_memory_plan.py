@@ -138,7 +138,7 @@ def test_the_scores_of_attention_are_counted() -> None:
         assert call_bytes(read_later(keys)) == expected
 
 
-def test_what_is_updated_in_place_takes_nothing() -> None:
+def test_updates_in_place_take_no_memory() -> None:
     cache, row = TensorType((100, 8), DType.F32), TensorType((1, 8), DType.F32)
     inputs = {"cache": cache, "at": TensorType((1,), DType.I32), "row": row}
 

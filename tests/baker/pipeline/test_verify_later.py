@@ -82,7 +82,7 @@ def verified(bundle: Path) -> tuple[bool, str, list[str]]:
 
 
 @pytest.mark.nightly
-def test_it_gets_the_bytes_of_a_bundle_that_its_bake_compared(baked: Path, later: Path) -> None:
+def test_a_later_comparison_gives_the_bytes_of_one_in_the_bake(baked: Path, later: Path) -> None:
     assert read_manifest_of(later, LanguageManifest).golden == ()
     passed, output, stages = verified(later)
     assert passed
@@ -96,7 +96,7 @@ def test_it_gets_the_bytes_of_a_bundle_that_its_bake_compared(baked: Path, later
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["later", "whole"])
-def test_it_is_reproduced_with_the_comparison_that_it_has(
+def test_a_bundle_is_reproduced_with_the_comparison_that_it_has(
     baked: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def bake_again(options: BakeOptions, _: Progress) -> None:
@@ -107,14 +107,14 @@ def test_it_is_reproduced_with_the_comparison_that_it_has(
     assert reproduction.reproduce(baked / name, baked / "weights", Silent()) == []
 
 
-def test_it_is_found_by_its_source_before_and_after(later: Path) -> None:
+def test_a_bundle_is_found_by_its_source_before_and_after_its_comparison(later: Path) -> None:
     keep(later.parent, SOURCE, later)
     assert find_kept(later.parent, SOURCE) == later
     assert verified(later)[0]
     assert find_kept(later.parent, SOURCE) == later
 
 
-def test_it_is_known_on_this_machine_afterwards(
+def test_a_compared_bundle_is_known_on_this_machine(
     later: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(bundle_home.ENVIRONMENT, str(tmp_path / "home"))
@@ -123,7 +123,7 @@ def test_it_is_known_on_this_machine_afterwards(
     assert digest(read_manifest_of(later, LanguageManifest)) in known
 
 
-def test_it_can_be_served_before(later: Path) -> None:
+def test_a_bundle_can_be_served_before_its_comparison(later: Path) -> None:
     with Session(open_language_service(later)) as session:
         verdict = session.service.verdict
         assert verdict is not None
@@ -143,7 +143,7 @@ def test_a_wrong_program_gets_no_golden_values(
     assert (later / "manifest.json").read_bytes() == before
 
 
-def test_it_is_not_signed_before(later: Path) -> None:
+def test_a_bundle_is_not_signed_before_its_comparison(later: Path) -> None:
     with pytest.raises(BundleError, match="not compared with NumPy yet; run hearth verify"):
         sign(later, Signer())
     (later / SIGNATURE).touch()

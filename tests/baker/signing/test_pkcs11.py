@@ -132,7 +132,7 @@ def test_a_token_that_cannot_sign_is_refused_in_one_sentence(
     assert not (adapter / SIGNATURE).exists()
 
 
-def test_what_to_install_for_tokens_is_said(
+def test_the_package_for_tokens_is_named(
     token: Token, adapter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "model_signing._signing.sign_pkcs11", raising=False)

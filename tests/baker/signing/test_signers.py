@@ -154,7 +154,7 @@ def test_a_key_that_cannot_sign_is_named_in_one_sentence(bundle: Path, key: Sign
         assert "\n" not in str(refused.value)
 
 
-def test_what_to_install_is_said(
+def test_a_missing_package_is_named(
     bundle: Path,
     key: SigningKey,
     monkeypatch: pytest.MonkeyPatch,

@@ -84,7 +84,7 @@ def test_the_folder_of_the_service_is_searched_too(
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("name", ["", "../x", "a/b/c/d", "a:b/c", "a:..", "/a"])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(NoWeights, match="expected ollama:NAME or ollama:NAME:TAG"):
         find_stored(f"ollama:{name}")
 

@@ -24,7 +24,7 @@ CORPUS: dict[str, Any] = json.loads(
 
 
 @pytest.mark.nightly
-def test_what_was_found_once_is_right_and_a_random_program_is() -> None:
+def test_earlier_findings_and_a_random_program_are_right() -> None:
     programs = [
         Program(Program.from_json(steps).steps, form="gradient" if "gradient alone" in name else "")
         for name, steps in CORPUS.items()

@@ -212,7 +212,7 @@ def test_every_op_is_listed_once(operators: dict[str, Any]) -> None:
         assert f'"{name}"' in source
 
 
-def test_what_is_found_out_about_an_op(operators: dict[str, Any]) -> None:
+def test_the_signature_of_an_op_is_derived_from_samples(operators: dict[str, Any]) -> None:
     """A few by hand: open dtypes, a fixed one, an attribute that decides, any number of inputs."""
     entries = by_name(operators)
     every = [dtype.label for dtype in DType]

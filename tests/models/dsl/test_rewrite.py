@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def test_what_a_kernel_does_not_take_is_reported_with_the_reason() -> None:
+def test_a_shape_that_a_kernel_does_not_take_is_reported_with_the_reason() -> None:
     """The attention of Gemma 2 has a soft cap, which the kernel does not have."""
     program = program_of("gemma2", OPTIONS)
     assert "cached_attention" not in program.fusions["decode_1"]

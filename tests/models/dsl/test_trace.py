@@ -231,7 +231,7 @@ def test_a_gradient_that_leads_through_no_gradient_is_refused_only_on_the_way() 
         gradients(graph, (upstream,), (rounded,))
 
 
-def test_what_nothing_depends_on_has_gradient_zero() -> None:
+def test_an_input_without_effect_has_gradient_zero() -> None:
     x, other = void(3), void(2)
     (gradient,) = gradients(graph_of(x + x, x, other), (void(3),), (other,))
     assert gradient.type == other.type

@@ -54,7 +54,7 @@ ENCODER_NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_llamacpps_converter_writes_is_read(name: str, tmp_path: Path) -> None:
+def test_a_model_as_llamacpps_converter_writes_it_is_read(name: str, tmp_path: Path) -> None:
     architecture = ARCHITECTURES[CASES[name].architecture]
     write_folder(recorded(name), tmp_path)
     config: Any = ours.config_of(open_weights(tmp_path), architecture.name)
@@ -84,7 +84,7 @@ def test_the_layer_that_predicts_further_tokens_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENCODER_NAMES)
-def test_what_llamacpps_converter_writes_of_an_encoder_is_read(name: str, tmp_path: Path) -> None:
+def test_an_encoder_as_llamacpps_converter_writes_it_is_read(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     recorded_encoder(name).write(folder)

@@ -124,7 +124,7 @@ def test_the_published_config_is_read() -> None:
     ],
     ids=str,
 )
-def test_what_is_rejected(changes: dict[str, Any], message: str) -> None:
+def test_unsupported_configurations_are_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ARCHITECTURE.from_hugging_face(E2B | {"text_config": E2B["text_config"] | changes})
 

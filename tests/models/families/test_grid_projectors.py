@@ -71,7 +71,7 @@ def test_a_pair_of_gguf_files_holds_the_tower_of_the_folder(name: str, tmp_path:
 
 
 @pytest.mark.parametrize("name", first_by_day(GRID_NAMES, 3))
-def test_what_llamacpps_converter_writes_of_a_tower_is_read(name: str, tmp_path: Path) -> None:
+def test_a_tower_as_llamacpps_converter_writes_it_is_read(name: str, tmp_path: Path) -> None:
     """It has the keys and the tensors of the file that the tests write."""
     family = ARCHITECTURES[CASES[name].architecture]
     write_folder(recorded_case(name), tmp_path)

@@ -230,7 +230,7 @@ def test_published_names_of_keys_are_read() -> None:
     ],
     ids=str,
 )
-def test_what_is_rejected(changes: dict[str, Any], message: str) -> None:
+def test_unsupported_configurations_are_rejected(changes: dict[str, Any], message: str) -> None:
     config = dict(recorded("qwen3moe-qwen3moe").config) | changes
     with pytest.raises(ConfigError, match=message):
         ARCHITECTURES["qwen3moe"].from_hugging_face(config)

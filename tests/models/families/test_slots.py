@@ -79,7 +79,7 @@ def test_a_prefix_continues_in_another_slot(device: Device) -> None:
     np.testing.assert_allclose(logits[1], device.logits_after([*PROMPT[:7], 3]), atol=2e-5)
 
 
-def test_what_was_in_a_slot_before_does_not_matter(device: Device) -> None:
+def test_earlier_contents_of_a_slot_have_no_effect(device: Device) -> None:
     rng = np.random.default_rng(1)
     used = [rng.normal(size=cache.shape).astype(np.float32) for cache in device.slot()]
     for count in (1, 2, 5, 12):

@@ -74,7 +74,7 @@ def test_a_bounded_gate_is_that_of_gpt_oss(kernels: Kernels) -> None:
     np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=1e-6)
 
 
-def test_what_is_above_zero_is_squared(kernels: Kernels) -> None:
+def test_values_above_zero_are_squared(kernels: Kernels) -> None:
     x = 4 * np.random.default_rng(6).normal(size=(3, 272)).astype(np.float32)
     actual = kernels("squared_relu", (x,), np.full_like(x, np.nan))
     assert np.array_equal(actual, np.where(x > 0, x * x, 0))

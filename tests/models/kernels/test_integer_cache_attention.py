@@ -69,7 +69,7 @@ def test_a_token_attends_with_the_same_bits_alone(kernels: Kernels, bits: str, n
 
 @each_cache
 @each_form
-def test_what_is_not_seen_never_matters(kernels: Kernels, bits: str, name: str) -> None:
+def test_keys_that_are_not_seen_have_no_effect(kernels: Kernels, bits: str, name: str) -> None:
     query, stored, _, start, window = CACHES[bits](name)
     actual = attention(kernels, bits, query, stored, start, window)
     newest = start + len(query) - 1

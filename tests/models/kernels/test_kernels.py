@@ -65,7 +65,7 @@ def test_a_token_attends_with_the_same_bits_alone(kernels: Kernels, name: str) -
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_what_is_not_seen_never_matters(kernels: Kernels, name: str) -> None:
+def test_keys_that_are_not_seen_have_no_effect(kernels: Kernels, name: str) -> None:
     query, key, value, start, window = cache_of(name)
     actual = attention(kernels, query, key, value, start, window)
     newest = start + len(query) - 1

@@ -69,7 +69,7 @@ def test_a_draft_is_what_followed_the_two_latest_tokens_before(
 
 
 @given(tokens_of_few, tokens_of_few)
-def test_it_does_not_matter_when_new_tokens_are_indexed(
+def test_the_time_of_indexing_new_tokens_has_no_effect(
     prompt: list[int], answer: list[int]
 ) -> None:
     tokens = list(prompt)

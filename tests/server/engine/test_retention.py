@@ -78,7 +78,7 @@ def test_chats_in_turns_keep_what_their_next_turn_needs_if_it_fits(
 
 
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)
-def test_where_two_chats_do_not_fit_they_read_a_part_again(snapshot: int) -> None:
+def test_two_chats_that_do_not_fit_read_a_part_again(snapshot: int) -> None:
     rng = random.Random(0)
     messages = [messages_of(rng, 40, 6, 112) for _ in range(2)]
     ends = [prompt_of(each) for each in messages]

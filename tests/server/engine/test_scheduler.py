@@ -339,7 +339,7 @@ TestRequests.settings = settings(max_examples=60, stateful_step_count=40, deadli
 
 
 @given(st.integers(1, 15), st.integers(1, 6), st.lists(st.integers(1, 15), max_size=4))
-def test_how_a_prompt_is_read_depends_on_it_alone(
+def test_the_chunks_of_a_prompt_depend_on_the_prompt_alone(
     length: int, chunk: int, neighbors: list[int]
 ) -> None:
     def reads(*lengths: int) -> list[tuple[int, int]]:

@@ -211,7 +211,7 @@ def test_compiled_value_and_gradient_equal_numpy(name: str, compiled: Compiled) 
 
 
 @pytest.mark.parametrize("name", NOT_DIFFERENTIABLE)
-def test_what_has_no_gradient_says_why(name: str) -> None:
+def test_the_reason_for_a_missing_gradient_is_given(name: str) -> None:
     (function, *arrays), reason = NOT_DIFFERENTIABLE[name]
     graph = traced(function, arrays)
     upstream = (Tensor(graph.outputs[0].type, Input("upstream")),)
@@ -270,7 +270,7 @@ def test_consumers_and_returns_get_the_right_part(compiled: Compiled) -> None:
         (lambda x: f.convolution(x, x), "convolution.*a weight of its rank"),
     ],
 )
-def test_what_does_not_fit_is_refused(function: Callable[..., Tensor], message: str) -> None:
+def test_shapes_that_do_not_fit_are_refused(function: Callable[..., Tensor], message: str) -> None:
     with pytest.raises(TypeRuleError, match=message):
         run(function, X)
 

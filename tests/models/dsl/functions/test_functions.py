@@ -287,7 +287,7 @@ def test_an_additive_mask_adds_to_what_is_seen(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 3, 5), (4, 3, 5), (2, 1, 3, 5), (2, 4, 3, 5)])
-def test_what_is_seen_broadcasts_likewise(shape: tuple[int, ...]) -> None:
+def test_a_mask_broadcasts(shape: tuple[int, ...]) -> None:
     arrays, seen = qkv(2, 3, 5, 4, 2), np.random.default_rng(5).random(shape) < 0.6
     expected = attention_by_loops(*arrays, scale=0.5, seen=seen)
     np.testing.assert_allclose(run(sdpa("seen"), *arrays, seen), expected, atol=1e-5)

@@ -12,6 +12,6 @@ from tests.models.dsl.functions.function_cases import CASES, recorded
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_was_recorded_is_what_torch_computes(name: str) -> None:
+def test_the_recording_equals_torch(name: str) -> None:
     for array, expected in zip(recorded(name), torch_results(name), strict=True):
         np.testing.assert_allclose(array, expected, rtol=1e-12, atol=1e-12)

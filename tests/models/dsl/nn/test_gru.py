@@ -178,7 +178,7 @@ def test_the_fused_form_of_a_long_sequence(steps: int, reverse: bool) -> None:
         np.testing.assert_allclose(fused, expected, rtol=0, atol=1e-14)
 
 
-def test_where_there_is_nothing_to_fuse_it_falls_back() -> None:
+def test_the_fused_form_falls_back_where_it_cannot_help() -> None:
     state = TensorType((BATCH, HIDDEN), F64)
     assert f.choose_gru_form("fused", 2, state) == f.GruForm("fused", None)
     once = f.choose_gru_form("fused", 1, state)

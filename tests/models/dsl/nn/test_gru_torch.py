@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @each_case
-def test_what_was_recorded_is_what_torch_says(case: Case) -> None:
+def test_the_recording_equals_torch(case: Case) -> None:
     for recorded, answer in zip(
         torch_answers()[case.name], torch_gru(case, DType.F64), strict=True
     ):

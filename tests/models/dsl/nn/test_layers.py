@@ -51,7 +51,7 @@ def test_every_node_has_the_dtype_or_f32(name: str, dtype: DType) -> None:
 
 @each_layer
 @each_dtype
-def test_it_computes_what_float64_does(name: str, dtype: DType) -> None:
+def test_layers_compute_what_float64_does(name: str, dtype: DType) -> None:
     graph, exact = layer_graph(name, dtype), layer_graph(name, DType.F64)
     arrays = layer_arrays(graph)
     (actual,) = evaluate(graph, arrays, {})

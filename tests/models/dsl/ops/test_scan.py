@@ -79,7 +79,7 @@ def test_gradient_and_its_gradient_equal_finite_differences(
     assert check_gradient(traced(slope, inputs), inputs, rng) == 3
 
 
-def test_one_loop_whose_size_does_not_grow_with_the_steps() -> None:
+def test_the_size_of_a_loop_does_not_grow_with_the_steps() -> None:
     texts = []
     for steps in (10, 1000):
         shapes = {"h": (3,), "xs": (steps, 3), "factor": (3,)}

@@ -239,7 +239,9 @@ def test_other_texts_do_not_change_the_bits_of_a_compiled_vector(
     ],
     ids=str,
 )
-def test_what_is_rejected(name: str, changes: dict[str, Any], message: str) -> None:
+def test_unsupported_configurations_are_rejected(
+    name: str, changes: dict[str, Any], message: str
+) -> None:
     files = dict(recorded_encoder(name).files)
     config = files.pop("config.json") | files | {"1_Pooling/config.json": "mean"} | changes
     with pytest.raises(ConfigError, match=message):
