@@ -22,7 +22,7 @@ from benchmarks.drafter_texts import MODES, TEMPERATURES, Writer, prompts
 from benchmarks.report.machine import describe_machine, versions, write_json
 from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.baker.presentation.table import Table, print_table
-from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.drafts import costs_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,9 +45,8 @@ class Written:
 
 def measure(writer: Writer, rounds: int) -> dict[Key, Written]:
     """Answer all held-out prompts; raises SystemExit if a token differs."""
-    sizes = tuple(writer.runtime.verify_tokens)
     modes = MODES if writer.runtime.has_drafter else MODES[:2]
-    costs = {mode: Costs(sizes) for mode in modes[1:]}
+    costs = {mode: costs_of(writer.runtime) for mode in modes[1:]}
     written = defaultdict[Key, Written](Written)
     texts = prompts(held_out=True, asked=writer.template is not None)
     for _, temperature, (kind, text) in itertools.product(range(rounds), TEMPERATURES, texts):

@@ -228,7 +228,7 @@ class Writer:
         texts: Sequence[tuple[str, float]],
         *,
         runtime: Runtime,
-        costs: Costs | None = None,
+        costs: Mapping[int, Costs] | None = None,
         uses_drafter: bool = False,
         at_once: int = 1,
     ) -> Iterator[Answer]:
@@ -305,7 +305,7 @@ def score(writer: Writer, verify: Mapping[int, float], draft: float) -> Table:
             written = writer.answers(
                 asked,
                 runtime=cast("Runtime", runtime),
-                costs=None if mode == "off" else costs,
+                costs=None if mode == "off" else {1: costs},
                 uses_drafter=mode == "auto",
             )
             answers = [answer.ids for answer in written]

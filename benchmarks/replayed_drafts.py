@@ -35,18 +35,19 @@ from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
-from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.drafts import costs_of
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Token
 from hearthd.server.engine.prompt import Prompt
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from hearthd.runtime.interface import Runtime
+    from hearthd.server.engine.drafts import Costs
 
 _PAGES = Path(__file__).parent.parent / "docs"
 _PROMPT_TOKENS = 64
@@ -96,6 +97,17 @@ class ReplayedRuntime:
         """See Runtime: the call returns when the tokens are read."""
         return self._raised(self._runtime.verify(slot, tokens, start, exact=exact), start)
 
+    def verify_pair(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        exact: Sequence[bool] = (),
+    ) -> list[Iterator[NDArray[Any]]]:
+        """As that of Runtime."""
+        each = self._runtime.verify_pair(slots, tokens, starts, exact)
+        return [self._raised(rows, start) for rows, start in zip(each, starts, strict=True)]
+
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
         """See DraftingReader."""
         drafted = self._runtime.draft(slot, token, position)
@@ -138,7 +150,7 @@ class Bench:
     def __init__(self, runtime: Runtime, drafted: int) -> None:
         """`drafted` tokens of the vocabulary can be drafted."""
         self._replayed = ReplayedRuntime(runtime, drafted)
-        self.costs = Costs(runtime.verify_tokens)
+        self.costs = costs_of(runtime)
 
     def add(
         self, speeds: Speeds, text: tuple[int, ...], temperature: float, batch: int, trace: Trace,
@@ -213,7 +225,7 @@ def measure(
     return measured
 
 
-def tables(measured: Measured, costs: Costs) -> list[Table]:
+def tables(measured: Measured, costs: Mapping[int, Costs]) -> list[Table]:
     """Speeds by kind of text, ratios by batch size, and the time of calls."""
     alone: dict[str, list[Speeds]] = defaultdict(list)
     by_batch: dict[str, list[float]] = defaultdict(list)
@@ -236,7 +248,7 @@ def tables(measured: Measured, costs: Costs) -> list[Table]:
                 for name, ratios in by_batch.items()
             ),
         ),
-        verify_table(costs),
+        *(verify_table(each) for each in costs.values()),
     ]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,9 @@ from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
-from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.drafts import costs_of
 from hearthd.server.engine.engine import Engine
-from hearthd.server.engine.generation import Request, Token
+from hearthd.server.engine.generation import Generation, Request, Token
 from hearthd.server.engine.prompt import Prompt
 from hearthd.text.tokenizer import Tokenizer
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.report.figures import Rounds
+    from hearthd.server.engine.drafts import Costs
 
 _CODE = """def total_price(items, tax):
     result = 0
@@ -66,8 +67,14 @@ SEED = 7
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedAnswer:
-    """Token ids with log-probabilities, tokens/s, and counts of drafted and accepted tokens."""
+class TimedAnswers:
+    """Answers to requests that run together.
+
+    tokens    ids with log-probabilities, answer after answer
+    rate      tokens/s of all answers
+    drafted   drafted tokens that were verified
+    accepted  drafted tokens that became part of the answers
+    """
 
     tokens: tuple[object, ...]
     rate: float
@@ -76,58 +83,67 @@ class TimedAnswer:
 
 
 class Bench:
-    """A bundle and two engines on it, which run one at a time."""
+    """A bundle and an engine on it for each answer."""
 
-    def __init__(self, bundle: Path, threads: int, max_tokens: int) -> None:
+    def __init__(self, bundle: Path, threads: int, max_tokens: int, at_once: int) -> None:
         manifest, self._runtime = open_bundle(bundle, threads=threads)
         if not self._runtime.verify_tokens:
             raise SystemExit(f"{bundle} has no verify entry point; bake it again")
+        if at_once > self._runtime.slots:
+            raise SystemExit(f"--at-once: expected at most the {self._runtime.slots} slots")
         self._tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
         self._eos = manifest.special_tokens.eos
-        self._max_tokens = max_tokens
-        self.costs = Costs(self._runtime.verify_tokens)
+        self._max_tokens, self._at_once = max_tokens, at_once
+        self.costs = costs_of(self._runtime)
         self.modes = MODES if self._runtime.has_drafter else MODES[:2]
 
-    def answer(self, prompt: str, temperature: float, mode: str) -> TimedAnswer:
-        """Generate an answer with the drafts of a mode."""
+    def answers(self, prompt: str, temperature: float, mode: str) -> TimedAnswers:
+        """Generate answers at once, each with its seed, with the drafts of a mode."""
         engine = Engine(
             self._runtime,
             eos=self._eos,
-            queue_limit=1,
+            queue_limit=self._at_once,
             costs=None if mode == "off" else self.costs,
             uses_drafter=mode == "auto",
         )
-        engine.start()
         try:
-            tokens = asyncio.run(self._tokens(engine, prompt, temperature))
+            answers = asyncio.run(self._tokens(engine, prompt, temperature))
         finally:
             engine.close()
-        seconds = tokens[-1].at - tokens[0].at
-        return TimedAnswer(
-            tokens=tuple((token.id, token.logprobs) for token in tokens),
-            rate=(len(tokens) - 1) / seconds if seconds else 0.0,
-            drafted=tokens[-1].drafted,
-            accepted=tokens[-1].accepted,
+        seconds = max(each[-1].at for each in answers) - min(each[0].at for each in answers)
+        count = sum(len(each) - 1 for each in answers)
+        return TimedAnswers(
+            tokens=tuple((token.id, token.logprobs) for each in answers for token in each),
+            rate=count / seconds if seconds else 0.0,
+            drafted=sum(each[-1].drafted for each in answers),
+            accepted=sum(each[-1].accepted for each in answers),
         )
 
-    async def _tokens(self, engine: Engine, prompt: str, temperature: float) -> list[Token]:
+    async def _tokens(self, engine: Engine, prompt: str, temperature: float) -> list[list[Token]]:
         request = Request(
             prompt=Prompt(self._tokenizer.encode(prompt)),
             max_tokens=self._max_tokens,
             sampling=SamplingOptions(temperature=temperature, min_tokens=2),
             seed=SEED,
         )
-        with engine.submit(request) as generation:
-            return [event async for event in generation.events() if isinstance(event, Token)]
+
+        async def answer(generation: Generation) -> list[Token]:
+            with generation:
+                return [event async for event in generation.events() if isinstance(event, Token)]
+
+        seeds = range(SEED, SEED + self._at_once)
+        generations = [engine.submit(replace(request, seed=seed)) for seed in seeds]
+        engine.start()  # after all requests have come
+        return await asyncio.gather(*map(answer, generations))
 
 
-def measure(bench: Bench, rounds: int) -> Iterator[tuple[str, dict[str, TimedAnswer]]]:
+def measure(bench: Bench, rounds: int) -> Iterator[tuple[str, dict[str, TimedAnswers]]]:
     """Yield the name of a text and its answers by mode, by round."""
     for number in range(rounds):
         for name, prompt in PROMPTS.items():
             for temperature in TEMPERATURES:
                 order = bench.modes[::-1] if number % 2 else bench.modes
-                answers = {mode: bench.answer(prompt, temperature, mode) for mode in order}
+                answers = {mode: bench.answers(prompt, temperature, mode) for mode in order}
                 if any(answer.tokens != answers["off"].tokens for answer in answers.values()):
                     raise SystemExit(f"{name} at temperature {temperature}: the answers differ")
                 yield f"{name}, temperature {temperature:g}", answers
@@ -141,13 +157,14 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--max-tokens", type=int, default=128)
+    parser.add_argument("--at-once", type=int, default=1, help="requests that run together")
     parser.add_argument("--threads", type=int, default=physical_cores())
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     machine = describe_machine(arguments.threads)
-    bench = Bench(arguments.bundle, arguments.threads, arguments.max_tokens)
-    bench.answer(PROMPTS["quoting"], 0.0, bench.modes[-1])  # warm up
-    by_name: dict[str, list[dict[str, TimedAnswer]]] = {}
+    bench = Bench(arguments.bundle, arguments.threads, arguments.max_tokens, arguments.at_once)
+    bench.answers(PROMPTS["quoting"], 0.0, bench.modes[-1])  # warm up
+    by_name: dict[str, list[dict[str, TimedAnswers]]] = {}
     for name, answers in measure(bench, arguments.rounds):
         by_name.setdefault(name, []).append(answers)
     measured: dict[str, Rounds] = {
@@ -161,14 +178,14 @@ def main() -> None:
     table = figures_table(f"{arguments.bundle} on {machine}", figures, measured)
     print_figures(table)
     tables = [_drafts_table(by_name, mode) for mode in bench.modes[1:]]
-    tables.append(verify_table(bench.costs))
+    tables += map(verify_table, bench.costs.values())
     for other in tables:
         print_table(other)
     if arguments.json:
         write_json(arguments.json, machine, versions(), [table, *tables], rounds=measured)
 
 
-def _drafts_table(by_name: dict[str, list[dict[str, TimedAnswer]]], mode: str) -> Table:
+def _drafts_table(by_name: dict[str, list[dict[str, TimedAnswers]]], mode: str) -> Table:
     """Drafted tokens per token, the fraction accepted and tokens per step, by text: medians."""
     rows = []
     for name, rounds in by_name.items():
@@ -187,7 +204,8 @@ def verify_table(costs: Costs) -> Table:
     """The median time of the latest calls, in decodes."""
     rows = [(f"verify {size} tokens", f"{costs.of(size):.2f}") for size in costs.sizes]
     rows.append(("draft a token", f"{costs.of_draft:.2f}"))
-    return Table(title="Time in decodes", headings=("", "decodes"), rows=tuple(rows))
+    title = f"Time in decodes of {costs.sequences}"
+    return Table(title=title, headings=("", "decodes"), rows=tuple(rows))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ _MAX_SLICES = 2**16
 
 @dataclass(frozen=True, kw_only=True)
 class EntryPoint:
-    """A compiled function: `decode` takes `batch` x 1 tokens, the others 1 x `tokens`.
+    """A compiled function, which takes `batch` x `tokens` tokens.
+
+    `decode` takes `batch` x 1 tokens, the others 1 x `tokens`, but a `verify` of two sequences.
 
     It attends to positions below `keys` only, so its tokens must have positions below `keys`.
     `adapters` says whether sequences can have one.

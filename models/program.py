@@ -69,6 +69,7 @@ class ProgramOptions(StorageOptions):
     long_prefill    size of the one that reads several whole chunks at once; 0: there is none
     decode_batches  sizes of the decode entry points, rising, from 1
     verify_tokens   sizes of the verify entry points, rising, from 2; none if nothing is guessed
+    pair_tokens     tokens of each sequence in the verify entry point for two; 0: there is none
     reads_rows      whether prefills can read rows of embeddings; a model with a tower then has an
                     entry point for images
     image_rows      sizes of the entry points for images of any size, in rows, rising; of a model
@@ -91,6 +92,7 @@ class ProgramOptions(StorageOptions):
     long_prefill: int = 0
     decode_batches: tuple[int, ...]
     verify_tokens: tuple[int, ...] = ()
+    pair_tokens: int = 0
     reads_rows: bool = False
     image_rows: tuple[int, ...] = ()
     sound_rows: tuple[int, ...] = ()
@@ -116,10 +118,7 @@ class ProgramOptions(StorageOptions):
             )
         if self.decode_batches[0] != 1:
             raise DslError(f"decode_batches: expected 1 among them, got {self.decode_batches}")
-        sizes = self.verify_tokens
-        most = min(DECODE_ROWS, self.chunk)  # rows that round alike; rows that a ring has room for
-        if sizes != tuple(sorted(set(sizes))) or any(not 2 <= size <= most for size in sizes):
-            raise DslError(f"verify_tokens: expected rising sizes from 2 to {most}, got {sizes}")
+        self._check_verifies()
         for name, sizes in (("image_rows", self.image_rows), ("sound_rows", self.sound_rows)):
             if sizes != tuple(sorted(set(sizes))) or 0 in sizes:
                 raise DslError(f"{name}: expected rising sizes from 1, got {sizes}")
@@ -130,6 +129,15 @@ class ProgramOptions(StorageOptions):
                 f"adapters: expected places and a rank of at least 1, got {self.adapters} places "
                 f"of rank {self.adapter_rank}"
             )
+
+    def _check_verifies(self) -> None:
+        sizes = self.verify_tokens
+        most = min(DECODE_ROWS, self.chunk)  # rows that round alike; rows that a ring has room for
+        if sizes != tuple(sorted(set(sizes))) or any(not 2 <= size <= most for size in sizes):
+            raise DslError(f"verify_tokens: expected rising sizes from 2 to {most}, got {sizes}")
+        most = min(DECODE_ROWS // 2, max(sizes, default=0))  # rings of states have room for sizes
+        if self.pair_tokens and not 2 <= self.pair_tokens <= most:
+            raise DslError(f"pair_tokens: expected 2 to {most}, got {self.pair_tokens}")
 
     @property
     def chunk(self) -> int:
@@ -165,6 +173,8 @@ class ProgramOptions(StorageOptions):
             prefills.append(first)
         decodes = [self._entry_point("decode", batch=batch) for batch in self.decode_batches]
         verifies = [self._entry_point("verify", tokens=tokens) for tokens in self.verify_tokens]
+        if self.pair_tokens:
+            verifies.append(self._entry_point("verify", batch=2, tokens=self.pair_tokens))
         points = (*prefills, embed, *decodes, *verifies)
         if self.reads_rows:
             points += tuple(_with_rows(point) for point in prefills)
@@ -188,7 +198,10 @@ class ProgramOptions(StorageOptions):
         batch: int = 1,
         tokens: int = 1,
     ) -> EntryPoint:
-        name = f"{entry_kind}_{batch if entry_kind == 'decode' else tokens}"
+        size = str(batch if entry_kind == "decode" else tokens)
+        if min(batch, tokens) > 1:
+            size = f"{batch}x{tokens}"
+        name = f"{entry_kind}_{size}"
         return EntryPoint(name=name, kind=entry_kind, batch=batch, tokens=tokens, keys=self.context)
 
 

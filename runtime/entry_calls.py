@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from hearthd.runtime.interface import NO_TOKEN
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import iree.runtime as rt
+    from numpy.typing import NDArray
 
     from hearthd.bundle import EntryPoint, LanguageManifest
     from hearthd.runtime.device import Device
@@ -44,6 +49,20 @@ def of_kind(kind: str, calls: Sequence[Call]) -> list[Call]:
         (call for call in calls if call.entry.kind == kind),
         key=lambda call: (call.entry.batch, call.entry.tokens, call.entry.keys),
     )
+
+
+def padded_rows(
+    entry: EntryPoint, tokens: Sequence[int], rows: NDArray[np.float32] | None, hidden: int
+) -> NDArray[np.float32] | None:
+    """A row f32 (E,) for each token of an entry point that reads rows; None for another one."""
+    if entry.kind not in ("prefill_rows", "prefill_block"):
+        return None
+    padded = np.zeros((entry.tokens, hidden), np.float32)
+    if rows is not None:
+        has_row = np.equal(tokens, NO_TOKEN)
+        assert rows.shape == (has_row.sum(), hidden), f"{rows.shape} for {has_row.sum()}"
+        padded[: len(tokens)][has_row] = rows
+    return padded
 
 
 def _shape(entry: EntryPoint) -> tuple[str, int, int, int]:

@@ -167,6 +167,19 @@ class Runtime(DraftingReader, Protocol):
         """The logits have the bits of decodes."""
 
     @property
+    def pair_tokens(self) -> int:
+        """The size of `verify_pair` in tokens of each slot; 0 if there is no such call."""
+
+    def verify_pair(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        exact: Sequence[bool] = (),
+    ) -> Sequence[Iterator[NDArray[np.float32]]]:
+        """As `verify`, exactly `pair_tokens` in each of two different slots: the logits by slot."""
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of a snapshot; 0 if no layer keeps a state in place of a row of each position."""
 

@@ -18,7 +18,7 @@ from hearthd.runtime.device import CannotLoad, Device, logits_of, result
 from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.device_draft_model import opened_drafter
 from hearthd.runtime.device_towers import DeviceTowers
-from hearthd.runtime.entry_calls import Call, calls_of, of_kind
+from hearthd.runtime.entry_calls import Call, calls_of, of_kind, padded_rows
 from hearthd.runtime.interface import NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 from hearthd.runtime.rotary_positions import RotaryPositions
@@ -74,7 +74,9 @@ class IreeRuntime(Runtime):
         self._row_prefills = of_kind("prefill_rows", calls)
         self._blocks = of_kind("prefill_block", calls)
         self._decodes = of_kind("decode", calls)
-        self._verifies = of_kind("verify", calls)
+        verifies = of_kind("verify", calls)
+        self._verifies = [call for call in verifies if call.entry.batch == 1]
+        self._pair = next((call for call in verifies if call.entry.batch == 2), None)
         self._towers = DeviceTowers(manifest, self.device)
         self._rotary = RotaryPositions(has_axes=manifest.has_shifts)
         embeds = of_kind("embed", calls)
@@ -156,29 +158,16 @@ class IreeRuntime(Runtime):
         )
         rotary = self._rotary.of_prefill(slot, start, len(tokens), call.entry)
         numbers = [self._padded(tokens, call.entry), (start,), *rotary]
-        self._invoke(call, numbers, (slot,), rows=self._padded_rows(call.entry, tokens, rows))
+        read_rows = padded_rows(call.entry, tokens, rows, self.hidden)
+        self._invoke(call, numbers, (slot,), rows=read_rows)
         self._ends[slot] = end
 
     def _padded(self, tokens: Sequence[int], entry: EntryPoint) -> list[int]:
-        is_block = entry.kind == "prefill_block"
         # The rings of a slot have no rows for the padding of a long prefill.
         is_long = entry.kind == "prefill" and entry.tokens > self.chunk
         assert not is_long or len(tokens) == entry.tokens, f"prefill of {len(tokens)} tokens"
-        padding = PADDING if is_block else padding_of(self._manifest.caches)
+        padding = PADDING if entry.kind == "prefill_block" else padding_of(self._manifest.caches)
         return [*tokens, *[padding] * (entry.tokens - len(tokens))]
-
-    def _padded_rows(
-        self, entry: EntryPoint, tokens: Sequence[int], rows: NDArray[np.float32] | None
-    ) -> NDArray[np.float32] | None:
-        """A row for each token of an entry point that reads rows; None for another one."""
-        if entry.kind not in ("prefill_rows", "prefill_block"):
-            return None
-        padded = np.zeros((entry.tokens, self.hidden), np.float32)
-        if rows is not None:
-            has_row = np.equal(tokens, NO_TOKEN)
-            assert rows.shape == (has_row.sum(), self.hidden), f"{rows.shape} for {has_row.sum()}"
-            padded[: len(tokens)][has_row] = rows
-        return padded
 
     @override
     def tower_sizes(self, kind: TowerKind) -> tuple[int, ...]:
@@ -231,16 +220,52 @@ class IreeRuntime(Runtime):
     ) -> Iterator[NDArray[np.float32]]:
         """Use the smallest entry point that fits."""
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
-        self._check(slot, tokens, start)
         call = next(call for call in self._verifies if call.entry.tokens >= len(tokens))
-        shifts = self._rotary.shifts((slot,), (start,), tokens=len(tokens))
-        numbers = [self._padded(tokens, call.entry), (start,), (exact,), *shifts]
-        results = self._invoke(call, numbers, (slot,))
-        ahead = range(start, start + len(tokens))
-        self._ends[slot] = ahead.stop
-        self._drafting.keep(results, [slot] * len(ahead), tokens, ahead, call.entry.tokens)
-        shape = (call.entry.tokens, self.vocab_size)
-        return iter(logits_of(results, shape)[: len(tokens)])
+        return self._verified(call, (slot,), (tokens,), (start,), (exact,))[0]
+
+    @property
+    @override
+    def pair_tokens(self) -> int:
+        return 0 if self._pair is None else self._pair.entry.tokens
+
+    @override
+    def verify_pair(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        exact: Sequence[bool] = (),
+    ) -> list[Iterator[NDArray[np.float32]]]:
+        assert self._pair is not None, "the bundle has no entry point for pairs"
+        assert len(set(slots)) == len(slots) == 2, f"a pair in the slots {slots}"
+        assert {len(read) for read in tokens} == {self.pair_tokens}, f"a pair reads {tokens}"
+        return self._verified(self._pair, slots, tokens, starts, exact or (False, False))
+
+    def _verified(
+        self,
+        call: Call,
+        slots: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        exact: Sequence[bool],
+    ) -> list[Iterator[NDArray[np.float32]]]:
+        """The logits after each token, by slot. Only the tokens of one slot are padded."""
+        for slot, read, start in zip(slots, tokens, starts, strict=True):
+            self._check(slot, read, start)
+            self._ends[slot] = start + len(read)
+        count, size = len(tokens[0]), call.entry.tokens
+        padded = [token for read in tokens for token in self._padded(read, call.entry)]
+        numbers = [padded, starts, exact, *self._rotary.shifts(slots, starts, tokens=count)]
+        results = self._invoke(call, numbers, slots)
+        self._drafting.keep(
+            results,
+            [slot for slot in slots for _ in range(count)],
+            [token for read in tokens for token in read],
+            [start + ahead for start in starts for ahead in range(count)],
+            len(padded),
+        )
+        logits = logits_of(results, (len(padded), self.vocab_size))
+        return [iter(logits[first : first + count]) for first in range(0, len(padded), size)]
 
     @property
     @override

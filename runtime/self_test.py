@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from hearthd.runtime.golden_replay import replayed, replayed_by_pairs, replayed_by_verifies
 from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.pixels import golden_pixels
 from hearthd.runtime.row_difference import ROW_TOLERANCE, largest_difference, steps_between
@@ -250,11 +251,23 @@ class _LanguageTest:
             yield self._step(number, 0, logits, " (embed)")
             yield from self._rows(number, [0], " (embed)")
             for tokens in runtime.verify_tokens:
-                for index, row in enumerate(_verified(runtime, case, tokens)):
+                for index, row in enumerate(replayed_by_verifies(runtime, case, tokens)):
                     yield self._step(number, index, row[None], f" (verify {tokens})")
                 yield from self._rows(number, [0], f" (verify {tokens})")
                 yield from self._states(number, [0], f" (verify {tokens})")
+            if runtime.pair_tokens:
+                yield from self._pair(number, case)
         yield from self._long_prefill()
+
+    def _pair(self, number: int, case: Golden) -> Iterator[_Compared]:
+        """A prompt in two slots, with calls that verify the tokens of both."""
+        by, slots = f" (verify {self.runtime.pair_tokens} of two)", (0, 1)
+        for slot in slots:
+            read_prompt(self.runtime, case.prompt_ids, slot=slot)
+        for index, rows in enumerate(replayed_by_pairs(self.runtime, case, slots)):
+            yield self._step(number, index, rows, by)
+        yield from self._rows(number, slots, by)
+        yield from self._states(number, slots, by)
 
     def _long_prefill(self) -> Iterator[_Compared]:
         """Several chunks at once, compared with one after the other: golden prompts are shorter."""
@@ -275,7 +288,7 @@ class _LanguageTest:
     ) -> Iterator[_Compared]:
         """All of some prompts, by the largest difference in any of the slots."""
         for number in prompts:
-            for index, logits in enumerate(_replay(reader, self.golden[number], slots)):
+            for index, logits in enumerate(replayed(reader, self.golden[number], slots)):
                 yield self._step(number, index, logits, by)
             yield from self._rows(number, slots, by)
             yield from self._states(number, slots, by)
@@ -327,8 +340,8 @@ class _LanguageTest:
 
 def largest_logit_difference(reader: Reader, case: Golden) -> float:
     """The largest difference of a golden logit that slot 0 of a reader computes."""
-    replayed = zip(case.steps, _replay(reader, case, [0]), strict=True)
-    return max(_logit_difference(step, logits) for step, logits in replayed)
+    pairs = zip(case.steps, replayed(reader, case, [0]), strict=True)
+    return max(_logit_difference(step, logits) for step, logits in pairs)
 
 
 def _logit_difference(step: GoldenStep, logits: NDArray[np.float32]) -> float:
@@ -346,25 +359,6 @@ def _state_difference(golden: GoldenState, saved: Rows) -> float:
     values = saved[golden.offset : golden.offset + size].view(np.float32).astype(np.float64)
     mean = np.abs(values - expected).mean(keepdims=True)
     return largest_difference(mean / (np.abs(expected).max() or 1), np.zeros(1))
-
-
-def _replay(reader: Reader, case: Golden, slots: Sequence[int]) -> Iterator[NDArray[np.float32]]:
-    """The logits before every golden token, f32 (B, V), of one sequence in B slots at once."""
-    yield np.stack([read_prompt(reader, case.prompt_ids, slot=slot) for slot in slots])
-    for position, step in enumerate(case.steps[:-1], start=len(case.prompt_ids)):
-        token = step.token_ids[0]
-        yield reader.decode(slots, [token] * len(slots), [position] * len(slots))
-
-
-def _verified(runtime: Runtime, case: Golden, tokens: int) -> Iterator[NDArray[np.float32]]:
-    """The logits before every golden token, f32 (V,), with calls that verify `tokens` tokens.
-
-    Slot 0 has read the prompt except its last token.
-    """
-    drafted = [case.prompt_ids[-1], *(step.token_ids[0] for step in case.steps[:-1])]
-    for first in range(0, len(drafted), tokens):
-        start = len(case.prompt_ids) - 1 + first
-        yield from runtime.verify(0, drafted[first : first + tokens], start)
 
 
 def _array_differences(

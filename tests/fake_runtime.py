@@ -50,6 +50,7 @@ class FakeRuntime:
     poison: int | None = None
     habit: float = 0.0
     verify_tokens: tuple[int, ...] = ()
+    pair_tokens: int = 0
     drafter: Literal["", "right", "wrong"] = ""
     adapters: AdapterPlaces = NO_PLACES
     reads_rows: bool = True
@@ -166,11 +167,28 @@ class FakeRuntime:
     ) -> Iterator[NDArray[np.float32]]:
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         time.sleep(self.delay)
+        return self._verified(slot, tokens, start)
+
+    def _verified(
+        self, slot: int, tokens: Sequence[int], start: int
+    ) -> Iterator[NDArray[np.float32]]:
         self._prefilled.pop(slot, None)
         self._decoded.add(slot)
         return iter(
             [self._append(slot, [token], start + ahead) for ahead, token in enumerate(tokens)]
         )
+
+    def verify_pair(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        exact: Sequence[bool] = (),  # noqa: ARG002
+    ) -> list[Iterator[NDArray[np.float32]]]:
+        assert len(set(slots)) == len(slots) == 2, f"a pair in the slots {slots}"
+        assert {len(read) for read in tokens} == {self.pair_tokens}, f"a pair reads {tokens}"
+        time.sleep(self.delay)
+        return [self._verified(*each) for each in zip(slots, tokens, starts, strict=True)]
 
     @property
     def has_drafter(self) -> bool:

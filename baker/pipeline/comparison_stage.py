@@ -170,6 +170,7 @@ def _reference(
         long_prefill=0,
         decode_batches=(1, len(ids)),
         verify_tokens=(),
+        pair_tokens=0,
         reads_rows=False,
         draft_tokens=0,
         adapters=0,

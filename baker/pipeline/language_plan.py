@@ -30,6 +30,7 @@ from hearthd.baker.pipeline.opened_model import OpenedModel
 from hearthd.baker.pipeline.recipe import (
     LONG_PREFILL_CHUNKS,
     NARROW,
+    PAIR_TOKENS,
     VERIFY_TOKENS,
     VERIFY_TOKENS_OF_DRAFTER,
     VERIFY_TOKENS_WITHOUT_STATES,
@@ -275,6 +276,7 @@ def _program(
         long_prefill=_long_prefill(model, defaults, context),
         decode_batches=recipe.decode_batches(slots),
         verify_tokens=_verify_tokens(model) if tokens else VERIFY_TOKENS,
+        pair_tokens=PAIR_TOKENS if slots > 1 else 0,
         reads_rows=model.config.reads_rows,
         image_rows=image_rows(model.images, options.image_max_tokens),
         sound_rows=() if model.sound is None else model.sound.sizes,

@@ -63,7 +63,8 @@ def _calls(manifest: LanguageManifest) -> int:
     """The calls in which the self-test reads the golden prompts of a manifest, if each is a chunk.
 
     Each variant of a runtime reads a prompt in each slot of a batch, and decodes its steps. An
-    embed with a decode, and calls that verify, follow. A long prefill is compared with its chunks.
+    embed with a decode, and calls that verify, follow: two slots read the prompt for those of two.
+    A long prefill is compared with its chunks.
     """
     points = [point for point in manifest.entry_points if not point.adapters]
     batches = [point.batch for point in points if point.kind == "decode"]
@@ -78,6 +79,10 @@ def _calls(manifest: LanguageManifest) -> int:
     return long_prefill + sum(
         adapted * (read + count * (len(case.steps) - 1))
         + 2
-        + sum(-(-len(case.steps) // point.tokens) for point in points if point.kind == "verify")
+        + sum(
+            -(-len(case.steps) // point.tokens) + (2 * point.batch if point.batch > 1 else 0)
+            for point in points
+            if point.kind == "verify"
+        )
         for case in manifest.golden
     )

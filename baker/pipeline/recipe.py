@@ -35,6 +35,9 @@ NARROW = 1024
 # Tokens of the verify entry points. Verifying four takes little longer than one decode step;
 # eight are faster only in text that is copied word for word.
 VERIFY_TOKENS = (4,)
+# Tokens of each of two sequences that are verified at once. Four rows take 1.2 times as long as the
+# two rows of a decode, and eight take 1.9 times as long (docs/results/zen-4.md).
+PAIR_TOKENS = 2
 # With a drafter, of whose tokens often only the first is likely: to verify two tokens takes 1.2
 # times, and four 1.4 to 1.7 times as long as a decode (docs/kernels.md).
 VERIFY_TOKENS_OF_DRAFTER = (2, 4)

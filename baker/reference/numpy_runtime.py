@@ -106,7 +106,7 @@ class NumpyRuntime:
     @property
     def verify_tokens(self) -> tuple[int, ...]:
         """The sizes of `verify` in tokens; empty if the program has none."""
-        return tuple(point.tokens for point, _ in self._points("verify"))
+        return tuple(point.tokens for point, _ in self._points("verify") if point.batch == 1)
 
     def verify(
         self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
@@ -287,7 +287,12 @@ def program_options(manifest: LanguageManifest) -> ProgramOptions:
         prefill_tokens=tuple(tokens for tokens in prefills if tokens <= chunk),
         long_prefill=prefills[-1] if prefills[-1] > chunk else 0,
         decode_batches=tuple(point.batch for point in points if point.kind == "decode"),
-        verify_tokens=tuple(point.tokens for point in points if point.kind == "verify"),
+        verify_tokens=tuple(
+            point.tokens for point in points if point.kind == "verify" and point.batch == 1
+        ),
+        pair_tokens=sum(
+            point.tokens for point in points if point.kind == "verify" and point.batch == 2
+        ),
         reads_rows=any(point.kind == "prefill_rows" for point in points),
         image_rows=tuple(sorted(point.tokens for point in points if point.kind == "image"))
         if manifest.image_grid is not None

@@ -310,8 +310,9 @@ def _step(
 
     def verify(tokens: Tensor, start: Tensor, exact: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         # A span for each token: it is computed as a decode computes it, and has the same bits.
-        starts = [start + ahead for ahead in range(point.tokens)]
-        return logits(*run(tokens, starts, others), f.trailing(exact, (point.tokens,)))
+        firsts = f.split(start, [1] * point.batch, axis=0)
+        starts = [first + ahead for first in firsts for ahead in range(point.tokens)]
+        return logits(*run(tokens, starts, others), f.repeated(exact, point.tokens))
 
     steps: dict[str, Callable[..., tuple[Tensor, ...]]]
     steps = {"embed": embed, "decode": decode, "verify": verify}
@@ -361,7 +362,7 @@ def _shifted(starts: list[Tensor], shifts: Tensor, count: int) -> Tensor:
 
     `shifts` i32 (B,) has what is added to the positions of each span, or of all spans if B is 1.
     """
-    each = f.split(shifts, [1] * shifts.shape[0], axis=0) * (len(starts) // shifts.shape[0])
+    each = f.split(f.repeated(shifts, len(starts) // shifts.shape[0]), [1] * len(starts), axis=0)
     return _consecutive([x + shift for x, shift in zip(starts, each, strict=True)], count)
 
 

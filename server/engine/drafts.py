@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from hearthd.runtime.interface import Runtime
+
 # A prior acceptance counts as much as this many drafted tokens.
 _PRIOR_WEIGHT = 2.0
 # Weight of older observations after each new one: about twenty matter.
@@ -84,12 +86,13 @@ class Acceptance:
 class Costs:
     """How long calls take: for one token, to verify several, by their size, and to draft one.
 
-    The median of the latest calls. A size that was not measured lately is assumed to cost no more
-    than the next smaller one.
+    Calls read that many tokens of each of a number of sequences. The median of the latest calls. A
+    size that was not measured lately is assumed to cost no more than the next smaller one.
     """
 
-    def __init__(self, sizes: tuple[int, ...]) -> None:
+    def __init__(self, sizes: tuple[int, ...], *, sequences: int = 1) -> None:
         self.sizes = sizes
+        self.sequences = sequences
         self._seconds = {size: deque[float](maxlen=_RECENT_CALLS) for size in (1, *sizes)}
         self._others = dict.fromkeys(sizes, 0)  # calls of other sizes since the latest of a size
         self._drafting = deque[float](maxlen=_RECENT_CALLS)
@@ -122,13 +125,19 @@ class Costs:
         return self.in_calls(statistics.median(self._drafting)) if self._drafting else 0
 
     def in_calls(self, seconds: float) -> float:
-        """A time in calls for one token; 0 if none was measured."""
+        """A time in calls for one token, spent for each sequence; 0 if none was measured."""
         single = self._seconds[1]
-        return seconds / statistics.median(single) if single else 0
+        return self.sequences * seconds / statistics.median(single) if single else 0
 
     def to_verify(self, drafted: int) -> float:
         """The cost of verifying this many drafted tokens, in calls for one token."""
         return self.of(min(size for size in self.sizes if size > drafted))
+
+
+def costs_of(runtime: Runtime) -> dict[int, Costs]:
+    """The costs of all calls that verify tokens, by the number of their sequences."""
+    sizes = {1: runtime.verify_tokens, 2: (runtime.pair_tokens,) if runtime.pair_tokens else ()}
+    return {count: Costs(each, sequences=count) for count, each in sizes.items() if each}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,45 +187,49 @@ class _Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class _Draft:
-    """A draft, its gain, and what it cost to draft, in calls for one token."""
+    """A draft, its gain, and what it cost to draft and costs to verify, in calls for one token."""
 
     tokens: tuple[int, ...] = ()
     gain: float = _MIN_GAIN
     cost: float = 0.0
+    verifying: float = 0.0
 
 
 class Drafts:
     """The sources of one sequence; those that take time are asked where that pays."""
 
-    def __init__(self, tokens: Sequence[int], sources: Sequence[DraftSource], costs: Costs) -> None:
+    def __init__(self, tokens: Sequence[int], sources: Sequence[DraftSource]) -> None:
         """`tokens` are those of the sequence, the answer included as it grows."""
         self._tokens = tokens
         self._sources = sorted(sources, key=lambda source: not source.is_free)
-        self._costs = costs
         self._asked = [_Asked() for _ in sources]
         self._latest: dict[int, _Draft] = {}  # of the latest step, by the number of the source
         self._chosen = -1
         self._length = 0  # of the tokens in that step
 
-    def best(self, max_tokens: int) -> tuple[int, ...]:
+    def best(self, max_tokens: int, costs: Costs) -> tuple[int, ...]:
         """The draft that yields most tokens per second, at most `max_tokens`; empty if none does.
 
-        Called once per step.
+        Called at most once per step, with the costs of the step's calls.
         """
         self._observe()
-        limit = min(max_tokens, max(self._costs.sizes, default=1) - 1)
+        limit = min(max_tokens, max(costs.sizes, default=1) - 1)
         best, self._chosen, self._length = _Draft(), -1, len(self._tokens)
         for number, source in enumerate(self._sources):
-            if not source.is_free and not self._may_win(number, best, limit):
+            if not source.is_free and not self._may_win(number, best, limit, costs):
                 self._asked[number].fade()
                 continue
-            draft = self._draft(source, limit)
+            draft = _drafted(source, limit, costs)
             if draft is None:
                 continue
             self._latest[number] = draft
             if draft.gain > best.gain:
                 best, self._chosen = draft, number
         return best.tokens
+
+    def discard(self) -> None:
+        """The latest draft is not verified."""
+        self._chosen = -1
 
     def _observe(self) -> None:
         """Count what each source that was asked in the latest step has saved."""
@@ -226,45 +239,50 @@ class Drafts:
             if number == self._chosen:
                 pairs = zip(draft.tokens, new, strict=False)
                 accepted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-                saved += 1 + accepted - self._costs.to_verify(len(draft.tokens))
+                saved += 1 + accepted - draft.verifying
             self._asked[number].observe(saved)
         self._latest.clear()
 
-    def _may_win(self, number: int, best: _Draft, limit: int) -> bool:
+    def _may_win(self, number: int, best: _Draft, limit: int, costs: Costs) -> bool:
         """Whether to ask a source that takes time, given the best draft of the other sources."""
         expected = 1 + self._asked[number].mean
         worthwhile = expected > best.gain if best.tokens else expected > 1
-        return worthwhile and self._grows(_Promise(), 1.0, limit, best.gain)
+        return worthwhile and _grows(_Promise(), 1.0, limit, best.gain, costs)
 
-    def _draft(self, source: DraftSource, limit: int) -> _Draft | None:
-        """The best draft of a source, of at most `limit` tokens; None if it drafts no token."""
-        costs, promise, drafted, cost = self._costs, _Promise(), list[int](), 0.0
-        best, gain = 0, _MIN_GAIN
-        tokens = source.draft(limit)
-        while True:
-            began = time.perf_counter()
-            token, probability = next(tokens, (None, 0.0))
-            if token is None:
-                break
-            if not source.is_free:
-                seconds = time.perf_counter() - began
-                # Not of the first token: a draft model reads the tokens that it lacks before it,
-                # and maps its weights. Drafts that seem too slow are not measured again.
-                if drafted:
-                    costs.add_draft(seconds)
-                cost += min(costs.in_calls(seconds), _MAX_DRAFT_COST)
-            drafted.append(token)
-            promise = promise.with_token(probability)
-            if promise.gain(costs) > gain:
-                best, gain = len(drafted), promise.gain(costs)
-            if not source.is_free and not self._grows(promise, probability, limit, gain):
-                break
-        return _Draft(tokens=tuple(drafted[:best]), gain=gain, cost=cost) if drafted else None
 
-    def _grows(self, promise: _Promise, probability: float, limit: int, gain: float) -> bool:
-        """Whether more tokens, each accepted with this probability, would give more than a gain."""
-        for drafting in range(1, limit - promise.drafted + 1):
-            promise = promise.with_token(probability)
-            if promise.gain(self._costs, drafting=drafting) > gain:
-                return True
-        return False
+def _drafted(source: DraftSource, limit: int, costs: Costs) -> _Draft | None:
+    """The best draft of a source, of at most `limit` tokens; None if it drafts no token."""
+    promise, drafted, cost = _Promise(), list[int](), 0.0
+    best, gain = 0, _MIN_GAIN
+    tokens = source.draft(limit)
+    while True:
+        began = time.perf_counter()
+        token, probability = next(tokens, (None, 0.0))
+        if token is None:
+            break
+        if not source.is_free:
+            seconds = time.perf_counter() - began
+            # Not of the first token: a draft model reads the tokens that it lacks before it,
+            # and maps its weights. Drafts that seem too slow are not measured again.
+            if drafted:
+                costs.add_draft(seconds)
+            cost += min(costs.in_calls(seconds), _MAX_DRAFT_COST)
+        drafted.append(token)
+        promise = promise.with_token(probability)
+        if promise.gain(costs) > gain:
+            best, gain = len(drafted), promise.gain(costs)
+        if not source.is_free and not _grows(promise, probability, limit, gain, costs):
+            break
+    if not drafted:
+        return None
+    verifying = costs.to_verify(best)
+    return _Draft(tokens=tuple(drafted[:best]), gain=gain, cost=cost, verifying=verifying)
+
+
+def _grows(promise: _Promise, probability: float, limit: int, gain: float, costs: Costs) -> bool:
+    """Whether more tokens, each accepted with this probability, would give more than a gain."""
+    for drafting in range(1, limit - promise.drafted + 1):
+        promise = promise.with_token(probability)
+        if promise.gain(costs, drafting=drafting) > gain:
+            return True
+    return False

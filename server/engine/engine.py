@@ -28,7 +28,7 @@ from hearthd.server.fault_isolation import contained
 from hearthd.text.errors import InvalidRequest, NotSupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from collections.abc import Sequence as SequenceOf
 
     from numpy.typing import NDArray
@@ -45,10 +45,10 @@ log = logging.getLogger(__name__)
 class Engine:
     """Serves requests with a runtime, as many at once as it has slots.
 
-    `eos` are the ids that end an answer; at most `queue_limit` requests wait for a slot. With
-    `costs`, of the runtime's `verify_tokens`, tokens are drafted. With `exact_logits`, no logits
-    are approximate. `image_row_bytes` of the rows of the latest images are kept. `submit` and
-    `drain` are called from one event loop.
+    `eos` are the ids that end an answer; at most `queue_limit` requests wait for a slot. Tokens are
+    drafted with `costs`, by the number of sequences that the runtime verifies at once. With
+    `exact_logits`, no logits are approximate. `image_row_bytes` of the rows of the latest images
+    are kept. `submit` and `drain` are called from one event loop.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Engine:
         eos: Iterable[int],
         queue_limit: int,
         cache: PrefixCache | None = None,
-        costs: Costs | None = None,
+        costs: Mapping[int, Costs] | None = None,
         uses_drafter: bool = True,
         exact_logits: bool = False,
         image_row_bytes: int = 0,
@@ -73,7 +73,7 @@ class Engine:
             runtime,
             self._scheduler,
             cache=cache,
-            costs=costs,
+            costs=costs or {},
             uses_drafter=uses_drafter and runtime.has_drafter,
             image_row_bytes=image_row_bytes,
             end=self._end,

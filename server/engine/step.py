@@ -28,7 +28,8 @@ from hearthd.server.engine.used_prompt import UsedPrompt
 from hearthd.server.fault_isolation import STOPS, contained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Sequence as SequenceOf
 
     from numpy.typing import NDArray
 
@@ -52,7 +53,8 @@ class StepRunner:
     """Runs steps of the sequences that the scheduler chooses.
 
     cache  the prefix cache; None for none
-    costs  of the calls that verify drafted tokens; None to draft nothing
+    costs  of the calls that verify drafted tokens, by their number of sequences; empty to draft
+           nothing
     uses_drafter  whether the runtime's drafter is a source of drafts
     image_row_bytes  of rows of the latest images that are kept
     end    ends a sequence with its last event
@@ -64,7 +66,7 @@ class StepRunner:
         scheduler: Scheduler,
         *,
         cache: PrefixCache | None,
-        costs: Costs | None,
+        costs: Mapping[int, Costs],
         uses_drafter: bool,
         image_row_bytes: int,
         end: Callable[[Sequence, Finished | Failed], None],
@@ -89,8 +91,8 @@ class StepRunner:
             with self._failing(sequence):
                 self._restore(sequence)
         ready = self._scheduler.ready()
-        if draft := self._draft(ready):
-            self._verify(ready[0], draft)
+        if drafts := self._drafts(ready):
+            self._verify(ready, drafts)
         else:
             for first in range(0, len(ready), self._runtime.batch):
                 self._decode(ready[first : first + self._runtime.batch])
@@ -109,8 +111,8 @@ class StepRunner:
         place, scale = (adapter.place, adapter.scale) if adapter else (0, 0.0)
         self._runtime.set_adapter(sequence.slot, place, scale)
         self._runtime.set_rotary_positions(sequence.slot, sequence.prompt.rotary_positions)
-        if self._costs is not None and not sequence.is_embedding:
-            sequence.drafts = Drafts(sequence.tokens, self._sources(sequence), self._costs)
+        if self._costs and not sequence.is_embedding:
+            sequence.drafts = Drafts(sequence.tokens, self._sources(sequence))
 
     def _sources(self, sequence: Sequence) -> list[DraftSource]:
         sources: list[DraftSource] = [PromptLookup(sequence.tokens)]
@@ -220,30 +222,77 @@ class StepRunner:
             sequence.deliver(Embedded(states / count))
             self._end(sequence, Finished("stop"))
 
-    def _draft(self, ready: tuple[Sequence, ...]) -> tuple[int, ...]:
-        """Tokens worth verifying. Only for a sequence alone: in a batch, tokens cost less."""
-        if self._costs is None or len(ready) != 1:
-            return ()
-        (sequence,) = ready
-        assert sequence.drafts is not None, "a sequence is admitted before it is ready"
-        with contained("drafting tokens"):
-            return sequence.drafts.best(sequence.remaining - 1)
-        return ()
+    def _drafts(self, ready: tuple[Sequence, ...]) -> list[tuple[int, ...]]:
+        """The tokens of each sequence that are worth verifying; none unless each has some.
 
-    def _verify(self, sequence: Sequence, draft: tuple[int, ...]) -> None:
-        """Read a token and the drafted ones, and sample until a token differs from the draft.
+        So no sequence waits while tokens of another one are verified.
+        """
+        costs = self._costs.get(len(ready))
+        if costs is None:
+            return []
+        found: list[tuple[int, ...]] = []
+        with contained("drafting tokens"):
+            for sequence in ready:
+                found.append(_drafts_of(sequence).best(sequence.remaining - 1, costs))
+                if not found[-1]:
+                    break
+        if len(found) == len(ready) and all(found):
+            return found
+        for sequence in ready[: len(found)]:
+            _drafts_of(sequence).discard()
+        return []
+
+    def _verify(self, batch: tuple[Sequence, ...], drafts: list[tuple[int, ...]]) -> None:
+        """Read a token and the drafted ones of each sequence, and sample the next tokens."""
+        pairs = list(zip(batch, drafts, strict=True))
+        tokens = [(sequence.tokens[-1], *draft) for sequence, draft in pairs]
+        began = time.perf_counter()
+        verified = self._verified(batch, tokens)
+        if verified is None:
+            return
+        self._costs[len(batch)].add(len(tokens[0]), time.perf_counter() - began)
+        for (sequence, draft), rows in zip(pairs, verified, strict=True):
+            sequence.drafted += len(draft)
+            self._accept(sequence, draft, rows)
+
+    def _verified(
+        self, batch: tuple[Sequence, ...], tokens: list[tuple[int, ...]]
+    ) -> SequenceOf[Iterator[NDArray[np.float32]]] | None:
+        """The logits after each token, by sequence; None if the call failed.
+
+        That of one sequence then ends, and two read one token each.
+        """
+        if len(batch) == 1:
+            (sequence,) = batch
+            with self._failing(sequence):
+                rows = self._runtime.verify(
+                    sequence.slot, tokens[0], sequence.position, exact=sequence.exact
+                )
+                return [rows]
+            return None
+        try:
+            return self._runtime.verify_pair(
+                [sequence.slot for sequence in batch],
+                tokens,
+                [sequence.position for sequence in batch],
+                [sequence.exact for sequence in batch],
+            )
+        except STOPS:
+            raise
+        except BaseException:
+            log.warning("verifying tokens of two sequences failed; reading one token of each")
+        for sequence in batch:
+            _drafts_of(sequence).discard()
+        self._decode(batch)
+        return None
+
+    def _accept(
+        self, sequence: Sequence, draft: tuple[int, ...], rows: Iterator[NDArray[np.float32]]
+    ) -> None:
+        """Sample after each token until one differs from the draft.
 
         The next step reads over the drafted tokens that were wrong.
         """
-        assert self._costs is not None, "a draft needs costs"
-        sequence.drafted += len(draft)
-        with self._failing(sequence):
-            began = time.perf_counter()
-            tokens = (sequence.tokens[-1], *draft)
-            rows = self._runtime.verify(
-                sequence.slot, tokens, sequence.position, exact=sequence.exact
-            )
-            self._costs.add(len(tokens), time.perf_counter() - began)
         for expected in (*draft, None):
             if sequence.ended:
                 return
@@ -273,19 +322,19 @@ class StepRunner:
         rows: list[tuple[Sequence, NDArray[np.float32]]] = []
         for sequence in batch:
             with self._failing(sequence):
-                began = time.perf_counter()
                 rows += self._read((sequence,))
-                if self._costs is not None:
-                    self._costs.add(1, time.perf_counter() - began)
         return rows
 
     def _read(self, batch: tuple[Sequence, ...]) -> list[tuple[Sequence, NDArray[np.float32]]]:
+        began = time.perf_counter()
         logits = self._runtime.decode(
             [sequence.slot for sequence in batch],
             [sequence.tokens[-1] for sequence in batch],
             [sequence.position for sequence in batch],
             [sequence.exact for sequence in batch],
         )
+        if costs := self._costs.get(len(batch)):
+            costs.add(1, time.perf_counter() - began)
         return list(zip(batch, logits, strict=True))
 
     def _sample(
@@ -320,3 +369,8 @@ class StepRunner:
             event = Failed(f"a step of the model failed: {type(error).__name__}: {error}")
         if not sequence.ended:
             self._end(sequence, event)
+
+
+def _drafts_of(sequence: Sequence) -> Drafts:
+    assert sequence.drafts is not None, "a sequence is admitted before it is ready"
+    return sequence.drafts

@@ -30,7 +30,7 @@ from hearthd.runtime.self_test import self_test_language
 from hearthd.server.completions.choices import Choices
 from hearthd.server.completions.completer import Completer
 from hearthd.server.engine.backend import Backend, Worker
-from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.drafts import costs_of
 from hearthd.server.engine.engine import Engine
 from hearthd.server.images.rendering import ConversationRenderer
 from hearthd.server.logs import count_tokens
@@ -252,7 +252,7 @@ class LocalLanguageService(LanguageService):
             exact_logits=options.exact_logits,
             cache=prefix_cache(manifest, runtime.context, options, self._store),
             image_row_bytes=IMAGE_ROW_MEMORY,
-            costs=_costs(runtime, options),
+            costs={} if options.speculation == "off" else costs_of(runtime),
             uses_drafter=options.speculation == "auto",
         )
         self._loaded = LoadedAdapters(
@@ -304,13 +304,6 @@ def _self_test_of(
     if level == "quick" and not manifest.golden:
         level = "off"
     return functools.partial(self_test_language, runtime, manifest, level=level)
-
-
-def _costs(runtime: Runtime, options: EngineOptions) -> Costs | None:
-    """Those of verifying drafted tokens, if any are drafted."""
-    if not runtime.verify_tokens or options.speculation == "off":
-        return None
-    return Costs(runtime.verify_tokens)
 
 
 def open_language_service(

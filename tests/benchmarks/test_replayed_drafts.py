@@ -53,7 +53,7 @@ def test_answers_are_the_text_with_drafts_that_the_trace_accepts() -> None:
         drafter="wrong",
     )  # fmt: skip
     bench = Bench(runtime, _TOKENS)
-    bench.costs = Fixed(runtime.verify_tokens)
+    bench.costs = {1: Fixed(runtime.verify_tokens)}
     numbers = np.random.default_rng(0).integers(_TOKENS, size=(3, 160))  # nothing to look up
     texts = [tuple(text) for text in numbers.tolist()]
     measured = measure(bench, texts, (1, 2), rounds=1)

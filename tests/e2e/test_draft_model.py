@@ -30,7 +30,7 @@ from tests.models.families.llama_pair import (
     write_llama_gguf,
 )  # fmt: skip
 from tests.models.families.mtp_models import write_mtp_model
-from tests.server.engine.test_engine_random import Free
+from tests.server.engine.test_engine_random import free_costs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,9 +150,9 @@ def test_answers_have_the_bits_of_a_bundle_without_a_draft_model(
     assert drafting.has_drafter
     assert not plain.has_drafter
     expected, _ = answers(plain, None)
-    found, accepted = answers(drafting, Free(drafting.verify_tokens))
+    found, accepted = answers(drafting, free_costs(drafting))
     assert found == expected
-    _, from_lookup = answers(plain, Free(plain.verify_tokens))
+    _, from_lookup = answers(plain, free_costs(plain))
     assert accepted > from_lookup + 100
 
 
@@ -192,4 +192,4 @@ def test_the_assistant_of_gemma_4_drafts_as_transformers_does(
     plain = baked(model, tmp_path / "plain", None, "int8-g32")
     expected, _ = answers(plain, None)
     runtime = baked(model, tmp_path / "int8", assistant, "int8-g32")
-    assert answers(runtime, Free(runtime.verify_tokens))[0] == expected
+    assert answers(runtime, free_costs(runtime))[0] == expected

@@ -33,7 +33,7 @@ from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import Prompt
 from tests.baker.small_gemma import SMALL, small_gemma
 from tests.conftest import Silent, few_entry_points, options_for
-from tests.server.engine.test_engine_random import Free
+from tests.server.engine.test_engine_random import Free, free_costs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,7 +155,9 @@ def test_a_bundle_with_a_drafter_has_the_weights_to_tune(bundle: Path) -> None:
     assert found.keys() == shapes.keys()
 
 
-def answers(runtime: IreeRuntime, requests: Sequence[Request], costs: Free | None) -> list[object]:
+def answers(
+    runtime: IreeRuntime, requests: Sequence[Request], costs: dict[int, Free] | None
+) -> list[object]:
     """The tokens of requests with their log-probabilities; the last two are served together."""
     engine = Engine(
         runtime, eos=(), queue_limit=9, cache=PrefixCache(limit_bytes=1 << 20), costs=costs
@@ -189,9 +191,7 @@ def test_answers_have_the_bits_of_plain_decoding(runtime: IreeRuntime) -> None:
             [(30, greedy), (30, penalized), (30, hot), (1, hot), (40, hot), (41, greedy)]
         )
     ]
-    assert answers(runtime, requests, Free(runtime.verify_tokens)) == answers(
-        runtime, requests, None
-    )
+    assert answers(runtime, requests, free_costs(runtime)) == answers(runtime, requests, None)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from tests.baker.small_gemma import SMALL, small_gemma
 from tests.conftest import Silent, few_entry_points, options_for
 from tests.e2e.test_real_prefix_cache import serve
 from tests.models.embedding_graph import embeddings
-from tests.server.engine.test_engine_random import Free
+from tests.server.engine.test_engine_random import free_costs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +145,7 @@ def test_drafts_after_rows_give_the_bits_of_tokens(
         return verify(slot, tokens, start, exact=exact)
 
     monkeypatch.setattr(loaded.runtime, "verify", counted)
-    costs = Free(loaded.runtime.verify_tokens)
+    costs = free_costs(loaded.runtime)
     assert serve(loaded.runtime, None, rows_request, costs=costs) == [(0, expected)]
     assert verified or rows_request.prompt[len(TEXT) - 2 :].row_segments
 

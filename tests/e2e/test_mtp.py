@@ -21,7 +21,7 @@ from hearthd.server.engine.prefix_cache import PrefixCache
 from hearthd.server.engine.prompt import Prompt
 from tests.conftest import Silent, few_entry_points, options_for
 from tests.models.families.mtp_models import write_mtp_model
-from tests.server.engine.test_engine_random import Free
+from tests.server.engine.test_engine_random import Free, free_costs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,7 +103,7 @@ def requests() -> Iterator[Request]:
         )
 
 
-def answers(runtime: IreeRuntime, costs: Free | None) -> tuple[list[object], int]:
+def answers(runtime: IreeRuntime, costs: dict[int, Free] | None) -> tuple[list[object], int]:
     """The tokens of requests with their log-probabilities, and how many drafts were accepted.
 
     Every fourth request is served together with the next one.
@@ -140,9 +140,9 @@ def test_answers_have_the_bits_of_a_bundle_without_the_layer(
     assert not plain.has_drafter
     expected, _ = answers(plain, None)
     assert answers(drafting, None) == (expected, 0)
-    found, accepted = answers(drafting, Free(drafting.verify_tokens))
+    found, accepted = answers(drafting, free_costs(drafting))
     assert found == expected
-    _, from_lookup = answers(plain, Free(plain.verify_tokens))
+    _, from_lookup = answers(plain, free_costs(plain))
     assert accepted > from_lookup + 20
 
 

@@ -22,6 +22,8 @@ from hearthd.server.engine.prefix_store import PrefixStore
 from hearthd.server.engine.prompt import Prompt
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hearthd.runtime.language_model import IreeRuntime
     from hearthd.server.engine.drafts import Costs
     from tests.conftest import Bundles
@@ -55,7 +57,7 @@ def serve(
     runtime: IreeRuntime,
     cache: PrefixCache | None,
     *requests: Request,
-    costs: Costs | None = None,
+    costs: Mapping[int, Costs] | None = None,
 ) -> list[tuple[int, list[object]]]:
     """Of each request, all served at once: how many tokens were cached, and its answer."""
     engine = Engine(runtime, eos=(), queue_limit=9, cache=cache, costs=costs)

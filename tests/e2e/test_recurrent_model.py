@@ -16,7 +16,7 @@ from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.runtime.cpu_features import cpu_features
 from hearthd.runtime.language_model import IreeRuntime
 from hearthd.sampling.options import SamplingOptions
-from hearthd.server.engine.drafts import Costs
+from hearthd.server.engine.drafts import costs_of
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Request, Started, Token
 from hearthd.server.engine.prefix_cache import PrefixCache
@@ -152,7 +152,7 @@ def serve(
     runtime: IreeRuntime, cache: PrefixCache | None, count: int
 ) -> list[list[tuple[int, list[object]]]]:
     """The answers in some conversations; with a cache, two conversations at a time."""
-    costs = Costs(runtime.verify_tokens)
+    costs = costs_of(runtime)
     engine = Engine(runtime, eos=(END,), queue_limit=99, cache=cache, costs=costs)
     engine.start()
 

@@ -116,6 +116,16 @@ class Device:
         logits, *updated = self.call(f"verify_{len(tokens)}", [tokens, [start], [1]], caches)
         return logits, updated
 
+    def verify_pair(
+        self, slots: list[list[Array]], tokens: Sequence[Sequence[int]], starts: Sequence[int]
+    ) -> tuple[Array, list[list[Array]]]:
+        """Logits (2 T, V) after each token of two slots, and the caches of each."""
+        flat = [cache for caches in slots for cache in caches]
+        numbers = [[token for read in tokens for token in read], starts, [1, 1]]
+        logits, *updated = self.call(f"verify_2x{len(tokens[0])}", numbers, flat)
+        cache_count = len(self.program.caches)
+        return logits, [updated[:cache_count], updated[cache_count:]]
+
     def logits_after(
         self, tokens: Sequence[int], sizes: Sequence[int] = (8,), caches: list[Array] | None = None
     ) -> Array:

@@ -296,6 +296,23 @@ def test_a_wrong_state_after_a_verify_fails() -> None:
     assert verdict.where == "golden prompt 0, state (verify 2)"
 
 
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_wrong_logit_of_either_sequence_of_a_pair_fails(wrong: int) -> None:
+    @dataclass(kw_only=True)
+    class Wrong(FakeRuntime):
+        @override
+        def verify_pair(self, slots: Any, tokens: Any, starts: Any, exact: Any = ()) -> Any:
+            each = [list(rows) for rows in super().verify_pair(slots, tokens, starts, exact)]
+            each[wrong][1][CASE.steps[1].token_ids[0]] += 0.5
+            return each
+
+    sizes: Any = {"vocab_size": 40, "context": 64, "chunk": 8, "slots": 2, "pair_tokens": 2}
+    assert self_test(FakeRuntime(**sizes), (CASE,), tolerance=0.0).passed
+    verdict = self_test(Wrong(**sizes), (CASE,), tolerance=0.25)
+    assert not verdict.passed
+    assert verdict.where == "golden prompt 0, step 1 (verify 2 of two)"
+
+
 def test_the_largest_logit_difference_is_that_of_a_logit_that_is_compared() -> None:
     *before, last = CASE.steps
     shifted = [logit + 0.25 for logit in last.logits]

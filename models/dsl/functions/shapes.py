@@ -30,6 +30,7 @@ __all__ = [
     "narrow",
     "pad2d",
     "permute",
+    "repeated",
     "split",
     "squeeze",
     "stack",
@@ -74,6 +75,12 @@ def along_axes(reduced: Tensor, like: Tensor, axes: tuple[int, ...]) -> Tensor:
 def along_channels(vector: Tensor, like: Tensor) -> Tensor:
     """A vector (C,) repeated to the shape (N, C, ...) of another tensor."""
     return ops.broadcast(vector, shape=like.shape, axes=(1,))
+
+
+def repeated(x: Tensor, times: int) -> Tensor:
+    """Each of the values (N,) a number of times: (N * times,)."""
+    count = x.shape[0]
+    return ops.reshape(ops.broadcast(x, shape=(count, times), axes=(0,)), shape=(count * times,))
 
 
 # --- parts

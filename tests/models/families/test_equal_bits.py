@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 OPTIONS = ProgramOptions(
-    context=64, precision="f32", prefill_tokens=(8,), decode_batches=(1, 2), verify_tokens=(2,)
-)
+    context=64, precision="f32", prefill_tokens=(8,), decode_batches=(1, 2), verify_tokens=(2,),
+    pair_tokens=2,
+)  # fmt: skip
 # A kernel for one row of a result covers 289 columns with parts of 17, of which vectors of 8 leave
 # one, and with vectors of 16 it computes each of 149 and of 257 columns alone.
 WIDTHS = {"hidden": 149, "ffn": 289, "vocab_size": 257, "layers": 1}
@@ -91,5 +92,10 @@ def test_a_sequence_has_the_same_bits_in_every_batch_and_verify(
     for cache, other, longer in zip(after, beside, ahead, strict=True):
         assert np.array_equal(cache, other)
         assert np.array_equal(cache[: ends[0] + 1], longer[: ends[0] + 1])
+    paired, (ahead_of_first, _) = device.verify_pair(slots, [[4, 50], [50, 9]], ends)
+    assert np.array_equal(paired[:2], verified)
+    assert np.array_equal(paired[2], together[1])
+    for longer, other in zip(ahead, ahead_of_first, strict=True):
+        assert np.array_equal(longer, other)
     following, _ = device.decode([after], [50], [ends[0] + 1])
     assert np.array_equal(following[0], verified[1])

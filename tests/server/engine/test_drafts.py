@@ -57,50 +57,50 @@ class Fake(DraftSource):
             yield self._token, self._probability
 
 
-def answered(drafts: Drafts, tokens: list[int], steps: int) -> int:
+def answered(drafts: Drafts, costs: Costs, tokens: list[int], steps: int) -> int:
     """The length of an answer after some steps, each of which samples ANSWER."""
     for _ in range(steps):
-        draft = drafts.best(99)
+        draft = drafts.best(99, costs)
         tokens += [ANSWER] * (1 + (len(draft) if set(draft) <= {ANSWER} else 0))
     return len(tokens)
 
 
 @pytest.mark.parametrize(("probability", "length"), [(0.02, 0), (0.3, 1), (0.95, 7)])
 def test_the_draft_is_as_long_as_its_tokens_are_likely(probability: float, length: int) -> None:
-    assert len(Drafts([], [Fake(ANSWER, probability)], Fixed(0.01)).best(99)) == length
+    assert len(Drafts([], [Fake(ANSWER, probability)]).best(99, Fixed(0.01))) == length
 
 
 def test_a_draft_is_no_longer_than_the_answer_may_be() -> None:
     for most in (0, 1, 2, 5):
         source = Fake(ANSWER, 0.99)
-        assert len(Drafts([], [source], Fixed(0.01)).best(most)) == most
+        assert len(Drafts([], [source]).best(most, Fixed(0.01))) == most
         assert source.drafted <= most
 
 
 def test_a_source_that_takes_time_stops_after_an_unlikely_token() -> None:
     costly, free = Fake(ANSWER, 0.1), Fake(ANSWER, 0.1, free=True)
-    Drafts([], [costly], Fixed(0.05)).best(99)
-    Drafts([], [free], Fixed(0.05)).best(99)
+    Drafts([], [costly]).best(99, Fixed(0.05))
+    Drafts([], [free]).best(99, Fixed(0.05))
     assert (costly.drafted, free.drafted) == (1, 7)
 
 
 def test_the_better_draft_is_verified() -> None:
     sure, unsure = Fake(1, 0.9, free=True), Fake(2, 0.5, free=True)
     for sources in ([sure, unsure], [unsure, sure]):
-        assert set(Drafts([], sources, Fixed(0.0)).best(99)) == {1}
+        assert set(Drafts([], sources).best(99, Fixed(0.0))) == {1}
 
 
 def test_a_source_that_takes_time_is_not_asked_beside_a_sure_draft() -> None:
     free, costly = Fake(ANSWER, 0.99, free=True), Fake(ANSWER, 0.99)
     tokens: list[int] = []
-    answered(Drafts(tokens, [costly, free], Fixed(0.05)), tokens, 10)
+    answered(Drafts(tokens, [costly, free]), Fixed(0.05), tokens, 10)
     assert (free.asked, costly.asked) == (10, 0)
 
 
 def test_a_slow_source_is_switched_off_however_well_it_drafts() -> None:
     slow = Fake(ANSWER, 0.99)
     tokens: list[int] = []
-    assert answered(Drafts(tokens, [slow], Fixed(2.0)), tokens, 100) == 100
+    assert answered(Drafts(tokens, [slow]), Fixed(2.0), tokens, 100) == 100
     assert slow.asked == 0
 
 
@@ -108,11 +108,11 @@ def test_a_source_whose_drafts_are_rejected_is_asked_less_and_less() -> None:
     """It is tried again, at a cost of less than a hundredth of the time."""
     wrong, costs = Fake(3, 0.6), Fixed(0.05)
     tokens: list[int] = []
-    drafts = Drafts(tokens, [wrong], costs)
+    drafts = Drafts(tokens, [wrong])
     time = 0.0
     for _ in range(1000):
         before = wrong.drafted
-        draft = drafts.best(99)
+        draft = drafts.best(99, costs)
         time += (costs.to_verify(len(draft)) if draft else 1) + 0.05 * (wrong.drafted - before)
         tokens.append(ANSWER)
     assert 1 < wrong.asked < 30
@@ -121,11 +121,11 @@ def test_a_source_whose_drafts_are_rejected_is_asked_less_and_less() -> None:
 
 def test_a_source_that_begins_to_be_right_is_used_again() -> None:
     source, tokens = Fake(3, 0.9), list[int]()
-    drafts = Drafts(tokens, [source], Fixed(0.05))
-    answered(drafts, tokens, 100)
+    drafts, costs = Drafts(tokens, [source]), Fixed(0.05)
+    answered(drafts, costs, tokens, 100)
     source._token = ANSWER
     before = source.asked
-    answered(drafts, tokens, 200)
+    answered(drafts, costs, tokens, 200)
     assert source.asked - before > 100
 
 
@@ -139,7 +139,7 @@ class Behind(Fixed):
 
 def test_the_time_that_a_draft_takes_counts() -> None:
     source, tokens = Fake(ANSWER, 0.9), list[int]()
-    answered(Drafts(tokens, [source], Behind(0.05)), tokens, 600)
+    answered(Drafts(tokens, [source]), Behind(0.05), tokens, 600)
     assert 1 < source.asked < 20
 
 
@@ -156,7 +156,7 @@ class Measured(Fixed):
 def test_the_first_token_of_a_draft_is_not_a_measure_of_the_others() -> None:
     """It may take long, and a source that seems slow would not be asked again."""
     source, costs = Fake(ANSWER, 0.99), Measured(0.01)
-    Drafts([], [source], costs).best(99)
+    Drafts([], [source]).best(99, costs)
     assert (source.drafted, costs.measured) == (7, 6)
 
 
@@ -177,9 +177,9 @@ def test_a_source_that_has_nothing_to_draft_is_not_judged_by_it() -> None:
     for _ in range(9):
         costs.add_draft(0.5)
     empty, free = Empty(ANSWER, 1.0), Fake(ANSWER, 0.17, free=True)
-    drafts = Drafts([], [empty, free], costs)
+    drafts = Drafts([], [empty, free])
     for _ in range(20):
-        assert drafts.best(99) == (ANSWER,)
+        assert drafts.best(99, costs) == (ANSWER,)
     assert empty.asked == 20
     assert costs.of_draft == 0.5
 
@@ -205,12 +205,19 @@ def test_the_cost_of_a_draft_is_that_of_the_latest_ones() -> None:
     assert costs.of_draft == 0.25
 
 
+def test_drafts_of_two_sequences_take_the_time_of_both() -> None:
+    costs = Costs((2,), sequences=2)
+    costs.add(1, 2.0)
+    costs.add_draft(0.5)
+    assert costs.of_draft == costs.in_calls(0.5) == 0.5
+
+
 def tokens_verified(costs: Costs, seconds: Mapping[int, float], steps: int) -> set[int]:
     """The numbers of tokens of calls that take this long, with drafts that are all accepted."""
     tokens, sizes = list[int](), set[int]()
-    drafts = Drafts(tokens, [Fake(ANSWER, 0.95, free=True)], costs)
+    drafts = Drafts(tokens, [Fake(ANSWER, 0.95, free=True)])
     for _ in range(steps):
-        count = 1 + len(drafts.best(99))
+        count = 1 + len(drafts.best(99, costs))
         costs.add(count, seconds[count])
         tokens += [ANSWER] * count
         sizes.add(count)
@@ -246,9 +253,9 @@ def test_a_size_that_never_pays_takes_little_time() -> None:
     costs.add(1, 1.0)
     seconds = {1: 1.0, 2: 2.0, 4: 3.9, 8: 7.8}
     tokens, time = list[int](), 0.0
-    drafts = Drafts(tokens, [Fake(ANSWER + 1, 0.6, free=True)], costs)
+    drafts = Drafts(tokens, [Fake(ANSWER + 1, 0.6, free=True)])
     for _ in range(10_000):
-        count = 1 + len(drafts.best(99))
+        count = 1 + len(drafts.best(99, costs))
         costs.add(count, seconds[count])
         time += seconds[count]
         tokens.append(ANSWER)

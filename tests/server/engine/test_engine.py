@@ -30,7 +30,7 @@ from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -66,7 +66,7 @@ def with_engine(
     eos: tuple[int, ...] = (),
     queue_limit: int = 64,
     cache: PrefixCache | None = None,
-    costs: Costs | None = None,
+    costs: Mapping[int, Costs] | None = None,
 ) -> None:
     engine = Engine(runtime, eos=eos, queue_limit=queue_limit, cache=cache, costs=costs)
     engine.start()

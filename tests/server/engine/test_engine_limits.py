@@ -194,7 +194,7 @@ def test_a_panic_ends_its_request_and_no_other(monkeypatch: pytest.MonkeyPatch, 
             assert [type(event) for event in events if not isinstance(event, Started)] == [Failed]
         assert (await events_of(engine.submit(request_of(2))))[-1] == Finished("length")
 
-    with_engine(fake(), test, costs=Costs((2, 4)))
+    with_engine(fake(), test, costs={1: Costs((2, 4))})
 
 
 def test_a_draft_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_a_draft_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr("hearthd.server.engine.step.Drafts.best", panic)
         assert (await events_of(engine.submit(request_of(2))))[-1] == Finished("length")
 
-    with_engine(fake(), test, costs=Costs((2, 4)))
+    with_engine(fake(), test, costs={1: Costs((2, 4))})
 
 
 def test_a_panic_outside_of_a_request_ends_every_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from tests.fake_runtime import FakeRuntime
 from tests.server.engine.test_engine import GREEDY, SAMPLED, fake, tokens_in, with_engine
 
 if TYPE_CHECKING:
+    from hearthd.runtime.interface import Runtime
     from hearthd.server.engine.engine import Engine
 
 VOCAB, CONTEXT, EOS, POISON = 24, 40, (1, 2), 23
@@ -103,6 +104,12 @@ class Free(Costs):
         return 0.01
 
 
+def free_costs(runtime: Runtime) -> dict[int, Free]:
+    """Those of all calls of a runtime that verify tokens."""
+    sizes = {1: runtime.verify_tokens, 2: (runtime.pair_tokens,) if runtime.pair_tokens else ()}
+    return {count: Free(each) for count, each in sizes.items() if each}
+
+
 def alone(request: Request, chunk: int, habit: float = 0.0) -> list[int]:
     """The tokens of a request that is served alone, without cache, drafts and failures."""
     runtime = FakeRuntime(vocab_size=VOCAB, context=CONTEXT, chunk=chunk, habit=habit)
@@ -149,6 +156,7 @@ def check(client: Client, events: list[Event], expected: list[int]) -> None:
     st.sampled_from([0, 500, 10**6]),
     st.booleans(),
     st.sampled_from([(), (2,), (3, 8)]),
+    st.booleans(),
     st.sampled_from([0.0, 6.0, 20.0]),
     st.sampled_from([0, 160]),
 )
@@ -160,6 +168,7 @@ def test_every_request_ends_once_and_has_the_tokens_that_it_has_alone(
     cache_bytes: int,
     poisoned: bool,
     verify_tokens: tuple[int, ...],
+    pairs: bool,
     habit: float,
     state_bytes: int,
 ) -> None:
@@ -172,19 +181,17 @@ def test_every_request_ends_once_and_has_the_tokens_that_it_has_alone(
         poison=POISON if poisoned else None,
         habit=habit,
         verify_tokens=verify_tokens,
+        pair_tokens=2 * pairs,
         state_bytes=state_bytes,
     )
     cache = PrefixCache(limit_bytes=cache_bytes) if cache_bytes else None
-    costs = Free(verify_tokens) if verify_tokens else None
+    costs = free_costs(runtime)
     expected = [alone(client.request, chunk, habit) for client in clients]
 
     async def test(engine: Engine) -> None:
-        generations = [
-            engine.submit(
-                replace(c.request, deadline=time.monotonic() - 1) if c.late else c.request
-            )
-            for c in clients
-        ]
+        past = time.monotonic() - 1
+        requests = (replace(c.request, deadline=past) if c.late else c.request for c in clients)
+        generations = [engine.submit(request) for request in requests]
         received = await asyncio.gather(
             *(follow(g, c.leaves_after) for g, c in zip(generations, clients, strict=True))
         )

@@ -75,7 +75,7 @@ class Steps:
             runtime,
             self.scheduler,
             cache=None,
-            costs=None,
+            costs={},
             uses_drafter=False,
             image_row_bytes=0,
             end=self.end,

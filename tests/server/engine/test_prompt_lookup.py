@@ -46,9 +46,9 @@ def expected(lookup: PromptLookup, drafted: int) -> float:
 def best_draft(tokens: list[int], answer: list[int], costs: Costs, max_tokens: int) -> int:
     """The length of the best draft by prompt lookup after an answer."""
     text = list(tokens)
-    drafts = Drafts(text, [PromptLookup(text)], costs)
+    drafts = Drafts(text, [PromptLookup(text)])
     text += answer
-    return len(drafts.best(max_tokens))
+    return len(drafts.best(max_tokens, costs))
 
 
 @given(tokens_of_few, tokens_of_few, st.integers(1, 9))
@@ -169,13 +169,13 @@ def test_a_draft_is_no_longer_than_the_answer_may_be() -> None:
 def test_a_text_that_does_not_repeat_itself_soon_costs_nothing() -> None:
     """The two latest tokens have always occurred, and another token follows each time."""
     tokens: list[int] = []
-    drafts = Drafts(tokens, [PromptLookup(tokens)], costs_of(_1=1.0, _4=1.4, _8=2.0))
+    drafts, costs = Drafts(tokens, [PromptLookup(tokens)]), costs_of(_1=1.0, _4=1.4, _8=2.0)
     drafted = []
     for turn in range(200):
-        drafted.append(len(drafts.best(99)))
+        drafted.append(len(drafts.best(99, costs)))
         for token in (1, 2, 10 + turn):
             tokens.append(token)
-            drafted.append(len(drafts.best(99)))
+            drafted.append(len(drafts.best(99, costs)))
     assert sum(count > 0 for count in drafted) <= 3
 
 

@@ -28,7 +28,7 @@ def served(
     runtime: FakeRuntime,
     *requests: Request,
     cache: PrefixCache | None = None,
-    costs: Free | None = None,
+    costs: dict[int, Free] | None = None,
 ) -> list[list[Event]]:
     """The events of requests that are served one after the other."""
     received: list[list[Event]] = []
@@ -59,7 +59,7 @@ def test_no_draft_continues_into_rows() -> None:
     """The latest tokens, 3 and 4, are followed by rows where they occurred before."""
     runtime = fake(chunk=4, verify_tokens=(8,), habit=1e6)
     (plain,) = served(fake(chunk=4, habit=1e6), ROWS)
-    (drafted,) = served(runtime, ROWS, costs=Free((8,)))
+    (drafted,) = served(runtime, ROWS, costs={1: Free((8,))})
     assert tokens_in(drafted) == tokens_in(plain)
 
 

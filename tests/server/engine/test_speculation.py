@@ -23,7 +23,7 @@ from tests.server.fakes import fake_service, running
 from tests.server.generate_client import LIBRARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -40,6 +40,7 @@ class Counting(FakeRuntime):
 
     calls: list[int] = field(default_factory=list)
     exact: set[tuple[bool, ...]] = field(default_factory=set)
+    pairs: int = 0  # calls that verified the tokens of two sequences
     breaks: Literal["", "call", "row"] = ""
 
     @override
@@ -64,6 +65,21 @@ class Counting(FakeRuntime):
         self.exact.add((exact,) * len(tokens))
         return self._rows(super().verify(slot, tokens, start, exact=exact))
 
+    @override
+    def verify_pair(
+        self,
+        slots: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int],
+        exact: Sequence[bool] = (),
+    ) -> list[Iterator[NDArray[np.float32]]]:
+        if self.breaks == "call":
+            raise RuntimeError("no memory for a call")
+        self.pairs += 1
+        self.exact.add(tuple(exact))
+        each = super().verify_pair(slots, tokens, starts, exact)
+        return [self._rows(each[0]), each[1]]
+
     def _rows(self, rows: Iterator[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
         yield next(rows)
         if self.breaks == "row":
@@ -72,7 +88,11 @@ class Counting(FakeRuntime):
 
 
 def runtime_of(
-    *, habit: float = 30.0, slots: int = 1, drafter: Literal["", "right", "wrong"] = ""
+    *,
+    habit: float = 30.0,
+    slots: int = 1,
+    drafter: Literal["", "right", "wrong"] = "",
+    pair_tokens: int = 0,
 ) -> Counting:
     """A model of few tokens, of which each nearly determines the next one."""
     return Counting(
@@ -83,11 +103,16 @@ def runtime_of(
         habit=habit,
         verify_tokens=SIZES,
         drafter=drafter,
+        pair_tokens=pair_tokens,
     )
 
 
 def events(
-    runtime: FakeRuntime, request: Request, costs: Costs | None, *, eos: tuple[int, ...] = ()
+    runtime: FakeRuntime,
+    request: Request,
+    costs: Mapping[int, Costs] | None,
+    *,
+    eos: tuple[int, ...] = (),
 ) -> list[Event]:
     received: list[Event] = []
 
@@ -145,7 +170,7 @@ def test_drafts_change_no_token_and_no_logprob(
                 costs,
                 eos=(1,),
             )
-            for costs in (None, Free(SIZES))
+            for costs in (None, {1: Free(SIZES)})
         )
         assert answer_of(drafted) == answer_of(plain)
         assert drafted[-1] == plain[-1]
@@ -154,7 +179,7 @@ def test_drafts_change_no_token_and_no_logprob(
 def test_a_text_that_repeats_itself_takes_fewer_calls_and_counts_accepted_tokens() -> None:
     request = request_of(3, 4, 5, max_tokens=50)
     runtime = runtime_of()
-    received = events(runtime, request, Free(SIZES))
+    received = events(runtime, request, {1: Free(SIZES)})
     tokens = [event for event in received if isinstance(event, Token)]
     drafted, accepted = tokens[-1].drafted, tokens[-1].accepted
     assert drafted == sum(runtime.calls) - len(runtime.calls)
@@ -172,7 +197,7 @@ def test_a_drafter_takes_fewer_calls_in_a_text_without_repetitions() -> None:
         runtime_of(habit=0.0, drafter=drafter) for drafter in ("", "right", "wrong")
     )
     for runtime in (plain, drafted, wrong):
-        received = events(runtime, request, Free(SIZES))
+        received = events(runtime, request, {1: Free(SIZES)})
         assert len(answer_of(received)) == 40
     assert drafted.calls[0] == 1
     assert drafted.calls[1] == 8
@@ -184,7 +209,7 @@ def test_a_drafter_follows_an_adapter_and_the_prefix_cache() -> None:
     """A restored prompt has no states, and an adapter changes what the drafter begins with."""
     places = AdapterPlaces(count=1, rank=1, matrices=(), arrays=())
     answers = []
-    for costs in (None, Free(SIZES)):
+    for costs in (None, {1: Free(SIZES)}):
         runtime = runtime_of(habit=0.0, drafter="right")
         runtime.adapters = places
         cache = PrefixCache(limit_bytes=1 << 20)
@@ -205,7 +230,7 @@ def test_no_draft_reaches_beyond_the_answer_or_the_context() -> None:
     for room in (1, 2, 3, 9):
         runtime = runtime_of(habit=1e6)
         prompt = [5] * (CONTEXT - room)
-        (*_, token, end) = events(runtime, request_of(*prompt, max_tokens=99), Free(SIZES))
+        (*_, token, end) = events(runtime, request_of(*prompt, max_tokens=99), {1: Free(SIZES)})
         assert end == Finished("length")
         assert isinstance(token, Token)
         assert 1 <= sum(runtime.calls) <= room + token.drafted - token.accepted
@@ -218,26 +243,10 @@ def test_a_drafted_eos_ends_the_answer() -> None:
     prompt, end = (4, 5, *answer, 4, 5), answer[2]
     plain = events(runtime, request_of(*prompt, max_tokens=40), None, eos=(end,))
     runtime.calls.clear()
-    received = events(runtime, request_of(*prompt, max_tokens=40), Free(SIZES), eos=(end,))
+    received = events(runtime, request_of(*prompt, max_tokens=40), {1: Free(SIZES)}, eos=(end,))
     assert answer_of(received) == answer_of(plain) == [(answer[0], None), (answer[1], None)]
     assert received[-1] == plain[-1] == Finished("stop")
     assert runtime.calls == [8]
-
-
-def test_nothing_is_drafted_in_a_batch() -> None:
-    runtime = runtime_of(slots=2)
-    engine = Engine(runtime, eos=(), queue_limit=9, costs=Free(SIZES))
-
-    async def both_wait_for_the_start() -> None:
-        generations = [engine.submit(request_of(3, 4, last, max_tokens=30)) for last in (5, 6)]
-        engine.start()
-        for generation in generations:
-            assert len(answer_of(await events_of(generation))) == 30
-
-    asyncio.run(both_wait_for_the_start())
-    engine.close()
-    # The second prompt is read a step later.
-    assert runtime.calls[1:-1] == [2] * 29
 
 
 @pytest.mark.parametrize("breaks", ["call", "row"])
@@ -253,7 +262,7 @@ def test_a_verification_that_fails_ends_its_request_only(breaks: Literal["call",
         runtime.breaks = ""
         assert (await events_of(engine.submit(request_of(3, 4, 5))))[-1] == Finished("length")
 
-    with_engine(runtime, test, costs=Free(SIZES))
+    with_engine(runtime, test, costs={1: Free(SIZES)})
 
 
 def test_a_prompt_that_cannot_be_indexed_ends_its_request_only(
@@ -273,20 +282,20 @@ def test_a_prompt_that_cannot_be_indexed_ends_its_request_only(
         assert served[-1] == Finished("length")
 
     monkeypatch.setattr("hearthd.server.engine.step.PromptLookup", Poor)
-    with_engine(runtime_of(slots=2), test, costs=Free(SIZES))
+    with_engine(runtime_of(slots=2), test, costs={1: Free(SIZES)})
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "logprobs"])
 def test_exact_logits_are_computed_where_the_sampler_needs_them(sampling: SamplingOptions) -> None:
     runtime = runtime_of()
-    events(runtime, request_of(1, 2, max_tokens=30, sampling=sampling), Free(SIZES))
+    events(runtime, request_of(1, 2, max_tokens=30, sampling=sampling), {1: Free(SIZES)})
     assert max(runtime.calls) > 1
     assert {exact for flags in runtime.exact for exact in flags} == {sampling is SAMPLED}
 
 
 def test_an_engine_of_exact_logits_computes_them_for_every_request() -> None:
     runtime = runtime_of()
-    engine = Engine(runtime, eos=(), queue_limit=9, costs=Free(SIZES), exact_logits=True)
+    engine = Engine(runtime, eos=(), queue_limit=9, costs={1: Free(SIZES)}, exact_logits=True)
     engine.start()
 
     async def test() -> None:
@@ -320,7 +329,7 @@ def test_nothing_is_drafted_when_verifying_costs_a_call_per_token() -> None:
             return float(size)
 
     runtime = runtime_of(habit=1e6)
-    events(runtime, request_of(3, 3, 3, max_tokens=40), Slow(SIZES))
+    events(runtime, request_of(3, 3, 3, max_tokens=40), {1: Slow(SIZES)})
     assert runtime.calls == [1] * 40
 
 
