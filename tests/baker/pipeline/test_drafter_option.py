@@ -49,6 +49,15 @@ def test_eight_tokens_are_verified_where_no_layer_keeps_states(tmp_path: Path) -
     assert sizes == [(2, 4, 8), (4,)]
 
 
+@pytest.mark.parametrize(("slots", "tokens"), [(1, 0), (2, 2)])
+def test_two_sequences_are_verified_together_where_there_are_two_slots(
+    slots: int, tokens: int, tmp_path: Path
+) -> None:
+    plan = resolve(bake_options({"weights": small_gemma(tmp_path / "weights"), "slots": slots}))
+    assert isinstance(plan, LanguagePlan)
+    assert plan.program.pair_tokens == tokens
+
+
 def test_a_bundle_without_a_drafter_is_reproduced_without_one() -> None:
     bundle = Path("bundle")
     assert recorded_options({"drafter": "none"}, bundle) == {"drafter": "none"}

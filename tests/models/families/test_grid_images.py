@@ -147,3 +147,29 @@ def answered(
         answer.append(int(logits[0].argmax()))
     assert first is not None, "an answer has a token"
     return first, answer[1:]
+
+
+def test_each_of_two_sequences_rotates_by_its_own_shift(tmp_path: Path) -> None:
+    """A verify of both has the rows of decodes after the same tokens, with these shifts."""
+    write_folder(recorded_case("qwen35-images-mrope"), tmp_path)
+    options = replace(OPTIONS, decode_batches=(1,), verify_tokens=(2,), pair_tokens=2)
+    program, parameters, _ = opened("qwen35-images-mrope", tmp_path, options)
+    graphs = {point.name: graph for point, graph in program.entry_points}
+    count, tokens, shifts = len(program.caches), [5, 7], [3, 0]
+    padded, start = np.arange(CHUNK, dtype=np.int32), np.zeros(1, np.int32)
+    caches = [
+        np.zeros((spec.rows, spec.width), DType.named(spec.dtype).numpy) for spec in program.caches
+    ]
+    caches = evaluate(graphs[f"prefill_{CHUNK}"], [padded, start, start, *caches], parameters)
+    expected = []
+    for shift in shifts:
+        after = caches
+        for position, token in enumerate(tokens, CHUNK):
+            numbers = [np.array([value], np.int32) for value in (token, position, 1, shift)]
+            (logits,), *after = evaluate(graphs["decode_1"], [*numbers, *after], parameters)
+            expected.append(logits)
+    numbers = [np.array(values, np.int32) for values in (tokens * 2, [CHUNK] * 2, [1, 1], shifts)]
+    rows, *after = evaluate(graphs["verify_2x2"], [*numbers, *caches, *caches], parameters)
+    close(rows, np.stack(expected), 1e-5)
+    assert len(after) == 2 * count
+    assert np.abs(expected[1] - expected[3]).max() > 1e-3
