@@ -246,6 +246,7 @@ def _options(precision: str, random: Random, config: ModelConfig) -> ProgramOpti
         prefill_tokens=tuple(sorted(prefills)),
         decode_batches=(1, random.randint(2, 5)),
         verify_tokens=(random.choice(guesses),) if guesses else (),
+        pair_tokens=random.choice((0, 2)) if guesses else 0,
     )
 
 
