@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.interface import prefill_all_but_last, read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,11 +17,19 @@ if TYPE_CHECKING:
     from hearthd.runtime.interface import Reader, Runtime
 
 
-def replayed(reader: Reader, case: Golden, slots: Sequence[int]) -> Iterator[NDArray[np.float32]]:
-    """The logits before every golden token, f32 (B, V), of one sequence in B slots at once."""
-    yield np.stack([read_prompt(reader, case.prompt_ids, slot=slot) for slot in slots])
-    for position, token in enumerate(_read_tokens(case)[1:], start=len(case.prompt_ids)):
-        yield reader.decode(slots, [token] * len(slots), [position] * len(slots))
+def replayed(reader: Reader, cases: Sequence[Golden]) -> Iterator[NDArray[np.float32]]:
+    """The logits before every golden token, f32 (B, V), of B prompts, one in each slot.
+
+    They have the same number of steps.
+    """
+    slots = range(len(cases))
+    each = zip(slots, cases, strict=True)
+    yield np.stack([read_prompt(reader, case.prompt_ids, slot=slot) for slot, case in each])
+    for number, tokens in enumerate(zip(*map(_read_tokens, cases), strict=True)):
+        if number:
+            yield reader.decode(
+                slots, tokens, [len(case.prompt_ids) - 1 + number for case in cases]
+            )
 
 
 def replayed_by_verifies(
@@ -36,21 +44,25 @@ def replayed_by_verifies(
         yield from runtime.verify(0, read[first : first + tokens], start + first)
 
 
-def replayed_by_pairs(
-    runtime: Runtime, case: Golden, slots: Sequence[int]
-) -> Iterator[NDArray[np.float32]]:
-    """The logits before every golden token, f32 (2, V), with calls that verify those of two slots.
+def replayed_by_pairs(runtime: Runtime, cases: Sequence[Golden]) -> Iterator[NDArray[np.float32]]:
+    """As `replayed`, of two prompts, with calls that verify the tokens of both.
 
-    Both have read the prompt except its last token. The tokens that fill no call are decoded.
+    The tokens that fill no such call are decoded.
     """
-    read, start, size = _read_tokens(case), len(case.prompt_ids) - 1, runtime.pair_tokens
-    end = len(read) // size * size
-    for first in range(0, end, size):
-        tokens = read[first : first + size]
-        each = runtime.verify_pair(slots, [tokens] * len(slots), [start + first] * len(slots))
-        yield from map(np.stack, zip(*each, strict=True))
-    for index, token in enumerate(read[end:], end):
-        yield runtime.decode(slots, [token] * len(slots), [start + index] * len(slots))
+    slots, size = range(2), runtime.pair_tokens
+    for slot, case in zip(slots, cases, strict=True):
+        prefill_all_but_last(runtime, case.prompt_ids, slot=slot)
+    read = [_read_tokens(case) for case in cases]
+    count = len(read[0])
+    for first in range(0, count, size):
+        tokens = [each[first : first + size] for each in read]
+        starts = [len(case.prompt_ids) - 1 + first for case in cases]
+        if first + size <= count:
+            verified = runtime.verify_pair(slots, tokens, starts)
+            yield from map(np.stack, zip(*verified, strict=True))
+        else:
+            for ahead, latest in enumerate(zip(*tokens, strict=True)):
+                yield runtime.decode(slots, latest, [start + ahead for start in starts])
 
 
 def _read_tokens(case: Golden) -> list[int]:

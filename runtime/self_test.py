@@ -1,7 +1,7 @@
 """The self-test: compare what this machine computes with the bundle's golden values.
 
     quick   the first prompt, with the entry points that a request uses
-    full    every prompt, with every entry point, in every row of a batch
+    full    every prompt with every entry point, in batches of different prompts
     off     nothing
 
 A value that lies between two integers is stored as either of them in a cache of i8, and so is an
@@ -231,18 +231,25 @@ class _LanguageTest:
 
     def quick(self) -> Iterator[_Compared]:
         """Every step of the first prompt, its row and its states."""
-        return self._read(self.runtime, [0], range(len(self.golden[:1])))
+        first = self.golden[:1]
+        return self._read(replayed(self.runtime, first), range(len(first)))
 
     def full(self) -> Iterator[_Compared]:
         """As quick, for every prompt, with every variant of the runtime, every verify and an embed.
+
+        The slots of a batch have different prompts, if there are enough, so that a row of a batch
+        that reads another row is found.
 
         For an embed, the caches that it wrote are tested by a decode.
         """
         yield from self._image()
         yield from self._sound()
-        runtime, prompts = self.runtime, range(len(self.golden))
+        runtime, count = self.runtime, len(self.golden)
         for name, variant in runtime.variants().items():
-            yield from self._read(variant, range(variant.batch), prompts, f" ({name})")
+            for first in range(0, count, variant.batch):
+                numbers = [(first + slot) % count for slot in range(variant.batch)]
+                replay = replayed(variant, [self.golden[number] for number in numbers])
+                yield from self._read(replay, numbers, f" ({name})")
         for number, case in enumerate(self.golden):
             *before, last = case.prompt_ids
             for start in range(0, len(before), runtime.chunk):
@@ -255,19 +262,16 @@ class _LanguageTest:
                     yield self._step(number, index, row[None], f" (verify {tokens})")
                 yield from self._rows(number, [0], f" (verify {tokens})")
                 yield from self._states(number, [0], f" (verify {tokens})")
-            if runtime.pair_tokens:
-                yield from self._pair(number, case)
+        yield from self._pairs()
         yield from self._long_prefill()
 
-    def _pair(self, number: int, case: Golden) -> Iterator[_Compared]:
-        """A prompt in two slots, with calls that verify the tokens of both."""
-        by, slots = f" (verify {self.runtime.pair_tokens} of two)", (0, 1)
-        for slot in slots:
-            read_prompt(self.runtime, case.prompt_ids, slot=slot)
-        for index, rows in enumerate(replayed_by_pairs(self.runtime, case, slots)):
-            yield self._step(number, index, rows, by)
-        yield from self._rows(number, slots, by)
-        yield from self._states(number, slots, by)
+    def _pairs(self) -> Iterator[_Compared]:
+        """Prompts in two slots, with calls that verify the tokens of both."""
+        count, size = len(self.golden), self.runtime.pair_tokens
+        for first in range(0, count if size else 0, 2):
+            numbers = [first, (first + 1) % count]
+            replay = replayed_by_pairs(self.runtime, [self.golden[number] for number in numbers])
+            yield from self._read(replay, numbers, f" (verify {size} of two)")
 
     def _long_prefill(self) -> Iterator[_Compared]:
         """Several chunks at once, compared with one after the other: golden prompts are shorter."""
@@ -284,14 +288,18 @@ class _LanguageTest:
         yield _Compared(f"{longest} tokens at once", difference, self.tolerance)
 
     def _read(
-        self, reader: Reader, slots: Sequence[int], prompts: Sequence[int], by: str = ""
+        self, replay: Iterator[NDArray[np.float32]], numbers: Sequence[int], by: str = ""
     ) -> Iterator[_Compared]:
-        """All of some prompts, by the largest difference in any of the slots."""
-        for number in prompts:
-            for index, logits in enumerate(replayed(reader, self.golden[number], slots)):
-                yield self._step(number, index, logits, by)
-            yield from self._rows(number, slots, by)
-            yield from self._states(number, slots, by)
+        """The logits of the prompts of these numbers, read together, one in each slot."""
+        slots: dict[int, list[int]] = {}
+        for slot, number in enumerate(numbers):
+            slots.setdefault(number, []).append(slot)
+        for index, logits in enumerate(replay):
+            for number, places in slots.items():
+                yield self._step(number, index, logits[places], by)
+        for number, places in slots.items():
+            yield from self._rows(number, places, by)
+            yield from self._states(number, places, by)
 
     def _image(self) -> Iterator[_Compared]:
         """The first row of the golden image, by its largest difference, of each entry point."""
@@ -340,7 +348,7 @@ class _LanguageTest:
 
 def largest_logit_difference(reader: Reader, case: Golden) -> float:
     """The largest difference of a golden logit that slot 0 of a reader computes."""
-    pairs = zip(case.steps, replayed(reader, case, [0]), strict=True)
+    pairs = zip(case.steps, replayed(reader, [case]), strict=True)
     return max(_logit_difference(step, logits) for step, logits in pairs)
 
 

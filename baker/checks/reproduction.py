@@ -15,11 +15,18 @@ from hearthd.baker.pipeline.bake_gru import GRU
 from hearthd.baker.pipeline.bake_options import BadOption, bake_options, recorded_options
 from hearthd.baker.pipeline.bill_of_materials import read_license, write_manifest_and_bill
 from hearthd.baker.pipeline.draft_model import draft_model_path
-from hearthd.baker.pipeline.origin import hearth, source_records, tools
+from hearthd.baker.pipeline.origin import hearth, tools
 from hearthd.baker.pipeline.recipe import open_named
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.baker.weights.open_weights import open_weights
-from hearthd.bundle import DRAFTER, MANIFEST, SIGNATURE, LanguageManifest, read_manifest
+from hearthd.bundle import (
+    DRAFTER,
+    MANIFEST,
+    SIGNATURE,
+    LanguageManifest,
+    read_manifest,
+    record_file,
+)
 from hearthd.bundle.lora.read_adapter import adapter_files
 from hearthd.models.catalog import ARCHITECTURES
 
@@ -132,8 +139,7 @@ def _makers(hearth: Hearth, compiler: Compiler, tools: Mapping[str, str]) -> dic
 
 def check_sources(origin: Provenance, paths: Iterable[Path]) -> None:
     """Raise BakeError unless the digests of the files are those of the provenance."""
-    records = source_records(paths, package=None)
-    for expected, file in zip_longest(origin.sources, records):
+    for expected, file in zip_longest(origin.sources, map(record_file, paths)):
         if expected is None or file is None or expected.sha256 != file.sha256:
             raise BakeError(
                 f"the weights are not those of the bundle: expected {_file(expected)}, got "

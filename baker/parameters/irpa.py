@@ -70,16 +70,17 @@ class ArchiveWriter:
 
     def __init__(self, path: Path, entries: Mapping[str, int]) -> None:
         self._path = path
-        head, offsets, size = _layout(entries)
+        head, offsets, self._size = _layout(entries)
         # Name -> the offset of the next byte, and the end of the entry.
         self._next = offsets
         self._end = {name: offsets[name] + length for name, length in entries.items()}
+        self._incomplete = list(entries)[::-1]  # the first one last; complete ones may be left
         # Unbuffered: blocks are large, and errors of late writes would be late.
         self._file: IO[bytes] = path.open("wb", buffering=0)
         try:
             self._put(0, head)
             with self._naming():
-                self._file.truncate(size)
+                self._file.truncate(self._size)
         except OSError:
             self._file.close()
             raise
@@ -112,6 +113,16 @@ class ArchiveWriter:
         # A view as bytes, since bfloat16 arrays have no buffer protocol.
         self._put(start, np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
         self._next[name] = start + data.nbytes
+
+    @property
+    def complete(self) -> int:
+        """The bytes at the start of the file that no later write changes."""
+        while self._incomplete:
+            first = self._incomplete[-1]
+            if self._next[first] < self._end[first]:
+                return self._next[first]
+            self._incomplete.pop()
+        return self._size
 
     def _put(self, position: int, data: bytes | memoryview) -> None:
         with self._naming():

@@ -182,8 +182,13 @@ def write_parameters(
     path: Path,
     advance: Callable[[int], None],
     rounded: Mapping[str, StoredRows] = MappingProxyType({}),
+    *,
+    reached: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Write the arrays of all weights; `advance` is told the bytes of each block written.
+
+    `reached` is told the bytes at the start of the file that are final, after each block. Neither
+    is called by two threads at once.
 
     `rounded` has the arrays of parameters that are already rounded. Each of a few threads writes
     one weight, and has one block of one tensor in memory; a tensor whose rows change their order
@@ -214,6 +219,7 @@ def write_parameters(
                         for name, data in zip(entry.weight.parameters, arrays, strict=True):
                             archive.write(name, data)
                             advance(data.nbytes)
+                            reached(archive.complete)
 
         with ending_others():  # Ctrl-C is raised in this thread
             collections.deque(pool.map(write, located), maxlen=0)

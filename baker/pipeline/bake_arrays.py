@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         BakeRecord,
         CompiledProgram,
         Destination,
+        WeightRecords,
         Workspace,
     )
     from hearthd.baker.progress import Progress
@@ -166,14 +167,14 @@ def bake_arrays(model: ArraysToBake, destination: Destination, progress: Progres
         with compile_in_background(workspace, program.graphs) as compiled:
             for name, text in model.texts.items():
                 (folder / name).write_text(text, encoding="utf-8", newline="\n")
-            write_weights(workspace, model.source, model.weights())
+            weights = write_weights(workspace, model.source, model.weights())
         with progress.stage("compute golden values with NumPy"), threadpool_limits(1):
             parameters = stored_parameters(program.parameters, folder / PARAMETERS)
             examples = model.examples(parameters)
             write_examples(folder / GOLDEN, examples)
         manifest = write_manifest_and_bill(
             folder,
-            _manifest(model, workspace, functions, compiled),
+            _manifest(model, workspace, functions, compiled, weights),
             license_of(model.source),
         )
         for program_file in runnable(manifest):
@@ -234,6 +235,7 @@ def _manifest(
     workspace: Workspace,
     functions: tuple[FunctionSpec, ...],
     compiled: CompiledProgram,
+    weights: WeightRecords,
 ) -> ArraysManifest:
     program = model.program
     return model.manifest(
@@ -244,8 +246,8 @@ def _manifest(
             "target": workspace.targets[0],
             "other_programs": tuple(compiled.others),
             "statistics": statistics(program.graphs, program.weights),
-            "provenance": provenance(model.record, model.source, compiled),
-            "files": records(sorted(workspace.folder.iterdir())),
+            "provenance": provenance(model.record, weights.sources, compiled),
+            "files": records(sorted(workspace.folder.iterdir()), weights.parameters),
             "functions": functions,
         }
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
     from hearthd.baker.pipeline.auto_stage import Chosen
     from hearthd.baker.pipeline.language_plan import LanguagePlan
-    from hearthd.baker.pipeline.shared_stages import CompiledProgram, Workspace
+    from hearthd.baker.pipeline.shared_stages import CompiledProgram, WeightRecords, Workspace
     from hearthd.baker.progress import Progress
     from hearthd.models.decoder.architecture import DraftShape
     from hearthd.models.program import Program
@@ -209,10 +208,10 @@ def _make(inputs: _BakeInputs) -> None:
         if plan.drafter is not None:
             (workspace.folder / layout.DRAFTER).write_bytes(plan.drafter.content)
         rounded = inputs.calibration.rounded(layers_to_round(model.source, located))
-        write_weights(workspace, model.source, located, rounded.arrays)
+        weights = write_weights(workspace, model.source, located, rounded.arrays)
     with workspace.progress.stage("write the manifest"):
         manifest = write_manifest_and_bill(
-            workspace.folder, _manifest(inputs, compiled), license_of(model.source)
+            workspace.folder, _manifest(inputs, compiled, weights), license_of(model.source)
         )
     # After the compiler has ended: its threads and NumPy's would slow each other down.
     if not plan.verify_later:
@@ -230,13 +229,12 @@ def _write_tokenizer(inputs: _BakeInputs) -> None:
         path.write_text(tokenizer.template, encoding="utf-8", newline="\n")
 
 
-def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifest:
+def _manifest(
+    inputs: _BakeInputs, compiled: CompiledProgram, weights: WeightRecords
+) -> LanguageManifest:
     plan, program, options = inputs.plan, inputs.program, inputs.plan.program
     model = plan.model
     cache_bytes = sum(spec.bytes for spec in program.caches)
-    with ThreadPoolExecutor(1, "digests") as pool:  # while those of the sources are computed
-        files = pool.submit(records, sorted(inputs.workspace.folder.iterdir()))
-        sources = provenance(plan.record, model.source, compiled)
     return LanguageManifest(
         format=layout.FORMAT,
         architecture=model.architecture.name,
@@ -273,6 +271,6 @@ def _manifest(inputs: _BakeInputs, compiled: CompiledProgram) -> LanguageManifes
         },
         golden=(),
         footprint=language_footprint(program, streamed=plan.streamed),
-        provenance=sources,
-        files=files.result(),
+        provenance=provenance(plan.record, weights.sources, compiled),
+        files=records(sorted(inputs.workspace.folder.iterdir()), weights.parameters),
     )

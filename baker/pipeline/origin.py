@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.baker.compiler.kernel_objects import PACKAGE
-from hearthd.bundle import Hearth, SourceRecord, record_file
+from hearthd.bundle import Hearth, SourceRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hearthd.bundle import KernelBuild
+    from hearthd.bundle import FileRecord, KernelBuild
 
 _PACKAGE = "hearthd"
 _ROOT = Path(__file__).resolve().parents[2]
@@ -44,21 +44,19 @@ def tools(kernels: KernelBuild) -> dict[str, str]:
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
 
 
-def source_records(paths: Iterable[Path], package: str | None) -> tuple[SourceRecord, ...]:
-    """Records of files; `package` is the import name of the package that contains them, if any."""
+def source_records(records: Iterable[FileRecord], package: str | None) -> tuple[SourceRecord, ...]:
+    """Records of sources; `package` is the import name of the package that has them, if any."""
     name = metadata.packages_distributions()[package][0] if package else None
     version = metadata.version(name) if name else None
-    return tuple(_source(path, name, version) for path in paths)
-
-
-def _source(path: Path, package: str | None, version: str | None) -> SourceRecord:
-    record = record_file(path)
-    return SourceRecord(
-        name=record.name,
-        bytes=record.bytes,
-        sha256=record.sha256,
-        package=package,
-        version=version,
+    return tuple(
+        SourceRecord(
+            name=record.name,
+            bytes=record.bytes,
+            sha256=record.sha256,
+            package=name,
+            version=version,
+        )
+        for record in records
     )
 
 

@@ -62,9 +62,10 @@ def _note(
 def _calls(manifest: LanguageManifest) -> int:
     """The calls in which the self-test reads the golden prompts of a manifest, if each is a chunk.
 
-    Each variant of a runtime reads a prompt in each slot of a batch, and decodes its steps. An
-    embed with a decode, and calls that verify, follow: two slots read the prompt for those of two.
-    A long prefill is compared with its chunks.
+    Each variant of a runtime reads the prompts in the slots of a batch, as often as it takes to
+    read all, and decodes their steps. For each prompt, an embed with a decode, and calls that
+    verify, follow: those of two sequences read the prompts again. A long prefill is compared with
+    its chunks.
     """
     points = [point for point in manifest.entry_points if not point.adapters]
     batches = [point.batch for point in points if point.kind == "decode"]
@@ -74,15 +75,15 @@ def _calls(manifest: LanguageManifest) -> int:
     longest = max(point.tokens for point in reading)
     long_prefill = longest // chunk + 3 if longest > chunk else 0
     count = max(prefills, len(batches))
-    read = sum(2 * batch for batch in itertools.islice(itertools.cycle(batches), count))
+    prompts, steps = len(manifest.golden), len(manifest.golden[0].steps)
     adapted = 1 + (manifest.adapters.count > 0)
-    return long_prefill + sum(
-        adapted * (read + count * (len(case.steps) - 1))
-        + 2
-        + sum(
-            -(-len(case.steps) // point.tokens) + (2 * point.batch if point.batch > 1 else 0)
-            for point in points
-            if point.kind == "verify"
-        )
-        for case in manifest.golden
+    read = sum(
+        -(-prompts // batch) * (2 * batch + steps - 1)
+        for batch in itertools.islice(itertools.cycle(batches), count)
     )
+    verified = sum(
+        -(-prompts // point.batch) * ((point.batch > 1) * point.batch + -(-steps // point.tokens))
+        for point in points
+        if point.kind == "verify"
+    )
+    return long_prefill + adapted * read + 2 * prompts + verified

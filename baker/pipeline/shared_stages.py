@@ -13,6 +13,7 @@ from hearthd.baker.atomic_folder import BakeError, folder_beside
 from hearthd.baker.compiler.program_cache import ProgramCache, ProgramSource, compiling
 from hearthd.baker.compiler.targets import check_program, find_targets
 from hearthd.baker.parameters.parameter_writer import requantized, write_parameters
+from hearthd.baker.pipeline.file_digests import FileDigests
 from hearthd.baker.pipeline.origin import hearth, source_records, tools
 from hearthd.bundle import (
     PARAMETER_SCOPE,
@@ -23,6 +24,7 @@ from hearthd.bundle import (
     record_file,
 )
 from hearthd.models.dsl.mlir.stablehlo import module, module_text
+from hearthd.runtime.available_memory import available_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from hearthd.runtime.self_test import Verdict
 
 _MODULE = "hearth"
+# Bytes of the sources that are hashed before the weights in them are written: about one tensor.
+_LEAD = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,22 +175,48 @@ def program_text(graphs: Sequence[Graph]) -> bytes:
     return module_text(_MODULE, graphs, PARAMETER_SCOPE).encode()
 
 
+@dataclass(frozen=True)
+class WeightRecords:
+    """The records of params.irpa, and of the files that its weights come from."""
+
+    parameters: FileRecord
+    sources: tuple[FileRecord, ...]
+
+
 def write_weights(
     workspace: Workspace,
     source: WeightSource,
     located: Sequence[Located],
     rounded: Mapping[str, StoredRows] = MappingProxyType({}),
-) -> None:
+) -> WeightRecords:
     """Write params.irpa in blocks; raises a WeightsError, also if the weights change meanwhile.
 
-    `rounded` has the arrays of parameters that are already rounded.
+    The files are hashed meanwhile. `rounded` has the arrays of parameters that are already rounded.
     """
     size = weights_bytes(entry.weight for entry in located)
     if (text := requantized(source, located)) is not None:
         workspace.progress.note(text)
-    with workspace.progress.stage("write the weights", size) as advance:
-        write_parameters(source, located, workspace.folder / PARAMETERS, advance, rounded)
-    source.require_unchanged()
+    path, sources = workspace.folder / PARAMETERS, source.files()
+    source_bytes = sum(file.stat().st_size for file in sources)
+    exceeds = source_bytes + size > available_memory()
+    with (
+        workspace.progress.stage("write the weights", size) as advance,
+        FileDigests([path]) as written,
+        FileDigests(sources, drops=exceeds) as read,
+    ):
+        count = 0
+
+        def advanced(block: int) -> None:
+            nonlocal count
+            count += block
+            advance(block)
+            read.advance(count / size * source_bytes + _LEAD)
+
+        write_parameters(source, located, path, advanced, rounded, reached=written.advance)
+        (parameters,) = written.records()
+        records = WeightRecords(parameters, read.records())
+    source.require_unchanged()  # the digests are of the content that was read
+    return records
 
 
 def weights_bytes(weights: Iterable[Weight]) -> int:
@@ -238,23 +268,23 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ranges)
 
 
-def provenance(record: BakeRecord, source: WeightSource, compiled: CompiledProgram) -> Provenance:
-    """The provenance of the new bundle; computes the digests of the weights' files.
+def provenance(
+    record: BakeRecord, sources: Sequence[FileRecord], compiled: CompiledProgram
+) -> Provenance:
+    """The provenance of the new bundle, whose weights come from files with these records.
 
-    The program is compiled. Raises BadFile if they have changed.
+    The program is compiled.
     """
     kernels = compiled.compilation.kernels
-    sources = (
-        *source_records(source.files(), record.package),
-        *source_records(record.others, None),
-    )
-    source.require_unchanged()  # the digests are of the content that was read
     return Provenance(
         model=record.model,
         options=dict(record.options),
         tried=record.tried,
         hearth=hearth(),
-        sources=sources,
+        sources=(
+            *source_records(sources, record.package),
+            *source_records(records(record.others), None),
+        ),
         graph=compiled.graph,
         compiler=compiled.compilation.compiler,
         kernels=kernels,
@@ -262,9 +292,10 @@ def provenance(record: BakeRecord, source: WeightSource, compiled: CompiledProgr
     )
 
 
-def records(paths: Iterable[Path]) -> tuple[FileRecord, ...]:
-    """The records of files for the manifest."""
-    return tuple(record_file(path) for path in paths)
+def records(paths: Iterable[Path], *known: FileRecord) -> tuple[FileRecord, ...]:
+    """The records of files for the manifest, of which some are known."""
+    by_name = {record.name: record for record in known}
+    return tuple(by_name.get(path.name) or record_file(path) for path in paths)
 
 
 class ComparisonFailed(BakeError):

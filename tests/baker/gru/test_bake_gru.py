@@ -80,7 +80,7 @@ def test_a_bundle_has_the_functions_and_files_of_the_gru(bundle: Path, file: Pat
     names = ["bom.cdx.json", "golden.bin", "manifest.json", "model.vmfb", "params.irpa"]
     assert sorted(path.name for path in bundle.iterdir()) == names
     origin = manifest.provenance
-    assert origin.sources == source_records([file], package=None)
+    assert origin.sources == source_records([record_file(file)], package=None)
     assert origin.options == {
         "steps": S, "batch": B, "form": "fused", "batch_first": False, "target": "host"
     }  # fmt: skip
