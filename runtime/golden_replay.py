@@ -25,11 +25,9 @@ def replayed(reader: Reader, cases: Sequence[Golden]) -> Iterator[NDArray[np.flo
     slots = range(len(cases))
     each = zip(slots, cases, strict=True)
     yield np.stack([read_prompt(reader, case.prompt_ids, slot=slot) for slot, case in each])
-    for number, tokens in enumerate(zip(*map(_read_tokens, cases), strict=True)):
-        if number:
-            yield reader.decode(
-                slots, tokens, [len(case.prompt_ids) - 1 + number for case in cases]
-            )
+    _, *later = zip(*map(_read_tokens, cases), strict=True)
+    for number, tokens in enumerate(later):
+        yield reader.decode(slots, tokens, [len(case.prompt_ids) + number for case in cases])
 
 
 def replayed_by_verifies(

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from hearthd.runtime.golden_replay import replayed, replayed_by_pairs, replayed_by_verifies
-from hearthd.runtime.interface import read_prompt
 from hearthd.runtime.pixels import golden_pixels
 from hearthd.runtime.row_difference import ROW_TOLERANCE, largest_difference, steps_between
 from hearthd.runtime.sound_features import golden_frames

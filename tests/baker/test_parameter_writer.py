@@ -95,6 +95,24 @@ def test_each_weight_has_its_arrays(tmp_path: Path) -> None:
     assert sum(told) == sum(array.nbytes for array in stored.values())
 
 
+def test_the_bytes_that_are_final_are_told_while_weights_are_written(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tensors = {f"w{i}": rng.normal(size=SHAPE).astype(np.float32) for i in range(20)}
+    path = tmp_path / "params.irpa"
+    final: list[bytes] = []
+
+    def reached(count: int) -> None:
+        final.append(path.read_bytes()[:count])
+
+    weights = [located(name) for name in tensors]
+    write_parameters(Read(tmp_path, tensors), weights, path, lambda _: None, reached=reached)
+    written = path.read_bytes()
+    assert all(written.startswith(start) for start in final)
+    sizes = [len(start) for start in final]
+    assert sizes == sorted(sizes)
+    assert 0 < sizes[0] < sizes[len(sizes) // 2] < sizes[-1] == len(written)
+
+
 def test_after_an_error_no_other_weight_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,30 @@ def test_every_variant_and_every_row_of_a_batch_is_tested() -> None:
     assert self_test(runtime, (CASE,), tolerance=0.5, level="quick").passed
 
 
+def test_a_batch_has_different_prompts() -> None:
+    """A row of a batch that reads the row before it passes, if both have the same prompt."""
+    read: list[list[int]] = []
+
+    @dataclass(kw_only=True)
+    class Mixing(FakeRuntime):
+        @override
+        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
+            read.append([*tokens])
+            logits = super().decode(slots, tokens, positions, exact)
+            return np.roll(logits, 1, axis=0)
+
+    runtime = Mixing(vocab_size=40, context=64, chunk=8, slots=5, batch=5)
+    other = fakes.golden_of(RUNTIME, prompt=(2, 9, 8), steps=4)[0]
+    assert self_test(runtime, (CASE,), tolerance=0.0).passed
+    read.clear()
+    verdict = self_test(runtime, (CASE, other), tolerance=0.0)
+    assert not verdict.passed
+    assert "(fake)" in verdict.where
+    first, second = (case.steps[0].token_ids[0] for case in (CASE, other))
+    assert [first, second, first, second, first] in read
+    assert self_test(replace(RUNTIME, slots=5, batch=5), (CASE, other), tolerance=0.0).passed
+
+
 def test_quick_tests_the_first_prompt_only() -> None:
     poisoned = replace(CASE, prompt_ids=(2, 9))
     verdict = self_test(replace(RUNTIME, poison=9), (CASE, poisoned), tolerance=0, level="quick")

@@ -22,6 +22,7 @@ from hearthd.models.dsl.activations import require_rows, rounded, steps
 from hearthd.models.dsl.composite import Fused
 from hearthd.models.dsl.fused.quantized_products import (
     format_of,
+    linear_quantized,
     product_kernel,
     sample_matrix,
     some_outputs,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from hearthd.models.dsl.graph import Tensor
     from hearthd.models.dsl.matrix_format import MatrixFormat
-    from hearthd.models.dsl.ops.record import Attrs, Types
+    from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
 __all__ = [
     "LOGIT_MARGIN",
@@ -228,6 +229,22 @@ def _linear_refined(
     return _in_blocks(approximate, product if replaces else approximate + product, threshold)
 
 
+def _refined_in_numpy(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
+    """As `_linear_refined`; multiplies the blocks that reach a threshold and no others."""
+    approximate, x, threshold, *matrix = arrays
+    result = approximate.reshape(len(approximate), -1, ROWS).copy()
+    reached = result.max(axis=2) >= threshold[:, np.newaxis]
+    blocks = np.flatnonzero(reached.any(axis=0))
+    if blocks.size:
+        some = (x, *(array[blocks] for array in matrix))
+        product = linear_quantized.evaluate(some, {"matrix_format": attrs["matrix_format"]})
+        product = product.reshape(len(x), len(blocks), ROWS) * x.dtype.type(attrs.get("step", 1.0))
+        old = result[:, blocks]
+        new = product if attrs.get("replaces") else old + product
+        result[:, blocks] = np.where(reached[:, blocks, np.newaxis], new, old)
+    return result.reshape(approximate.shape)
+
+
 def _limits(types: Types, attrs: Attrs) -> None:
     require_rows(types[1])
     format_of(attrs).require(types[3:])
@@ -266,6 +283,7 @@ linear_refined: Fused = Fused(
     "product of the lower bits, a matrix of a `matrix_format`, is added to all sixteen. With "
     "`replaces`, the product, of the upper bits, replaces all sixteen.",
     reference=_linear_refined,
+    in_numpy=_refined_in_numpy,
     limits=_limits,
     kernel=_kernel,
     samples=lambda rng: [
