@@ -49,16 +49,23 @@ def _routed_limits(x: TensorType, chosen: TensorType, attrs: Attrs) -> None:
 
 
 def _routed_kernel(function: str, types: Types, result: TensorType, attrs: Attrs) -> Kernel:
-    """A kernel whose workgroups share the experts of many rows, then blocks of sixteen outputs."""
+    """A kernel whose workgroups share the experts, then blocks of sixteen outputs.
+
+    The experts of few rows are shared in turns, so that workgroups have as many each and read the
+    matrix of an expert without gaps: memory is faster then.
+    """
     rows, outputs = result.shape
     experts = attrs["experts"]
-    each = experts if rows <= _FEW_ROWS else -(-experts // _MAX_EXPERT_SHARES)
-    shares = -(-experts // each)
+    has_few = rows <= _FEW_ROWS
+    each = experts if has_few else -(-experts // _MAX_EXPERT_SHARES)
+    stride = min(rows, experts, _MAX_EXPERT_SHARES) if has_few else 1
+    shares = -(-experts // each) * stride
     blocks = -(-outputs // ROWS)
     share = -(-blocks // -(-_MIN_WORKGROUPS // shares))
+    columns = types[0].shape[1]
     return Kernel(
         function=function,
-        sizes=(share, each, rows, rows // types[0].shape[0], outputs, types[0].shape[1], experts),
+        sizes=(share, each, stride, rows, rows // types[0].shape[0], outputs, columns, experts),
         workgroups=shares * -(-blocks // share),
     )
 

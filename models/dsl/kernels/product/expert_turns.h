@@ -24,10 +24,11 @@ INLINE void add_array(ExpertArrays *all, const void *from, size_t bytes) {
 }
 
 // The turns of a workgroup: it multiplies the blocks `begin` to `end` of the matrix of `expert`,
-// and of `following` next, below `last_expert`. If there is a cache, `slot` has the expert.
+// and of `following` next, below `last_expert`. Of the experts that rows have it takes each
+// `stride`-th. If there is a cache, `slot` has the expert.
 typedef struct {
     Routing routing;
-    size_t expert, following, last_expert, begin, end, workgroups;
+    size_t expert, following, last_expert, stride, begin, end, workgroups;
     ExpertCache *cache;
     Slot *slot;
 } Turns;
@@ -44,22 +45,26 @@ INLINE ExpertCache *cache_of(const ExpertArrays *all, size_t experts) {
     return 0;
 }
 
-// Workgroups take `experts_each` experts and `blocks` blocks each. If there is a cache, each of
-// them takes all blocks of any experts: then some are multiplied while others are read.
-INLINE Turns turns_of(size_t workgroup, size_t experts_each, size_t blocks, Routing routing,
-                      size_t outputs, const ExpertArrays *arrays) {
+// Workgroups take `blocks` blocks each of `experts_each` experts, which `stride` workgroups share
+// in turns: so the few experts of a decode are shared evenly, and each is read without gaps. If
+// there is a cache, each of them takes all blocks of any experts: then some are multiplied while
+// others are read.
+INLINE Turns turns_of(size_t workgroup, size_t experts_each, size_t stride, size_t blocks,
+                      Routing routing, size_t outputs, const ExpertArrays *arrays) {
     size_t all = (outputs + LANES - 1) / LANES, shares = (all + blocks - 1) / blocks;
-    size_t expert = workgroup / shares * experts_each, begin = workgroup % shares * blocks;
+    size_t share = workgroup / shares, begin = workgroup % shares * blocks;
+    size_t expert = share / stride * experts_each;
     Turns turns = {.routing = routing,
-                   .following = next_expert(routing, expert),
+                   .following = later_expert(routing, expert, share % stride),
                    .last_expert = least(expert + experts_each, routing.experts),
+                   .stride = stride,
                    .begin = begin,
                    .end = least(begin + blocks, all)};
     if (STREAMED) turns.cache = cache_of(arrays, routing.experts);
     if (!turns.cache) return turns;
     turns.begin = 0;
     turns.end = all;
-    turns.workgroups = (routing.experts + experts_each - 1) / experts_each * shares;
+    turns.workgroups = (routing.experts + experts_each - 1) / experts_each * stride * shares;
     join_call(turns.cache, routing);
     return turns;
 }
@@ -70,7 +75,7 @@ INLINE int next_turn(Turns *turns) {
     if (!cache) {
         turns->expert = turns->following;
         if (turns->expert >= turns->last_expert) return 0;
-        turns->following = next_expert(turns->routing, turns->expert + 1);
+        turns->following = later_expert(turns->routing, turns->expert + 1, turns->stride - 1);
         return 1;
     }
     if (turns->slot) return_expert(turns->slot);

@@ -43,6 +43,13 @@ INLINE size_t next_expert(Routing routing, size_t expert) {
     return found;
 }
 
+// As `next_expert`, after `skipped` of them.
+INLINE size_t later_expert(Routing routing, size_t expert, size_t skipped) {
+    size_t found = next_expert(routing, expert);
+    while (skipped-- && found < routing.experts) found = next_expert(routing, found + 1);
+    return found;
+}
+
 // Whether any of sixteen rows from `row` on has an expert.
 INLINE int some_have(Routing routing, size_t row, size_t expert) {
     return __builtin_reduce_min((i32x16)(experts_of(routing, row) == (int32_t)expert)) != 0;

@@ -20,7 +20,7 @@ int NAME(const float *x, size_t x_at,
 #endif
          MATRIX_ARRAYS, float *out, size_t out_at, size_t workgroup, size_t blocks,
 #if ROUTED
-         size_t experts_each,
+         size_t experts_each, size_t stride,
 #elif !ADAPTED
          size_t rows_each,
 #endif
@@ -45,7 +45,7 @@ int NAME(const float *x, size_t x_at,
 #if ROUTED
     Routing routing = {chosen + chosen_at, rows, each, experts};
     const ExpertArrays arrays = arrays_of(&matrix, outputs / ROWS);
-    Turns turns = turns_of(workgroup, experts_each, blocks, routing, outputs, &arrays);
+    Turns turns = turns_of(workgroup, experts_each, stride, blocks, routing, outputs, &arrays);
     multiply_routed(x + x_at, &matrix, turns, out + out_at, outputs);
 #elif ADAPTED
     const size_t sources[SOURCES] = {rows0, rows1, rows2, rows3};

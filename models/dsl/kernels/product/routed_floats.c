@@ -19,17 +19,17 @@ INLINE void multiply_rows(const float *x, const size_t *rows, int count, size_t 
 }
 
 // x f32 (rows / each, columns), chosen i32 (rows,), weight (experts * outputs, columns), out f32
-// (rows, outputs); a workgroup computes `blocks` times sixteen outputs of the rows of
-// `experts_each` experts.
+// (rows, outputs); a workgroup computes `blocks` times sixteen outputs of the rows of each
+// `stride`-th of `experts_each` experts.
 int NAME(const float *x, size_t x_at, const int32_t *chosen, size_t chosen_at, const WEIGHT *weight,
          size_t weight_at, float *out, size_t out_at, size_t workgroup, size_t blocks,
-         size_t experts_each, size_t rows, size_t each, size_t outputs, size_t columns,
-         size_t experts) {
+         size_t experts_each, size_t stride, size_t rows, size_t each, size_t outputs,
+         size_t columns, size_t experts) {
     Routing routing = {chosen + chosen_at, rows, each, experts};
     x += x_at, weight += weight_at, out += out_at;
     size_t bytes = outputs * columns * sizeof *weight, some[TOGETHER];
     const ExpertArrays arrays = {.arrays = {{(const char *)weight, bytes}}, .count = 1};
-    Turns turns = turns_of(workgroup, experts_each, blocks, routing, outputs, &arrays);
+    Turns turns = turns_of(workgroup, experts_each, stride, blocks, routing, outputs, &arrays);
     size_t begin = turns.begin * LANES, end = least(turns.end * LANES, outputs);
     while (next_turn(&turns)) {
         const WEIGHT *own = array_in_turn(&turns, weight, bytes);
