@@ -337,9 +337,7 @@ def test_a_model_of_ollama_is_baked_under_its_name(
         ("pipe", "pipe: not a bundle: got "),
     ],
 )
-def test_the_reason_that_a_file_is_not_a_model_is_given(
-    model: str, message: str, tmp_path: Path, bakes: Bakes
-) -> None:
+def test_other_files_say_why(model: str, message: str, tmp_path: Path, bakes: Bakes) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.gguf").touch()
     os.mkfifo(tmp_path / "pipe")
