@@ -11,6 +11,7 @@ import contextlib
 import errno
 import io
 import os
+import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 PROGRAM = "hearth"
 # The extras of packages that `bake` does not install.
 _EXTRAS = dict.fromkeys(("filelock", "httpx2", "huggingface_hub"), "bake,hub")
+HELP_OPTIONS = ("-h", "--help")
+# Commands of Ollama, and other words for commands of Hearth that are not spelled like them.
+_SYNONYMS = {"show": "inspect", "version": "--version", "delete": "rm"}
+_PREFIXES = ("hf:", "ollama:", "https://")  # of models that `hearth run` downloads or finds
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -135,9 +140,13 @@ _EPILOG = """Example:
 def main() -> NoReturn:
     """The entry point `hearth`."""
     arguments = sys.argv[1:] or ["--help"]
+    if arguments[0] == "help":
+        arguments = [*arguments[1:2], "--help"]
     if arguments[0] in COMMANDS:
         _run(arguments[0], arguments[1:], f"{PROGRAM} {arguments[0]}")
     end_on_signals(PROGRAM)
+    if command := _meant(arguments[0]):
+        _fail(PROGRAM, f"No such command '{arguments[0]}'. Use `{command}`.", 2)
     with _limits_of_the_machine(PROGRAM):
         _exit_with(_overview(), arguments, PROGRAM, {})
 
@@ -184,6 +193,7 @@ def _exit_with(
     usage_error: Any = typer.BadParameter.__base__  # which has no public name
     _replace_invalid_characters()
     command = typer.main.get_command(app)
+    command.context_settings["help_option_names"] = [*HELP_OPTIONS]
     if command.no_args_is_help:
         arguments = arguments or ["--help"]
     try:
@@ -192,7 +202,8 @@ def _exit_with(
         where = error.ctx.command_path if error.ctx else program
         # The second phrase is Hearth's for what Typer says of a number out of range.
         message = error.format_message().replace("Input should be", "expected").rstrip(".")
-        _fail(program, f"{message}. See {where} --help.", 2)
+        message += "" if message.endswith("?") else "."
+        _fail(program, f"{message} See {where} --help.", 2)
     except tuple(errors) as error:
         code = next(code for type_, code in errors.items() if isinstance(error, type_))
         _fail(program, _reason(error), code)
@@ -200,6 +211,15 @@ def _exit_with(
         _fail(program, "interrupted", code)
     sys.stdout.flush()
     sys.exit(code or 0)
+
+
+def _meant(name: str) -> str | None:
+    """The command line that a user may have meant by a word that is not a command."""
+    if name in _SYNONYMS:
+        return f"{PROGRAM} {_SYNONYMS[name]}"
+    if not name.startswith("-") and (Path(name).exists() or name.startswith(_PREFIXES)):
+        return f"{PROGRAM} run {shlex.quote(name)}"
+    return None
 
 
 @contextlib.contextmanager

@@ -107,6 +107,11 @@ def test_the_help_of_a_command_starts_with_its_summary_and_has_an_example(
     assert re.search(rf"^ +(hearth {name}|curl) \S", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("arguments", [("help", "ps"), ("ps", "-h"), ("help",), ("-h",)])
+def test_help_has_other_spellings(arguments: tuple[str, ...], run: Run) -> None:
+    assert run(*arguments) == run(*(name for name in arguments if name == "ps"), "--help")
+
+
 def test_python_m_hearth_is_the_same_command() -> None:
     command = [sys.executable, "-m", "hearthd", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
@@ -244,7 +249,10 @@ def test_a_missing_module_of_hearth_itself_is_not_hidden() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("serv",), "hearth: .*serv.* 'serve'.* See hearth --help."),
+        (("serv",), r"hearth: No such command 'serv'. Did you mean 'serve'\? See hearth --help."),
+        (("show", "x"), "hearth: No such command 'show'. Use `hearth inspect`."),
+        (("hf:a/b",), "hearth: No such command 'hf:a/b'. Use `hearth run hf:a/b`."),
+        ((__file__,), f"hearth: No such command '{__file__}'. Use `hearth run {__file__}`."),
         (("--prot",), "hearth: No such option: --prot.* See hearth --help."),
         (("serve", "--prot"), "hearth serve: No such option: --prot.* See hearth serve --help."),
         (

@@ -47,7 +47,7 @@ def converse(
             elif text.strip():
                 _answer(chat, text, show, note)
         except (Leave, EOFError) as end:
-            if isinstance(end, EOFError):
+            if isinstance(end, EOFError) and reader.shows_prompts:
                 show("\n")
             return
         except KeyboardInterrupt:

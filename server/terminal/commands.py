@@ -30,6 +30,7 @@ ERRORS: dict[type[Exception], int] = {flags.BadFlag: 2, BundleError: 1, RequestE
 
 if TYPE_CHECKING:
     from hearthd.server.services.language_service import LanguageService
+    from hearthd.server.terminal.chat import Chat
 
 # Imported while a model is baked.
 _FOR_ANSWERS = ("services.language_service", "terminal.chat_loop", "terminal.message_reader")
@@ -64,11 +65,13 @@ OnOverflow = Annotated[
 
 _RUN_HELP = """Chat with a model, which is baked first if it is missing.
 
-    The same as `hearth chat`. What is baked is kept in --home and found again, also by `serve`,
-    `generate` and `inspect`. With other options of the bake it is another bundle.
+    The same as `hearth chat`: with PROMPT, one answer. What is baked is kept in --home and found
+    again, also by `serve`, `generate` and `inspect`. With other options of the bake it is another
+    bundle.
 
     \b
         hearth run model.gguf
+        hearth run model.gguf "Name a color."
         hearth run Qwen3-0.6B/ --precision int8-g32
         hearth run smollm2 --system "Answer in one sentence." --temperature 0
     """
@@ -144,6 +147,15 @@ def _generate(
 def _chat(
     context_: typer.Context,
     model: Model,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help="Message to answer, after which the command ends; with -, all of standard input. "
+            "Without it, a conversation begins.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     system: Annotated[
         str | None,
@@ -164,15 +176,25 @@ def _chat(
 
     \b
         hearth chat smollm2-135m --system "Answer in one sentence."
+        hearth chat smollm2-135m - < question.txt
     """
+    message = None if prompt is None else _read_prompt(prompt)
+    _require_utf8(message or "", "prompt")
     _require_utf8(system or "", "system")
     bundle = find_or_bake(model, home, context_.obj, chats=True, meanwhile=_import_for_answers)
     from hearthd.server.terminal.chat import Chat
-    from hearthd.server.terminal.chat_loop import converse
-    from hearthd.server.terminal.message_reader import MessageReader
 
     opener = partial(_open, threads=threads, context=context, overflow=overflow)
     chat_ = Chat(bundle, opener, options, system=system, home=home)
+    if message is None:
+        _converse(chat_)
+    else:
+        _answer(chat_, message)
+
+
+def _converse(chat_: "Chat") -> None:
+    from hearthd.server.terminal.chat_loop import converse
+    from hearthd.server.terminal.message_reader import MessageReader
 
     def note(text: str) -> None:
         if result := chat_.verification.result:
@@ -182,6 +204,16 @@ def _chat(
 
     with chat_, keyboard_interrupts():
         converse(chat_, MessageReader(_note), show=_show, note=note)
+
+
+def _answer(chat_: "Chat", message: str) -> None:
+    from hearthd.server.terminal.session import usage_line
+
+    with chat_:
+        summary = chat_.answer(message, _show)
+        _show("\n")
+        _note(usage_line(summary))
+    _finish(chat_.verification)
 
 
 run.command(cls=BakesFirst, help=_RUN_HELP)(_chat)

@@ -26,10 +26,14 @@ _PASTE_SECONDS = 0.02  # in which the next line of a paste comes
 
 
 class MessageReader:
-    """Reads messages from standard input. `note` prints why the history cannot be kept."""
+    """Reads messages from standard input. `note` prints why the history cannot be kept.
+
+    shows_prompts  a prompt on standard output begins each line; not if the input is a pipe
+    """
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
+        self.shows_prompts = sys.stdin.isatty()
         self._editor = _line_editor()
         self._brackets = self._editor is not None and _bracket_pastes(self._editor)
         self._file = history_file() if self._editor else None
@@ -66,7 +70,7 @@ class MessageReader:
 
     def _lines(self, prompt: str) -> str:
         """A line, or the lines of a paste."""
-        text = input(prompt)
+        text = input(prompt if self.shows_prompts else "")
         if self._editor and not self._brackets:
             while select.select([sys.stdin], [], [], _PASTE_SECONDS)[0]:
                 text += f"\n{input()}"

@@ -131,6 +131,17 @@ def test_a_prompt_that_is_too_long_can_lose_its_middle() -> None:
     assert ", context 128 of 128, length, seed " in shown.stderr
 
 
+def test_a_pipe_gets_answers_alone_and_a_prompt_gets_the_same_answer() -> None:
+    options = ("--max-tokens=4", "--seed=3")
+    piped = run("chat", ".", *options, typed="the dog\n/clear\nthe dog\n")
+    answer, again, end = piped.stdout.split("\n")
+    assert (answer, end) == (again, "")
+    assert not answer.startswith(">")
+    prompted = run("run", ".", "the dog", *options, typed="the fox\n")
+    assert (prompted.returncode, prompted.stdout) == (0, f"{answer}\n")
+    assert re.fullmatch(r"\d+ prompt tokens in .*, length, seed 3\n", prompted.stderr)
+
+
 @pytest.mark.nightly
 def test_max_tokens_limits_each_answer_of_a_chat() -> None:
     result = subprocess.run(
