@@ -148,10 +148,21 @@ def check_architecture(model: str, source: WeightSource) -> None:
         )
 
 
+# Kinds of GGUF files, by general.type, that belong to a model and are not one.
+_BESIDE_MODELS = {
+    "adapter": "a LoRA adapter; specify the model, and this file with --adapter",
+    "mmproj": "a projector of images; specify the model, and this file with --mmproj",
+    "imatrix": "an importance matrix, which llama-quantize reads; specify the model",
+}
+
+
 def _families_of(source: WeightSource) -> list[str]:
     """The families with the architecture of weights; raises ConfigError for an unknown one."""
     names_of = _families_by_written_name(source)
     where, written_for = _named_in(source)
+    kind = "mmproj" if written_for == "clip" else source.metadata().get("general.type")
+    if other := _BESIDE_MODELS.get(str(kind)):
+        raise ConfigError(f"{_config_file(source)} is {other}")
     if written_for not in names_of:
         names = source.metadata().get("architectures", []) if written_for is None else written_for
         raise ConfigError(

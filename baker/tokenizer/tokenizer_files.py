@@ -18,6 +18,7 @@ from hearthd.baker.tokenizer.unused_merges import drop_unused_merges
 from hearthd.baker.weights.safetensors import read_json
 from hearthd.baker.weights.source import TokenizerError, read_text
 from hearthd.bundle import TOKENIZER, SpecialTokens
+from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
 from hearthd.bundle.parsing.text_files import reason
 from hearthd.text import tokenizer_json as reader
 from hearthd.text.templates.chat_template import BadChatTemplate, ChatTemplate
@@ -199,7 +200,11 @@ def _parsed(source: WeightSource, text: str) -> dict[str, Any]:
     try:
         return reader.parse(text)
     except reader.InvalidTokenizer as error:
-        raise TokenizerError(f"{_file(source)} is not a valid tokenizer: {error}") from error
+        start = text[:HEAD_BYTES].encode()
+        known = None if start.lstrip().startswith(b"{") else other_format(start)
+        raise TokenizerError(
+            f"{_file(source)} is not a valid tokenizer: {known or error}"
+        ) from error
 
 
 def _check_template(source: WeightSource, template: str, tokenizer: Tokenizer) -> None:

@@ -100,6 +100,10 @@ def read_list(metadata: Mapping[str, object], name: str, type_: type[T]) -> list
 def read_value(metadata: Mapping[str, object], name: str, type_: type[T]) -> T:
     """A value of a type; raises TokenizerError."""
     value = metadata.get(f"tokenizer.ggml.{name}")
+    if value is None:
+        raise TokenizerError(
+            f"tokenizer.ggml.{name} is missing; convert the model again with llama.cpp"
+        )
     if not isinstance(value, type_):
         raise TokenizerError(
             f"tokenizer.ggml.{name} is {value!r:.80}, expected a value of type {type_.__name__}"

@@ -55,6 +55,10 @@ class OnlyMetadata:
          "falcon3` or `hearth bake llama3` or `hearth bake mistral` or `hearth bake mixtral` or "
          "`hearth bake smollm2` or `hearth bake smolvlm`, not gemma3"),
         ("safetensors", {"model_type": "bert"}, RecipeError, "with `hearth bake bert`, not gemma3"),
+        ("gguf", {"general.architecture": "llama", "general.type": "adapter"}, ConfigError,
+         "is a LoRA adapter; specify the model, and this file with --adapter$"),
+        ("gguf", {"general.architecture": "clip"}, ConfigError,
+         "is a projector of images; specify the model, and this file with --mmproj$"),
         ("gguf", {"general.architecture": "qwen3tts"}, ConfigError,
          "model.gguf: general.architecture: got 'qwen3tts', expected one of apertus, .*; the "
          "nearest is qwen3$"),

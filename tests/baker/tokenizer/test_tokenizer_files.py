@@ -146,7 +146,7 @@ def test_bos_is_omitted_if_the_file_says_so(tmp_path: Path) -> None:
             lambda w: w.add_tokenizer_model("bert"),
             "'bert' is not supported, only 'llama', 'gpt2', 'gemma4'",
         ),
-        (lambda w: w.add_tokenizer_model("gpt2"), r"ggml\.pre is None, expected .* str"),
+        (lambda w: w.add_tokenizer_model("gpt2"), r"ggml\.pre is missing; convert the model again"),
         (lambda w: w.add_add_eos_token(True), "add_eos_token = true"),
         (lambda w: w.add_token_scores([1.0]), f"{len(TOKENS)} tokens but 1 scores"),
         (lambda w: w.add_bos_token_id(9999), f"bos_token_id is 9999, but there are {len(TOKENS)}"),
@@ -167,7 +167,7 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(TokenizerError, match=r"ggml\.model is None, expected .* str"):
+    with pytest.raises(TokenizerError, match=r"ggml\.model is missing; convert the model again"):
         tokenizer_json(GgufSource(tmp_path / "a.gguf"))
 
 
@@ -201,6 +201,12 @@ def test_a_corrupt_tokenizer_of_a_folder_is_rejected(tmp_path: Path, text: str) 
     for read in (tokenizer_json, special_tokens):
         with pytest.raises(TokenizerError, match=r"tokenizer\.json is not a valid tokenizer: "):
             read(source)
+
+
+def test_a_pointer_in_place_of_a_tokenizer_says_how_to_get_it(tmp_path: Path) -> None:
+    source = write_folder(tmp_path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(TokenizerError, match=r"it is a Git LFS pointer, .*; run `git lfs pull`$"):
+        tokenizer_json(source)
 
 
 def test_a_template_with_an_end_of_turns_has_one_of_messages_too(
