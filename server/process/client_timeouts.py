@@ -20,7 +20,8 @@ from __future__ import annotations
 import itertools
 import logging
 import socket
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, cast
 
 import h11
 from typing_extensions import override
@@ -30,11 +31,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from hearthd.runtime.operating_system import sent_bytes
 from hearthd.server.process.connection_memory import ENCRYPTED, PLAIN
 from hearthd.server.process.lingering import LingeringTransport
+from hearthd.server.process.request_parser import RequestParser, TurnControl, error_response
 from hearthd.server.process.request_target import use_origin_form
 
 if TYPE_CHECKING:
     import asyncio
     from asyncio.trsock import TransportSocket
+
+    from uvicorn._types import HTTPScope
 
     from hearthd.server.process.connection_memory import ConnectionMemory
 
@@ -80,6 +84,8 @@ class TimedConnection(H11Protocol):
     tls_connection.py.
     """
 
+    conn: RequestParser
+    flow: TurnControl
     tcp: asyncio.Transport  # set when the connection is accepted; with TLS, not `transport`
 
     def __init__(
@@ -87,6 +93,7 @@ class TimedConnection(H11Protocol):
     ) -> None:
         super().__init__(*arguments, **options)
         self.logger = _ClientFaults(self.logger)  # type: ignore[assignment]
+        self.conn = RequestParser()
         self.is_encrypted = False
         self.handshake_bytes = 0
         self._lingering: LingeringTransport | None = None
@@ -97,6 +104,8 @@ class TimedConnection(H11Protocol):
         self._received = 0  # bytes since then
         self._acknowledged = 0  # bytes of responses
         self._progress_at = self._since  # when the client last read more
+        self._next_turn: asyncio.Handle | None = None
+        self._adds_close = False  # to the headers of the request
         self._has_ended = False  # whether the client sends no more requests
 
     @property
@@ -174,6 +183,7 @@ class TimedConnection(H11Protocol):
             super().connection_made(transport)
             self._lingering = LingeringTransport(transport, self.loop, self._still_sends)
             self.transport = self._lingering  # type: ignore[assignment]
+            self.flow = TurnControl(transport)
         except BaseException:
             transport.abort()  # the event loop would let the client wait for ever
             raise
@@ -256,19 +266,60 @@ class TimedConnection(H11Protocol):
 
     @override
     def handle_events(self) -> None:
-        """Called by uvicorn for the requests received. Closes after one with two lengths.
-
-        RFC 9112, section 6.1: a request with Transfer-Encoding and Content-Length could be an
-        attempt to smuggle in a second one.
-        """
+        """Called by uvicorn for the requests received: handles some, and the rest later."""
+        self.conn.begin_turn()
         super().handle_events()
         if self.scope is not None:
-            # As below, before the application's task begins. A second time changes nothing.
+            # Before the application's task begins. A second time changes nothing.
             use_origin_form(self.scope)
-        names = {name for name, _ in self.headers or ()}
-        if names >= _LENGTHS and CLOSE_HEADER not in self.headers:
-            # The application's task, which has not yet begun, answers with the same header.
-            self.headers.append(CLOSE_HEADER)
+            self._close_after_some_bodies(self.scope)
+        if self.conn.is_behind and self._next_turn is None:
+            self.flow.hold()
+            self._next_turn = self.loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        """Handle what the last turn of the event loop left."""
+        self._next_turn = None
+        if not self.transport.is_closing():
+            self.handle_events()
+            self.count()
+        if self._next_turn is None:
+            self.flow.release()
+
+    def _close_after_some_bodies(self, scope: HTTPScope) -> None:
+        """Close the connection after a response to a request with two lengths, or a part of one.
+
+        RFC 9112, section 6.1: a request with Transfer-Encoding and Content-Length could be an
+        attempt to smuggle in a second one. The rest of a body in chunks would have to be parsed.
+        """
+        # Starlette replaces the list by a copy.
+        headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
+        names = {name for name, _ in headers}
+        is_parted = b"transfer-encoding" in names and self.conn.their_state is h11.SEND_BODY
+        closes = is_parted or names >= _LENGTHS
+        if closes and CLOSE_HEADER not in headers:
+            # The application's task, which has not yet answered, answers with the same header.
+            headers.append(CLOSE_HEADER)
+            self._adds_close = True
+        elif self._adds_close and not closes:
+            headers.remove(CLOSE_HEADER)
+            self._adds_close = False
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        """Called by uvicorn while it handles an error of the parser. Ends the connection.
+
+        The client reads why, unless it already has a response, or a part of one.
+        """
+        error = sys.exception()
+        assert isinstance(error, h11.RemoteProtocolError)
+        if self.cycle is not None and not self._ignores_body:
+            self.cycle.disconnected = True  # the application may still answer this request
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            for event in error_response(error):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     @override
     def _unsupported_upgrade_warning(self) -> None:
