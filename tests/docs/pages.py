@@ -51,6 +51,9 @@ def commands(example: Example) -> Iterator[list[str]]:
     """The commands of a shell block, each as its words."""
     for line in _lines(example.text.replace("\\\n", " ")):
         words = shlex.split(line, comments=True)
+        while "<" in words:  # and the file that is read
+            at = words.index("<")
+            del words[at : at + 2]
         while words:
             end = next((i for i, word in enumerate(words) if word in ("&&", "&", "|")), len(words))
             if words[:end]:
