@@ -165,12 +165,10 @@ def _weights(model: str, folder: Path, home: Path | None, *, images: bool) -> We
     if not (folder.is_file() or folder.is_dir()):
         raise NotABundle(f"{folder}: not a bundle: got {file_type(folder)}, expected a file")
     if folder.is_dir() and not (folder / _CONFIG).is_file():
-        files = sorted(folder.glob("*.gguf"))
-        hint = f"; give a GGUF file, such as {files[0]}" if files else ""
-        raise NotABundle(
-            f"{folder}: not a bundle: it has no {MANIFEST}, nor the {_CONFIG} of a Hugging Face "
-            f"folder{hint}"
-        )
+        reason = f"{folder}: not a bundle: it has no {MANIFEST}, nor the {_CONFIG} of weights"
+        with needs_baker(f"{reason}; to bake: "):
+            from hearthd.baker.weights.open_weights import instead_of_weights
+        raise NotABundle(f"{reason}; {instead_of_weights(folder)}")
     if folder.is_file():
         try:
             require_gguf(folder)

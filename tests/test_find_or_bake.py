@@ -333,7 +333,7 @@ def test_a_model_of_ollama_is_baked_under_its_name(
         ("Qwen/Qwen3-0.6B-GGUF", "; for a model on huggingface.co, give hf:Qwen/Qwen3-0.6B-GGUF$"),
         ("https://a.example/b.gguf", "^https://a.example/b.gguf: .*; download the file and give "),
         ("missing/model.gguf", "missing/model.gguf: not a bundle: there is no such path"),
-        ("folder", "folder: not a bundle: it has no manifest.json, nor .*, such as folder/a.gguf"),
+        ("folder", "folder: not a bundle: it has no manifest.json, nor .*; specify folder/a.gguf"),
         ("pipe", "pipe: not a bundle: got "),
     ],
 )

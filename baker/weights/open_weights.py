@@ -49,7 +49,7 @@ def open_weights(path: Path | PackagedWeights) -> WeightSource:
         return open_gguf(packaged_file(path))
     if path.is_dir():
         if not (path / CONFIG).exists():
-            raise NoWeights(f"{path} has no {CONFIG}; {_instead_of_weights(path)}")
+            raise NoWeights(f"{path} has no {CONFIG}; {instead_of_weights(path)}")
         if is_ctranslate2(path):
             return CTranslate2Source(path)
         source = SafetensorsSource(path)
@@ -65,7 +65,7 @@ def packaged_file(weights: PackagedWeights) -> Path:
     return _in_package(weights) if weights.file is not None else _joined(weights)
 
 
-def _instead_of_weights(folder: Path) -> str:
+def instead_of_weights(folder: Path) -> str:
     """What to do with a folder that is not one of weights."""
     if (folder / MANIFEST).is_file():
         return "it is a bundle, which is baked already: `hearth serve` opens it"

@@ -133,6 +133,7 @@ def _problem(error: Exception) -> str:
         return "the server requires an API key; pass --api-key or set HEARTH_API_KEY"
     if isinstance(reason, ssl.SSLError):
         return f"no secure connection: {reason}; --ca names the certificates to trust"
+    reason = getattr(reason, "strerror", None) or reason
     return f"no server of Hearth answers: {reason}; start one with `hearth serve`"
 
 
