@@ -40,6 +40,7 @@ class Failing:
     no_args_is_help = False
 
     def __init__(self, error: Exception) -> None:
+        self.context_settings: dict[str, object] = {}
         self._error = error
 
     def main(self, *_: object, **__: object) -> NoReturn:

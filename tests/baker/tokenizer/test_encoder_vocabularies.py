@@ -177,7 +177,7 @@ UNIGRAMS: dict[str, Any] = {
         ({"precompiled_charsmap": [256]}, "precompiled_charsmap"),
         ({"scores": [0.0]}, "4 tokens but 1 scores"),
         ({"unknown_token_id": 4}, "unknown_token_id is 4, but there are 4 tokens"),
-        ({"eos_token_id": None}, "eos_token_id is None"),
+        ({"eos_token_id": None}, "eos_token_id is missing; convert "),
         (
             {"model": "rwkv"},
             "'rwkv' is not supported, only .*, 'gemma4', 'bert', 't5'; use",

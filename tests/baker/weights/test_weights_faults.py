@@ -20,6 +20,7 @@ from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import SafetensorsFile
 from hearthd.baker.weights.source import BadFile, read_array
+from hearthd.bundle import read_manifest, record_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,18 +124,34 @@ class Meddler:
         pass
 
 
-@pytest.mark.parametrize("stage", ["write the weights", "compute golden values with NumPy"])
-def test_a_bake_whose_weights_change_leaves_nothing(tmp_path: Path, stage: str) -> None:
+def gru_options(folder: Path) -> dict[str, Any]:
+    """To bake small weights, the only file of a folder."""
     shapes = {"weight_ih_l0": (12, 3), "weight_hh_l0": (12, 4), "bias_ih_l0": (12,)}
     tensors = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
-    weights = tmp_path / "gru.safetensors"
+    weights = folder / "gru.safetensors"
     save_file({**tensors, "bias_hh_l0": tensors["bias_ih_l0"]}, weights)
-    options = {"model": "gru", "weights": weights, "steps": 2, "out": tmp_path / "gru"}
-    meddler = Meddler(stage, weights)
+    return {"model": "gru", "weights": weights, "steps": 2, "out": folder / "gru"}
+
+
+def test_a_bake_whose_weights_change_leaves_nothing(tmp_path: Path) -> None:
+    options = gru_options(tmp_path)
+    meddler = Meddler("write the weights", options["weights"])
     with pytest.raises(BadFile, match=r"gru\.safetensors changed while it was read"):
         bake(bake_options(options), meddler)
-    assert meddler.latest == stage
-    assert list(tmp_path.iterdir()) == [weights]
+    assert meddler.latest == "write the weights"
+    assert list(tmp_path.iterdir()) == [options["weights"]]
+
+
+def test_weights_that_change_after_they_were_read_have_the_digest_of_before(
+    tmp_path: Path,
+) -> None:
+    options = gru_options(tmp_path)
+    expected = record_file(options["weights"]).sha256
+    bundle = bake(
+        bake_options(options), Meddler("compute golden values with NumPy", options["weights"])
+    )
+    (source,) = read_manifest(bundle).provenance.sources
+    assert source.sha256 == expected != record_file(options["weights"]).sha256
 
 
 # --- what the disk does not give
