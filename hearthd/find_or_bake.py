@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from hearthd.bundle import MANIFEST, NotABundle, bundle_home, file_type, read_manifest
+from hearthd.bundle.instead_of_weights import instead_of_weights
 from hearthd.bundle.kept_bundles import Source, destination, find_kept, keep
 from hearthd.bundle.parsing.gguf_header import BadGguf, require_gguf
 from hearthd.bundle.parsing.shard_names import shard_name
@@ -166,8 +167,6 @@ def _weights(model: str, folder: Path, home: Path | None, *, images: bool) -> We
         raise NotABundle(f"{folder}: not a bundle: got {file_type(folder)}, expected a file")
     if folder.is_dir() and not (folder / _CONFIG).is_file():
         reason = f"{folder}: not a bundle: it has no {MANIFEST}, nor the {_CONFIG} of weights"
-        with needs_baker(f"{reason}; to bake: "):
-            from hearthd.baker.weights.open_weights import instead_of_weights
         raise NotABundle(f"{reason}; {instead_of_weights(folder)}")
     if folder.is_file():
         try:

@@ -18,8 +18,7 @@ from hearthd.baker.weights.quantized_folder.quantized_source import (
 )
 from hearthd.baker.weights.safetensors import CONFIG, SafetensorsSource
 from hearthd.baker.weights.source import BadFile, NoWeights
-from hearthd.bundle import MANIFEST
-from hearthd.bundle.lora.adapter_settings import CONFIG as ADAPTER_CONFIG
+from hearthd.bundle.instead_of_weights import instead_of_weights
 
 if TYPE_CHECKING:
     from hearthd.baker.weights.source import WeightSource
@@ -63,20 +62,6 @@ def open_weights(path: Path | PackagedWeights) -> WeightSource:
 def packaged_file(weights: PackagedWeights) -> Path:
     """The GGUF file of a package, which is joined first if it has parts; raises a WeightsError."""
     return _in_package(weights) if weights.file is not None else _joined(weights)
-
-
-def instead_of_weights(folder: Path) -> str:
-    """What to do with a folder that is not one of weights."""
-    if (folder / MANIFEST).is_file():
-        return "it is a bundle, which is baked already: `hearth serve` opens it"
-    if (folder / ADAPTER_CONFIG).is_file():
-        return "it is a LoRA adapter: specify the model, and this folder with --adapter"
-    files = sorted(folder.glob("*.gguf"))
-    if len(files) == 1:
-        return f"specify {files[0]}"
-    if files:
-        return f"specify one of its GGUF files, such as {files[0]}"
-    return "specify a GGUF file or a Hugging Face folder"
 
 
 def _in_package(weights: PackagedWeights) -> Path:
