@@ -1,7 +1,8 @@
 """H11's parser with limits on what a request costs, and the answers to bytes that are not HTTP.
 
 A chunk of a body or a header takes a few bytes and 20 µs. So that a client who sends many stops
-no other, a head is limited in size, and a turn of the event loop in events.
+no other, a head is limited in size and in headers, and a turn of the event loop in events. H11's
+regular expressions take quadratic time to reject some lines of spaces: these are rejected first.
 """
 
 from __future__ import annotations
@@ -12,17 +13,44 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import h11
+from h11._receivebuffer import ReceiveBuffer
 from typing_extensions import override
 from uvicorn.protocols.http.flow_control import FlowControl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_HEAD = 2**14  # bytes of a request's head, and of a line between chunks
+MAX_HEAD = 2**14  # bytes of a request's head, of its trailers, and of a line between chunks
+MAX_HEADERS = 100  # as Apache
 _TURN = 100  # events
 _MAX_SHOWN = 200  # characters of an error, which may quote the request
-_END = re.compile(rb"\n\r?\n")  # of a head
+_CONTROL = re.compile(rb"[\0\v\f\r]")  # what h11 allows nowhere in a line
 _TYPES = {HTTPStatus.NOT_IMPLEMENTED: "not_supported_error"}
+
+
+class _LimitedBuffer(ReceiveBuffer):
+    """What was received. H11 takes lines from it: of a head, of trailers, and between chunks."""
+
+    @override
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        """The lines of a head or of trailers, if they have arrived completely."""
+        size = len(self)
+        lines = super().maybe_extract_lines()
+        if lines is None:  # h11 limits what is incomplete
+            return None
+        if size - len(self) > MAX_HEAD or len(lines) > MAX_HEADERS + 1:
+            raise h11.LocalProtocolError("head too long", error_status_hint=431)
+        if any(_CONTROL.search(line) for line in lines):
+            raise h11.LocalProtocolError("control character in a line")
+        return lines
+
+    @override
+    def maybe_extract_next_line(self) -> bytearray | None:
+        """The line before a chunk, with its end, if it has arrived completely."""
+        line = super().maybe_extract_next_line()
+        if line is not None and line.index(b"\n") < len(line) - 1:
+            raise h11.LocalProtocolError("newline in a chunk header")
+        return line
 
 
 class RequestParser(h11.Connection):
@@ -30,6 +58,7 @@ class RequestParser(h11.Connection):
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, MAX_HEAD)
+        self._receive_buffer = _LimitedBuffer()
         self.is_behind = False
         self._events = 0  # of this turn
 
@@ -45,12 +74,6 @@ class RequestParser(h11.Connection):
             self.is_behind = True
             return h11.NEED_DATA
         self._events += 1
-        # H11 accepts a head of any size that has arrived completely.
-        if self.their_state is h11.IDLE and len(self._receive_buffer) > MAX_HEAD:
-            received, _ = self.trailing_data
-            if _END.search(received, 0, MAX_HEAD) is None:
-                self._process_error(self.their_role)
-                raise h11.RemoteProtocolError("head too long", error_status_hint=431)
         return super().next_event()
 
 
@@ -84,7 +107,10 @@ def error_response(error: h11.RemoteProtocolError) -> Iterator[h11.Event]:
     status = HTTPStatus(error.error_status_hint)
     message = f"invalid HTTP: {error}"
     if status is HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
-        message = f"headers: too large: expected at most {MAX_HEAD} bytes; send smaller headers"
+        message = (
+            f"headers: too many or too large: expected at most {MAX_HEADERS} headers and "
+            f"{MAX_HEAD} bytes; send fewer or smaller headers"
+        )
     kind = _TYPES.get(status, "invalid_request_error")
     detail = {"code": status, "type": kind, "message": message[:_MAX_SHOWN], "param": None}
     body = json.dumps({"error": detail}).encode()

@@ -60,11 +60,13 @@ def responses(client: httpx.Client, *sent: bytes, count: int = 1) -> list[tuple[
 @pytest.mark.parametrize(
     ("sent", "status", "message"),
     [
-        (b"\0\r\n\r\n", 400, "invalid HTTP: illegal request line"),
+        (b"GET\r\n\r\n", 400, "invalid HTTP: illegal request line"),
+        (b"\0\r\n\r\n", 400, "invalid HTTP: control character"),
         (b"GET / HTTP/1.1\r\n\r\n", 400, "Missing mandatory Host"),
         (HEAD + b"Transfer-Encoding: gzip\r\n\r\n", 501, "Only Transfer-Encoding: chunked"),
-        (HEAD + b"X: " + b"x" * request_parser.MAX_HEAD, 431, "expected at most 16384 bytes"),
-        (HEAD + b"X: x\r\n" * MANY + b"\r\n", 431, "expected at most 16384 bytes"),
+        (HEAD + b"X: " + b"x" * request_parser.MAX_HEAD, 431, "at most 100 headers and"),
+        (HEAD + b"X: x\r\n" * MANY + b"\r\n", 431, "at most 100 headers and"),
+        (HEAD + b"X: x\r\n" * 100 + b"\r\n", 431, "at most 100 headers and"),
         (b"POST /generate HTTP/1.1\r\n" + CHUNKED + b"x\r\n", 400, "invalid HTTP"),
     ],
 )
@@ -116,6 +118,43 @@ def test_a_head_that_arrives_at_once_is_limited() -> None:
     with pytest.raises(h11.RemoteProtocolError):
         parser.next_event()
     assert parser.their_state is h11.ERROR
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (HEAD + b"X:", b"\0\r\n\r\n"),
+        (HEAD + b"X:", b"\r \r\n\r\n"),
+        (CHUNKED + b"0\r\nX:", b"\f\r\n\r\n"),
+        (CHUNKED + b"1;", b"\n\r\n"),
+    ],
+)
+def test_an_invalid_line_of_spaces_is_rejected_in_linear_time(start: bytes, end: bytes) -> None:
+    start = start.replace(CHUNKED, b"POST /generate HTTP/1.1\r\n" + CHUNKED)
+    parser = request_parser.RequestParser()
+    parser.receive_data(start + b" " * (2**14 - 100) + end)
+    began = time.process_time()
+    with pytest.raises(h11.RemoteProtocolError, match="in a"):
+        list(iter(parser.next_event, h11.NEED_DATA))
+    assert time.process_time() - began < 0.1
+
+
+def test_trailers_are_limited_in_number() -> None:
+    parser = request_parser.RequestParser()
+    head = b"POST /generate HTTP/1.1\r\n" + CHUNKED
+    parser.receive_data(head + b"0\r\n" + b"X: x\r\n" * MANY + b"\r\n")
+    assert isinstance(parser.next_event(), h11.Request)
+    with pytest.raises(h11.RemoteProtocolError, match="head too long"):
+        parser.next_event()
+
+
+def test_a_long_body_may_follow_empty_trailers() -> None:
+    parser = request_parser.RequestParser()
+    head = b"POST /generate HTTP/1.1\r\n"
+    parser.receive_data(head + CHUNKED + b"0\r\n\r\n" + head + HOST)
+    parser.receive_data(b"Content-Length: 100000\r\n\r\n" + b" " * 100000)
+    assert isinstance(parser.next_event(), h11.Request)
+    assert isinstance(parser.next_event(), h11.EndOfMessage)
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
