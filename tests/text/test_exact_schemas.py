@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.grammars.grammar import Grammar
+from hearthd.text.grammars.schema_dialect import InexactSchema, translated_schema
 from tests.server.grammar_world import WORLDS, accepts
 
 LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
@@ -240,3 +241,19 @@ def test_answers_of_closed_objects_are_valid(name: str, seed: int) -> None:
     schema = CLOSED[name][0]
     answer = WORLDS["gemma"].answer("json_schema", json.dumps(schema), seed)
     jsonschema_rs.Draft202012Validator(schema).validate(json.loads(answer))
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf"])
+def test_a_schema_whose_references_double_often_is_rejected(keyword: str) -> None:
+    levels = {
+        f"a{level}": {keyword: [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(14)
+    }
+    text = json.dumps({"$ref": "#/$defs/a0", "$defs": levels | {"a14": {"type": "object"}}})
+    with pytest.raises(InexactSchema, match="fewer combinations"):
+        translated_schema(text)
+
+
+def test_hundreds_of_schemas_of_an_object_are_closed() -> None:
+    branches = [{"type": "object", "properties": {f"p{index}": {}}} for index in range(500)]
+    closed = json.loads(translated_schema(json.dumps({"anyOf": branches})))
+    assert all(branch["additionalProperties"] is False for branch in closed["anyOf"])

@@ -19,6 +19,7 @@ from hearthd.text.schema_parts import Schema, target
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_MAX_VISITS = 10_000  # of schemas, in a second: references can lead to 2**n
 _CONDITIONS = ("if", "then", "else")
 _DEPENDENT = ("dependentSchemas", "dependencies", "dependentRequired")
 _COMBINED = ("allOf", "anyOf", "oneOf")
@@ -68,8 +69,12 @@ class _Members:
 _NOTHING = _Members()
 
 
+class TooManySchemas(ValueError):
+    """References or combinations lead to too many schemas of the same objects."""
+
+
 def close_objects(root: Schema) -> None:
-    """Close the objects of a schema, in place."""
+    """Close the objects of a schema, in place; raises TooManySchemas."""
     _Closer(root).close()
 
 
@@ -85,6 +90,7 @@ class _Closer:
         self._original = copy.deepcopy(root)
         self._copies: dict[str, str] = {}
         self._seen: set[int] = set()
+        self._visits = 0
         self._pending: list[Schema] = [root]
 
     def close(self) -> None:
@@ -157,6 +163,9 @@ class _Closer:
 
     def _together(self, schema: Schema, seen: frozenset[str]) -> _Members:
         """The members that a schema describes, and those of schemas that apply with it."""
+        self._visits += 1
+        if self._visits > _MAX_VISITS:
+            raise TooManySchemas
         members = _own_members(schema)
         reference = schema.get("$ref")
         found = target(self._original, reference)

@@ -13,7 +13,7 @@ import re
 from decimal import Decimal
 from typing import Any, TypeGuard
 
-from hearthd.text.grammars.closed_objects import close_objects
+from hearthd.text.grammars.closed_objects import TooManySchemas, close_objects
 from hearthd.text.grammars.ecma_regex import UnsupportedRegex, translated
 from hearthd.text.schema_parts import Schema, parts_of, target
 from hearthd.text.value_marks import marked_schema
@@ -55,6 +55,8 @@ def translated_schema(text: str, *, lenient: bool = False) -> str:
         return json.dumps(schema, ensure_ascii=False)
     except RecursionError as error:
         raise InexactSchema("a schema that is not nested so deeply") from error
+    except TooManySchemas as error:
+        raise InexactSchema("a schema with fewer combinations of $ref, allOf and anyOf") from error
 
 
 def with_translated_schemas(lark: str, *, marked: bool = True) -> str:
