@@ -100,7 +100,7 @@ _EVENTS: Mapping[Kind, tuple[type[BaseModel], ...]] = {
 
 # Open without an API key: the probes, the names of the models, the description of the API, and the
 # chat page, which asks the user for the key.
-OPEN_PATHS = frozenset({"/health", "/health/ready", "/v1/models", "/openapi.json", *web.FILES})
+OPEN_PATHS = frozenset({"/health", "/health/ready", "/v1/models", openapi.PATH, *web.FILES})
 
 UPLOAD_PATHS = frozenset(
     route.path
@@ -157,8 +157,7 @@ def create_app(
         openapi_tags=openapi.TAGS,
         # Relative to the document, whatever prefix a proxy adds.
         servers=[{"url": "."}],
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,
         lifespan=lambda app: _lifespan(app, pool, on_start),
     )
     app.state.pool = pool
@@ -179,6 +178,7 @@ def create_app(
     openapi.add_events(app, [event for kind in kinds for event in _EVENTS.get(kind, ())])
     if guards.api_keys:
         openapi.require_key(app)
+    openapi.add_route(app)
     _guard(app, pool, guards, prefix)
     return app
 

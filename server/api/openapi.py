@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fastapi.responses import JSONResponse, Response
 from pydantic.json_schema import models_json_schema
 
 from hearthd.server.api.ndjson import NDJSON
@@ -11,7 +14,7 @@ from hearthd.server.api.ndjson import NDJSON
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fastapi import FastAPI
+    from fastapi import FastAPI, Request
     from pydantic import BaseModel
 
 SUMMARY = "A language model, or a program of functions on arrays, served on this device."
@@ -27,6 +30,7 @@ TAGS = [
     {"name": "Arrays", "description": "Run functions on arrays."},
     {"name": "Server", "description": "State, metrics and operation of the server."},
 ]
+PATH = "/openapi.json"
 _SCHEMAS = "#/components/schemas/"
 
 
@@ -86,3 +90,15 @@ def add_events(app: FastAPI, events: Sequence[type[BaseModel]]) -> None:
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def add_route(app: FastAPI) -> None:
+    """Serve an application's document. It is created once, in a thread: that takes seconds."""
+    creating = asyncio.Lock()
+    create = cache(lambda: bytes(JSONResponse(app.openapi()).body))
+
+    async def document(_: Request) -> Response:
+        async with creating:
+            return Response(await asyncio.to_thread(create), media_type=JSONResponse.media_type)
+
+    app.add_route(PATH, document, include_in_schema=False)

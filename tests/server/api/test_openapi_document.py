@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from hearthd.server.app import create_app
@@ -89,3 +92,27 @@ def test_defaults_and_ranges_of_sampling_are_in_the_document() -> None:
     assert (fields["top_p"]["minimum"], fields["top_p"]["maximum"]) == (0, 1)
     assert fields["samplers"]["type"] == "array"
     assert "xtc" in fields["samplers"]["items"]["enum"]
+
+
+def test_the_document_is_created_once_and_outside_of_the_event_loop() -> None:
+    app = create_app(fakes.pool(SERVICES["language"]()))
+    threads: list[threading.Thread] = []
+    loops: list[threading.Thread] = []
+    create = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        threads.append(threading.current_thread())
+        return create()
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+    async def ask() -> list[httpx.Response]:
+        loops.append(threading.current_thread())
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            return await asyncio.gather(*(client.get("/openapi.json") for _ in range(3)))
+
+    responses = asyncio.run(ask())
+    assert [response.json() for response in responses] == [document("language")] * 3
+    [thread] = threads
+    assert thread not in loops
