@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
+from pydantic_core import from_json
 
 from hearthd.server.api.conversations.content import CONTENT, Content, parts
 from hearthd.server.api.fields import Fields, Text, ToolName, encodable_json
@@ -122,11 +123,21 @@ def _message(message: ChatMessage, field: str) -> Message | ToolResult:
 
 
 def json_arguments(text: str, field: str) -> dict[str, Any]:
-    """The arguments of a call; raises InvalidRequest at `field` unless they are an object."""
+    """The arguments of a call; raises InvalidRequest at `field` unless they are an object.
+
+    Of a call that was cut off, these are the complete members.
+    """
     try:
-        arguments = encodable_json(json.loads(text))
+        arguments = encodable_json(_complete_json(text))
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
         raise InvalidRequest(field=field, got=text[:200], expected="a JSON object as text")
     return arguments
+
+
+def _complete_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return from_json(text, allow_partial=True) if text.strip() else {}

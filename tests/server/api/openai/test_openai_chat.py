@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import openai
 import pytest
 
+from hearthd.server.api.openai.chat_messages import json_arguments
 from tests.server import fakes, templates
 from tests.server.openai_servers import LIBRARY, TOKENIZER, chatty, client_of, scripted
 
@@ -342,7 +343,14 @@ def test_an_invalid_request_is_rejected_by_field(
 
 
 def test_arguments_must_be_a_json_object() -> None:
-    for arguments in ("[]", "{", "[" * 100_000, '{"a": "\\ud800"}', '{"a":' * 99 + "1" + "}" * 99):
+    for arguments in (
+        "[]",
+        "{]",
+        "[",
+        "[" * 100_000,
+        '{"a": "\\ud800"}',
+        '{"a":' * 99 + "1" + "}" * 99,
+    ):
         message = {
             "role": "assistant",
             "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": arguments}}],
@@ -350,6 +358,30 @@ def test_arguments_must_be_a_json_object() -> None:
         with client_of(scripted("x")) as client, pytest.raises(openai.BadRequestError) as caught:
             ask(client, messages=[message])
         assert caught.value.param == "messages[0].tool_calls[0].function.arguments"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complete"),
+    [
+        ("", {}),
+        (" ", {}),
+        ("{", {}),
+        ('{"a": 1, "b": "x', {"a": 1}),
+        ('{"a": [1, {"b": 2', {"a": [1, {"b": 2}]}),
+    ],
+)
+def test_a_call_that_was_cut_off_is_read_up_to_there(
+    arguments: str, complete: dict[str, Any]
+) -> None:
+    assert json_arguments(arguments, "") == complete
+    message = {
+        "role": "assistant",
+        "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": arguments}}],
+    }
+    item: Any = {"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments}
+    with client_of(scripted("x")) as client:
+        assert ask(client, messages=[message], tools=TOOLS).choices
+        assert client.responses.create(model="any", input=[item], max_output_tokens=4).output
 
 
 def test_chat_requires_a_template() -> None:
