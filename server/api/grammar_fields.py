@@ -30,12 +30,19 @@ class ResponseFormat(Fields):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    type: Literal["text", "json_object", "json_schema", "regex", "grammar", "choice"] = Field(
-        "text", description="text allows any answer; the other types constrain it."
+    type: Literal["text", "json_object", "json", "json_schema", "regex", "grammar", "choice"] = (
+        Field(
+            "text",
+            description="text allows any answer; the other types constrain it. json is another "
+            "name of json_object, as in Hugging Face's clients.",
+        )
     )
     json_schema: SchemaFormat | None = Field(None, description="For json_schema: the schema.")
     schema_: JsonObject | None = Field(
         None, alias="schema", description="For json_object, optional, as in llama-server: a schema."
+    )
+    value: JsonObject | None = Field(
+        None, description="For json_object: the schema, as Hugging Face's clients send it."
     )
     regex: Text | None = Field(
         None, description="For regex: the regular expression that the whole answer matches."
@@ -50,8 +57,12 @@ class ResponseFormat(Fields):
         for name in ("json_schema", "regex", "grammar", "choice"):
             if (getattr(self, name) is not None) != (self.type == name):
                 raise ValueError(f"the field of type {self.type}, and no field of another type")
-        if self.schema_ is not None and self.type != "json_object":
-            raise ValueError("schema only with type json_object")
+        schemas = {"schema": self.schema_, "value": self.value}
+        present = [name for name, schema in schemas.items() if schema is not None]
+        if present and self.type not in ("json_object", "json"):
+            raise ValueError(f"{present[0]} only with type json_object")
+        if len(present) > 1:
+            raise ValueError("schema or value, not both")
         return self
 
     def rules(self) -> Grammar | None:
@@ -60,9 +71,11 @@ class ResponseFormat(Fields):
         match self.type:
             case "text":
                 return None
-            case "json_object":
+            case "json_object" | "json":
                 if self.schema_ is not None:
                     return schema_rules(self.schema_, "response_format.schema")
+                if self.value is not None:
+                    return schema_rules(self.value, "response_format.value")
                 return Grammar("json_object", field="response_format")
             case "json_schema":
                 assert self.json_schema is not None

@@ -145,7 +145,7 @@ FORMS: dict[str, Any] = {
     "output_config": {"format": {}},
     "output_format": {"type": "json_schema", "schema": {}},
     "grammar": {"type": "regex", "value": "a"}, "json_schema": "{}", "regex": 1, "choice": "a",
-    "response_format": {"type": "json_object", "value": {"type": "null"}},
+    "response_format": {"type": "regex", "value": {"type": "null"}},
 }  # fmt: skip
 PATHS = {**BODIES, "/v1/messages": BODIES[CHAT], "/completion": BODIES["/generate"]}
 
@@ -178,12 +178,12 @@ def test_few_fields_have_both_a_row_and_a_meaning() -> None:
             yield from schemas(schema)
 
     honored = {name for schema in schemas(Fields) for name in schema.model_fields}
-    # Ollama's routes have `suffix` and `format`, Anthropic's the last two, /v1/responses the four
-    # before them; /completion has `multimodal_data`.
+    # Ollama's routes have `suffix` and `format`, Anthropic's `output_*`, /v1/responses the four
+    # before them, `response_format` has `value`; /completion has `multimodal_data`.
     assert honored & set(FIELDS) == {
         "annotations", "lora", "metadata", "multimodal_data", "prompt", "suffix", "format",
         "conversation", "previous_response_id", "store", "truncation", "output_config",
-        "output_format",
+        "output_format", "value",
     }  # fmt: skip
 
 

@@ -123,6 +123,22 @@ SCHEMA = {
 FORM: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}
 
 
+@pytest.mark.parametrize("kind", ["json", "json_object"])
+def test_a_schema_of_hugging_faces_clients_is_enforced(client: openai.OpenAI, kind: str) -> None:
+    form: Any = {"type": kind, "value": SCHEMA}
+    answer = client.chat.completions.create(
+        model="any", messages=[{"role": "user", "content": "the dog"}], response_format=form
+    )
+    assert json.loads(answer.choices[0].message.content or "")["ok"] in (True, False)
+    for wrong in ({"schema": SCHEMA}, {"type": "text"}):
+        with pytest.raises(openai.BadRequestError, match="value"):
+            client.chat.completions.create(
+                model="any",
+                messages=[{"role": "user", "content": "the dog"}],
+                response_format={**form, **wrong},
+            )
+
+
 def test_with_a_response_format_the_answer_is_a_call_or_matches_it(client: openai.OpenAI) -> None:
     bias = {"extra_body": {"logit_bias": [["{", 50]]}}
     for seed in range(2):
