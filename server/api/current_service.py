@@ -19,7 +19,7 @@ from hearthd.server.services.array_service import ArrayService
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.encoder_service import EncoderService
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.services.model_pool import LATEST, ModelPool
 from hearthd.text.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _encoder(service: Service, body: ModelFields, adapter: str) -> EncoderServic
 
 
 def _without_adapter(body: ModelFields, adapter: str) -> None:
-    if adapter:
+    if adapter not in ("", LATEST):
         raise InvalidRequest(field="model", got=body.model, expected="a model with adapters")
 
 
@@ -131,7 +131,7 @@ def _adapted(
 def _chosen(
     adapters: Adapters, name: str, scales: dict[int, float] | None
 ) -> tuple[Adapter, float] | None:
-    if name:
+    if name and (name != LATEST or name in [adapter.name for adapter in adapters]):
         return adapters.named(name), 1.0
     if scales is None:
         return adapters.default()

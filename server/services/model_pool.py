@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LATEST = "latest"  # the tag of a model, or of no adapter, as in Ollama's names
 _RETRY_SECONDS = 10  # a request after this time tries again to load a model that failed
 
 
@@ -123,13 +124,17 @@ class ModelPool:
         any_name = not name or len(self) == 1
         if expected and any_name:
             return expected[0]
-        candidate = next(iter(self), None) if any_name else self._deployments.get(name)
+        candidate = next(iter(self), None) if any_name else self._named(name)
         if candidate is None:
             raise ModelNotFound(name, self._deployments)
         if candidate not in expected:
             words = " or ".join(WORDS[bundle_kind] for bundle_kind in kinds)
             raise InvalidRequest(field="model", got=candidate.name, expected=words)
         return candidate
+
+    def _named(self, name: str) -> Deployment | None:
+        untagged = name.removesuffix(f":{LATEST}")
+        return self._deployments.get(name) or self._deployments.get(untagged)
 
     def find_adapted(self, name: str, *kinds: Kind) -> tuple[Deployment, str]:
         """The model and the adapter, if any, of a name `model:adapter`; raises what `find` does."""

@@ -10,19 +10,20 @@ from pydantic import AfterValidator
 
 from hearthd.bundle.kept_bundles import readable_name
 from hearthd.server.api.fields import Text
+from hearthd.server.services.model_pool import LATEST
 
-_LATEST = ":latest"
+_TAG = f":{LATEST}"
 
 
 def bare(name: str) -> str:
     """The name of a model without the tag `latest`."""
-    name = name.removesuffix(_LATEST)
+    name = name.removesuffix(_TAG)
     return readable_name(name) if "/" in name else name
 
 
 def tagged(name: str) -> str:
     """The name of a model or adapter with its tag."""
-    return name if ":" in name else f"{name}{_LATEST}"
+    return name if ":" in name else f"{name}{_TAG}"
 
 
 NAME = (

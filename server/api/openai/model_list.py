@@ -17,7 +17,7 @@ from hearthd.server.api.surface import surface
 from hearthd.server.errors import ModelNotFound
 from hearthd.server.services.deployment import Deployment
 from hearthd.server.services.language_service import LanguageService
-from hearthd.server.services.model_pool import ModelPool
+from hearthd.server.services.model_pool import LATEST, ModelPool
 from hearthd.text.errors import InvalidRequest
 
 router = surface("OpenAI", ERRORS)
@@ -159,7 +159,7 @@ async def model(name: str, pool: Pool) -> ListedModel:
     """Return a model of this server."""
     for deployment in pool:
         for listed in _with_adapters(pool, deployment):
-            if listed.id == name:
+            if name in (listed.id, f"{listed.id}:{LATEST}"):
                 return listed
     raise ModelNotFound(name, [deployment.name for deployment in pool])
 

@@ -61,6 +61,22 @@ def test_an_answer_comes_from_the_named_model(client: httpx.Client, path: str) -
     assert models == {"one": "one", "two": "two", "": "one"}
 
 
+@pytest.mark.parametrize("path", [*GENERATED, "/api/embed"])
+def test_the_tag_latest_names_the_model_itself(client: httpx.Client, path: str) -> None:
+    body = GENERATED.get(path, {"input": "the dog"})
+    answer = client.post(path, json={"model": "two:latest", **body})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["model"].removesuffix(":latest") == "two"
+
+
+def test_the_tag_latest_finds_a_model(client: httpx.Client) -> None:
+    assert client.get("/v1/models/two:latest").json()["id"] == "two"
+    assert client.get("/props?model=two:latest").json() == client.get("/props?model=two").json()
+    for name in ("three:latest", "two:lates", "two:latest:latest"):
+        body = {"model": name, **GENERATED["/v1/completions"]}
+        assert client.post("/v1/completions", json=body).status_code in (400, 404), name
+
+
 @pytest.mark.parametrize("path", OTHERS)
 def test_other_routes_use_the_named_model(client: httpx.Client, path: str) -> None:
     got = answers(client, path, OTHERS[path])

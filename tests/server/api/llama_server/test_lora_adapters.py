@@ -212,6 +212,15 @@ def accepts(client: httpx.Client) -> bool:
     return client.post("/v1/completions", json=body).status_code == 200
 
 
+def test_the_tag_latest_is_an_adapter_only_if_there_is_one(root: Path) -> None:
+    folders.write(root / "latest", folders.tensors(5))
+    with fakes.running(service(root)) as client:
+        plain = text(client)
+        assert text(client, model="fake-model:latest") == plain
+        load(client, "latest")
+        assert text(client, model="fake-model:latest") != plain
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
