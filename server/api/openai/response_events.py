@@ -81,6 +81,7 @@ class CachedTokens(BaseModel):
     """Origin of the input's tokens."""
 
     cached_tokens: int = Field(description="Tokens of the input found in the prefix cache.")
+    cache_write_tokens: int = Field(default=0, description="Always 0: no token costs more.")
 
 
 class ReasoningTokens(BaseModel):
