@@ -28,8 +28,8 @@ _KEPT = 1 << 30
 class FileDigests:
     """Hashes files, one after the other, in a thread. A context manager.
 
-    It hashes up to a position that `advance` moves forward: in the bytes of all files, of which
-    those before the position are final.
+    It hashes the files, joined in order, up to a position that `advance` moves forward. The bytes
+    before this position are final.
     """
 
     def __init__(self, paths: Sequence[Path], *, drops: bool = False) -> None:

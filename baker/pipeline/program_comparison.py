@@ -63,9 +63,9 @@ def _calls(manifest: LanguageManifest) -> int:
     """The calls in which the self-test reads the golden prompts of a manifest, if each is a chunk.
 
     Each variant of a runtime reads the prompts in the slots of a batch, as often as it takes to
-    read all, and decodes their steps. For each prompt, an embed with a decode, and calls that
-    verify, follow: those of two sequences read the prompts again. A long prefill is compared with
-    its chunks.
+    read all, and decodes their steps. An embed with a decode, and calls that verify, follow for
+    each prompt. A call that verifies two sequences needs their prompts to be read again. A long
+    prefill is compared with its chunks.
     """
     points = [point for point in manifest.entry_points if not point.adapters]
     batches = [point.batch for point in points if point.kind == "decode"]

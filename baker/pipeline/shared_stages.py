@@ -293,7 +293,7 @@ def provenance(
 
 
 def records(paths: Iterable[Path], *known: FileRecord) -> tuple[FileRecord, ...]:
-    """The records of files for the manifest, of which some are known."""
+    """The records of files for the manifest; `known` records are not computed again."""
     by_name = {record.name: record for record in known}
     return tuple(by_name.get(path.name) or record_file(path) for path in paths)
 

@@ -103,7 +103,7 @@ class TurnControl(FlowControl):
 
 
 def error_response(error: h11.RemoteProtocolError) -> Iterator[h11.Event]:
-    """The response: its status is what the parser proposes, its body like that of other errors."""
+    """The response, with the status that the parser proposes and a body in OpenAI's form."""
     status = HTTPStatus(error.error_status_hint)
     message = f"invalid HTTP: {error}"
     if status is HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:

@@ -77,7 +77,7 @@ def test_tokens_of_two_sequences_are_verified_together(
 
 
 def test_a_sequence_does_not_wait_for_the_drafts_of_another_one() -> None:
-    """The text of one repeats itself; that of the other one has a token that it never had."""
+    """The text of one sequence repeats itself, and the text of the other one does not."""
 
     class Half(Counting):
         """Slot 1 draws each token from the whole sequence."""
