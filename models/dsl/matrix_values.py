@@ -234,7 +234,7 @@ def _in_numpy(arrays: tuple[Array, ...], attrs: Attrs) -> Array:
     scale, *minimum = (
         factor.transpose(1, 0, 2).reshape(groups, outputs).astype(x.dtype) for factor in factors
     )
-    products = rows @ weights.transpose(0, 2, 1)
+    products = np.matmul(rows, weights.transpose(0, 2, 1))
     products *= scale[:, np.newaxis]
     result: Array = products.sum(axis=0)
     return result + rows.sum(axis=2).T @ minimum[0] if minimum else result

@@ -101,7 +101,7 @@ def _matmul(left: Array, right: Array, dtype: DType) -> Array:
     products in f64, so narrower operands are widened to those, some rows at a time.
     """
     if left.dtype in (np.float32, np.float64):
-        return np.asarray(left @ right.swapaxes(1, 2), dtype=dtype.numpy)
+        return np.asarray(np.matmul(left, right.swapaxes(1, 2)), dtype=dtype.numpy)
     wide = np.float32 if DType.of(left.dtype).is_float else np.float64
     left = left.astype(wide)
     result = np.empty((left.shape[0], left.shape[1], right.shape[1]), dtype.numpy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -58,6 +58,21 @@ def gated_tower() -> Graph:
     points = gemma4_images.ARCHITECTURE.program(GATED, options).entry_points
     (graph,) = (graph for point, graph in points if point.kind == "image")
     return graph
+
+
+@pytest.fixture(autouse=True)
+def _equal_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy multiplies each row alone.
+
+    Some builds of BLAS add the products of a row in an order that depends on the number of rows.
+    """
+    matmul = np.matmul
+
+    def by_row(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+        rows = range(left.shape[-2])
+        return np.concatenate([matmul(left[..., i : i + 1, :], right) for i in rows], axis=-2)
+
+    monkeypatch.setattr(np, "matmul", by_row)
 
 
 def arrays(types: Mapping[str, TensorType]) -> dict[str, NDArray[np.generic]]:
