@@ -33,6 +33,7 @@ from typing_extensions import override
 from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
+from hearthd.runtime.interface import LOGIT_MARGIN
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.drafts import Costs
@@ -178,12 +179,12 @@ class CountingRuntime:
         return self._runtime.decode(*arguments)
 
     def verify(
-        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+        self, slot: int, tokens: Sequence[int], start: int, *, margin: int = LOGIT_MARGIN
     ) -> Iterator[NDArray[Any]]:
         """See Runtime."""
         self.decodes += self._costs.to_verify(len(tokens) - 1)
         self.steps += 1
-        return self._runtime.verify(slot, tokens, start, exact=exact)
+        return self._runtime.verify(slot, tokens, start, margin=margin)
 
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:
         """See DraftingReader."""

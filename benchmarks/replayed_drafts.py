@@ -33,6 +33,7 @@ from benchmarks.speculation import verify_table
 from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
+from hearthd.runtime.interface import LOGIT_MARGIN
 from hearthd.runtime.open_bundle import open_bundle
 from hearthd.sampling.options import SamplingOptions
 from hearthd.server.engine.drafts import costs_of
@@ -83,29 +84,29 @@ class ReplayedRuntime:
         slots: Sequence[int],
         tokens: Sequence[int],
         positions: Sequence[int],
-        exact: Sequence[bool] = (),
+        margins: Sequence[int] = (),
     ) -> NDArray[Any]:
         """See Reader."""
-        rows = self._runtime.decode(slots, tokens, positions, exact)
+        rows = self._runtime.decode(slots, tokens, positions, margins)
         for row, position in zip(rows, positions, strict=True):
             self._raise(row, position)
         return rows
 
     def verify(
-        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+        self, slot: int, tokens: Sequence[int], start: int, *, margin: int = LOGIT_MARGIN
     ) -> Iterator[NDArray[Any]]:
         """See Runtime: the call returns when the tokens are read."""
-        return self._raised(self._runtime.verify(slot, tokens, start, exact=exact), start)
+        return self._raised(self._runtime.verify(slot, tokens, start, margin=margin), start)
 
     def verify_pair(
         self,
         slots: Sequence[int],
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
-        exact: Sequence[bool] = (),
+        margins: Sequence[int] = (),
     ) -> list[Iterator[NDArray[Any]]]:
         """As that of Runtime."""
-        each = self._runtime.verify_pair(slots, tokens, starts, exact)
+        each = self._runtime.verify_pair(slots, tokens, starts, margins)
         return [self._raised(rows, start) for rows, start in zip(each, starts, strict=True)]
 
     def draft(self, slot: int, token: int, position: int) -> Iterator[tuple[int, float]]:

@@ -20,7 +20,9 @@ from benchmarks.report.machine import describe_machine, versions, write_json
 from hearthd.baker.memory_bandwidth import physical_cores
 from hearthd.baker.presentation.table import Table, print_table
 from hearthd.bundle import TOKENIZER
+from hearthd.runtime.interface import ALL_LOGITS
 from hearthd.runtime.open_bundle import open_bundle
+from hearthd.sampling.options import SamplingOptions
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -30,9 +32,12 @@ if TYPE_CHECKING:
 
 
 def measure(
-    runtime: Runtime, text: Sequence[int], start: int, turns: int
+    runtime: Runtime, text: Sequence[int], start: int, turns: int, margin: int
 ) -> dict[int, list[float]]:
-    """Seconds of a decode (size 1) and of verifications, by size, after `start` tokens."""
+    """Seconds of a decode (size 1) and of verifications, by size, after `start` tokens.
+
+    `margin` as in Reader.decode.
+    """
     for at in range(0, start, runtime.chunk):
         runtime.prefill(0, text[at : min(at + runtime.chunk, start)], at)
     seconds = defaultdict[int, list[float]](list)
@@ -40,9 +45,9 @@ def measure(
         for size in (1, *runtime.verify_tokens):
             began = time.perf_counter()
             if size == 1:
-                runtime.decode([0], [text[position]], [position])
+                runtime.decode([0], [text[position]], [position], [margin])
             else:
-                runtime.verify(0, text[position : position + size], position)
+                runtime.verify(0, text[position : position + size], position, margin=margin)
             seconds[size].append(time.perf_counter() - began)
     return seconds
 
@@ -63,10 +68,14 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=200, help="tokens that the slot has")
     parser.add_argument("--turns", type=int, default=60)
     parser.add_argument("--threads", type=int, default=physical_cores())
+    parser.add_argument(
+        "--temperature", type=float, default=1, help="of requests, at most 1: fewer logits matter"
+    )
     parser.add_argument("--no-mmap", action="store_true", help="as that of hearth serve")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     machine = describe_machine(arguments.threads)
+    margin = SamplingOptions(temperature=arguments.temperature).logit_margin or ALL_LOGITS
     measured: dict[str, dict[int, list[float]]] = {}
     for bundle in arguments.bundles:
         manifest, runtime = open_bundle(
@@ -75,8 +84,8 @@ def main() -> None:
         tokenizer = Tokenizer.from_file(bundle / TOKENIZER, bos=manifest.special_tokens.bos)
         length = arguments.depth + arguments.turns + max(runtime.verify_tokens)
         (text,) = page_texts(tokenizer, 1, length)
-        measure(runtime, text, arguments.depth, 3)  # warm up
-        measured[bundle.name] = measure(runtime, text, arguments.depth, arguments.turns)
+        measure(runtime, text, arguments.depth, 3, margin)  # warm up
+        measured[bundle.name] = measure(runtime, text, arguments.depth, arguments.turns, margin)
     sizes = sorted({size for seconds in measured.values() for size in seconds if size > 1})
     table = Table(
         title=f"Time in decodes, after {arguments.depth} tokens, {arguments.threads} threads",

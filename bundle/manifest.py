@@ -32,7 +32,7 @@ __all__ = [
     "write_manifest",
 ]
 
-FORMAT = 8
+FORMAT = 9
 # The scope of the compiled program's parameters in params.irpa.
 PARAMETER_SCOPE = "model"
 # The last field of manifest.json: the sha256 of the text without it.

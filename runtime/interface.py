@@ -23,6 +23,10 @@ TowerKind: TypeAlias = Literal["image", "sound"]
 # In the place of a token id: the position has a row of embeddings.
 NO_TOKEN = -1
 
+# How far below the largest of its row a logit may be that is computed exactly, in nats: as sampling
+# at a temperature of 1 needs it, and for every logit.
+LOGIT_MARGIN, ALL_LOGITS = 11, 2**20
+
 
 class Reader(Protocol):
     """A loaded model with logits as its output, and `slots` slots of `context` positions.
@@ -66,13 +70,13 @@ class Reader(Protocol):
         slots: Sequence[int],
         tokens: Sequence[int],
         positions: Sequence[int],
-        exact: Sequence[bool] = (),
+        margins: Sequence[int] = (),
     ) -> NDArray[np.float32]:
         """Read one token in each of 1 to `batch` different slots, at these positions.
 
         Returns the logits after each token, f32 (len(slots), vocab_size), owned by the caller.
-        Where `exact` is false (everywhere if it is empty), logits too low to be sampled may be
-        approximate.
+        Logits further below the largest of their row than its margin, in nats, may be approximate;
+        with `ALL_LOGITS` none are. Without margins, each is `LOGIT_MARGIN`.
         """
 
 
@@ -84,7 +88,7 @@ class Verifier(Reader, Protocol):
         """The sizes of `verify` in tokens, ascending; empty without verify."""
 
     def verify(
-        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+        self, slot: int, tokens: Sequence[int], start: int, *, margin: int = LOGIT_MARGIN
     ) -> Iterable[NDArray[np.float32]]:
         """Read tokens, at most the largest size, at positions start, start + 1, ... of a slot.
 
@@ -162,7 +166,7 @@ class Runtime(DraftingReader, Protocol):
 
     @override
     def verify(
-        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+        self, slot: int, tokens: Sequence[int], start: int, *, margin: int = LOGIT_MARGIN
     ) -> Iterator[NDArray[np.float32]]:
         """The logits have the bits of decodes."""
 
@@ -175,7 +179,7 @@ class Runtime(DraftingReader, Protocol):
         slots: Sequence[int],
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
-        exact: Sequence[bool] = (),
+        margins: Sequence[int] = (),
     ) -> Sequence[Iterator[NDArray[np.float32]]]:
         """As `verify`, exactly `pair_tokens` in each of two different slots: the logits by slot."""
 
@@ -237,14 +241,14 @@ def read_prompt(
     *,
     slot: int = 0,
     start: int = 0,
-    exact: bool = False,
+    margin: int = LOGIT_MARGIN,
 ) -> NDArray[np.float32]:
     """Read tokens at positions start, start + 1, ... of a slot, in as few calls as possible.
 
-    Returns the logits after the last token, f32 (vocab_size,); see Reader.decode for `exact`.
+    Returns the logits after the last token, f32 (vocab_size,); see Reader.decode for `margin`.
     """
     prefill_all_but_last(runtime, tokens, slot=slot, start=start)
-    rows = runtime.decode([slot], [tokens[-1]], [start + len(tokens) - 1], [exact])
+    rows = runtime.decode([slot], [tokens[-1]], [start + len(tokens) - 1], [margin])
     logits: NDArray[np.float32] = rows[0]
     return logits
 

@@ -19,7 +19,7 @@ from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.device_draft_model import opened_drafter
 from hearthd.runtime.device_towers import DeviceTowers
 from hearthd.runtime.entry_calls import Call, calls_of, of_kind, padded_rows
-from hearthd.runtime.interface import NO_TOKEN, Runtime
+from hearthd.runtime.interface import LOGIT_MARGIN, NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 from hearthd.runtime.rotary_positions import RotaryPositions
 from hearthd.runtime.streamed_experts import streamed_experts
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import AdapterPlaces, CacheSpec, EntryPoint, LanguageManifest, ProgramFile
     from hearthd.runtime.interface import Rows, TowerKind
+
+# The margin of a row that is not used: it needs no exact logits.
+_UNUSED = -1
 
 
 class IreeRuntime(Runtime):
@@ -189,7 +192,7 @@ class IreeRuntime(Runtime):
         slots: Sequence[int],
         tokens: Sequence[int],
         positions: Sequence[int],
-        exact: Sequence[bool] = (),
+        margins: Sequence[int] = (),
     ) -> NDArray[np.float32]:
         """Use the smallest entry point that fits.
 
@@ -207,7 +210,7 @@ class IreeRuntime(Runtime):
         numbers = [
             [*tokens, *[0] * len(fill)],
             [*positions, *(self._ends[slot] for slot in fill)],
-            [*(exact or [False] * len(slots)), *[False] * len(fill)],
+            [*(margins or [LOGIT_MARGIN] * len(slots)), *[_UNUSED] * len(fill)],
             *self._rotary.shifts(slots, positions, unused=len(fill)),
         ]
         results = self._invoke(call, numbers, slots, fill)
@@ -216,12 +219,12 @@ class IreeRuntime(Runtime):
 
     @override
     def verify(
-        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+        self, slot: int, tokens: Sequence[int], start: int, *, margin: int = LOGIT_MARGIN
     ) -> Iterator[NDArray[np.float32]]:
         """Use the smallest entry point that fits."""
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         call = next(call for call in self._verifies if call.entry.tokens >= len(tokens))
-        return self._verified(call, (slot,), (tokens,), (start,), (exact,))[0]
+        return self._verified(call, (slot,), (tokens,), (start,), (margin,))[0]
 
     @property
     @override
@@ -234,12 +237,12 @@ class IreeRuntime(Runtime):
         slots: Sequence[int],
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
-        exact: Sequence[bool] = (),
+        margins: Sequence[int] = (),
     ) -> list[Iterator[NDArray[np.float32]]]:
         assert self._pair is not None, "the bundle has no entry point for pairs"
         assert len(set(slots)) == len(slots) == 2, f"a pair in the slots {slots}"
         assert {len(read) for read in tokens} == {self.pair_tokens}, f"a pair reads {tokens}"
-        return self._verified(self._pair, slots, tokens, starts, exact or (False, False))
+        return self._verified(self._pair, slots, tokens, starts, margins or (LOGIT_MARGIN,) * 2)
 
     def _verified(
         self,
@@ -247,7 +250,7 @@ class IreeRuntime(Runtime):
         slots: Sequence[int],
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
-        exact: Sequence[bool],
+        margins: Sequence[int],
     ) -> list[Iterator[NDArray[np.float32]]]:
         """The logits after each token, by slot. Only the tokens of one slot are padded."""
         for slot, read, start in zip(slots, tokens, starts, strict=True):
@@ -255,7 +258,7 @@ class IreeRuntime(Runtime):
             self._ends[slot] = start + len(read)
         count, size = len(tokens[0]), call.entry.tokens
         padded = [token for read in tokens for token in self._padded(read, call.entry)]
-        numbers = [padded, starts, exact, *self._rotary.shifts(slots, starts, tokens=count)]
+        numbers = [padded, starts, margins, *self._rotary.shifts(slots, starts, tokens=count)]
         results = self._invoke(call, numbers, slots)
         self._drafting.keep(
             results,

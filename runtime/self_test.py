@@ -61,7 +61,7 @@ STATE_TOLERANCE = 1e-3
 # Of the largest value of a row of an image: activations that are rounded to other integers.
 IMAGE_TOLERANCE = 0.02
 # Golden logits at most this much below the largest of their step are compared. It is less than
-# LOGIT_MARGIN in models/dsl/fused: a program compares with an approximation of the largest.
+# LOGIT_MARGIN: a program compares with an approximation of the largest.
 MARGIN = 10.0
 _PASSED = re.compile(r"the self-test passed: (\d+) steps within (\S+)")
 

@@ -7,6 +7,7 @@ use it in chain.py or sampler.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -15,6 +16,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from hearthd.sampling.chain import SAMPLERS
 from hearthd.sampling.feedback import ADAPTIVE_P
+
+# How far below the best logit others can be drawn at a temperature of 1, in nats; and the least
+# margin, within which the best one is found although logits were first computed with less
+# precision: in 2,800 positions of text, the best logit of Gemma 3 270M was at most 2.6 below.
+_DRAWN_MARGIN, _LEAST_MARGIN = 11, 6
 
 # DRY's sequence breakers: the first token id, to the ids that must follow it.
 Breakers = Mapping[int, tuple[tuple[int, ...], ...]]
@@ -290,7 +296,18 @@ class SamplingOptions(SamplingParameters):
         return ADAPTIVE_P in self.samplers and self.adaptive_target >= 0
 
     @property
-    def needs_all_logits(self) -> bool:
+    def logit_margin(self) -> int | None:
+        """How far below the top logit others can matter, in nats; None for every logit.
+
+        A token that is e^-11 as likely as the best one is not drawn. A temperature divides logits,
+        so the lower it is, the fewer of them matter.
+        """
+        if self._needs_all_logits:
+            return None
+        return max(_LEAST_MARGIN, math.ceil(_DRAWN_MARGIN * self.temperature))
+
+    @property
+    def _needs_all_logits(self) -> bool:
         """Whether a logit far below the top one can matter: reported, raised, or not cut off."""
         changed = (
             self.logit_bias,

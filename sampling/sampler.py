@@ -80,8 +80,8 @@ class Sampler:
         self._constraint = constraint
         self._chain = tuple(SAMPLERS[name] for name in options.chain)
         self._feedback: Feedback | None = None
-        # Whether all logits must be exact, or only those near the best one.
-        self.exact = constraint is not None or options.needs_all_logits
+        # How far below the best logit others must be exact, in nats; None if all must be.
+        self.margin = None if constraint is not None else options.logit_margin
 
     def sample(self, logits: NDArray[np.float32]) -> SampledToken:
         """Choose the next token from logits, f32 (V,), which are not changed.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from hearthd.bundle import NO_PLACES, AdapterPlaces
-from hearthd.runtime.interface import NO_TOKEN
+from hearthd.runtime.interface import LOGIT_MARGIN, NO_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -146,7 +146,7 @@ class FakeRuntime:
         slots: Sequence[int],
         tokens: Sequence[int],
         positions: Sequence[int],
-        exact: Sequence[bool] = (),  # noqa: ARG002 - all logits are exact
+        margins: Sequence[int] = (),  # noqa: ARG002 - all logits are exact
     ) -> NDArray[np.float32]:
         assert 0 < len(slots) <= self.batch, f"decode of {len(slots)} sequences"
         assert len(set(slots)) == len(slots), f"a slot twice in {slots}"
@@ -163,7 +163,7 @@ class FakeRuntime:
         tokens: Sequence[int],
         start: int,
         *,
-        exact: bool = False,  # noqa: ARG002
+        margin: int = LOGIT_MARGIN,  # noqa: ARG002
     ) -> Iterator[NDArray[np.float32]]:
         assert 0 < len(tokens) <= max(self.verify_tokens), f"verify of {len(tokens)} tokens"
         time.sleep(self.delay)
@@ -183,7 +183,7 @@ class FakeRuntime:
         slots: Sequence[int],
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
-        exact: Sequence[bool] = (),  # noqa: ARG002
+        margins: Sequence[int] = (),  # noqa: ARG002
     ) -> list[Iterator[NDArray[np.float32]]]:
         assert len(set(slots)) == len(slots) == 2, f"a pair in the slots {slots}"
         assert {len(read) for read in tokens} == {self.pair_tokens}, f"a pair reads {tokens}"

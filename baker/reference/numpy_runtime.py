@@ -21,6 +21,7 @@ from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.types import DType
 from hearthd.models.precision import kv_cache_of
 from hearthd.models.program import ProgramOptions
+from hearthd.runtime.interface import LOGIT_MARGIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,13 +110,13 @@ class NumpyRuntime:
         return tuple(point.tokens for point, _ in self._points("verify") if point.batch == 1)
 
     def verify(
-        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+        self, slot: int, tokens: Sequence[int], start: int, *, margin: int = LOGIT_MARGIN
     ) -> NDArray[np.float32]:
         """Read tokens as repeated `decode` does; the logits after each, f32 (len(tokens), V)."""
         point, graph = next(
             pair for pair in self._points("verify") if pair[0].tokens >= len(tokens)
         )
-        numbers = (self._padded(tokens, point), [start], [exact])
+        numbers = (self._padded(tokens, point), [start], [margin])
         logits: NDArray[np.float32] = self._run(point, graph, numbers, slot)[0]
         return logits[: len(tokens)]
 
@@ -124,17 +125,15 @@ class NumpyRuntime:
         slots: Sequence[int],
         tokens: Sequence[int],
         positions: Sequence[int],
-        exact: Sequence[bool] = (),
+        margins: Sequence[int] = (),
     ) -> NDArray[np.float32]:
         """Read one token in each slot; the logits after each, f32 (len(slots), vocab_size)."""
         graphs = {point.batch: (point, graph) for point, graph in self._points("decode")}
         batch = len(slots) if len(slots) in graphs else 1
-        exact_flags = exact or [False] * len(slots)
+        nats = margins or [LOGIT_MARGIN] * len(slots)
         parts = [slice(i, i + batch) for i in range(0, len(slots), batch)]
         rows = [
-            self._run(
-                *graphs[batch], (tokens[part], positions[part], exact_flags[part]), *slots[part]
-            )[0]
+            self._run(*graphs[batch], (tokens[part], positions[part], nats[part]), *slots[part])[0]
             for part in parts
         ]
         return np.concatenate(rows)

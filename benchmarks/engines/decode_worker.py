@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hearthd.baker.compare.sides.llama_cpp import FASTEST, LlamaCpp
-from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.interface import ALL_LOGITS, LOGIT_MARGIN, read_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,13 +89,13 @@ ENGINES: dict[str, Callable[[Path, int, int, bool, bool], tuple[Reader, EngineDe
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """The text to read; if `exact`, all logits are exact.
+    """The text to read, and the margin of exact logits.
 
     Decoding is measured in contexts of at most `max_depth` tokens.
     """
 
     tokens: Sequence[int]
-    exact: bool
+    margin: int = LOGIT_MARGIN
     max_depth: int = DEPTHS[-1]
 
 
@@ -117,7 +117,7 @@ def measure(runtime: Reader, text: Text, begun: float) -> dict[str, float]:
     """
     limit = min(runtime.context, len(text.tokens))
     loaded = time.monotonic() - begun
-    read_prompt(runtime, text.tokens[: PROMPTS[0]], exact=text.exact)
+    read_prompt(runtime, text.tokens[: PROMPTS[0]], margin=text.margin)
     figures = {"load_s": loaded, "first_token_s": time.monotonic() - begun}
     for size in PROMPTS:
         if size <= limit:
@@ -140,13 +140,13 @@ def _decode_rate(runtime: Reader, text: Text, depth: int, sequences: int) -> flo
     Each begins at another place of the text: equal tokens would be routed to equal experts.
     """
     slots = range(_SLOT, _SLOT + sequences)
-    exact = [text.exact] * sequences
+    margins = [text.margin] * sequences
     starts = [slot * len(text.tokens) // sequences for slot in range(sequences)]
     texts = [[*text.tokens[start:], *text.tokens[:start]] for start in starts]
 
     def decode(positions: range) -> None:
         for at in positions:
-            runtime.decode(slots, [tokens[at] for tokens in texts], [at] * sequences, exact)
+            runtime.decode(slots, [tokens[at] for tokens in texts], [at] * sequences, margins)
 
     for slot, tokens in zip(slots, texts, strict=True):
         read_prompt(runtime, tokens[: depth - WARM_STEPS], slot=slot)
@@ -183,7 +183,8 @@ def main() -> None:
     parser.add_argument("--exact", action="store_true", help="compute all logits exactly")
     parser.add_argument("--no-mmap", action="store_true", help="copy Hearth's weights into memory")
     arguments = parser.parse_args()
-    text = Text(tokens=json.load(sys.stdin), exact=arguments.exact, max_depth=arguments.max_depth)
+    margin = ALL_LOGITS if arguments.exact else LOGIT_MARGIN
+    text = Text(tokens=json.load(sys.stdin), margin=margin, max_depth=arguments.max_depth)
     runtime, about = ENGINES[arguments.engine](
         arguments.model,
         arguments.context,

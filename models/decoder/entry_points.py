@@ -50,8 +50,8 @@ _INTEGERS = {
     "prefill_rows": ("start",),
     "prefill_block": ("start",),
     "embed": ("start", "count"),
-    "decode": ("positions", "exact"),
-    "verify": ("start", "exact"),
+    "decode": ("positions", "margin"),
+    "verify": ("start", "margin"),
 }
 # Kinds that read rows of embeddings.
 _WITH_ROWS = ("prefill_rows", "prefill_block")
@@ -299,20 +299,22 @@ def _step(
         pooled = _sum_of_first if model.config.pooling == "mean" else _last_of_first
         return (pooled(x, count), *updated)
 
-    def logits(x: Tensor, updated: list[Tensor], exact: Tensor) -> tuple[Tensor, ...]:
-        return (f.approximate_logits(model.logits(x), exact), *[x] * states, *updated)
+    def logits(x: Tensor, updated: list[Tensor], margin: Tensor) -> tuple[Tensor, ...]:
+        return (f.approximate_logits(model.logits(x), margin), *[x] * states, *updated)
 
     def decode(
-        tokens: Tensor, positions: Tensor, exact: Tensor, *others: Tensor
+        tokens: Tensor, positions: Tensor, margin: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
         starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
-        return logits(*run(tokens, starts, others), exact)
+        return logits(*run(tokens, starts, others), margin)
 
-    def verify(tokens: Tensor, start: Tensor, exact: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+    def verify(
+        tokens: Tensor, start: Tensor, margin: Tensor, *others: Tensor
+    ) -> tuple[Tensor, ...]:
         # A span for each token: it is computed as a decode computes it, and has the same bits.
         firsts = f.split(start, [1] * point.batch, axis=0)
         starts = [first + ahead for first in firsts for ahead in range(point.tokens)]
-        return logits(*run(tokens, starts, others), f.repeated(exact, point.tokens))
+        return logits(*run(tokens, starts, others), f.repeated(margin, point.tokens))
 
     steps: dict[str, Callable[..., tuple[Tensor, ...]]]
     steps = {"embed": embed, "decode": decode, "verify": verify}

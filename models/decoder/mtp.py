@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from typing_extensions import override
 
 from hearthd.models.decoder.config.decoder_config import DecoderConfig
-from hearthd.models.decoder.drafter import ProgramDrafter
+from hearthd.models.decoder.drafter import DRAFT_MARGIN, ProgramDrafter
 from hearthd.models.decoder.kv_cache import LayerCache, StateRows, cache_rows
 from hearthd.models.decoder.slot_caches import row_caches, state_caches
 from hearthd.models.decoder.tensor_names import MTP_MODULE
@@ -157,11 +157,11 @@ class MtpDrafter(ProgramDrafter):
             cache = LayerCache(buffers=[buffers], starts=[position], keys=point.keys, window=None)
             rope = model.attention_rope(position)
             state = self._layer(model.embed(token), state, rope, cache)
-            exact = ops.full_like(token, 0)
+            margin = ops.full_like(token, DRAFT_MARGIN)
             logits = model.logits(state)
             if self._tokens < model.config.vocab_size:
                 logits = f.narrow(logits, 1, 0, self._tokens)
-            return f.approximate_logits(logits, exact), state, *cache.buffers[0]
+            return f.approximate_logits(logits, margin), state, *cache.buffers[0]
 
         inputs = {
             "token": TensorType((1,), DType.I32),

@@ -15,7 +15,7 @@ from hearthd.models.dsl.fused.quantized_products import (
     some_outputs,
 )
 from hearthd.models.dsl.fused.routed_products import routed_linear, routed_linear_quantized
-from hearthd.models.dsl.fused.two_part_head import two_part_head
+from hearthd.models.dsl.fused.two_part_head import ALL, two_part_head
 from hearthd.models.dsl.matrix_format import GROUP, ROWS, STORED
 from hearthd.models.dsl.types import DType, TensorType
 
@@ -37,8 +37,8 @@ class Storage:
     rows     (ids, *arrays) -> rows of W
     routed   (x, chosen, *arrays, experts, activation_bits) -> products with some of its rows, see
              `f.routed_linear`
-    logits   (x, exact, *arrays, outputs, cap) -> x W^T, see `f.approximate_logits`; with `outputs`,
-             of that many of its first rows; `cap` says that `f.soft_cap` follows
+    logits   (x, margin, *arrays, outputs, cap) -> x W^T, see `f.approximate_logits`; with
+             `outputs`, of that many of its first rows; `cap` says that `f.soft_cap` follows
     partial  arrays of which `logits` reads some blocks only
     table    how a matrix is stored whose rows are looked up, or that computes logits; None: so too
     format   of integers; None: floats
@@ -118,19 +118,19 @@ def _table(matrix_format: MatrixFormat) -> Storage:
 
     def logits(
         x: Tensor,
-        exact: Tensor,
+        margin: Tensor,
         *arrays: Tensor,
         outputs: int | None = None,
         cap: float | None = None,
     ) -> Tensor:
         if split is None:
             return linear_quantized(x, *arrays, **attrs, **some_outputs(outputs))
-        return two_part_head(x, exact, arrays, matrix_format, outputs=outputs, cap=cap)
+        return two_part_head(x, margin, arrays, matrix_format, outputs=outputs, cap=cap)
 
     def product(x: Tensor, *arrays: Tensor, **_: int) -> Tensor:
         rows = f.flatten_rows(x)
-        exact = ops.full(shape=(rows.shape[0],), dtype=DType.I32, value=1)
-        result = logits(rows, exact, *arrays)
+        margin = ops.full(shape=(rows.shape[0],), dtype=DType.I32, value=ALL)
+        result = logits(rows, margin, *arrays)
         return ops.reshape(result, shape=(*x.shape[:-1], result.shape[1]))
 
     def rows(ids: Tensor, *arrays: Tensor) -> Tensor:

@@ -132,12 +132,12 @@ def _stacked_name(names: list[str]) -> str:
 
 # --- rules
 
-_x, _weight, _ids, _exact, _chosen = variables("x weight ids exact chosen")
+_x, _weight, _ids, _margin, _chosen = variables("x weight ids margin chosen")
 _product = node(f.times_weight.op, _x, _weight)
-_logits = node(f.approximate_logits.op, _product, _exact)
-_some_logits = node(f.approximate_logits.op, node(ops.slice_, _product, bounds="bounds"), _exact)
+_logits = node(f.approximate_logits.op, _product, _margin)
+_some_logits = node(f.approximate_logits.op, node(ops.slice_, _product, bounds="bounds"), _margin)
 _capped = node(f.soft_cap.op, _product, cap="cap")
-_capped_logits = node(f.approximate_logits.op, _capped, _exact)
+_capped_logits = node(f.approximate_logits.op, _capped, _margin)
 _embedding = node(f.embedding.op, _ids, _weight)
 _routed = node(f.routed_linear.op, _x, _chosen, _weight, experts="experts")
 # Where these ops have their matrix.
@@ -204,9 +204,9 @@ def _rules(weights: Weights, activation_bits: int) -> tuple[Rule, ...]:
         padded = product.shape[last] != outputs
         return (f.narrow(product, last, 0, outputs) if padded else product,)
 
-    def logits(x: Tensor, weight: Tensor, exact: Tensor, **attrs: Any) -> tuple[Tensor]:
+    def logits(x: Tensor, weight: Tensor, margin: Tensor, **attrs: Any) -> tuple[Tensor]:
         some, cap = attrs["bounds"][1][1] if "bounds" in attrs else None, attrs.get("cap")
-        result = storage(weight).logits(x, exact, *arrays(weight), outputs=some, cap=cap)
+        result = storage(weight).logits(x, margin, *arrays(weight), outputs=some, cap=cap)
         if some is None:
             (result,) = without_padding(result, weight)
         return (result if cap is None else f.soft_cap(result, cap=cap),)

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from hearthd.runtime.interface import ALL_LOGITS, LOGIT_MARGIN
 from hearthd.sampling.sampler import Sampler
 from hearthd.server.engine.generation import EmbedRequest, Prefilled, Request, Started, Token
 from hearthd.server.engine.prompt import Prompt
@@ -50,7 +51,7 @@ class Sequence:
     deliver         hands an event to the client
     deadline        when the request ends, in seconds of time.monotonic; None for never
     sampler         chooses the tokens of the answer; None for an embedding
-    exact           whether all logits are computed exactly, also those too low to be sampled
+    margin          how far below the best logit others are computed exactly, in nats
     block_keys      keys of the prompt's blocks in the prefix cache; empty if it is not used
     cached          the prompt as the prefix cache knows it; None before the cache is asked
     drafts          of the next tokens; None if nothing is drafted
@@ -78,7 +79,7 @@ class Sequence:
     deliver: Callable[[Event], None]
     deadline: float | None = None
     sampler: Sampler | None = None
-    exact: bool = False
+    margin: int = LOGIT_MARGIN
     block_keys: tuple[bytes, ...] = ()
     cached: UsedPrompt | None = None
     drafts: Drafts | None = None
@@ -237,6 +238,7 @@ def new_sequence(
             ends=eos,
             constraint=request.constraint,
         )
+    margin = None if sampler is None else sampler.margin
     return Sequence(
         id=id_,
         prompt=prompt,
@@ -247,7 +249,7 @@ def new_sequence(
         deliver=deliver,
         deadline=request.deadline,
         sampler=sampler,
-        exact=exact_logits or (sampler is not None and sampler.exact),
+        margin=ALL_LOGITS if exact_logits or margin is None else margin,
         block_keys=block_keys,
         progress=isinstance(request, Request) and request.progress,
         adapter=request.adapter,

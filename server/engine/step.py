@@ -266,7 +266,7 @@ class StepRunner:
             (sequence,) = batch
             with self._failing(sequence):
                 rows = self._runtime.verify(
-                    sequence.slot, tokens[0], sequence.position, exact=sequence.exact
+                    sequence.slot, tokens[0], sequence.position, margin=sequence.margin
                 )
                 return [rows]
             return None
@@ -275,7 +275,7 @@ class StepRunner:
                 [sequence.slot for sequence in batch],
                 tokens,
                 [sequence.position for sequence in batch],
-                [sequence.exact for sequence in batch],
+                [sequence.margin for sequence in batch],
             )
         except STOPS:
             raise
@@ -331,7 +331,7 @@ class StepRunner:
             [sequence.slot for sequence in batch],
             [sequence.tokens[-1] for sequence in batch],
             [sequence.position for sequence in batch],
-            [sequence.exact for sequence in batch],
+            [sequence.margin for sequence in batch],
         )
         if costs := self._costs.get(len(batch)):
             costs.add(1, time.perf_counter() - began)

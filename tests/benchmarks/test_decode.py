@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-TEXT = Text(tokens=[7] * PROMPTS[-1], exact=False)
+TEXT = Text(tokens=[7] * PROMPTS[-1])
 
 
 def test_a_worker_measures_everything_that_fits_the_context() -> None:
@@ -59,7 +59,7 @@ def test_a_worker_measures_everything_that_fits_the_context() -> None:
     assert set(figures) - set(small) == {
         "prefill_512", "prefill_4096", "decode_1024", "decode_1900", "decode_together",
     }  # fmt: skip
-    short = Text(tokens=TEXT.tokens[: DEPTHS[0] + STEPS], exact=False)
+    short = Text(tokens=TEXT.tokens[: DEPTHS[0] + STEPS])
     assert set(measure(whole, short, time.monotonic())) == {*small, "decode_together"}
     shallow = measure(whole, replace(TEXT, max_depth=DEPTHS[1]), time.monotonic())
     assert set(figures) - set(shallow) == {"decode_1900"}
@@ -85,11 +85,11 @@ def test_sequences_of_a_batch_read_other_tokens() -> None:
 
     class Watched(FakeRuntime):
         @override
-        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
+        def decode(self, slots: Any, tokens: Any, positions: Any, margins: Any = ()) -> Any:
             batches.append(list(tokens))
-            return super().decode(slots, tokens, positions, exact)
+            return super().decode(slots, tokens, positions, margins)
 
-    text = Text(tokens=list(range(DEPTHS[0] + STEPS)), exact=False)
+    text = Text(tokens=list(range(DEPTHS[0] + STEPS)))
     runtime = Watched(vocab_size=256, context=200, slots=TOGETHER, chunk=512, batch=TOGETHER)
     measure(runtime, text, time.monotonic())
     together = [tokens for tokens in batches if len(tokens) == TOGETHER]
@@ -102,11 +102,11 @@ def test_decode_steps_are_measured_three_times() -> None:
 
     class Counting(FakeRuntime):
         @override
-        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
+        def decode(self, slots: Any, tokens: Any, positions: Any, margins: Any = ()) -> Any:
             read.extend(positions)
-            return super().decode(slots, tokens, positions, exact)
+            return super().decode(slots, tokens, positions, margins)
 
-    short = Text(tokens=TEXT.tokens[: DEPTHS[0] + STEPS], exact=False)
+    short = Text(tokens=TEXT.tokens[: DEPTHS[0] + STEPS])
     measure(Counting(vocab_size=16, context=200, chunk=512), short, time.monotonic())
     assert read.count(DEPTHS[0] + STEPS - 1) == 3
     assert read.count(DEPTHS[0] - 2) == 1  # before the clock starts

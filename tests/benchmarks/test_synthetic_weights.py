@@ -28,9 +28,9 @@ from hearthd.baker.weights.source import BLOCK_BYTES
 from hearthd.models.catalog import ARCHITECTURES, ASSISTANTS
 from hearthd.models.decoder.config.decoder_config import every_nth_layer_sees_all
 from hearthd.models.decoder.experts import ExpertsConfig
-from hearthd.models.dsl.fused.two_part_head import LOGIT_MARGIN
 from hearthd.models.families import gemma4moe
 from hearthd.models.families.gemma3 import Config
+from hearthd.runtime.interface import LOGIT_MARGIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

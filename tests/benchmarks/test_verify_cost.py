@@ -10,7 +10,7 @@ def test_each_turn_measures_a_decode_and_each_size_of_verification() -> None:
     runtime = FakeRuntime(
         vocab_size=97, context=128, slots=1, batch=1, chunk=8, verify_tokens=(2, 4)
     )
-    seconds = measure(runtime, tuple(range(64)), 20, 5)
+    seconds = measure(runtime, tuple(range(64)), 20, 5, margin=6)
     assert {size: len(times) for size, times in seconds.items()} == {1: 5, 2: 5, 4: 5}
     assert all(time > 0 for times in seconds.values() for time in times)
 

@@ -140,9 +140,9 @@ def test_drafts_after_rows_give_the_bits_of_tokens(
     verified: list[int] = []
     verify = loaded.runtime.verify
 
-    def counted(slot: int, tokens: tuple[int, ...], start: int, *, exact: bool) -> object:
+    def counted(slot: int, tokens: tuple[int, ...], start: int, *, margin: int) -> object:
         verified.append(len(tokens))
-        return verify(slot, tokens, start, exact=exact)
+        return verify(slot, tokens, start, margin=margin)
 
     monkeypatch.setattr(loaded.runtime, "verify", counted)
     costs = free_costs(loaded.runtime)

@@ -21,11 +21,10 @@ from hearthd.bundle import LanguageManifest, read_manifest_of
 from hearthd.models.decoder import entry_points
 from hearthd.models.dsl import ops
 from hearthd.models.dsl.evaluate import evaluate
-from hearthd.models.dsl.fused import LOGIT_MARGIN
 from hearthd.models.dsl.trace import trace
 from hearthd.models.dsl.types import DType, TensorType
 from hearthd.models.families.gemma3 import ARCHITECTURE, Gemma3
-from hearthd.runtime.interface import read_prompt
+from hearthd.runtime.interface import ALL_LOGITS, LOGIT_MARGIN, read_prompt
 from hearthd.runtime.open_bundle import open_bundle
 from tests.baker.small_gemma import small_gemma
 from tests.conftest import Silent, few_entry_points, options_for, weights_in
@@ -333,13 +332,13 @@ def test_logits_near_the_best_one_are_those_of_an_exact_step(
     coarse = 0
     for at in range(40, 60):
         token = [tokens[at]] * 2
-        exact, quick = runtime.decode([0, 1], token, [at, at], [True, False])
+        exact, quick = runtime.decode([0, 1], token, [at, at], [ALL_LOGITS, LOGIT_MARGIN])
         near = exact > exact.max() - 0.7 * LOGIT_MARGIN
         np.testing.assert_array_equal(quick[near], exact[near])
         assert np.abs(quick - exact).max() < 0.7 * LOGIT_MARGIN
         coarse += int(np.count_nonzero(quick != exact))
-        np.testing.assert_array_equal(runtime.decode([0], token[:1], [at], [True])[0], exact)
+        np.testing.assert_array_equal(runtime.decode([0], token[:1], [at], [ALL_LOGITS])[0], exact)
         np.testing.assert_array_equal(runtime.decode([1], token[:1], [at])[0], quick)
-        (verified,) = runtime.verify(1, token[:1], at, exact=True)
+        (verified,) = runtime.verify(1, token[:1], at, margin=ALL_LOGITS)
         np.testing.assert_array_equal(verified, exact)
     assert coarse > 10 * len(exact)  # half of all at least, or they are not read less

@@ -8,6 +8,7 @@ import numpy as np
 
 from hearthd.bundle import padding_of
 from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.fused.two_part_head import ALL
 from hearthd.models.dsl.types import DType
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ class Device:
     ) -> tuple[Array, list[list[Array]]]:
         """Logits (B, V) and the caches of each slot after one token each."""
         flat = [cache for caches in slots for cache in caches]
-        exact = [1] * len(slots)
-        logits, *updated = self.call(f"decode_{len(slots)}", [tokens, positions, exact], flat)
+        margins = [ALL] * len(slots)
+        logits, *updated = self.call(f"decode_{len(slots)}", [tokens, positions, margins], flat)
         cache_count = len(self.program.caches)
         return logits, [updated[i * cache_count : (i + 1) * cache_count] for i in range(len(slots))]
 
@@ -113,7 +114,7 @@ class Device:
         self, caches: list[Array], tokens: Sequence[int], start: int
     ) -> tuple[Array, list[Array]]:
         """Logits (T, V) after each token, and the caches: there is an entry point of this size."""
-        logits, *updated = self.call(f"verify_{len(tokens)}", [tokens, [start], [1]], caches)
+        logits, *updated = self.call(f"verify_{len(tokens)}", [tokens, [start], [ALL]], caches)
         return logits, updated
 
     def verify_pair(
@@ -121,7 +122,7 @@ class Device:
     ) -> tuple[Array, list[list[Array]]]:
         """Logits (2 T, V) after each token of two slots, and the caches of each."""
         flat = [cache for caches in slots for cache in caches]
-        numbers = [[token for read in tokens for token in read], starts, [1, 1]]
+        numbers = [[token for read in tokens for token in read], starts, [ALL] * 2]
         logits, *updated = self.call(f"verify_2x{len(tokens[0])}", numbers, flat)
         cache_count = len(self.program.caches)
         return logits, [updated[:cache_count], updated[cache_count:]]

@@ -11,7 +11,7 @@ import pytest
 from typing_extensions import override
 
 from hearthd.bundle import GoldenImage, GoldenRow, GoldenState
-from hearthd.models.dsl.fused import LOGIT_MARGIN
+from hearthd.runtime.interface import LOGIT_MARGIN
 from hearthd.runtime.pixels import golden_pixels
 from hearthd.runtime.row_difference import ROW_TOLERANCE
 from hearthd.runtime.self_test import (
@@ -80,8 +80,8 @@ def test_logits_that_may_be_approximate_are_not_compared(below: float, passes: b
     @dataclass(kw_only=True)
     class Wrong(FakeRuntime):
         @override
-        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
-            logits = super().decode(slots, tokens, positions, exact)
+        def decode(self, slots: Any, tokens: Any, positions: Any, margins: Any = ()) -> Any:
+            logits = super().decode(slots, tokens, positions, margins)
             largest = logits.max(axis=1, keepdims=True)
             logits[logits < largest - below * MARGIN] += 0.5
             return logits
@@ -126,8 +126,8 @@ def test_every_variant_and_every_row_of_a_batch_is_tested() -> None:
     @dataclass(kw_only=True)
     class Wrong(FakeRuntime):
         @override
-        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
-            logits = super().decode(slots, tokens, positions, exact)
+        def decode(self, slots: Any, tokens: Any, positions: Any, margins: Any = ()) -> Any:
+            logits = super().decode(slots, tokens, positions, margins)
             if len(slots) == 3:
                 logits[1] += 1
             return logits
@@ -154,9 +154,9 @@ def test_a_batch_has_different_prompts() -> None:
     @dataclass(kw_only=True)
     class Mixing(FakeRuntime):
         @override
-        def decode(self, slots: Any, tokens: Any, positions: Any, exact: Any = ()) -> Any:
+        def decode(self, slots: Any, tokens: Any, positions: Any, margins: Any = ()) -> Any:
             read.append([*tokens])
-            logits = super().decode(slots, tokens, positions, exact)
+            logits = super().decode(slots, tokens, positions, margins)
             return np.roll(logits, 1, axis=0)
 
     runtime = Mixing(vocab_size=40, context=64, chunk=8, slots=5, batch=5)
@@ -325,8 +325,8 @@ def test_a_wrong_logit_of_either_sequence_of_a_pair_fails(wrong: int) -> None:
     @dataclass(kw_only=True)
     class Wrong(FakeRuntime):
         @override
-        def verify_pair(self, slots: Any, tokens: Any, starts: Any, exact: Any = ()) -> Any:
-            each = [list(rows) for rows in super().verify_pair(slots, tokens, starts, exact)]
+        def verify_pair(self, slots: Any, tokens: Any, starts: Any, margins: Any = ()) -> Any:
+            each = [list(rows) for rows in super().verify_pair(slots, tokens, starts, margins)]
             each[wrong][1][CASE.steps[1].token_ids[0]] += 0.5
             return each
 

@@ -111,7 +111,7 @@ def test_mirostat_replaces_the_other_samplers() -> None:
     options = SamplingOptions(mirostat=2, top_k=1, samplers=("top_k", "adaptive_p"))
     assert options.chain == ("temperature",)
     assert isinstance(feedback_of(options, 10), Mirostat2)
-    assert options.needs_all_logits
+    assert options.logit_margin is None
 
 
 def mean_probability(target: float) -> float:

@@ -157,11 +157,18 @@ def test_logprobs_do_not_change_the_tokens() -> None:
 def test_options_that_need_all_logits_are_recognized(
     options: SamplingOptions, needed: bool
 ) -> None:
-    assert Answer(options).sampler.exact is needed
+    assert (Answer(options).sampler.margin is None) == needed
 
 
 def test_a_constraint_needs_all_logits() -> None:
-    assert Answer(GREEDY, constraint=Only((1,), size=2)).sampler.exact
+    assert Answer(GREEDY, constraint=Only((1,), size=2)).sampler.margin is None
+
+
+@pytest.mark.parametrize(
+    ("temperature", "margin"), [(0, 6), (0.3, 6), (0.6, 7), (0.8, 9), (0.99, 11), (1, 11)]
+)
+def test_fewer_logits_matter_at_a_lower_temperature(temperature: float, margin: int) -> None:
+    assert replace(SamplingOptions(), temperature=temperature).logit_margin == margin
 
 
 def test_the_samplers_run_in_the_order_of_the_request() -> None:

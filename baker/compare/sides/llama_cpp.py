@@ -165,7 +165,7 @@ class LlamaCpp:
         slots: Sequence[int],
         tokens: Sequence[int],
         positions: Sequence[int],
-        exact: Sequence[bool] = (),  # noqa: ARG002 - logits of llama.cpp are always exact
+        margins: Sequence[int] = (),  # noqa: ARG002 - logits of llama.cpp are always exact
     ) -> NDArray[np.float32]:
         """See Reader."""
         assert len(slots) == len(tokens) == 1, f"decode of {len(slots)} sequences, expected 1"

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 from typing_extensions import override
 
 from hearthd.baker.compare.sides.prediction import FullPrediction, TopPrediction
-from hearthd.runtime.interface import prefill_all_but_last, read_prompt
+from hearthd.runtime.interface import (
+    ALL_LOGITS,
+    LOGIT_MARGIN,
+    prefill_all_but_last,
+    read_prompt,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +97,7 @@ class ReaderSide:
         self.about = about
         self.vocabulary = vocabulary
         self._reader = reader
-        self._exact = exact
+        self._margin = ALL_LOGITS if exact else LOGIT_MARGIN
         self._cached_tokens: list[int] = []
 
     @property
@@ -109,9 +114,9 @@ class ReaderSide:
         """See Side. One decode is enough if the tokens continue those of the last call."""
         *before, last = token_ids
         if before and before == self._cached_tokens:
-            logits = self._reader.decode([SLOT], [last], [len(before)], [self._exact])[0]
+            logits = self._reader.decode([SLOT], [last], [len(before)], [self._margin])[0]
         else:
-            logits = read_prompt(self._reader, token_ids, exact=self._exact)
+            logits = read_prompt(self._reader, token_ids, margin=self._margin)
         self._cached_tokens = [*before, last]
         return FullPrediction(logits)
 
@@ -146,7 +151,7 @@ class BundleSide(ReaderSide):
         known = token_ids[:-1]
         for first in range(start - 1, len(known), size):
             tokens = known[first : first + size]
-            for logits in self._runtime.verify(SLOT, tokens, first, exact=self._exact):
+            for logits in self._runtime.verify(SLOT, tokens, first, margin=self._margin):
                 yield FullPrediction(logits)
 
 

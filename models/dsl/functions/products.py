@@ -207,13 +207,13 @@ def routed_product(
 
 
 @composite()
-def approximate_logits(logits: Tensor, exact: Tensor) -> Tensor:
+def approximate_logits(logits: Tensor, margin: Tensor) -> Tensor:
     """The logits (N, V), unchanged. A program may approximate the smaller ones.
 
-    A program may approximate logits that are far below the largest one of their row, unless the
-    row's flag in `exact`, i32 (N,), is above 0.
+    A program may approximate logits that are further below the largest one of their row than its
+    `margin` in nats, i32 (N,). With 2^20 or more it approximates none.
     """
-    ops.require(exact.type == TensorType((logits.shape[0],), DType.I32), "flags i32 (N,)")
+    ops.require(margin.type == TensorType((logits.shape[0],), DType.I32), "margins i32 (N,)")
     return logits
 
 

@@ -41,26 +41,24 @@ if TYPE_CHECKING:
     from hearthd.models.dsl.ops.record import Array, Attrs, Types
 
 __all__ = [
-    "LOGIT_MARGIN",
+    "ALL",
     "ROUNDED_MARGIN",
     "linear_coarse",
     "linear_refined",
     "two_part_head",
 ]
 
-# Logits that are this much below the largest, in nats, may be approximate. With 10, Gemma 3's
-# distributions on texts move by a KL divergence of 0.0015, with 12 by 0.0004, and a step refines
-# 4 or 9 % of the outputs.
-LOGIT_MARGIN = 11.0
-# Logits that are this much below it may have activations of 8 bits, whose error has a standard
-# deviation of 0.05. With 7, the distributions move by 0.00005, and a step computes 1.2 % of the
-# outputs again.
+# Logits that are this much below the largest, in nats, may have activations of 8 bits, whose error
+# has a standard deviation of 0.05. With 7, Gemma 3's distributions on texts move by a KL divergence
+# of 0.00005, and a step computes 1.2 % of the outputs again.
 ROUNDED_MARGIN = 7.0
+# A row with this margin, or a larger one, has no approximate logits.
+ALL = 2**20
 
 
 def two_part_head(
     x: Tensor,
-    exact: Tensor,
+    margin: Tensor,
     arrays: tuple[Tensor, ...],
     matrix_format: MatrixFormat,
     *,
@@ -73,32 +71,34 @@ def two_part_head(
     makes of outputs.
 
     Outputs whose logits are more than ROUNDED_MARGIN below the largest of their row are computed
-    from activations of 8 bits, and more than LOGIT_MARGIN below it also without the lower part,
-    unless they share a block of sixteen with a larger one; so most of the lower part is never read.
-    All are exact in rows for which `exact`, i32 (M,), is above 0.
+    from activations of 8 bits, and more than the row's `margin`, i32 (M,), below it also without
+    the lower part, unless they share a block of sixteen with a larger one; so most of the lower
+    part is never read. With a margin of ALL or more, all outputs of the row are exact.
     """
     split = matrix_format.split
     assert split is not None, matrix_format.name
     lower, upper = _parts(arrays, matrix_format)
     of_upper: Attrs = {"matrix_format": split.upper.name}
     has_fine = x.shape[0] == 1
+    is_exact = ops.compare(margin, ops.full_like(margin, ALL), direction="GE")
+    exact = ops.convert(is_exact, dtype=DType.I32)
     coarse = linear_coarse(x, exact, *upper, fine=has_fine, **of_upper, **some_outputs(outputs))
     approximate = f.narrow(coarse, 0, 0, 1) if has_fine else coarse
     largest = ops.reduce_max(approximate, axes=(1,))
-    is_exact = _flagged(exact)
 
-    def threshold(margin: float, if_exact: float) -> Tensor:
-        lowest = largest + -margin if cap is None else _far_below(largest, margin, cap)
-        return ops.select(is_exact, ops.full_like(largest, if_exact), lowest)
+    def below(nats: Tensor) -> Tensor:
+        return largest - nats if cap is None else _far_below(largest, nats, cap)
 
-    reached = threshold(ROUNDED_MARGIN, math.inf)
+    nats = ops.convert(margin, dtype=DType.F32)
+    near = below(ops.minimum(nats, ops.full_like(nats, ROUNDED_MARGIN)))
+    # Rows with exact logits have activations of 16 bits from the start.
+    reached = ops.select(is_exact, ops.full_like(near, math.inf), near)
     if has_fine:
         with_16_bits = _in_blocks(approximate, f.narrow(coarse, 0, 1, 2), reached)
     else:
         with_16_bits = linear_refined(approximate, x, reached, *upper, replaces=True, **of_upper)
-    reached = threshold(LOGIT_MARGIN, -math.inf)
     of_lower: Attrs = {"matrix_format": split.lower.name, "step": split.step}
-    return linear_refined(with_16_bits, x, reached, *lower, **of_lower)
+    return linear_refined(with_16_bits, x, below(nats), *lower, **of_lower)
 
 
 def _parts(
@@ -130,12 +130,12 @@ def _flagged(exact: Tensor) -> Tensor:
     return ops.compare(exact, ops.full_like(exact, 0), direction="GT")
 
 
-def _far_below(largest: Tensor, margin: float, cap: float) -> Tensor:
-    """Outputs that become a logit `margin` below the logit that `largest` becomes.
+def _far_below(largest: Tensor, nats: Tensor, cap: float) -> Tensor:
+    """Outputs that become a logit this many nats below the logit that `largest` becomes.
 
     -inf if all logits are nearer than that. Atanh(y) is (log(1 + y) - log(1 - y)) / 2.
     """
-    share = (f.soft_cap(largest, cap=cap) + -margin) * (1 / cap)
+    share = (f.soft_cap(largest, cap=cap) - nats) * (1 / cap)
     lowest = ops.full_like(share, -1 + 1e-6)
     inside = ops.maximum(share, lowest)
     far_below = (ops.log_plus_one(inside) - ops.log_plus_one(-inside)) * (cap / 2)

@@ -11,7 +11,7 @@ from hearthd.models.dsl import functions as f
 from hearthd.models.dsl.evaluate import evaluate
 from hearthd.models.dsl.fused.quantized_products import sample_matrix
 from hearthd.models.dsl.fused.two_part_head import (
-    LOGIT_MARGIN,
+    ALL,
     ROUNDED_MARGIN,
     linear_coarse,
     linear_refined,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROWS, SOME, COLUMNS = 96, 32, 256
+MARGIN = 11
 _UPPER: Any = {"matrix_format": "int8-g32-upper"}
 
 
@@ -35,10 +36,10 @@ _UPPER: Any = {"matrix_format": "int8-g32-upper"}
 def test_logits_of_the_first_tokens_are_products_with_the_first_rows(name: str) -> None:
     head = Tensor(TensorType((ROWS, COLUMNS), DType.F32), Parameter())
 
-    def logits(x: Tensor, exact: Tensor) -> tuple[Tensor, ...]:
-        return (f.approximate_logits(f.narrow(f.times_weight(x, head), 1, 0, SOME), exact),)
+    def logits(x: Tensor, margin: Tensor) -> tuple[Tensor, ...]:
+        return (f.approximate_logits(f.narrow(f.times_weight(x, head), 1, 0, SOME), margin),)
 
-    inputs = {"x": TensorType((1, COLUMNS), DType.F32), "exact": TensorType((1,), DType.I32)}
+    inputs = {"x": TensorType((1, COLUMNS), DType.F32), "margin": TensorType((1,), DType.I32)}
     graph = trace("draft", logits, inputs, parameters={"head.weight": head})
     weights = Weights({"head.weight": head})
     store_matrices([graph], weights, lambda _: STORAGES[name])
@@ -62,25 +63,25 @@ def test_capped_logits_that_matter_are_exact(
     arrays = sample_matrix(rng, INT8_HALVES, 64 * 16, COLUMNS)
     arrays[-1][...] = (arrays[-1] * rng.exponential(size=(64, 1, 1))).astype(np.float16)
 
-    def logits(x: Tensor, exact: Tensor, *matrix: Tensor) -> tuple[Tensor, ...]:
-        return (f.soft_cap(two_part_head(x, exact, matrix, INT8_HALVES, cap=cap), cap=cap),)
+    def logits(x: Tensor, margin: Tensor, *matrix: Tensor) -> tuple[Tensor, ...]:
+        return (f.soft_cap(two_part_head(x, margin, matrix, INT8_HALVES, cap=cap), cap=cap),)
 
     def coarse(x: Tensor, exact: Tensor, *matrix: Tensor) -> tuple[Tensor, ...]:
         upper, _, scale = matrix
         return (f.soft_cap(linear_coarse(x, exact, upper, scale, **_UPPER), cap=cap),)
 
-    def values(function: Callable[..., tuple[Tensor, ...]], exact: int) -> np.ndarray:
-        inputs = (x, np.array([exact, exact], np.int32), *arrays)
+    def values(function: Callable[..., tuple[Tensor, ...]], number: int) -> np.ndarray:
+        inputs = (x, np.array([number, number], np.int32), *arrays)
         types = {
             f"x{i}": TensorType(array.shape, DType.of(array.dtype))
             for i, array in enumerate(inputs)
         }
         return evaluate(trace("head", function, types), inputs, {})[0]
 
-    quick = values(logits, 0)
+    quick = values(logits, MARGIN)
     # By its definition. NumPy adds the products of fewer blocks in another order.
     monkeypatch.setitem(vars(linear_refined), "in_numpy", None)
-    expected, actual = values(logits, 1), values(logits, 0)
+    expected, actual = values(logits, ALL), values(logits, MARGIN)
     np.testing.assert_allclose(quick, actual, rtol=0, atol=1e-6 * cap)
     blocks = values(coarse, 0).reshape(2, -1, 16).max(axis=2)
     below = np.repeat(blocks.max(axis=1, keepdims=True) - blocks, 16, axis=1)
@@ -88,17 +89,17 @@ def test_capped_logits_that_matter_are_exact(
     np.testing.assert_array_equal(actual[matter], expected[matter])
     assert matter.all() == (cap == 3.0)
     assert (actual == expected).all() == (cap == 3.0)
-    matter = below < LOGIT_MARGIN - 1e-4
+    matter = below < MARGIN - 1e-4
     np.testing.assert_allclose(actual[matter], expected[matter], rtol=0, atol=0.5)
 
 
 def test_a_capped_head_is_one_in_two_parts() -> None:
     head = Tensor(TensorType((ROWS, COLUMNS), DType.F32), Parameter())
 
-    def logits(x: Tensor, exact: Tensor) -> tuple[Tensor, ...]:
-        return (f.approximate_logits(f.soft_cap(f.times_weight(x, head), cap=30.0), exact),)
+    def logits(x: Tensor, margin: Tensor) -> tuple[Tensor, ...]:
+        return (f.approximate_logits(f.soft_cap(f.times_weight(x, head), cap=30.0), margin),)
 
-    inputs = {"x": TensorType((1, COLUMNS), DType.F32), "exact": TensorType((1,), DType.I32)}
+    inputs = {"x": TensorType((1, COLUMNS), DType.F32), "margin": TensorType((1,), DType.I32)}
     graph = trace("decode", logits, inputs, parameters={"head.weight": head})
     weights = Weights({"head.weight": head})
     store_matrices([graph], weights, lambda _: STORAGES["int6-g16-s256"])

@@ -330,10 +330,10 @@ def test_a_long_prompt_delays_a_token_by_one_chunk() -> None:
             slots: Sequence[int],
             tokens: Sequence[int],
             positions: Sequence[int],
-            exact: Sequence[bool] = (),
+            margins: Sequence[int] = (),
         ) -> NDArray[np.float32]:
             calls.append("decode")
-            return super().decode(slots, tokens, positions, exact)
+            return super().decode(slots, tokens, positions, margins)
 
     async def test(engine: Engine) -> None:
         first = engine.submit(request_of(1, max_tokens=60))

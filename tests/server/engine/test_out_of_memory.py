@@ -53,11 +53,11 @@ class PoorRuntime(FakeRuntime):
         slots: Sequence[int],
         tokens: Sequence[int],
         positions: Sequence[int],
-        exact: Sequence[bool] = (),
+        margins: Sequence[int] = (),
     ) -> NDArray[Any]:
         for slot, token in zip(slots, tokens, strict=True):
             self._allocate("decode", [*self._read[slot], token])
-        return super().decode(slots, tokens, positions, exact)
+        return super().decode(slots, tokens, positions, margins)
 
     @override
     def save(self, slot: int, start: int, stop: int) -> Rows:

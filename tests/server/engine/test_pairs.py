@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 from typing_extensions import override
 
+from hearthd.runtime.interface import ALL_LOGITS
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import Event, Failed, Request, Token
 from tests.server.engine.test_engine import GREEDY, SAMPLED, events_of, request_of
@@ -69,7 +70,8 @@ def test_tokens_of_two_sequences_are_verified_together(
     assert list(map(answer_of, drafted)) == list(map(answer_of, plain))
     assert runtime.pairs > 3
     assert len(runtime.calls) + runtime.pairs < 31
-    assert {exact for flags in runtime.exact for exact in flags} == {sampling is SAMPLED}
+    expected = ALL_LOGITS if sampling is SAMPLED else GREEDY.logit_margin
+    assert {margin for row in runtime.margins for margin in row} == {expected}
     for events in drafted:
         token = events[-2]
         assert isinstance(token, Token)

@@ -11,6 +11,7 @@ import pytest
 from typing_extensions import override
 
 from hearthd.bundle import AdapterPlaces
+from hearthd.runtime.interface import ALL_LOGITS, LOGIT_MARGIN
 from hearthd.server.engine.drafts import Costs
 from hearthd.server.engine.engine import Engine
 from hearthd.server.engine.generation import AdapterUse, Event, Failed, Finished, Request, Token
@@ -36,10 +37,10 @@ VOCAB, CONTEXT = 24, 64
 
 @dataclass(kw_only=True)
 class Counting(FakeRuntime):
-    """A fake runtime that records, for each call, its tokens and which of them had exact logits."""
+    """A fake runtime that records, for each call, its tokens and their margins."""
 
     calls: list[int] = field(default_factory=list)
-    exact: set[tuple[bool, ...]] = field(default_factory=set)
+    margins: set[tuple[int, ...]] = field(default_factory=set)
     pairs: int = 0  # calls that verified the tokens of two sequences
     breaks: Literal["", "call", "row"] = ""
 
@@ -49,21 +50,21 @@ class Counting(FakeRuntime):
         slots: Sequence[int],
         tokens: Sequence[int],
         positions: Sequence[int],
-        exact: Sequence[bool] = (),
+        margins: Sequence[int] = (),
     ) -> NDArray[np.float32]:
         self.calls.append(len(slots))
-        self.exact.add(tuple(exact))
-        return super().decode(slots, tokens, positions, exact)
+        self.margins.add(tuple(margins))
+        return super().decode(slots, tokens, positions, margins)
 
     @override
     def verify(
-        self, slot: int, tokens: Sequence[int], start: int, *, exact: bool = False
+        self, slot: int, tokens: Sequence[int], start: int, *, margin: int = LOGIT_MARGIN
     ) -> Iterator[NDArray[np.float32]]:
         if self.breaks == "call":
             raise RuntimeError("no memory for a call")
         self.calls.append(len(tokens))
-        self.exact.add((exact,) * len(tokens))
-        return self._rows(super().verify(slot, tokens, start, exact=exact))
+        self.margins.add((margin,) * len(tokens))
+        return self._rows(super().verify(slot, tokens, start, margin=margin))
 
     @override
     def verify_pair(
@@ -71,13 +72,13 @@ class Counting(FakeRuntime):
         slots: Sequence[int],
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
-        exact: Sequence[bool] = (),
+        margins: Sequence[int] = (),
     ) -> list[Iterator[NDArray[np.float32]]]:
         if self.breaks == "call":
             raise RuntimeError("no memory for a call")
         self.pairs += 1
-        self.exact.add(tuple(exact))
-        each = super().verify_pair(slots, tokens, starts, exact)
+        self.margins.add(tuple(margins))
+        each = super().verify_pair(slots, tokens, starts, margins)
         return [self._rows(each[0]), each[1]]
 
     def _rows(self, rows: Iterator[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
@@ -290,7 +291,8 @@ def test_exact_logits_are_computed_where_the_sampler_needs_them(sampling: Sampli
     runtime = runtime_of()
     events(runtime, request_of(1, 2, max_tokens=30, sampling=sampling), {1: Free(SIZES)})
     assert max(runtime.calls) > 1
-    assert {exact for flags in runtime.exact for exact in flags} == {sampling is SAMPLED}
+    expected = ALL_LOGITS if sampling is SAMPLED else GREEDY.logit_margin
+    assert {margin for row in runtime.margins for margin in row} == {expected}
 
 
 def test_an_engine_of_exact_logits_computes_them_for_every_request() -> None:
@@ -304,7 +306,7 @@ def test_an_engine_of_exact_logits_computes_them_for_every_request() -> None:
     asyncio.run(test())
     engine.close()
     assert max(runtime.calls) > 1
-    assert {exact for flags in runtime.exact for exact in flags} == {True}
+    assert {margin for row in runtime.margins for margin in row} == {ALL_LOGITS}
 
 
 def test_in_a_batch_exact_logits_are_computed_by_sequence() -> None:
@@ -318,8 +320,9 @@ def test_in_a_batch_exact_logits_are_computed_by_sequence() -> None:
         await asyncio.gather(*(events_of(generation) for generation in both))
 
     with_engine(runtime, test)
-    assert {(False, True), (True, False)} & runtime.exact
-    assert not {(False, False), (True, True)} & runtime.exact
+    near = GREEDY.logit_margin
+    assert {(near, ALL_LOGITS), (ALL_LOGITS, near)} & runtime.margins
+    assert not {(near, near), (ALL_LOGITS, ALL_LOGITS)} & runtime.margins
 
 
 def test_nothing_is_drafted_when_verifying_costs_a_call_per_token() -> None:

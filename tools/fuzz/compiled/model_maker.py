@@ -20,6 +20,7 @@ from hearthd.models.config import ConfigError, ModelConfig
 from hearthd.models.decoder.experts import ExpertsConfig
 from hearthd.models.decoder.gemma3n_config import Gemma3nConfig
 from hearthd.models.decoder.latent_attention import LatentConfig
+from hearthd.models.dsl.fused.two_part_head import ALL
 from hearthd.models.dsl.graph import Input
 from hearthd.models.dsl.storage import STORAGES
 from hearthd.models.dsl.types import DType, TypeRuleError
@@ -253,14 +254,14 @@ def _options(precision: str, random: Random, config: ModelConfig) -> ProgramOpti
 def _arguments(
     graph: Graph, point: Any, config: ModelConfig, options: ProgramOptions, rng: Any
 ) -> tuple[Array, ...]:
-    """Tokens, positions, flags or counts as bundle has them, and caches full of rows."""
+    """Tokens, positions, margins or counts as bundle has them, and caches full of rows."""
     last = max(0, min(point.keys, options.context) - point.tokens)
     numbers: dict[str, tuple[int, int]] = {
         "tokens": (0, config.vocab_size),
         "start": (0, last + 1),
         "positions": (0, last + 1),
         "count": (1, point.tokens + 1),
-        "exact": (1, 2),
+        "margin": (ALL, ALL + 1),
     }
     arrays = []
     for tensor in graph.inputs:
