@@ -94,7 +94,8 @@ class LayerCache:
              (R, G * D / 32). Or the states of a recurrence, each f32 (R, E): that after position p
              is row p mod R
     starts   the position of each span's first token, i32 (1,): a sequence has one span of new
-             tokens, or all sequences have the same number of them
+             tokens, or several of one token that follow each other, and each token has the bits
+             that it has without the others
     keys     all positions are below it
     window   keys that a token sees, itself included; None for all of them
     count    the tokens of the only span that are not padding, i32 (1,), of a recurrence; None: all
@@ -133,15 +134,14 @@ class LayerCache:
             first, end = i * spans * tokens, (i + 1) * spans * tokens
             rows, *new = (f.narrow(x, 0, first, end) for x in (places, key, value))
             self.buffers[i] = _written(buffers, rows, new)
-            mixed += self._mixed(i, query, sinks, scale=scale, cap=cap)
+            mixed.append(self._mixed(i, query, sinks, scale=scale, cap=cap))
         return ops.concatenate(*mixed, axis=0)
 
     def attend_shared(self, query: Tensor, *, scale: float) -> Tensor:
         """As `attend`, over the keys and values that another layer wrote in this call."""
-        mixed: list[Tensor] = []
         query = self._rotated(query)
-        for i in range(len(self.buffers)):
-            mixed += self._mixed(i, query, None, scale=scale, cap=None)
+        sequences = range(len(self.buffers))
+        mixed = (self._mixed(i, query, None, scale=scale, cap=None) for i in sequences)
         return ops.concatenate(*mixed, axis=0)
 
     def _rotated(self, query: Tensor) -> Tensor:
@@ -157,24 +157,23 @@ class LayerCache:
         *,
         scale: float,
         cap: float | None,
-    ) -> list[Tensor]:
-        """Attention of the spans of a sequence over its buffers, each (tokens, H * D)."""
+    ) -> Tensor:
+        """Attention of the new tokens of a sequence over its buffers, (tokens, H * D)."""
         rows, heads, width = query.shape
         tokens, spans = self._shape(rows)
-        mixed = []
-        for span in range(sequence * spans, (sequence + 1) * spans):
-            attended = _attention(
-                f.narrow(query, 0, span * tokens, (span + 1) * tokens),
-                self.buffers[sequence],
-                self.starts[span] if self.block is None else self.block,
-                sinks,
-                keys=self.keys,
-                window=self.window,
-                scale=scale,
-                cap=cap,
-            )
-            mixed.append(ops.reshape(attended, shape=(tokens, heads * width)))
-        return mixed
+        count = tokens * spans
+        attended = _attention(
+            f.narrow(query, 0, sequence * count, (sequence + 1) * count),
+            self.buffers[sequence],
+            self.starts[sequence * spans] if self.block is None else self.block,
+            sinks,
+            keys=self.keys,
+            window=self.window,
+            scale=scale,
+            cap=cap,
+            alone=spans > 1,
+        )
+        return ops.reshape(attended, shape=(count, heads * width))
 
     def recur(self, rows: Sequence[Tensor], _: Sequence[StateRows], step: Step) -> Tensor:
         """The outputs (N, E) of a recurrence for the new tokens; each of `rows` is (N, ...).

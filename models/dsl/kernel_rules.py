@@ -47,7 +47,7 @@ def both(pair: Tensor) -> tuple[Tensor, Tensor]:
 
 def attention_rules(op: Op, kernel: Callable[..., Tensor], *inputs: Variable) -> Iterator[Rule]:
     """The rules of attention over a cache, without sinks and with them."""
-    attributes = {name: name for name in ("keys", "window", "scale", "cap")}
+    attributes = {name: name for name in ("keys", "window", "scale", "cap", "alone")}
     for operands in (inputs, (*inputs, sinks)):
 
         def replacement(

@@ -152,7 +152,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
 
     A prefill needs of its last layer with keys and values those alone.
     """
-    sequences, tokens = {"decode_2": (2, 1), "verify_4": (1, 4)}.get(point, (1, 1))
+    sequences = 2 if point == "decode_2" else 1
     shared = 1 if architecture in SHARED_LAST else 0
     partial = 1 if point.startswith("prefill") else 0
     whole = layers - shared - 1 if partial else layers
@@ -187,7 +187,7 @@ def expected(architecture: str, point: str, layers: int) -> dict[str, int]:
         "squared_relu": {"nemotron_h": 1, "nemotron_h_moe": 2}.get(architecture, 0),
         gate: gates * whole + (shared_mlps if per_layer.experts > 2 else 0),
         "write_f16_rows": 2 * (layers - shared - convolutions) * sequences,
-        "cached_attention": 0 if per_layer.capped else attending * sequences * tokens,
+        "cached_attention": 0 if per_layer.capped else attending * sequences,
     }
     if architecture == "gemma3n":
         # A layer reads the corrected sum of the layer before it; a head reads a mean of streams.

@@ -90,6 +90,7 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
         "window": 5,
         "scale": 0.2,
         "cap": None,
+        "alone": True,
         "ring": 8,
         "every": True,
         "limit": 0.7,

@@ -233,6 +233,7 @@ def cached_attention(
     window: int | None = None,
     scale: float,
     cap: float | None = None,
+    alone: bool = False,
 ) -> Tensor:
     """Attention over the KV cache of one sequence, which is a ring of rows.
 
@@ -245,6 +246,7 @@ def cached_attention(
     keys    all positions are below it
     window  keys that a token sees, itself included; None for all
     cap     scores go through `soft_cap`; None: they do not
+    alone   whether the result of a token has the bits that it has without the others
 
     Returns (T, H, D). Each query sees at most R - T + 1 keys, or there are at most R positions.
     """
@@ -259,6 +261,7 @@ def cached_attention(
         window=window,
         scale=scale,
         cap=cap,
+        alone=alone,
     )
 
 
@@ -273,12 +276,30 @@ def attend_ring(
     window: int | None,
     scale: float,
     cap: float | None,
+    alone: bool,
 ) -> Tensor:
     """`cached_attention` over a ring of R rows.
 
     `read` gives the keys and the values of its first rows, (rows, G, D) of the query's dtype.
     """
     tokens = query.shape[0]
+    if alone and tokens > 1:
+        parts = (
+            attend_ring(
+                narrow(query, 0, i, i + 1),
+                read,
+                start + i,
+                sinks,
+                rows=rows,
+                keys=keys,
+                window=window,
+                scale=scale,
+                cap=cap,
+                alone=True,
+            )
+            for i in range(tokens)
+        )
+        return ops.concatenate(*parts, axis=0)
     looked_at = min(keys, rows)  # of fewer positions than rows, p lies in row p
     end = narrow(start, 0, 1, 2) if start.shape == (2,) else None
     start = narrow(start, 0, 0, 1)

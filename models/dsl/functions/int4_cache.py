@@ -161,6 +161,7 @@ def int4_cache_attention(
     window: int | None = None,
     scale: float,
     cap: float | None = None,
+    alone: bool = False,
 ) -> Tensor:
     """`cached_attention` over a cache of keys of 6 bits and values of 4.
 
@@ -189,5 +190,6 @@ def int4_cache_attention(
         window=window,
         scale=scale,
         cap=cap,
+        alone=alone,
     )
     return rotate_heads(mixed)

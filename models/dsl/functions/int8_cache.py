@@ -69,6 +69,7 @@ def int8_cache_attention(
     window: int | None = None,
     scale: float,
     cap: float | None = None,
+    alone: bool = False,
 ) -> Tensor:
     """`cached_attention` over caches of int8.
 
@@ -95,4 +96,5 @@ def int8_cache_attention(
         window=window,
         scale=scale,
         cap=cap,
+        alone=alone,
     )

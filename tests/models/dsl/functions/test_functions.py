@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hearthd.models.dsl import functions as f
+from hearthd.models.dsl import ops
+from hearthd.models.dsl.composite import inlined
 from hearthd.models.dsl.evaluate import evaluate
+from hearthd.models.dsl.graph import Apply
 from hearthd.models.dsl.types import TypeRuleError
 from tests.models.compiled import Compiled
 from tests.models.graphs import check_gradient, gradient_graph, run, traced
@@ -369,3 +372,19 @@ def test_the_largest_elements_and_where_they_are() -> None:
     values, indices = run(lambda x: f.top_k(x, 3)[0], x), run(lambda x: f.top_k(x, 3)[1], x)
     assert (values[0].tolist(), indices[0].tolist()) == ([3, 3, 2], [1, 3, 2])
     assert np.all((indices >= 0) & (indices < 4))
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_tokens_that_attend_alone_are_computed_one_after_the_other(window: int | None) -> None:
+    inputs = (normal(0, 4, 2, 4), normal(1, 12, 4), normal(2, 12, 4), np.array([5], np.int32))
+
+    def attend(*, alone: bool) -> Callable[..., Tensor]:
+        attributes: dict[str, Any] = {"keys": 12, "window": window, "scale": 0.5}
+        return lambda *tensors: f.cached_attention(*tensors, **attributes, alone=alone)
+
+    np.testing.assert_allclose(
+        run(attend(alone=True), *inputs), run(attend(alone=False), *inputs), rtol=1e-5
+    )
+    nodes = [node.origin for node in inlined(traced(attend(alone=True), inputs)).nodes]
+    products = [node for node in nodes if isinstance(node, Apply) and node.op is ops.dot_general]
+    assert len(products) == 2 * 4
