@@ -24,8 +24,8 @@ TowerKind: TypeAlias = Literal["image", "sound"]
 NO_TOKEN = -1
 
 # How far below the largest of its row a logit may be that is computed exactly, in nats: as sampling
-# at a temperature of 1 needs it, and for every logit.
-LOGIT_MARGIN, ALL_LOGITS = 11, 2**20
+# at a temperature of 1 needs it, for every logit, and for none.
+LOGIT_MARGIN, ALL_LOGITS, NO_LOGITS = 11, 2**20, -1
 
 
 class Reader(Protocol):

@@ -19,7 +19,7 @@ from hearthd.runtime.device_adapters import DeviceAdapters
 from hearthd.runtime.device_draft_model import opened_drafter
 from hearthd.runtime.device_towers import DeviceTowers
 from hearthd.runtime.entry_calls import Call, calls_of, of_kind, padded_rows
-from hearthd.runtime.interface import LOGIT_MARGIN, NO_TOKEN, Runtime
+from hearthd.runtime.interface import LOGIT_MARGIN, NO_LOGITS, NO_TOKEN, Runtime
 from hearthd.runtime.kv_ring import restore_rows, save_rows
 from hearthd.runtime.rotary_positions import RotaryPositions
 from hearthd.runtime.streamed_experts import streamed_experts
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
     from hearthd.bundle import AdapterPlaces, CacheSpec, EntryPoint, LanguageManifest, ProgramFile
     from hearthd.runtime.interface import Rows, TowerKind
-
-# The margin of a row that is not used: it needs no exact logits.
-_UNUSED = -1
 
 
 class IreeRuntime(Runtime):
@@ -210,7 +207,7 @@ class IreeRuntime(Runtime):
         numbers = [
             [*tokens, *[0] * len(fill)],
             [*positions, *(self._ends[slot] for slot in fill)],
-            [*(margins or [LOGIT_MARGIN] * len(slots)), *[_UNUSED] * len(fill)],
+            [*(margins or [LOGIT_MARGIN] * len(slots)), *[NO_LOGITS] * len(fill)],
             *self._rotary.shifts(slots, positions, unused=len(fill)),
         ]
         results = self._invoke(call, numbers, slots, fill)

@@ -308,13 +308,11 @@ def _step(
         starts = [f.narrow(positions, 0, i, i + 1) for i in range(point.batch)]
         return logits(*run(tokens, starts, others), margin)
 
-    def verify(
-        tokens: Tensor, start: Tensor, margin: Tensor, *others: Tensor
-    ) -> tuple[Tensor, ...]:
+    def verify(tokens: Tensor, start: Tensor, margin: Tensor, *more: Tensor) -> tuple[Tensor, ...]:
         # A span for each token: it is computed as a decode computes it, and has the same bits.
         firsts = f.split(start, [1] * point.batch, axis=0)
         starts = [first + ahead for first in firsts for ahead in range(point.tokens)]
-        return logits(*run(tokens, starts, others), f.repeated(margin, point.tokens))
+        return logits(*run(tokens, starts, more), f.repeated(margin, point.tokens))
 
     steps: dict[str, Callable[..., tuple[Tensor, ...]]]
     steps = {"embed": embed, "decode": decode, "verify": verify}

@@ -80,25 +80,27 @@ def dtypes_of(rule: Rule) -> dict[str, DType]:
     return dtypes
 
 
+ATTRS: Mapping[str, Any] = {
+    "eps": 1e-3,
+    "keys": 12,
+    "window": 5,
+    "scale": 0.2,
+    "cap": None,
+    "alone": True,
+    "ring": 8,
+    "every": True,
+    "limit": 0.7,
+    "slope": 1.7,
+    "bits": 6,
+    "groups": 1,
+    "takes_turns": False,
+}
+
+
 def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
     """The rule's pattern as a graph of its own, and that graph rewritten by the rule."""
     shapes = shapes_of(rule)
     dtypes = dtypes_of(rule)
-    attrs = {
-        "eps": 1e-3,
-        "keys": 12,
-        "window": 5,
-        "scale": 0.2,
-        "cap": None,
-        "alone": True,
-        "ring": 8,
-        "every": True,
-        "limit": 0.7,
-        "slope": 1.7,
-        "bits": 6,
-        "groups": 1,
-        "takes_turns": False,
-    }
     inputs: dict[str, Tensor] = {}
     made: dict[int, Tensor] = {}
 
@@ -119,7 +121,7 @@ def rule_graphs(rule: Rule) -> tuple[Graph, Graph]:
             case Node():
                 if id(pattern) not in made:
                     attributes: dict[str, Any] = {
-                        key: attrs[name] for key, name in pattern.attrs.items()
+                        key: ATTRS[name] for key, name in pattern.attrs.items()
                     }
                     if pattern.op is ops.full:
                         attributes |= {"shape": shapes["h"], "dtype": DType.F32}
