@@ -62,8 +62,9 @@ TEXT_PER_TOKEN = 385
 REQUEST_MEMORY = 32_000_000
 # Pixels of an image in a request: more are refused before memory for them is allocated.
 MAX_PIXELS = 2**24
-# Bytes per pixel of the image that is decoded, and its copy: those of 16 bits take most.
-_DECODING_BYTES = 8
+# Bytes per pixel of the image that is decoded, and its copies: an image that is turned takes most,
+# and a progressive JPEG of four colors.
+_DECODING_BYTES = 12
 # The squares of images of all requests, until the model has read them: server/images.
 PIXEL_MEMORY = 64_000_000
 # Image files that --fetch-images downloads: the longest, and all of them until they are decoded.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from PIL import Image
 
 from hearthd.bundle import MAX_PIXELS
+from hearthd.bundle.memory_sum import _DECODING_BYTES
 from hearthd.server.images.decoding import decoded
 from hearthd.text.errors import InvalidRequest
 from tests.baker.small_smolvlm import pixels
@@ -105,28 +108,134 @@ def test_the_first_frame_of_an_animation() -> None:
         assert (read(data) == [[[255, 0, 0]] * 4] * 3).all(), format_
 
 
+@pytest.mark.parametrize("format_", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize(
+    "exif",
+    [
+        b"Exif\0\0II*\0",
+        b"Exif\0\0II*\0\xff\xff\xff\xff",
+        b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x02\0\x02\0\0\x006\0\0\0" + bytes(4),
+    ],
+    ids=["cut off", "at no address", "a text as the orientation"],
+)
+def test_damaged_metadata_turns_nothing(format_: str, exif: bytes) -> None:
+    image = Image.fromarray(COLORS)
+    assert np.array_equal(
+        read(saved(image, format_, exif=exif, lossless=True)),
+        read(saved(image, format_, lossless=True)),
+    )
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    """A chunk of a PNG file."""
+    checksum = struct.pack(">I", zlib.crc32(name + data))
+    return struct.pack(">I", len(data)) + name + data + checksum
+
+
 def png(width: int, height: int) -> bytes:
     """A file that says it has these many pixels, and has none."""
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        )
-
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    signature = b"\x89PNG\r\n\x1a\n"
     return (
-        signature
+        b"\x89PNG\r\n\x1a\n"
         + chunk(b"IHDR", header)
         + chunk(b"IDAT", zlib.compress(b""))
         + chunk(b"IEND", b"")
     )
 
 
+def scans(count: int) -> bytes:
+    """A progressive JPEG of 8 x 8 gray pixels, with further scans that change nothing."""
+    data = saved(Image.new("L", (8, 8), 200), "JPEG", progressive=True)
+    scan = data[data.rindex(b"\xff\xda") : -2]
+    return data[:-2] + (count - data.count(b"\xff\xda")) * scan + data[-2:]
+
+
+# Millions of parts would take a minute, or a quarter of a GB; scans take as long as their pixels.
+MANY_PARTS = {
+    "chunks of PNG": png(8, 8)[:33] + 20_000 * chunk(b"prVt", b"") + png(8, 8)[33:],
+    "markers of JPEG": b"\xff\xd8" + 20_000 * b"\xff\xe5\0\2" + scans(20)[2:],
+    "EXIF in parts": b"\xff\xd8" + 20_000 * b"\xff\xe1\0\x09Exif\0\0a" + scans(20)[2:],
+    "scans of JPEG": scans(257),
+    "blocks of GIF": b"GIF89a\1\0\1\0\0\0\0" + 20_000 * b"!\xfe\1c\0",
+}
+
+
+@pytest.mark.parametrize("data", MANY_PARTS.values(), ids=MANY_PARTS)
+def test_a_file_in_many_parts_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidRequest, match=r"in too many parts.*fewer chunks, markers and scans"):
+        decoded(data, "image")
+
+
+def test_scans_of_a_progressive_jpeg_and_bytes_after_it_are_read() -> None:
+    video = 100 * b"\xff\xda"
+    assert (read(scans(20) + video) == 200).all()
+
+
+def peak(data: bytes) -> int:
+    """The bytes that decoding takes more than this process has: of Linux alone."""
+
+    def status(name: str) -> int:
+        line = Path("/proc/self/status").read_text().partition(f"{name}:")[2]
+        return 1024 * int(line.split()[0])
+
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status("VmRSS")
+    decoded(data, "image")
+    return status("VmHWM") - before
+
+
+SIDE = 2000
+TURNED = Image.Exif()
+TURNED[ORIENTATION] = 6
+
+
+@pytest.mark.parametrize(
+    ("mode", "format_", "share"),
+    [
+        ("RGBA", "PNG", 1.0),
+        ("LA", "PNG", 1.0),
+        ("I;16", "PNG", 1.0),
+        ("CMYK", "JPEG", 1.0),
+        ("RGBA", "WEBP", 0.5),
+    ],
+)
+def test_decoding_takes_the_memory_of_the_sum(mode: str, format_: str, share: float) -> None:
+    """Of as many pixels as each format may have, of MAX_PIXELS / 4."""
+    image = Image.new(mode, (SIDE, round(share * SIDE)))
+    data = saved(image, format_, exif=TURNED, progressive=True, lossless=True, method=0)
+    decoded(data, "image")
+    assert peak(data) <= 1.1 * _DECODING_BYTES * SIDE * SIDE
+
+
+def test_webp_may_have_fewer_pixels() -> None:
+    decoded(saved(Image.new("L", (3840, 2160)), "WEBP", method=0), "image")
+    with pytest.raises(InvalidRequest, match=f"expected .* {2**23} in WebP"):
+        decoded(saved(Image.new("L", (4096, 2049)), "WEBP", method=0), "image")
+
+
+@pytest.mark.parametrize("format_", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_damaged_files_are_read_or_refused(format_: str) -> None:
+    rng = np.random.default_rng(0)
+    data = saved(Image.fromarray(pixels(60, 50)), format_, exif=TURNED)
+    for _ in range(200):
+        damaged = bytearray(data)
+        for position in rng.integers(0, min(len(data), 300), 3):
+            damaged[position] = rng.integers(256)
+        with contextlib.suppress(InvalidRequest):
+            decoded(bytes(damaged), "image")
+
+
 @pytest.mark.parametrize("side", [4097, 20_000, 2**31 - 1])
 def test_a_bomb_is_refused_before_its_pixels_are_allocated(side: int) -> None:
     with pytest.raises(InvalidRequest, match=f"expected an image of at most {MAX_PIXELS} pixels"):
         decoded(png(side, side), "image")
+
+
+@pytest.mark.parametrize("size", [(2**16, 1), (1, 2**16)])
+def test_a_long_line_of_pixels_is_refused(size: tuple[int, int]) -> None:
+    """To resize one of 16 million would take 0.8 GB."""
+    with pytest.raises(InvalidRequest, match=r"expected .* and 65535 on a side"):
+        decoded(saved(Image.new("L", size), "PNG"), "image")
 
 
 @pytest.mark.parametrize("format_", ["PNG", "JPEG", "WEBP", "GIF"])
