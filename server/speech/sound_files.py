@@ -6,6 +6,7 @@ Files are read as they are needed, so a small file with hours of silence takes n
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from typing import IO, TYPE_CHECKING
 
@@ -43,9 +44,11 @@ def open_sound(file: IO[bytes]) -> Sound:
             return _open_with_ffmpeg(file)
         if mpeg[0].channels:
             return _sound(*mpeg)
-    file.seek(0)
+    # Its own descriptor: errors of a Python file would be tracebacks in the server's error output.
+    descriptor = os.dup(file.fileno())
+    os.lseek(descriptor, 0, os.SEEK_SET)
     try:
-        opened = soundfile.SoundFile(file)
+        opened = soundfile.SoundFile(descriptor)
     except (soundfile.LibsndfileError, RuntimeError, ValueError, TypeError):
         return _open_with_ffmpeg(file)
     if opened.format not in _FORMATS:
@@ -100,7 +103,7 @@ def _blocks(file: soundfile.SoundFile) -> Iterator[NDArray[np.float32]]:
 
 def _mixed(block: NDArray[np.float32]) -> NDArray[np.float32]:
     """The means of the channels."""
-    return _finite(block.mean(axis=1))
+    return np.asarray(_finite(block).mean(axis=1))
 
 
 def _finite(x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -86,6 +86,13 @@ def test_samples_that_are_no_numbers_are_silent(tmp_path: Path) -> None:
     assert samples.tolist() == [0.5, 0.0, 1.0, -1.0]
 
 
+@pytest.mark.filterwarnings("error")
+def test_channels_that_are_no_numbers_are_silent(tmp_path: Path) -> None:
+    values = np.array([[0.5, np.nan], [np.inf, -np.inf], [0.5, 0.25]], np.float32)
+    samples = read(file_of(tmp_path / "a.wav", values, RATE, subtype="FLOAT"), tmp_path)
+    assert samples.tolist() == [0.25, 0.0, 0.375]
+
+
 def test_the_loudest_floats_stay_numbers_at_another_rate(tmp_path: Path) -> None:
     """Resampling adds them."""
     values = np.tile(np.array([3e38, -3e38, 3e38], np.float32), 500)
@@ -116,6 +123,20 @@ def test_a_truncated_file_has_the_sound_before_its_end_or_is_refused(tmp_path: P
                 samples = read(data[:length], tmp_path)
                 assert np.isfinite(samples).all()
                 assert len(samples) < 2.2 * RATE
+
+
+@pytest.mark.usefixtures("no_ffmpeg")
+def test_sizes_that_are_wrong_write_nothing_to_the_error_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Libsndfile seeks where they say."""
+    for suffix in ("aiff", "rf64", "caf"):
+        data = file_of(tmp_path / "a", tone(RATE, 0.1), RATE, format=suffix.upper())
+        for position in range(0, 200, 2):
+            damaged = data[:position] + b"\xff\xff\xff\xff" + data[position + 4 :]
+            with contextlib.suppress(InvalidRequest):
+                read(damaged, tmp_path)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("no_ffmpeg")
