@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 from typing_extensions import override
 
-from hearthd.server.api.inert_fields import without_inert
+from hearthd.server.api.inert_fields import MAX_METADATA, without_inert
 
 MAX_NAMES = 1024  # members of an object with free names
 _MAX_DEPTH = 64  # of nested JSON
@@ -51,10 +51,10 @@ def encodable_json(value: Any, *, depth: int = _MAX_DEPTH) -> Any:
     return value
 
 
-def limit_members(data: Any) -> Any:
+def limit_members(data: Any, limit: int = MAX_NAMES) -> Any:
     """Reject a large object before its members are validated: each could be an error."""
-    if isinstance(data, dict) and len(data) > MAX_NAMES:
-        raise ValueError(f"at most {MAX_NAMES} members")
+    if isinstance(data, dict) and len(data) > limit:
+        raise ValueError(f"at most {limit} members")
     return data
 
 
@@ -65,7 +65,12 @@ def _unlimited(value: Any) -> Any:
 Text = Annotated[str, AfterValidator(_encodable)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(encodable_json)]
 ToolName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-Metadata = Annotated[dict[str, Text], BeforeValidator(limit_members)]
+# As in OpenAI's API.
+Metadata = Annotated[
+    dict[Annotated[Text, Field(max_length=64)], Annotated[Text, Field(max_length=512)]],
+    Field(max_length=MAX_METADATA),
+    BeforeValidator(lambda data: limit_members(data, MAX_METADATA)),
+]
 Logprobs = Annotated[int, Field(ge=0, le=20)]
 # -1 and -2 are llama-server's words for no limit besides the context.
 MaxTokens = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_unlimited)]

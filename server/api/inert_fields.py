@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
 Ignored = SkipJsonSchema[None]  # an ignored item of a list; not in the OpenAPI document
+MAX_METADATA = 16  # members, as in OpenAI's API
 _MAX_WARNED = 16  # fields in one header
 _MAX_NAME = 64  # characters of a name in the header
 
@@ -50,6 +51,10 @@ def _none(_value: Any) -> bool:
     return False
 
 
+def _is_metadata(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) <= MAX_METADATA
+
+
 def _one_of(*values: Any) -> Callable[[Any], bool]:
     return lambda value: any(
         value == neutral and type(value) is type(neutral) for neutral in values
@@ -64,7 +69,7 @@ FIELDS: dict[str, Inert] = {
     # Identify or bill the request, or change its speed.
     "user": Inert(_any),
     "safety_identifier": Inert(_any),
-    "metadata": Inert(_any),
+    "metadata": Inert(_is_metadata, f"an object of at most {MAX_METADATA} members"),
     "service_tier": Inert(_any),
     "prompt_cache_key": Inert(_any),
     "prompt_cache_retention": Inert(_any),
