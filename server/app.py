@@ -28,6 +28,7 @@ from hearthd.server.api.middleware import access_log
 from hearthd.server.api.middleware.api_keys import ApiKeys
 from hearthd.server.api.middleware.body_limits import BodyLimit
 from hearthd.server.api.middleware.error_forms import ErrorForms
+from hearthd.server.api.middleware.host_names import HostNames
 from hearthd.server.api.middleware.path_aliases import PathAliases
 from hearthd.server.api.middleware.path_prefix import PathPrefix
 from hearthd.server.api.middleware.request_targets import RequestTargets
@@ -247,6 +248,8 @@ def _guard(app: FastAPI, pool: ModelPool, guards: Guards, prefix: str) -> None:
     app.add_middleware(PathAliases)
     if prefix:
         app.add_middleware(PathPrefix, prefix=prefix)
+    if not guards.api_keys:
+        app.add_middleware(HostNames)
     app.add_middleware(RequestTargets)
     app.add_middleware(access_log.Access, count=pool.metrics.answered, quiet=_QUIET_PATHS)
     app.add_middleware(ErrorForms, forms=(AnthropicErrors(), OllamaErrors()))
