@@ -159,6 +159,7 @@ def create_app(
         # Relative to the document, whatever prefix a proxy adds.
         servers=[{"url": "."}],
         openapi_url=None,
+        redirect_slashes=False,  # to the host that the request names: see http_errors.py
         lifespan=lambda app: _lifespan(app, pool, on_start),
     )
     app.state.pool = pool

@@ -18,10 +18,11 @@ import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, Field
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from hearthd.server.api.invalid_fields import invalid_field
 from hearthd.server.errors import (
@@ -208,6 +209,8 @@ async def _error(_request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 404 and (shorter := _without_slash(request)):
+        return RedirectResponse(shorter)
     if isinstance(error.__cause__, RequestError):  # FastAPI wraps errors of parsing a body
         return respond(describe(error.__cause__))
     headers = dict(error.headers or {})
@@ -217,6 +220,25 @@ async def _http_error(request: Request, error: Exception) -> Response:
     }
     message = messages.get(error.status_code, error.detail)
     return respond(fault(error.status_code, message), headers)
+
+
+def _without_slash(request: Request) -> str:
+    """The address of the route whose path has no slash at the end; "" if there is none.
+
+    It is relative: a proxy may have another host and a prefix.
+    """
+    scope, path = request.scope, request.scope["raw_path"].decode("ascii")
+    shorter = path.removesuffix("/")
+    shortened = {**scope, "path": scope["path"].removesuffix("/")}
+    routes = request.app.router.routes
+    if (
+        shorter.endswith("/")
+        or shorter == path
+        or all(route.matches(shortened)[0] is Match.NONE for route in routes)
+    ):
+        return ""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return f"../{shorter.rpartition('/')[2]}{query}"
 
 
 async def _validation_error(_request: Request, error: Exception) -> Response:
