@@ -6,6 +6,7 @@ An address is that of a network, or `unix:PATH` for a socket in the file system.
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import ssl
 import stat
@@ -73,7 +74,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """As `bind`, for a socket in the file system. One that a dead server left is replaced."""
+    """As `bind`, for a socket in the file system. One that a dead server left is replaced.
+
+    It listens already, so that another server finds it in use while this one loads.
+    """
     try:
         if path.exists():
             if not stat.S_ISSOCK(path.stat().st_mode) or _is_served(path):
@@ -82,6 +86,7 @@ def bind_unix(path: Path) -> socket.socket:
         with contextlib.ExitStack() as unless_bound:
             bound = unless_bound.enter_context(socket.socket(socket.AF_UNIX))
             bound.bind(str(path))
+            bound.listen()
             unless_bound.pop_all()
     except (OSError, AttributeError) as error:  # Windows has no AF_UNIX
         reason = getattr(error, "strerror", None) or str(error)
@@ -92,33 +97,46 @@ def bind_unix(path: Path) -> socket.socket:
 
 
 def _is_served(path: Path) -> bool:
+    """Whether a socket may have a server: also one of another user, or with a full queue."""
     with socket.socket(socket.AF_UNIX) as client:
-        return client.connect_ex(str(path)) == 0
+        client.setblocking(False)
+        return client.connect_ex(str(path)) != errno.ECONNREFUSED
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from a later one at the same path; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @contextlib.contextmanager
 def bound_sockets(hosts: str, port: int) -> Iterator[list[socket.socket]]:
     """The sockets of addresses separated by commas, all with one port; raises CannotListen.
 
-    They are closed when the block ends, and those in the file system are removed.
+    They are closed when the block ends, and those in the file system are removed, unless another
+    server has replaced them.
     """
     sockets: list[socket.socket] = []
-    paths: list[Path] = []
+    files: dict[Path, tuple[int, int] | None] = {}
     try:
         for host in (host.strip() for host in hosts.split(",")):
             if host.startswith(_UNIX):
                 path = Path(host.removeprefix(_UNIX))
                 sockets.append(bind_unix(path))
-                paths.append(path)
+                files[path] = _identity(path)
             else:
                 sockets.append(bind(host, port))
                 port = sockets[-1].getsockname()[1]
         yield sockets
     finally:
+        for path, identity in files.items():
+            if _identity(path) == identity:
+                path.unlink(missing_ok=True)
         for bound in sockets:
             bound.close()
-        for path in paths:
-            path.unlink(missing_ok=True)
 
 
 def url(bound: socket.socket, tls: Tls | None = None, prefix: str = "") -> str:

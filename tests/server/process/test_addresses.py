@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hearthd.server.process.listening import CannotListen, bound_sockets, url
+from tests.patience import PATIENCE
 from tests.server import fakes
 from tests.server.api.ollama.ask import lines
 from tests.server.openai_servers import LIBRARY, chatty
@@ -44,6 +48,49 @@ def test_a_file_is_not_replaced_by_a_socket(tmp_path: Path) -> None:
         ):
             pass
     assert path.read_text() == "x"
+
+
+def refused(path: Path) -> bool:
+    """Whether a server cannot listen at the path because another may."""
+    try:
+        with bound_sockets(f"unix:{path}", 0):
+            return False
+    except CannotListen as error:
+        return "another server listens on it" in str(error)
+
+
+def test_a_socket_is_in_use_while_its_server_loads(tmp_path: Path) -> None:
+    path = tmp_path / "hearth.sock"
+    with bound_sockets(f"unix:{path}", 0):
+        assert refused(path)
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_a_socket_with_a_full_queue_is_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "hearth.sock"
+    with socket.socket(socket.AF_UNIX) as busy, contextlib.ExitStack() as clients:
+        busy.bind(str(path))
+        busy.listen(0)
+        result = 0
+        while result != errno.EAGAIN:
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            result = client.connect_ex(str(path))
+        answers: list[bool] = []
+        thread = threading.Thread(target=lambda: answers.append(refused(path)), daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        assert answers == [True]
+
+
+def test_a_server_keeps_the_socket_of_a_later_one(tmp_path: Path) -> None:
+    path = tmp_path / "hearth.sock"
+    with socket.socket(socket.AF_UNIX) as later:
+        with bound_sockets(f"unix:{path}", 0):
+            path.unlink()
+            later.bind(str(path))
+        assert path.exists()
 
 
 def test_addresses_of_both_kinds(tmp_path: Path) -> None:
