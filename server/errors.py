@@ -24,15 +24,17 @@ RequestError               also those of text/errors.py
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import TYPE_CHECKING, ClassVar
 
-from hearthd.text.errors import RequestError
+from hearthd.text.errors import NotSupported, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MAX_SHOWN = 200  # characters of a rejected name
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ModelNotFound(RequestError):
@@ -68,6 +70,18 @@ class TooLargeToStore(RequestError):
 
 class StorageFull(RequestError):
     """The disk has no space for what a request stores."""
+
+
+def not_on_disk(field: str, error: OSError) -> StorageFull | NotSupported:
+    """The error for a file of a request that is decoded from disk, and cannot be written there."""
+    if error.errno in _NO_SPACE:
+        return StorageFull(
+            f"{field}: cannot be stored for reading: {error.strerror}; retry later, or free space "
+            "in the server's folder of temporary files"
+        )
+    return NotSupported(
+        f"{field}: cannot be stored for reading: {error}; let the server write to /tmp"
+    )
 
 
 class Unavailable(RequestError):

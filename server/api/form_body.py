@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias
 from fastapi import UploadFile
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator
+from starlette.exceptions import HTTPException
 from typing_extensions import override
 
 from hearthd.server.api import inert_fields
-from hearthd.text.errors import NotSupported
+from hearthd.server.errors import not_on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -39,7 +40,12 @@ class FormRoute(APIRoute):
 
         async def handle_form(request: Request) -> Response:
             with inert_fields.ignoring(strict=request.app.state.strict_fields) as ignored:
-                response = await handle(request)
+                try:
+                    response = await handle(request)
+                except HTTPException as error:  # FastAPI wraps errors of parsing a form
+                    if isinstance(error.__cause__, OSError):
+                        raise not_on_disk("file", error.__cause__) from error
+                    raise
             if ignored:
                 response.headers["Warning"] = inert_fields.warning({}, ignored)
             return response
@@ -50,14 +56,12 @@ class FormRoute(APIRoute):
 def opened(upload: UploadFile) -> BinaryIO:
     """The file of an upload, which stays open when FastAPI closes those of the form.
 
-    The caller closes it. Its bytes are in a temporary file. Raises NotSupported if there is no
-    folder for it.
+    The caller closes it. Its bytes are in a temporary file. Raises StorageFull, or NotSupported if
+    there is no folder for it.
     """
     try:
         descriptor = os.dup(upload.file.fileno())
     except OSError as error:
-        raise NotSupported(
-            f"file: cannot be stored for reading: {error}; let the server write to /tmp"
-        ) from error
+        raise not_on_disk("file", error) from error
     os.lseek(descriptor, 0, os.SEEK_SET)
     return os.fdopen(descriptor, "rb")

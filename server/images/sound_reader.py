@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tempfile
 import threading
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from hearthd.runtime.log_mel import SAMPLE_RATE
 from hearthd.runtime.sound_features import sound_frames
+from hearthd.server.errors import not_on_disk
 from hearthd.server.images.image_data import from_url
 from hearthd.server.images.read_media import ReadMedia
 from hearthd.server.speech.sound_files import open_sound
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from hearthd.server.images.image_memory import ImageMemory
     from hearthd.text.conversation import Media
 
-_FILE_MEMORY = 2**20  # a larger file is on disk while it is decoded
 # One sound is decoded at a time, in the memory of an image: bundle/memory_sum.py.
 _LOCK = threading.Lock()
 
@@ -35,7 +36,7 @@ class SoundReader:
         self._settings, self._memory = settings, memory
 
     def read(self, sound: Media) -> ReadMedia:
-        """Decode a sound; raises InvalidRequest or ImagesFull."""
+        """Decode a sound; raises InvalidRequest, ImagesFull, StorageFull or NotSupported."""
         data = from_url(sound.url, sound.field, "audio")
         with _LOCK:
             samples = self._samples(data, sound.field)
@@ -53,9 +54,7 @@ class SoundReader:
     def _samples(self, data: bytes, field: str) -> NDArray[np.float32]:
         """The samples of a sound file: more than fit are not decoded."""
         limit = self._settings.max_samples
-        with tempfile.SpooledTemporaryFile(_FILE_MEMORY) as file:
-            file.write(data)
-            file.seek(0)
+        with _on_disk(data, field) as file:
             try:
                 samples = open_sound(file).read(0, limit + 1)
             except InvalidRequest as error:  # of a file in a form
@@ -64,6 +63,19 @@ class SoundReader:
             seconds = f"{self._settings.max_seconds:g} s"
             raise _invalid(field, f"more than {seconds}", f"at most {seconds}: split it")
         return samples
+
+
+def _on_disk(data: bytes, field: str) -> IO[bytes]:
+    """A temporary file, at its start; raises StorageFull or NotSupported."""
+    with contextlib.ExitStack() as opened:
+        try:
+            file = opened.enter_context(tempfile.TemporaryFile())
+            file.write(data)
+            file.seek(0)
+        except OSError as error:
+            raise not_on_disk(field, error) from error
+        opened.pop_all()
+        return file
 
 
 def _invalid(field: str, got: str, expected: str) -> InvalidRequest:

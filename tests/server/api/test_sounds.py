@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +14,11 @@ from hearthd.bundle import SoundInput
 from hearthd.text.media_marker import KNOWN_MARKER
 from tests.baker.small_gemma4_sound import SPECIAL, TEMPLATE, samples, wav
 from tests.server import fakes
+from tests.server.api.full_disk import full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import httpx
 
@@ -160,3 +163,22 @@ def test_a_model_of_sound_alone_reads_no_images(client: httpx.Client) -> None:
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     response = client.post("/v1/chat/completions", json=chat(image))
     assert "reads sound of users and of tools, and no" in response.json()["error"]["message"]
+
+
+def test_a_full_disk_is_507(client: httpx.Client) -> None:
+    long = encoded(wav(samples(5 * LENGTH, 0)))
+    with full_disk():
+        answer = client.post("/v1/chat/completions", json=chat(TEXT, part(long)))
+    assert answer.status_code == 507
+    message = answer.json()["error"]["message"]
+    assert message.startswith("messages[0].content[1]: cannot be stored for reading: File too")
+    assert tokens(client, chat(part(WAV))) > ROWS
+
+
+def test_without_a_folder_for_files_the_answer_says_so(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    answer = client.post("/v1/chat/completions", json=chat(part(WAV)))
+    assert answer.status_code == 501
+    assert "let the server write to /tmp" in answer.json()["error"]["message"]

@@ -20,12 +20,14 @@ from hearthd.server.app import Guards
 from tests.baker.small_whisper import IDS
 from tests.patience import PATIENCE
 from tests.server import fakes
+from tests.server.api.full_disk import full_disk
 from tests.server.generate_client import wait_until
 from tests.server.speech.listeners import ScriptedListener, script, tokens
 from tests.server.speech.speech_services import service, wav
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     import httpx
     import numpy as np
@@ -349,12 +351,22 @@ def test_without_the_library_the_answer_says_what_to_install(
 
 
 def test_without_a_folder_for_files_the_answer_says_so(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     answer = post(client)
     assert answer.status_code == 501
     assert "let the server write to /tmp" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("seconds", [5, 40], ids=["stored when it is read", "stored as it comes"])
+def test_a_full_disk_is_507(client: httpx.Client, seconds: float) -> None:
+    with full_disk():
+        answer = post(client, seconds=seconds)
+    assert answer.status_code == 507
+    message = answer.json()["error"]["message"]
+    assert message.startswith("file: cannot be stored for reading: File too large; retry later")
+    assert post(client).status_code == 200
 
 
 def test_a_failure_of_the_model_is_500_and_an_event_of_a_stream() -> None:
