@@ -97,7 +97,7 @@ class Answers:
         os.close(self._file)
 
     def append(self, custom_id: str, reply: Reply) -> None:
-        """Add the answer to the request with this id."""
+        """Add the answer to the request with this id; raises OSError with the file's name."""
         line = {
             "id": f"batch_req_{uuid.uuid4().hex}",
             "custom_id": custom_id,
@@ -110,8 +110,12 @@ class Answers:
         }
         text = json.dumps(line, ensure_ascii=False) + "\n"
         rest = memoryview(text.encode(errors="backslashreplace"))
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
         self.answered.add(custom_id)
 
     def _read(self, requests: Requests) -> set[str]:

@@ -14,7 +14,7 @@ from hearthd.bundle import SoundInput
 from hearthd.text.media_marker import KNOWN_MARKER
 from tests.baker.small_gemma4_sound import SPECIAL, TEMPLATE, samples, wav
 from tests.server import fakes
-from tests.server.api.full_disk import full_disk
+from tests.server.full_disk import full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,6 +37,7 @@ from tests.baker.small_smolvlm import ROWS
 from tests.fake_runtime import FakeRuntime
 from tests.patience import PATIENCE
 from tests.server import fakes
+from tests.server.full_disk import full_disk
 from tests.server.images.image_service import TALL, anthropic, chat, image_service, openai
 from tests.server.openai_servers import LIBRARY, chatty
 
@@ -133,6 +134,16 @@ def test_a_torn_line_is_removed_and_answered_again(tmp_path: Path) -> None:
         missing = 6 - content[:-cut].count(b"\n")
         assert in_fake_process(requests, out) == missing
         assert set(answers_in(out)) == set(whole)
+
+
+def test_a_batch_goes_on_after_a_full_disk(tmp_path: Path) -> None:
+    requests, out = written(tmp_path / "in.jsonl", 6), tmp_path / "out.jsonl"
+    with full_disk(2000), pytest.raises(OSError, match="File too large") as caught:
+        in_fake_process(requests, out)
+    assert caught.value.filename == str(out)
+    assert out.stat().st_size == 2000  # a part of a line
+    in_fake_process(requests, out)
+    assert len(answers_in(out)) == 6
 
 
 @pytest.fixture

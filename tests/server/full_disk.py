@@ -1,4 +1,4 @@
-"""A disk without space for the files of requests, by the limit of this process."""
+"""A disk without space for the files, by the limit of this process."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SIZE = 100_000  # bytes of a file
-
 
 @contextlib.contextmanager
-def full_disk() -> Iterator[None]:
-    """The kernel writes no file of more than SIZE bytes."""
+def full_disk(size: int = 100_000) -> Iterator[None]:
+    """The kernel writes no file of more than `size` bytes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
         yield
     finally:
