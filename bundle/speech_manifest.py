@@ -41,6 +41,7 @@ __all__ = [
     "SpeechManifest",
     "SpeechTokens",
     "listen_function",
+    "speech_memory",
 ]
 
 # Memory per byte of an uploaded file: what has arrived, and a copy where files are in memory.
@@ -119,18 +120,13 @@ class SpeechManifest(ArraysManifest):
     @property
     def memory(self) -> Memory:
         """The memory that serving takes."""
-        cells = (self.context // 2 + _AROUND_TEXT) * self.states
-        heads = len(self.alignment_heads)
-        alignment = cells * (_SCORE_BYTES * heads + _FILTER_BYTES) if heads else 0
-        return Memory(
+        return speech_memory(
+            self.footprint,
             vocab_size=self.vocab_size,
             context=self.context,
-            weights=self.footprint.laid_out + self.footprint.read,
-            slot=self.buffer_bytes,
-            block=0,
-            steps={
-                1: max(self.footprint.calls.values(), default=0) + max(_WINDOW_MEMORY, alignment)
-            },
+            states=self.states,
+            alignment_heads=len(self.alignment_heads),
+            buffers=self.buffer_bytes,
         )
 
     @property
@@ -143,6 +139,28 @@ class SpeechManifest(ArraysManifest):
     def own_memory(self) -> int:
         """Bytes that serving takes in addition to SHARED_MEMORY."""
         return self.memory.unshared(1)
+
+
+def speech_memory(
+    footprint: Footprint,
+    *,
+    vocab_size: int,
+    context: int,
+    states: int,
+    alignment_heads: int,
+    buffers: int,
+) -> Memory:
+    """The memory that serving takes; `buffers` are the bytes of those of a window and its text."""
+    cells = (context // 2 + _AROUND_TEXT) * states
+    alignment = cells * (_SCORE_BYTES * alignment_heads + _FILTER_BYTES) if alignment_heads else 0
+    return Memory(
+        vocab_size=vocab_size,
+        context=context,
+        weights=footprint.laid_out + footprint.read,
+        slot=buffers,
+        block=0,
+        steps={1: max(footprint.calls.values(), default=0) + max(_WINDOW_MEMORY, alignment)},
+    )
 
 
 def listen_function(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from hearthd.baker.checks.inspection import plain
+from hearthd.baker.hub.verdict import examine
+from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.recipe import size_of
 from hearthd.baker.pipeline.weights_config import opened
@@ -30,7 +32,10 @@ _FORMATS = {"gguf": "GGUF file", "safetensors": "Hugging Face folder"}
 
 
 def show_weights(weights: Weights, console: Console) -> None:
-    """Print what a GGUF file or a Hugging Face folder has; raises NotABundle if it is not valid."""
+    """Print what a GGUF file or a Hugging Face folder has, and the command that takes it.
+
+    Raises NotABundle if it is not valid, or after its description if a bake would reject it.
+    """
     table = Table("", "", show_header=False, box=None, padding=(0, 2, 0, 0))
     source, family = opened(weights.path)
     try:
@@ -42,6 +47,10 @@ def show_weights(weights: Weights, console: Console) -> None:
         table.add_row(plain(name), plain(text))
     console.print(plain(str(weights.path)), "", sep="\n", soft_wrap=True)
     console.print(table, "")
+    try:
+        examine(weights.path)
+    except BAKE_ERRORS as error:
+        raise NotABundle(str(error)) from error
     console.print(plain(f"next: {command}"), soft_wrap=True)
 
 
@@ -53,7 +62,7 @@ def _rows(weights: Weights, source: WeightSource, family: Family) -> Iterator[tu
     count = sum(map(math.prod, shapes.values()))
     types = Counter(source.dtype(name) for name in shapes)
     yield "kind", f"{_FORMATS[source.format]} of {size}{shards}, not baked yet"
-    known_size = None if family.is_encoder else size_of(family.recipe, family.config)
+    known_size = size_of(family.recipe, family.config)
     yield "family", " ".join(filter(None, (family.name, known_size)))
     yield "architecture", family.architecture
     yield "size", f"{_rounded(count)} parameters in {len(shapes)} tensors"
@@ -63,9 +72,11 @@ def _rows(weights: Weights, source: WeightSource, family: Family) -> Iterator[tu
     if family.is_encoder:
         lengths = encoder_recipes()[family.recipe].lengths
         yield "context", f"{lengths[-1]:,} tokens"
+    else:
+        yield "context", f"{family.config.max_context:,} tokens"
+    if family.is_encoder or family.is_speech:
         yield "next", f"hearth serve {shlex.quote(weights.model)}"
         return
-    yield "context", f"{family.config.max_context:,} tokens"
     has_template = chat_template(source) is not None
     yield "chat", "it has a chat template" if has_template else "a base model: no chat template"
     command = "run {}" if has_template else 'generate {} "Once upon a time"'

@@ -68,6 +68,7 @@ class FitCheck:
                 return examine(copy_headers(self.repository, files, folder, self.progress))
             except _UNSUPPORTED as error:
                 reason = str(error).replace(f"{folder}/", "")
+                reason = reason.replace(str(folder), self.reference.repository)
                 raise DoesNotFit(f"{self.reference}: not supported: {reason}") from error
 
     def _what_fits(self, files: Sequence[RepositoryFile]) -> str:

@@ -9,12 +9,13 @@ from hearthd.baker.memory_bandwidth import physical_cores, read_bandwidth
 from hearthd.baker.pipeline.bake import resolve
 from hearthd.baker.pipeline.bake_encoder import EncoderPlan
 from hearthd.baker.pipeline.bake_options import BakeOptions
+from hearthd.baker.pipeline.bake_speech import SpeechPlan
 from hearthd.baker.pipeline.language_plan import LanguagePlan
 from hearthd.baker.pipeline.memory_plan import footprint, program_memory, token_bytes
 from hearthd.baker.pipeline.recipe import size_of
+from hearthd.baker.pipeline.shared_stages import storing_in
 from hearthd.baker.weights.source import FLOAT_TYPES
-from hearthd.bundle import encoder_memory, megabytes
-from hearthd.models.encoder.encoder_entry_points import EncoderOptions
+from hearthd.bundle import encoder_memory, megabytes, speech_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ class Verdict:
     precision  how matrices are stored
     memory     that serving takes
     slots      sequences at once
-    per_token  bytes of weights that a decode reads; None for an encoder
+    per_token  bytes of weights that a decode reads; None for an encoder or a model of speech
     has_tower  whether it reads images
     """
 
@@ -65,19 +66,26 @@ class Verdict:
 
 
 def examine(weights: Path) -> Verdict:
-    """The verdict on weights, of which no tensor is read. Raises one of BAKE_ERRORS."""
+    """The verdict on weights, of which no tensor is read.
+
+    Raises the one of BAKE_ERRORS that a bake raises before it reads a tensor.
+    """
     match resolve(BakeOptions(weights=weights)):
         case LanguagePlan() as plan:
             return _of_language_model(plan)
         case EncoderPlan() as plan:
             return _of_encoder(plan)
+        case SpeechPlan() as plan:
+            return _of_speech(plan)
         case _:
             raise AssertionError("weights without a name are never a GRU's")
 
 
 def _of_language_model(plan: LanguagePlan) -> Verdict:
     model, config = plan.record.model, plan.model.config
-    program = plan.model.program(plan.program)
+    with storing_in(plan.program.precision):
+        program = plan.model.program(plan.program)
+    plan.model.require_complete(program)
     memory = program_memory(program, plan.program.context)
     return Verdict(
         model=" ".join(
@@ -92,13 +100,34 @@ def _of_language_model(plan: LanguagePlan) -> Verdict:
 
 
 def _of_encoder(plan: EncoderPlan) -> Verdict:
-    options = EncoderOptions(precision=plan.precision, lengths=plan.lengths)
-    program = plan.architecture.program(plan.config, options)
+    program = plan.program()
+    plan.locate(program)
     weights = footprint(program.graphs, program.parameters)
     return Verdict(
         model=" ".join(filter(None, (plan.record.model, _folder_types(plan.source)))),
         precision=plan.precision,
         memory=encoder_memory(weights, plan.config.vocab_size, plan.lengths[-1]),
+        slots=1,
+        per_token=None,
+        has_tower=False,
+    )
+
+
+def _of_speech(plan: SpeechPlan) -> Verdict:
+    program, config = plan.program(), plan.config
+    plan.locate(program)
+    memory = speech_memory(
+        footprint(program.graphs, program.parameters),
+        vocab_size=config.vocab_size,
+        context=config.max_context,
+        states=config.states,
+        alignment_heads=len(plan.alignment_heads),
+        buffers=sum(spec.bytes for spec in (*program.heard, *program.caches)),
+    )
+    return Verdict(
+        model=plan.record.model,
+        precision=plan.precision,
+        memory=memory,
         slots=1,
         per_token=None,
         has_tower=False,

@@ -18,7 +18,7 @@ import numpy as np
 from hearthd.baker.parameters.irpa import ArchiveWriter
 from hearthd.baker.parameters.native import integer_storage
 from hearthd.baker.parameters.quantization import NotFiniteError, encoded, encoded_integers
-from hearthd.baker.weights.source import FLOAT_TYPES, BadFile, IntegerBlock
+from hearthd.baker.weights.source import FLOAT_TYPES, BadFile, IntegerBlock, path_of
 from hearthd.bundle.parsing.head_rows import half_after_half
 from hearthd.models.dsl.storage import STORAGES
 
@@ -99,7 +99,8 @@ def tensors_of(
         if rows != _rows(shape, columns) or not all(_rows(actual, columns) for actual in stored):
             many = f"{len(tensors)} tensors as " if len(tensors) > 1 else "tensor "
             raise BadFile(
-                f"{many}{tensors[0].name} has shape {stored[0]}, the configuration says {shape}"
+                f"{path_of(source)}: {many}{tensors[0].name} has shape {stored[0]}, the "
+                f"configuration says {shape}"
             )
         return tensors
 
@@ -118,7 +119,8 @@ def tensors_of(
     ]
     if unused:
         raise BadFile(
-            f"the weights hold tensors that {architecture.name} does not use: {unused[:5]}"
+            f"{path_of(source)}: the weights hold tensors that {architecture.name} does not use: "
+            f"{unused[:5]}"
         )
     return found
 

@@ -13,7 +13,7 @@ from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from hearthd.baker.pipeline.encoder_recipe import encoder_recipes
 from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.baker.pipeline.recipe import RecipeError
-from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
+from hearthd.baker.pipeline.shared_stages import BakeRecord, destination, storing_in
 from hearthd.baker.tokenizer.tokenizer_files import text_tokenizer_json
 from hearthd.bundle import MIN_CONTEXT, TOKENIZER, EncoderManifest
 from hearthd.models.catalog import ENCODERS
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from hearthd.baker.parameters.parameter_writer import Located
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.pipeline.encoder_recipe import EncoderDefaults
     from hearthd.baker.pipeline.shared_stages import Destination
@@ -64,6 +65,16 @@ class EncoderPlan:
     precision: str
     lengths: tuple[int, ...]
     tokenizer: str
+
+    def program(self) -> ArraysProgram:
+        """The program of the bundle; raises BakeError if the precision cannot store a matrix."""
+        options = EncoderOptions(precision=self.precision, lengths=self.lengths)
+        with storing_in(self.precision):
+            return self.architecture.program(self.config, options)
+
+    def locate(self, program: ArraysProgram) -> tuple[Located, ...]:
+        """The tensors of each weight of the program; raises a WeightsError."""
+        return locate(self.source, self.architecture, self.config, program)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,15 +138,14 @@ def encoder_plan(options: BakeOptions, source: WeightSource, family: Family) -> 
 def bake_encoder(plan: EncoderPlan, progress: Progress) -> Path:
     """Bake an encoder; returns the bundle's folder. Raises what bake_arrays raises."""
     with progress.stage("trace the model"):
-        options = EncoderOptions(precision=plan.precision, lengths=plan.lengths)
-        program = plan.architecture.program(plan.config, options)
+        program = plan.program()
         model = EncoderModel(
             record=plan.record,
             architecture=plan.architecture.name,
             config=plan.architecture.to_manifest(plan.config),
             program=program,
             source=plan.source,
-            located=locate(plan.source, plan.architecture, plan.config, program),
+            located=plan.locate(program),
             texts={TOKENIZER: plan.tokenizer},
             vocab_size=plan.config.vocab_size,
             precision=plan.precision,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hearthd import bundle as layout
-from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.calibration.calibration_text import calibration_text, sequences
 from hearthd.baker.pipeline.auto_stage import AutoStage
 from hearthd.baker.pipeline.bill_of_materials import license_of, write_manifest_and_bill
@@ -26,6 +25,7 @@ from hearthd.baker.pipeline.shared_stages import (
     provenance,
     records,
     statistics,
+    storing_in,
     unfused_texts,
     weights_bytes,
     write_weights,
@@ -33,7 +33,6 @@ from hearthd.baker.pipeline.shared_stages import (
 from hearthd.baker.temporary_folder import temporary_folder
 from hearthd.bundle import DraftModelRecord, LanguageManifest, Serving, megabytes
 from hearthd.models.decoder.tensor_names import DRAFTER_MODULE, MTP_MODULE
-from hearthd.models.dsl.types import TypeRuleError
 from hearthd.models.precision import KV_TOLERANCE, PRECISIONS, activation_tolerance, kv_cache_of
 
 if TYPE_CHECKING:
@@ -107,14 +106,8 @@ def _with_choice(plan: LanguagePlan, choice: Chosen) -> LanguagePlan:
 def _program(plan: LanguagePlan, progress: Progress) -> tuple[LanguagePlan, Program]:
     """The plan with the chosen context, and its program, which fits into the memory limit."""
     model, precision = plan.model, plan.program.precision
-    with progress.stage("trace the model"):
-        try:
-            choice = _choice(plan)
-        except TypeRuleError as error:
-            raise BakeError(
-                f"--precision {precision} does not support this model: {error}; "
-                "--precision bf16 supports every size"
-            ) from error
+    with progress.stage("trace the model"), storing_in(precision):
+        choice = _choice(plan)
     program = choice.program
     for text in (*choice.notes, *_drafter_texts(plan, program), *unfused_texts(program.unfused)):
         progress.note(text)

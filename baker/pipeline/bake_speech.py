@@ -16,7 +16,7 @@ from hearthd.baker.pipeline.bake_arrays import ArraysToBake, bake_arrays
 from hearthd.baker.pipeline.bake_encoder import ENCODER_PRECISIONS
 from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.baker.pipeline.recipe import RecipeError
-from hearthd.baker.pipeline.shared_stages import BakeRecord, destination
+from hearthd.baker.pipeline.shared_stages import BakeRecord, destination, storing_in
 from hearthd.baker.tokenizer.tokenizer_files import GENERATION_CONFIG, text_tokenizer_json
 from hearthd.baker.weights.safetensors import read_json
 from hearthd.baker.weights.source import TokenizerError
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hearthd.baker.parameters.parameter_writer import Located
     from hearthd.baker.pipeline.bake_options import BakeOptions
     from hearthd.baker.pipeline.shared_stages import Destination
     from hearthd.baker.pipeline.weights_config import Family
@@ -78,6 +79,19 @@ class SpeechPlan:
     tokenizer: str
     tokens: SpeechTokens
     alignment_heads: tuple[tuple[int, int], ...]
+
+    def options(self) -> SpeechOptions:
+        """The options of the program."""
+        return SpeechOptions(precision=self.precision, alignment_heads=self.alignment_heads)
+
+    def program(self) -> SpeechProgram:
+        """The program of the bundle; raises BakeError if the precision cannot store a matrix."""
+        with storing_in(self.precision):
+            return self.architecture.program(self.config, self.options())
+
+    def locate(self, program: SpeechProgram) -> tuple[Located, ...]:
+        """The tensors of each weight of the program; raises a WeightsError."""
+        return locate(self.source, self.architecture, self.config, program)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,20 +221,19 @@ def _generation(source: WeightSource) -> dict[str, Any]:
 def bake_speech(plan: SpeechPlan, progress: Progress) -> Path:
     """Bake a model of speech; returns the bundle's folder. Raises what bake_arrays raises."""
     with progress.stage("trace the model"):
-        options = SpeechOptions(precision=plan.precision, alignment_heads=plan.alignment_heads)
-        program = plan.architecture.program(plan.config, options)
+        program = plan.program()
         model = SpeechToBake(
             record=plan.record,
             architecture=plan.architecture.name,
             config=plan.architecture.to_manifest(plan.config),
             program=program,
             source=plan.source,
-            located=locate(plan.source, plan.architecture, plan.config, program),
+            located=plan.locate(program),
             texts={TOKENIZER: plan.tokenizer},
             shape=plan.config,
             precision=plan.precision,
             tokens=plan.tokens,
-            options=options,
+            options=plan.options(),
         )
     bake_arrays(model, plan.destination, progress)
     return plan.destination.out

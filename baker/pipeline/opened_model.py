@@ -111,3 +111,8 @@ class OpenedModel:
     def locate(self, program: Program) -> tuple[Located, ...]:
         """The tensors of each weight of a program; raises a WeightsError."""
         return locate(self.source, self.architecture, self.config, program)
+
+    def require_complete(self, program: Program) -> None:
+        """Raise a WeightsError that a bake of a program raises before it reads a tensor."""
+        self.locate(program)
+        _ = self.tokenizer

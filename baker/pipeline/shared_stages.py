@@ -24,6 +24,7 @@ from hearthd.bundle import (
     record_file,
 )
 from hearthd.models.dsl.mlir.stablehlo import module, module_text
+from hearthd.models.dsl.types import TypeRuleError
 from hearthd.runtime.available_memory import available_memory
 
 if TYPE_CHECKING:
@@ -43,6 +44,18 @@ if TYPE_CHECKING:
 _MODULE = "hearth"
 # Bytes of the sources that are hashed before the weights in them are written: about one tensor.
 _LEAD = 256 << 20
+
+
+@contextmanager
+def storing_in(precision: str) -> Iterator[None]:
+    """Trace a program in the block; raises BakeError if the precision cannot store a matrix."""
+    try:
+        yield
+    except TypeRuleError as error:
+        raise BakeError(
+            f"--precision {precision} does not support this model: {error}; "
+            "--precision bf16 supports every size"
+        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

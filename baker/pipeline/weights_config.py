@@ -16,7 +16,7 @@ from hearthd.baker.pipeline.recipe import RecipeError, recipes, size_of
 from hearthd.baker.tokenizer.tokenizer_files import require_tokenizer
 from hearthd.baker.weights.open_weights import open_weights
 from hearthd.baker.weights.safetensors import CONFIG
-from hearthd.baker.weights.source import BadFile, WeightsError
+from hearthd.baker.weights.source import BadFile, WeightsError, path_of
 from hearthd.bundle import NotABundle
 from hearthd.models.catalog import ARCHITECTURES, ENCODERS, SPEECH
 from hearthd.models.config import ConfigError, OtherFamily
@@ -126,9 +126,8 @@ def _read_as(
             reasons.setdefault(str(error), name)
             if architecture.tensors.towers:  # a text model would leave them out
                 break
-    if len(reasons) == 1:
-        raise ConfigError(*reasons)
-    raise ConfigError("; ".join(f"as {name}: {reason}" for reason, name in reasons.items()))
+    texts = [f"as {name}: {reason}" for reason, name in reasons.items()]
+    raise ConfigError(f"{path_of(source)}: {'; '.join(reasons if len(reasons) == 1 else texts)}")
 
 
 def _config_of(source: WeightSource, architecture: ArchitectureFiles[Any]) -> Any:
@@ -206,7 +205,7 @@ def _named_in(source: WeightSource) -> tuple[str, object]:
 
 def _config_file(source: WeightSource) -> Path:
     """The file that names the architecture of weights."""
-    return source.files()[0] if source.folder is None else source.folder / CONFIG
+    return path_of(source) if source.folder is None else source.folder / CONFIG
 
 
 def _same_layers(source: WeightSource) -> str:
@@ -247,7 +246,8 @@ def model_config(source: WeightSource, architecture: Architecture[Any]) -> Model
     tensors = len(source.names())
     if config.layers > tensors:  # reject early: tracing many layers takes long
         raise BadFile(
-            f"the configuration has {config.layers} layers, but the weights have {tensors} tensors"
+            f"{path_of(source)}: the configuration has {config.layers} layers, but there are "
+            f"{tensors} tensors"
         )
     return _with_head(config, source, architecture)
 

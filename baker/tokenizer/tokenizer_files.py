@@ -6,6 +6,7 @@ A Hugging Face folder has a tokenizer.json; the vocabulary of a GGUF file is con
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from hearthd.baker.reference.golden_values import prompt_ids
 from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials
 from hearthd.baker.tokenizer.unused_merges import drop_unused_merges
 from hearthd.baker.weights.safetensors import read_json
-from hearthd.baker.weights.source import TokenizerError, read_text
+from hearthd.baker.weights.source import TokenizerError, path_of, read_text
 from hearthd.bundle import TOKENIZER, SpecialTokens
 from hearthd.bundle.parsing.file_formats import HEAD_BYTES, other_format
 from hearthd.bundle.parsing.text_files import reason
@@ -25,7 +26,7 @@ from hearthd.text.templates.chat_template import BadChatTemplate, ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tokenizers import Tokenizer as Library
@@ -84,12 +85,15 @@ def read_tokenizer(source: WeightSource, *, vocab_size: int) -> SourceTokenizer:
     special = _special_tokens(source, library, template or "")
     for token in (special.bos, special.template_bos, *special.eos):
         if token is not None and token >= vocab_size:
-            raise TokenizerError(f"special token {token}: expected one of the model's {vocab_size}")
+            raise TokenizerError(
+                f"{path_of(source)}: special token {token}: expected one of the model's "
+                f"{vocab_size}"
+            )
     for ids in prompt_ids(library):
         if not ids or max(ids) >= vocab_size:
             raise TokenizerError(
-                f"the tokenizer reads English as the tokens {ids!r:.80}, expected some of the "
-                f"model's {vocab_size}; use the tokenizer of these weights"
+                f"{_file(source)}: the tokenizer reads English as the tokens {ids!r:.80}, expected "
+                f"some of the model's {vocab_size}; use the tokenizer of these weights"
             )
     if template is not None:
         _check_template(source, template, Tokenizer(library, bos=special.bos))
@@ -102,7 +106,8 @@ def tokenizer_json(source: WeightSource) -> str:
     Raises TokenizerError or another WeightsError.
     """
     if source.folder is None:
-        return convert(source.metadata()).to_str()
+        with _naming(source):
+            return convert(source.metadata()).to_str()
     text = _read_tokenizer_json(source.folder)
     fields = _parsed(source, text)
     try:
@@ -117,7 +122,8 @@ def tokenizer_json(source: WeightSource) -> str:
 def text_tokenizer_json(source: WeightSource) -> str:
     """As `tokenizer_json`, for whole texts: no token is cut off or added as padding."""
     if source.folder is None:
-        text = convert(source.metadata(), whole_texts=True).to_str()
+        with _naming(source):
+            text = convert(source.metadata(), whole_texts=True).to_str()
     else:
         fields = _parsed(source, _read_tokenizer_json(source.folder))
         text = json.dumps(reader.for_whole_texts(fields), ensure_ascii=False)
@@ -153,19 +159,23 @@ def _special_tokens(source: WeightSource, library: Library, template: str) -> Sp
     if source.folder is not None:
         named, eos = _folder_specials(source.folder, id_of)
     else:
-        specials = gguf_specials(source.metadata())
+        with _naming(source):
+            specials = gguf_specials(source.metadata())
         named, eos = specials.named_bos, specials.eos
     ends = [token for token in _TURN_ENDS if token in template] + [_TEXT_END]
     eos = [*eos, *(id_of[token] for token in ends if token in id_of)]
     if _TURN_END in template:
         eos = [token for token in eos if token != id_of.get(_MESSAGE_END)]
     if not eos:
-        raise TokenizerError("the weights have no eos token, so that no answer could end")
+        raise TokenizerError(
+            f"{path_of(source)}: the weights have no eos token, so that no answer could end"
+        )
     known = set(id_of.values())
     for token in eos:
         if token not in known:
             raise TokenizerError(
-                f"special token {token} is outside the vocabulary of {max(known, default=-1) + 1}"
+                f"{path_of(source)}: special token {token} is outside the vocabulary of "
+                f"{max(known, default=-1) + 1}"
             )
     bos = _first_token(source, library)
     return SpecialTokens(
@@ -211,12 +221,21 @@ def _check_template(source: WeightSource, template: str, tokenizer: Tokenizer) -
     try:
         ChatTemplate(template, tokenizer, eos=None)
     except BadChatTemplate as error:
-        raise TokenizerError(f"{_file(source).parent}: {error}") from error
+        raise TokenizerError(f"{path_of(source)}: {error}") from error
 
 
 def _file(source: WeightSource) -> Path:
     """The file that has the vocabulary."""
-    return source.files()[0] if source.folder is None else source.folder / TOKENIZER
+    return path_of(source) if source.folder is None else source.folder / TOKENIZER
+
+
+@contextlib.contextmanager
+def _naming(source: WeightSource) -> Iterator[None]:
+    """Name the GGUF file in errors of the block, which name the key."""
+    try:
+        yield
+    except TokenizerError as error:
+        raise TokenizerError(f"{path_of(source)}: {error}") from error
 
 
 # Hugging Face folders

@@ -140,6 +140,11 @@ class WeightSource(Protocol):
         """The keys and values of a GGUF file, or config.json of a Hugging Face folder."""
 
 
+def path_of(source: WeightSource) -> Path:
+    """The Hugging Face folder, or the GGUF file: its first shard if it is split."""
+    return source.folder or source.files()[0]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stamp:
     """Size, inode and time of a file, to detect that another process has changed it."""

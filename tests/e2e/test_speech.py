@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hearthd.baker.checks.verification import verify
+from hearthd.baker.hub.verdict import examine
 from hearthd.baker.pipeline.bake import bake
 from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.pipeline.recipe import RecipeError
@@ -49,6 +50,7 @@ def test_a_baked_model_is_compared_with_numpy_and_served(weights: Path, tmp_path
     bundle = bake(bake_options({"weights": weights, "out": out, "precision": "int8-g32"}), Silent())
     manifest = read_manifest_of(bundle, SpeechManifest)
     assert (manifest.states, manifest.context) == (STATES, CONTEXT)
+    assert examine(weights).memory == manifest.memory
     assert manifest.tokens.languages == {code: IDS[f"<|{code}|>"] for code in LANGUAGES}
     assert verify(bundle, open_console(file=io.StringIO()), Silent())
     (first, *_) = segments(open_speech_service(bundle, threads=1, queue_limit=1, name=None))

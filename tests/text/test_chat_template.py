@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hearthd.bundle import SpecialTokens
 from hearthd.text.errors import InvalidRequest
 from hearthd.text.templates.chat_template import BadChatTemplate, ChatTemplate
 from hearthd.text.tokenizer import Tokenizer
@@ -356,9 +357,13 @@ def test_a_conversation_with_every_mark_is_rejected() -> None:
         text(templates.GEMMA, [{"role": "user", "content": everything}])
 
 
-def test_an_invalid_template_raises() -> None:
-    with pytest.raises(BadChatTemplate, match="jinja is not a valid template"):
+def test_an_invalid_template_raises(tmp_path: Path) -> None:
+    with pytest.raises(BadChatTemplate, match="the chat template is not valid Jinja: Expected an"):
         template("{% if %}")
+    (tmp_path / "chat_template.jinja").write_text("{% if %}")
+    special = SpecialTokens(bos=None, eos=(fakes.EOS,))
+    with pytest.raises(BadChatTemplate, match=r"^chat_template\.jinja: .*; bake the bundle again$"):
+        ChatTemplate.from_bundle(tmp_path, TOKENIZER, special)
 
 
 @pytest.mark.parametrize("thinks", [True, False])

@@ -75,9 +75,7 @@ class ChatTemplate:
         try:
             self._template, variables = self._environment.load(source)
         except jinja2.TemplateError as error:
-            raise BadChatTemplate(
-                f"{CHAT_TEMPLATE} is not a valid template: {error}; bake the bundle again"
-            ) from error
+            raise BadChatTemplate(f"the chat template is not valid Jinja: {error}") from error
         # Phi 4's template has no variable `tools` but a field of the system message.
         self._tools_in_message = "tools" not in variables and "message['tools']" in source
         takes_tools = "tools" in variables or self._tools_in_message
@@ -100,7 +98,10 @@ class ChatTemplate:
                 f"{CHAT_TEMPLATE} cannot be read: {error}; bake the bundle again"
             ) from error
         eos = special.eos[0] if special.eos else None
-        return ChatTemplate(source, tokenizer, eos=eos, bos=special.template_bos)
+        try:
+            return ChatTemplate(source, tokenizer, eos=eos, bos=special.template_bos)
+        except BadChatTemplate as error:
+            raise BadChatTemplate(f"{CHAT_TEMPLATE}: {error}; bake the bundle again") from error
 
     @property
     def reasons(self) -> bool:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+# With a token for each byte, a vocabulary of the size of CONFIG.
+SPECIAL = ("<bos>",)
+
 
 @dataclass(frozen=True)
 class Files:
@@ -32,7 +35,7 @@ class Files:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder = small_gemma(tmp_path_factory.mktemp("small"), CONFIG)
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    return Files(write_gguf(folder, "gemma3", CONFIG).read_bytes(), files)
+    return Files(write_gguf(folder, "gemma3", CONFIG, SPECIAL).read_bytes(), files)
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +43,7 @@ def larger(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A GGUF file whose weights take 3 MB more."""
     config = replace(CONFIG, ffn=8192)
     folder = small_gemma(tmp_path_factory.mktemp("larger"), config)
-    return write_gguf(folder, "gemma3", config).read_bytes()
+    return write_gguf(folder, "gemma3", config, SPECIAL).read_bytes()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from hearthd.cli import main
 from hearthd.server.process.memory_limit import Limit
 from tests.baker.hub.local_hub import COMMIT
 from tests.baker.small_gemma3 import CONFIG, SPECIAL, small_gemma3
+from tests.baker.small_whisper import small_whisper
 from tests.conftest import Silent
 from tests.models.families.gguf_files import write_gguf
 from tests.models.families.gguf_projector import write_projector
@@ -158,6 +159,28 @@ def test_force_downloads_what_does_not_fit(small: Files) -> None:
     path = download("hf:a/gguf", notes, max_memory=TOO_LITTLE, force=True)
     assert path.read_bytes() == small.gguf
     assert "needs 1" in notes.lines[-1]
+
+
+def test_a_model_of_speech_arrives_after_the_verdict(hub: LocalHub, tmp_path: Path) -> None:
+    folder, notes = small_whisper(tmp_path / "whisper"), Notes()
+    hub.repositories["a/ears"] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    path = download("hf:a/ears", notes)
+    assert (path / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    assert "whisper in int8-g32, 128 tokens of context" in notes.lines
+
+
+def test_what_a_bake_refuses_is_refused_before_the_download(hub: LocalHub, small: Files) -> None:
+    """By its name on the hub, not by the path of the copy of its header."""
+    key, config = b"tokenizer.ggml.tokens", json.loads(small.folder["config.json"])
+    hub.repositories["a/gguf"] = {"m.gguf": small.gguf.replace(key, b"?" * len(key))}
+    message = r"^hf:a/gguf: not supported: m\.gguf: tokenizer\.ggml\.tokens is missing; "
+    with pytest.raises(DoesNotFit, match=message):
+        download("hf:a/gguf", Silent())
+    changed = json.dumps(config | {"hidden_act": "relu"}).encode()
+    hub.repositories["a/folder"] = {**small.folder, "config.json": changed}
+    message = r"^hf:a/folder: not supported: a/folder: as gemma3: config\.json: hidden_act"
+    with pytest.raises(DoesNotFit, match=message):
+        download("hf:a/folder", Silent())
 
 
 def test_an_unknown_architecture_is_refused_before_the_download(

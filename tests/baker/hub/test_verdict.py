@@ -18,7 +18,7 @@ from hearthd.bundle import Memory
 from hearthd.models.catalog import ARCHITECTURES
 from hearthd.models.decoder.experts import ExpertsConfig
 from tests.baker.pipeline.test_bake_encoder import encoder_options, write_model
-from tests.models.families.gguf_files import add_config
+from tests.models.families.gguf_files import add_byte_vocabulary, add_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.baker.hub.conftest import Files
 
 EXPERTS = ExpertsConfig(
-    layers=1, hidden=64, ffn=96, heads=2, kv_heads=1, head_dim=64, max_context=64, vocab_size=80,
+    layers=1, hidden=64, ffn=96, heads=2, kv_heads=1, head_dim=64, max_context=64, vocab_size=257,
     norm_eps=1e-6, rope_base=1e4, tied=True, experts=6, experts_per_token=2, expert_ffn=32,
     routed=(True,), normalized=True,
 )  # fmt: skip
@@ -38,6 +38,7 @@ def write_experts(path: Path, config: ExpertsConfig) -> Path:
     architecture = ARCHITECTURES["qwen3moe"]
     writer = gguf.GGUFWriter(path, "qwen3moe")
     add_config(writer, "qwen3moe", config)
+    add_byte_vocabulary(writer, ("<bos>",))
     for name, tensor in architecture.model(config).parameters().items():
         stored = architecture.tensors.find(config, name, (), gguf=True).name
         shape = tensor.shape

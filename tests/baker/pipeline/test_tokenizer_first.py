@@ -61,7 +61,11 @@ def test_an_intact_model_is_compiled(tmp_path: Path) -> None:
             ("tokenizer.json", {"pre_tokenizer": {"type": "?"}}, "did not match any variant"),
             ("config.json", {"eos_token_id": 999}, "special token 999 is outside the vocabulary"),
             ("config.json", {"eos_token_id": []}, "no eos token"),
-            ("tokenizer_config.json", {"chat_template": "{% if %}"}, "not a valid template"),
+            (
+                "tokenizer_config.json",
+                {"chat_template": "{% if %}"},
+                "weights: the chat template is not valid Jinja",
+            ),
         ]
     ),
 )
