@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from hearthd.text.tokenizer import Tokenizer
 
 _PREFIX = (
-    "<|fim_prefix|>",
-    "<fim-prefix>",
-    "<fim_prefix>",
-    "<\uff5cfim\u2581begin\uff5c>",
-    "<PRE>",
-)
-_SUFFIX = ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<\uff5cfim\u2581hole\uff5c>", "<SUF>")
-_MIDDLE = ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<\uff5cfim\u2581end\uff5c>", "<MID>")
+    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>",
+    "<\uff5cfim\u2581begin\uff5c>", "<PRE>", "\u2581<PRE>", "<|code_prefix|>", "<|prefix|>",
+)  # fmt: skip
+_SUFFIX = (
+    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<\uff5cfim\u2581hole\uff5c>", "<SUF>",
+    "\u2581<SUF>", "<|code_suffix|>", "<|suffix|>",
+)  # fmt: skip
+_MIDDLE = (
+    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<\uff5cfim\u2581end\uff5c>", "<MID>",
+    "\u2581<MID>", "<|code_middle|>", "<|middle|>",
+)  # fmt: skip
 _REPO = ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<repo_name>", "<reponame>")
 _FILE = ("<|file_sep|>", "<file_sep>", "<|file_separator|>")
 # As in llama-server.
@@ -53,7 +56,7 @@ def infill_prompt(
     """
     prefix, suffix, middle = (_id(tokenizer, names) for names in (_PREFIX, _SUFFIX, _MIDDLE))
     if prefix is None or suffix is None or middle is None:
-        raise NotSupported("/infill: the model's vocabulary has no tokens to fill in the middle")
+        raise NotSupported("the model's vocabulary has no tokens to fill in the middle")
     return tokenizer.with_bos(
         (
             *_context(tokenizer, files),

@@ -48,6 +48,11 @@ _TURN_ENDS = (
 _MESSAGE_END, _TURN_END = "<|end|>", "<|return|>"
 # Ends a document and therefore an answer, as in llama.cpp.
 _TEXT_END = "<|endoftext|>"
+# End a text that fills a gap, as in llama.cpp: padding, or the next file or repository.
+_GAP_ENDS = (
+    "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>",
+    "<reponame>", "<|file_sep|>",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +159,7 @@ def chat_template(source: WeightSource) -> str | None:
 
 
 def _special_tokens(source: WeightSource, library: Library, template: str) -> SpecialTokens:
-    """An answer also ends with <|endoftext|> and with the token that ends turns in the template."""
+    """An answer also ends with the token that ends turns in the template, and at other texts."""
     id_of = library.get_vocab()
     if source.folder is not None:
         named, eos = _folder_specials(source.folder, id_of)
@@ -162,7 +167,7 @@ def _special_tokens(source: WeightSource, library: Library, template: str) -> Sp
         with _naming(source):
             specials = gguf_specials(source.metadata())
         named, eos = specials.named_bos, specials.eos
-    ends = [token for token in _TURN_ENDS if token in template] + [_TEXT_END]
+    ends = [token for token in _TURN_ENDS if token in template] + [_TEXT_END, *_GAP_ENDS]
     eos = [*eos, *(id_of[token] for token in ends if token in id_of)]
     if _TURN_END in template:
         eos = [token for token in eos if token != id_of.get(_MESSAGE_END)]

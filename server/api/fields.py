@@ -76,7 +76,10 @@ Logprobs = Annotated[int, Field(ge=0, le=20)]
 MaxTokens = Annotated[Annotated[int, Field(ge=1)] | None, BeforeValidator(_unlimited)]
 
 
-def prompts(value: Any, name: str) -> list[tuple[str, str | tuple[int, ...]]]:
+NamedPrompt = tuple[str, str | tuple[int, ...]]
+
+
+def prompts(value: Any, name: str) -> list[NamedPrompt]:
     """The prompts of a field that takes one or many, each with its path (`prompt[3]`)."""
     if isinstance(value, list) and value and not isinstance(value[0], int):
         named = [(f"{name}[{index}]", prompt) for index, prompt in enumerate(value)]

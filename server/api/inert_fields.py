@@ -106,7 +106,7 @@ FIELDS: dict[str, Inert] = {
     # Answers are text.
     "modalities": Inert(_one_of(["text"]), '["text"]'),
     "audio": Inert(_none, "null: answers are text"),
-    "suffix": Inert(_one_of(""), "null; /infill takes input_suffix"),
+    "suffix": Inert(_one_of(""), "null; /v1/completions takes it"),
     "image_data": Inert(_one_of([]), "no images"),
     "multimodal_data": Inert(_one_of([]), "no images"),
     "web_search_options": Inert(_none, "null: the server cannot search"),

@@ -1,5 +1,6 @@
 """POST /v1/completions: OpenAI's older route, for prompts without a chat template."""
 
+import asyncio
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
 from hearthd.server.api.current_service import language_service
-from hearthd.server.api.fields import MaxTokens, Text, prompts
+from hearthd.server.api.fields import MaxTokens, NamedPrompt, Text, prompts
 from hearthd.server.api.generation_fields import GenerationFields
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.json_body import JsonRoute
@@ -28,6 +29,7 @@ from hearthd.server.completions.choices import Choices
 from hearthd.server.services.language_service import LanguageService
 from hearthd.text.answer import Piece, TokenCandidate, TokenLogprobs
 from hearthd.text.errors import InvalidRequest
+from hearthd.text.infill import infill_prompt
 
 router = surface("OpenAI", ERRORS, JsonRoute)
 
@@ -43,6 +45,11 @@ class CompletionsRequest(GenerationFields):
 
     prompt: Prompt | Annotated[list[Text | list[int]], Field(min_length=1, max_length=16)] = Field(
         description="A text, a list of token ids, or a list of up to 16 of either."
+    )
+    suffix: Text = Field(
+        "",
+        description="The text after the answer, for models whose vocabulary has tokens to fill in "
+        "the middle. It is a 501 if the model lacks them.",
     )
     max_tokens: MaxTokens | Literal[0] = Field(
         16,
@@ -127,6 +134,9 @@ async def completions(
     """
     service = await language_service(request, body)
     _check(body)
+    read = prompts(body.prompt, "prompt")
+    if body.suffix:
+        read = await asyncio.to_thread(_gaps, service, read, body.suffix)
     choices = await service.complete_all(
         [
             dataclasses.replace(
@@ -135,7 +145,7 @@ async def completions(
                 ),
                 score_prompt=body.scores,
             )
-            for _, prompt in prompts(body.prompt, "prompt")
+            for _, prompt in read
             for choice in range(body.n)
         ],
         answers_per_prompt=body.n,
@@ -153,6 +163,20 @@ def _check(body: CompletionsRequest) -> None:
         raise InvalidRequest(
             field="stream_options", got="an object", expected="null without stream"
         )
+    if body.suffix and body.scores:
+        raise InvalidRequest(
+            field="suffix", got="a text", expected="null with echo together with logprobs"
+        )
+
+
+def _gaps(service: LanguageService, read: list[NamedPrompt], suffix: str) -> list[NamedPrompt]:
+    """The prompts whose answers go between a text and the suffix, as token ids."""
+    gaps = []
+    for path, prompt in read:
+        if not isinstance(prompt, str):
+            raise InvalidRequest(field=path, got="token ids", expected="a text with suffix")
+        gaps.append((path, infill_prompt(service.tokenizer, prompt, suffix, [])))
+    return gaps
 
 
 class CompletionsWriter(ChoiceWriter[CompletionsChoice, CompletionsResponse, CompletionsResponse]):

@@ -225,6 +225,15 @@ def test_a_template_with_an_end_of_turns_has_one_of_messages_too(
         assert special_tokens(write_folder(tmp_path, small.to_str(), **files)).eos == expected
 
 
+def test_a_text_in_a_gap_ends_before_the_next_file(tmp_path: Path, small: Tokenizer) -> None:
+    """As in llama.cpp, whose answers end at these tokens whatever a file lists."""
+    small = Tokenizer.from_str(small.to_str())
+    ends = ["<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"]
+    small.add_special_tokens(["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", *ends])
+    read = special_tokens(write_folder(tmp_path, small.to_str(), config={"eos_token_id": 1}))
+    assert read.eos == (1, *map(small.token_to_id, ends))
+
+
 def test_a_folder_without_a_tokenizer_is_rejected(tmp_path: Path) -> None:
     source = write_folder(tmp_path, "")
     (tmp_path / "tokenizer.json").unlink()

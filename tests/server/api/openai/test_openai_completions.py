@@ -54,6 +54,31 @@ def test_an_answer_equals_that_of_generate(client: openai.OpenAI) -> None:
     assert answer.usage.completion_tokens == 12
 
 
+def test_a_suffix_is_the_text_behind_the_gap(client: openai.OpenAI) -> None:
+    """As in /infill, for which llama.cpp's names of the tokens count."""
+    with pytest.raises(openai.InternalServerError, match="no tokens to fill in the middle") as none:
+        ask(client, suffix="the fox")
+    assert none.value.status_code == 501
+    for names in (
+        ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+        ("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"),
+        ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),
+        ("<|prefix|>", "<|suffix|>", "<|middle|>"),
+    ):
+        library = fakes.gemma_like(special=names)
+        with client_of(fakes.fake_service(library, context=64)) as filler:
+            answer = ask(filler, suffix="the fox", temperature=0)
+            infill = {"input_prefix": "the dog", "input_suffix": "the fox", "n_predict": 12}
+            same: Any = filler.post("/../infill", body={**infill, "temperature": 0}, cast_to=object)
+            before, behind, gap = (name.replace("\u2581", " ") for name in names)
+            assert same["prompt"] == f"<bos>{before}the dog{behind}the fox{gap}"
+            assert texts(answer) == [same["content"]]
+            assert answer.usage is not None
+            assert answer.usage.prompt_tokens == same["tokens_evaluated"]
+            echoed, *_ = texts(ask(filler, suffix="the fox", temperature=0, echo=True))
+            assert echoed == f"the dog{same['content']}"
+
+
 def test_the_default_is_sixteen_tokens(client: openai.OpenAI) -> None:
     answer = client.completions.create(model="any", prompt="the dog")
     assert answer.usage is not None
@@ -241,7 +266,8 @@ def test_models_lists_the_one_model(client: openai.OpenAI) -> None:
         ({"prompt": [1, "x"]}, "prompt[0]"),
         ({"prompt": [5, 10**6]}, "prompt[1]"),
         ({"prompt": "the dog " * 400}, "prompt"),
-        ({"suffix": "x"}, "suffix"),
+        ({"prompt": [5], "suffix": "x"}, "prompt"),
+        ({"echo": True, "logprobs": 1, "suffix": "x"}, "suffix"),
         ({"best_of": 2}, "best_of"),
         ({"logprobs": 21}, "logprobs"),
         ({"max_tokens": 0}, "max_tokens"),
