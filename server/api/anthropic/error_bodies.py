@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
 _PATHS = "/v1/messages"
-_VERSION = "anthropic-version"  # the header that every client of Anthropic's API sends
+VERSION_HEADER = "anthropic-version"  # the header that every client of Anthropic's API sends
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -78,7 +78,7 @@ class AnthropicErrors(ErrorForm):
 
     @override
     def applies_to(self, scope: Scope) -> bool:
-        return scope["path"].startswith(_PATHS) or _VERSION in Headers(scope=scope)
+        return scope["path"].startswith(_PATHS) or VERSION_HEADER in Headers(scope=scope)
 
     @override
     def converted(self, body: dict[str, Any], status: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from hearthd.server.api.anthropic.events import Message, MessageEvent, MessageWr
 from hearthd.server.api.anthropic.message_blocks import MessageParam, ToolChoiceParam, ToolParam
 from hearthd.server.api.conversations.content import Content
 from hearthd.server.api.conversations.turn import begin, rendered
-from hearthd.server.api.conversations.turn_fields import TurnFields
+from hearthd.server.api.conversations.turn_fields import EFFORT, Effort, TurnFields
 from hearthd.server.api.current_service import language_service
 from hearthd.server.api.fields import Fields, JsonObject, MaxTokens
 from hearthd.server.api.generation_fields import StopString, without_empty
@@ -34,9 +34,9 @@ router = surface("Anthropic", ERRORS, JsonRoute)
 class Thinking(Fields):
     """Whether the model reasons before it answers, if its chat template offers a choice."""
 
-    type: Literal["enabled", "disabled", "adaptive"] = Field(
+    type: Literal["enabled", "adaptive", "disabled", "between_tools"] = Field(
         description="enabled and adaptive set the template's variable enable_thinking to true, "
-        "disabled to false."
+        "disabled and between_tools to false."
     )
     budget_tokens: int | None = Field(
         default=None, ge=0, description="Number of tokens after which the reasoning is ended."
@@ -56,6 +56,7 @@ class OutputConfig(Fields):
     """Options of the answer."""
 
     format: OutputFormat | None = Field(default=None, description="The format; null for any text.")
+    effort: Effort | None = Field(default=None, description=EFFORT)
 
 
 class MessagesRequest(TurnFields):
@@ -104,6 +105,11 @@ class MessagesRequest(TurnFields):
 
     @property
     @override
+    def effort(self) -> Effort | None:
+        return None if self.output_config is None else self.output_config.effort
+
+    @property
+    @override
     def reasoning_budget(self) -> int | None:
         budget = self.thinking.budget_tokens if self.thinking else None
         return super().reasoning_budget if budget is None else budget
@@ -132,7 +138,8 @@ class MessagesRequest(TurnFields):
         variables = super().template_variables()
         if self.thinking is None:
             return variables
-        return {"enable_thinking": self.thinking.type != "disabled", **variables}
+        thinks = self.thinking.type in ("enabled", "adaptive")
+        return {"enable_thinking": thinks, **variables}
 
     def conversation(self) -> Conversation:
         """The conversation and its tools; raises InvalidRequest."""

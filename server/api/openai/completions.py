@@ -171,7 +171,7 @@ def _check(body: CompletionsRequest) -> None:
 
 def _gaps(service: LanguageService, read: list[NamedPrompt], suffix: str) -> list[NamedPrompt]:
     """The prompts whose answers go between a text and the suffix, as token ids."""
-    gaps = []
+    gaps: list[NamedPrompt] = []
     for path, prompt in read:
         if not isinstance(prompt, str):
             raise InvalidRequest(field=path, got="token ids", expected="a text with suffix")

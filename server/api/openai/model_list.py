@@ -7,10 +7,16 @@ import time
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
-from fastapi import Query
+from fastapi import Query, Request
 from pydantic import BaseModel, Field
 
 from hearthd.bundle import ArraysManifest, EncoderManifest, LanguageManifest, SpeechManifest
+from hearthd.server.api.anthropic.error_bodies import VERSION_HEADER
+from hearthd.server.api.anthropic.model_facts import (
+    AnthropicCapabilities,
+    ModelFacts,
+    capabilities,
+)
 from hearthd.server.api.current_service import Pool, served_context
 from hearthd.server.api.http_errors import ERRORS
 from hearthd.server.api.surface import surface
@@ -57,14 +63,13 @@ Capability: TypeAlias = Literal[
 ]
 
 
-class ListedModel(BaseModel):
+class ListedModel(ModelFacts):
     """A model of this server."""
 
     id: str = Field(description="Name of the model.")
     object: Literal["model"]
     created: int = Field(description="Unix time when the server opened the model, in seconds.")
     owned_by: str = Field(description="Always hearth.")
-    type: Literal["model"] = Field(description="A field of Anthropic's API, always model.")
     display_name: str = Field(description="A field of Anthropic's API: the name again.")
     created_at: str = Field(description="A field of Anthropic's API: `created` as RFC 3339 text.")
     aliases: list[str] = Field(description="The names in --alias.")
@@ -72,11 +77,12 @@ class ListedModel(BaseModel):
     meta: ModelSize | None = Field(
         description="A field of llama-server, which OpenAI's API lacks. null for array functions."
     )
-    capabilities: list[Capability] = Field(
+    capabilities: list[Capability] | AnthropicCapabilities = Field(
         [],
         description="What the model can do, also while it is not loaded. chat: it has a chat "
         "template. vision: it reads images. audio: it reads sound. transcription: it transcribes "
-        "speech. arrays: it answers /run. Absent if its bundle could not be read.",
+        "speech. arrays: it answers /run. Absent if its bundle could not be read. An object of "
+        "Anthropic's API for a request with its header anthropic-version.",
     )
     status: ModelStatus = Field(description="A field of llama-server, which OpenAI's API lacks.")
 
@@ -123,6 +129,7 @@ BeforeId = Annotated[str | None, Query(description="List the models before this 
 @router.get("/v1/models", summary="List the models", response_model_exclude_unset=True)
 async def models(
     pool: Pool,
+    request: Request,
     reload: Reload = False,
     limit: Limit = None,
     after_id: AfterId = None,
@@ -132,19 +139,19 @@ async def models(
     if reload:
         await pool.rescan()
     data = [entry for deployment in pool for entry in _with_adapters(pool, deployment)]
-    names = [entry.id for entry in data]
+    names = [listed.id for listed, _ in data]
     start = 0 if after_id is None else _index(names, after_id, "after_id") + 1
     end = len(data) if before_id is None else _index(names, before_id, "before_id")
     shown = data[start:end]
     if limit is not None:
         shown = shown[-limit:] if before_id is not None else shown[:limit]
     return ModelList(
-        models=[_named(listed) for listed in shown],
+        models=[_named(listed) for listed, _ in shown],
         object="list",
-        data=shown,
+        data=[_shown(request, *entry) for entry in shown],
         has_more=len(shown) < len(data[start:end]),
-        first_id=shown[0].id if shown else None,
-        last_id=shown[-1].id if shown else None,
+        first_id=shown[0][0].id if shown else None,
+        last_id=shown[-1][0].id if shown else None,
     )
 
 
@@ -155,27 +162,37 @@ def _index(names: list[str], name: str, field: str) -> int:
 
 
 @router.get("/v1/models/{name:path}", summary="Get a model", response_model_exclude_unset=True)
-async def model(name: str, pool: Pool) -> ListedModel:
+async def model(name: str, pool: Pool, request: Request) -> ListedModel:
     """Return a model of this server."""
     for deployment in pool:
-        for listed in _with_adapters(pool, deployment):
+        for listed, _ in _with_adapters(pool, deployment):
             if name in (listed.id, f"{listed.id}:{LATEST}"):
-                return listed
+                return _shown(request, listed, deployment)
     raise ModelNotFound(name, [deployment.name for deployment in pool])
 
 
-def _with_adapters(pool: ModelPool, deployment: Deployment) -> list[ListedModel]:
+def _shown(request: Request, listed: ListedModel, deployment: Deployment) -> ListedModel:
+    """A model with the capabilities that the client of a request knows."""
+    if VERSION_HEADER not in request.headers:
+        return listed
+    return listed.model_copy(update={"capabilities": capabilities(deployment)})
+
+
+def _with_adapters(pool: ModelPool, deployment: Deployment) -> list[tuple[ListedModel, Deployment]]:
     """A model, and with each of its adapters."""
     listed, service = _listed(pool, deployment), deployment.current
     adapters = service.adapters if isinstance(service, LanguageService) else ()
     names = (f"{deployment.name}:{adapter.name}" for adapter in adapters)
     adapted = (listed.model_copy(update={"id": name, "display_name": name}) for name in names)
-    return [listed, *adapted]
+    return [(entry, deployment) for entry in (listed, *adapted)]
 
 
 def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
     manifest = deployment.manifest
     known: dict[str, Any] = {} if manifest is None else {"capabilities": _capabilities(deployment)}
+    if isinstance(manifest, LanguageManifest | EncoderManifest):
+        context = served_context(deployment, manifest)
+        known |= {"max_input_tokens": context, "max_tokens": context}
     return ListedModel(
         **known,
         id=deployment.name,
@@ -183,6 +200,7 @@ def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
         created=int(deployment.created),
         owned_by="hearth",
         type="model",
+        lifecycle="active",
         display_name=deployment.name,
         created_at=datetime.fromtimestamp(int(deployment.created), UTC).isoformat(),
         aliases=list(deployment.aliases),
@@ -195,12 +213,13 @@ def _listed(pool: ModelPool, deployment: Deployment) -> ListedModel:
 
 
 def _named(listed: ListedModel) -> NamedCapabilities:
-    capabilities: list[Literal["completion", "multimodal"]] = []
-    if "completion" in listed.capabilities:
-        capabilities.append("completion")
-    if {"vision", "audio"} & {*listed.capabilities}:
-        capabilities.append("multimodal")
-    return NamedCapabilities(name=listed.id, model=listed.id, capabilities=capabilities)
+    named: list[Literal["completion", "multimodal"]] = []
+    known = {*listed.capabilities}
+    if "completion" in known:
+        named.append("completion")
+    if {"vision", "audio"} & known:
+        named.append("multimodal")
+    return NamedCapabilities(name=listed.id, model=listed.id, capabilities=named)
 
 
 def _size(deployment: Deployment, manifest: LanguageManifest | EncoderManifest) -> ModelSize:

@@ -9,16 +9,17 @@ import pytest
 
 from hearthd.server.api.anthropic.error_bodies import AnthropicErrors
 from hearthd.server.api.middleware.error_forms import converted_bytes
-from tests.server import fake_models, fakes
+from tests.server import fake_models, fakes, templates
 from tests.server.api.anthropic.client_package import client_of, package
 from tests.server.api.anthropic.test_anthropic_client import GUARDS, KEY
-from tests.server.openai_servers import chatty
+from tests.server.openai_servers import TOKENIZER, chatty
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import httpx
 
+HELLO = {"role": "user", "content": "hello"}
 VERSION = {"anthropic-version": "2023-06-01", "X-Api-Key": KEY}
 
 
@@ -41,6 +42,68 @@ def test_the_client_lists_models() -> None:
             client.models.retrieve("claude-9")
         assert caught.value.body["error"]["type"] == "not_found_error"
         assert "claude-9" in caught.value.body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [templates.CHATML, templates.THINKING, "{{ reasoning_effort }}"],
+    ids=["plain", "reasons", "effort"],
+)
+def test_the_client_reads_what_a_model_can_do(template: str) -> None:
+    with client_of(chatty(template=template)) as client:
+        (listed,) = client.models.list()
+        model = client.models.retrieve("fake-model")
+        assert model.capabilities == listed.capabilities
+        assert model.lifecycle == "active"
+        assert (model.max_input_tokens, model.max_tokens) == (256, 256)
+        able = model.capabilities
+        # Every field of the package's types is there, with the type that it says.
+        assert type(able).model_validate(able.model_dump(), strict=True) == able
+        assert able.structured_outputs.supported
+        assert able.thinking.types.disabled.supported
+        assert able.thinking.supported is (template == templates.THINKING)
+        assert able.thinking.types.adaptive.supported is (template == templates.THINKING)
+        assert able.effort.high.supported is able.effort.supported is ("effort" in template)
+        assert not able.image_input.supported
+        body: Any = {"model": "any", "max_tokens": 2, "messages": [HELLO]}
+        for kind in ("adaptive", "between_tools", "disabled"):
+            assert client.messages.create(**body, thinking={"type": kind}).type == "message"
+
+
+def test_other_clients_read_the_words_of_hearth(client: httpx.Client) -> None:
+    listed = client.get("/v1/models").json()["data"][0]
+    assert listed["capabilities"] == ["completion", "chat", "embedding"]
+
+
+@pytest.mark.parametrize("effort", ["low", "max", None])
+def test_the_effort_reaches_the_template(effort: str | None) -> None:
+    template = "{{ reasoning_effort or 'none' }}{{ messages[-1].content }}"
+    with client_of(chatty(template=template)) as client:
+        counted = client.messages.count_tokens(
+            model="any", messages=[HELLO], output_config={"effort": effort}
+        )
+        read = client.messages.create(
+            model="any", max_tokens=1, messages=[HELLO], output_config={"effort": effort}
+        )
+        assert read.usage.input_tokens == counted.input_tokens
+        text = f"{effort or 'none'}hello"
+        assert read.usage.input_tokens == len(TOKENIZER.with_bos(TOKENIZER.read(text)))
+
+
+def test_thinking_is_on_or_off_by_its_type() -> None:
+    with client_of(chatty(template=templates.THINKING)) as client:
+
+        def counted(**fields: Any) -> int:
+            body: Any = {"model": "any", "messages": [HELLO], **fields}
+            count: int = client.messages.count_tokens(**body).input_tokens
+            return count
+
+        for kind, thinks in (
+            ("adaptive", True), ("enabled", True), ("between_tools", False), ("disabled", False),
+        ):  # fmt: skip
+            variables = {"chat_template_kwargs": {"enable_thinking": thinks}}
+            assert counted(thinking={"type": kind}) == counted(extra_body=variables)
+        assert counted(thinking={"type": "disabled"}) > counted(thinking={"type": "adaptive"})
 
 
 def test_the_client_reads_all_pages() -> None:
