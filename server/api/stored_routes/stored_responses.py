@@ -35,6 +35,17 @@ async def delete_response(response_id: str, state: CurrentState) -> Deleted:
     return Deleted(id=response_id, object="response")
 
 
+@router.post(f"{_PATH}/cancel", summary="Cancel a response", response_model=Response)
+async def cancel_response(response_id: str, state: CurrentState) -> dict[str, Any]:
+    """Always an error: a stored response is complete. To cancel one, close its connection."""
+    status = state.record(response_id, "response")["status"]
+    raise InvalidRequest(
+        field="response_id",
+        got=response_id,
+        expected=f"a response that runs in the background: it is {status}",
+    )
+
+
 @router.get(f"{_PATH}/input_items", summary="List a stored response's input")
 async def input_items(response_id: str, state: CurrentState, page: CurrentPage) -> ItemList:
     """Return the items of the request that a stored response answers."""

@@ -71,6 +71,16 @@ def test_a_response_is_continued(client: openai.OpenAI, stream: bool) -> None:
     )  # fmt: skip
 
 
+def test_a_complete_response_cannot_be_cancelled(client: openai.OpenAI) -> None:
+    """As in OpenAI's API, where only a response with `background` can be."""
+    first = ask(client)
+    with pytest.raises(openai.BadRequestError, match="runs in the background: it is completed"):
+        client.responses.cancel(first.id)
+    assert client.responses.retrieve(first.id).output == first.output
+    with pytest.raises(openai.NotFoundError, match="resp_none"):
+        client.responses.cancel("resp_none")
+
+
 def test_a_tool_result_continues_a_response(caller: openai.OpenAI) -> None:
     first = ask(caller, tools=[TOOL])
     (call,) = first.output
