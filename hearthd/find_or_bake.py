@@ -285,7 +285,9 @@ def _bake_lock(home: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         home.mkdir(parents=True, exist_ok=True)
         opened = (home / _LOCK).open("w")
     except OSError as error:
-        raise NotABundle(f"--home: {home} cannot keep bundles: {error.strerror}") from error
+        raise NotABundle(
+            f"--home: {home} cannot keep bundles: {error.strerror}; name another folder"
+        ) from error
     with opened as file:
         try:
             lock(file.fileno())

@@ -157,8 +157,8 @@ def bundle_folders(settings: Settings) -> Iterator[Path]:
     """
     if not settings.bundle and not any(bundle_home.bundles_in(settings.home)):
         raise BadSettings(
-            "BUNDLE is missing; give the folder that `hearth bake` wrote, or bake into --home "
-            f"({settings.home})"
+            "MODEL is missing: give a GGUF file, a Hugging Face folder, hf:ORG/REPO on the hub, "
+            f"or a bundle; --home ({settings.home}) has no bundle"
         )
     for path in settings.bundle or [bundle_home.expanded(settings.home)]:
         folder = bundle_home.find_bundle(path, settings.home)

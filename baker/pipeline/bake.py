@@ -32,9 +32,10 @@ def bake(options: BakeOptions, progress: Progress) -> Path:
     Raises one of BAKE_ERRORS. After an error or KeyboardInterrupt, no bundle and no file is left
     behind.
     """
-    check_destination(options.out)
+    check_destination(options.out)  # before weights are opened, if it is named
     with progress.stage("open the weights"):
         plan = resolve(options, progress.note)
+        check_destination(plan.destination.out)
         if options.weights is not None and options.weights.is_dir():
             require_tokenizer(options.weights)
     match plan:

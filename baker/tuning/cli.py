@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,7 @@ import typer
 
 from hearthd.baker.pipeline.bake_errors import BAKE_ERRORS
 from hearthd.baker.pipeline.recipe import RecipeError, recipes
+from hearthd.baker.pipeline.weights_config import opened
 from hearthd.baker.presentation.byte_size import byte_size
 from hearthd.baker.presentation.console import open_console
 from hearthd.baker.presentation.plots import NO_PLOTS, can_draw
@@ -20,6 +23,7 @@ from hearthd.baker.tuning.training_program import DivergedError
 from hearthd.baker.tuning.tuning import TuneError, TuneRequest, tune
 from hearthd.baker.tuning.tuning_report import TuningReport
 from hearthd.bundle import bundle_home
+from hearthd.bundle.bundle_home import is_bundle
 from hearthd.models.lora.training import PROJECTIONS
 from hearthd.runtime.interrupts import at_interrupt
 
@@ -29,7 +33,12 @@ ERRORS: dict[type[Exception], int] = dict.fromkeys(
 )
 
 _Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Model, such as gemma3: see `hearth bake`.")
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="GGUF file, Hugging Face folder, or name of a model, such as gemma3: see `hearth "
+        "bake`.",
+    ),
 ]
 _Data = Annotated[
     Path,
@@ -216,15 +225,36 @@ def _tune(
 
 
 def _run(request: TuneRequest) -> None:
-    if request.model not in recipes():
-        raise RecipeError(f"MODEL: got {request.model!r}, expected {', '.join(recipes())}")
+    request = _named(request)
     console = open_console(stderr=True)
     if not can_draw():
         console.print(NO_PLOTS, highlight=False, markup=False, soft_wrap=True)
     with at_interrupt(lambda: "the same command continues from the last checkpoint"):
         tune(request, TerminalProgress(console), TuningReport(console, request.out))
     option, name = ("drafter", "drafting") if request.drafter else ("adapter", "tuned")
+    weights = request.weights
+    model = request.model if weights is None or is_bundle(weights) else shlex.quote(str(weights))
+    out = shlex.quote(str(request.out))
     sys.stdout.write(
-        f"{request.out}: next: hearth bake {request.model} --{option} {request.out} "
-        f"--out {request.model}-{name}\n"
+        f"{request.out}: next: hearth bake {model} --{option} {out} --out {request.model}-{name}\n"
     )
+
+
+def _named(request: TuneRequest) -> TuneRequest:
+    """The request with the name of a model and its weights, where MODEL is their path.
+
+    Raises RecipeError or NotABundle.
+    """
+    if request.model in recipes():
+        return request
+    path = Path(request.model)
+    if request.weights is not None or not path.exists() or is_bundle(path):
+        known = ", ".join(recipes())
+        raise RecipeError(
+            f"MODEL: got {request.model!r}, expected a GGUF file, a Hugging Face folder, or one of "
+            f"{known}; a bundle is given with --weights"
+        )
+    _, family = opened(path)
+    if family.recipe not in recipes():
+        raise RecipeError(f"MODEL: {path} is {family.name}, expected a language model")
+    return replace(request, model=family.recipe, weights=path)

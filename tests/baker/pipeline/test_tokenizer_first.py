@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typing_extensions import override
 
+from hearthd.baker.atomic_folder import BakeError
 from hearthd.baker.pipeline.bake import bake
+from hearthd.baker.pipeline.bake_options import bake_options
 from hearthd.baker.weights.source import TokenizerError
 from tests.baker.pipeline.test_bake_encoder import encoder_options, write_model
 from tests.baker.small_gemma import small_gemma
@@ -76,6 +78,31 @@ def test_a_language_model_is_refused(
     damage(weights, file, **change)
     with pytest.raises(TokenizerError, match=message):
         bake(options_for(tmp_path / "out", weights=weights), UntilCompiled())
+
+
+class UntilTraced(Silent):
+    """A Progress that ends the bake when it traces the model."""
+
+    @override
+    @contextmanager
+    def stage(self, name: str, total: int = 0) -> Iterator[Any]:
+        """Raises Compiled for that stage."""
+        if name == "trace the model":
+            raise Compiled
+        with super().stage(name, total) as advance:
+            yield advance
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_the_model_is_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the default one, whose name the weights decide."""
+    weights = small_gemma(tmp_path / "weights")
+    with pytest.raises(Compiled):
+        bake(bake_options({"weights": weights, "out": tmp_path / "out"}), UntilTraced())
+    monkeypatch.chdir("/proc")
+    with pytest.raises(BakeError, match=r"^--out: /proc/gemma3-custom-\S* cannot be written: "):
+        bake(bake_options({"weights": weights}), UntilTraced())
 
 
 def test_an_encoder_is_refused(tmp_path: Path) -> None:

@@ -335,7 +335,7 @@ def test_an_invalid_host_is_an_error_in_one_line(tmp_path: Path) -> None:
     ("arguments", "environment", "expected"),
     first_by_day(
         [
-            ((), {}, "BUNDLE is missing"),
+            ((), {}, "MODEL is missing"),
             (("x",), {"HEARTH_PORT": "many"}, "port: "),
             (("x", "--port", "70000"), {}, "port: "),
             (("x", "--threads", "0"), {}, "threads: "),

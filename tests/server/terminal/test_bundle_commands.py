@@ -196,7 +196,7 @@ def test_serve_finds_bundles_by_name(home: Path, tmp_path: Path) -> None:
     assert folders(bundle=[str(home)]) == [home / "gemma", home / "smol"]
     (tmp_path / "smol").mkdir()  # a path in the current folder comes first
     assert [path.resolve() for path in folders(bundle=["smol"])] == [tmp_path / "smol"]
-    with pytest.raises(BadSettings, match="BUNDLE is missing"):
+    with pytest.raises(BadSettings, match="MODEL is missing"):
         folders(home=str(tmp_path / "empty"))
     with pytest.raises(NotABundle, match=r"no bundle of this name in .*, or gemma$"):
         open_service(load({}), tmp_path / "gemm", "gemm")
