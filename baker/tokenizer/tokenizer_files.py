@@ -1,7 +1,7 @@
 """The tokenizer, chat template and special tokens of weights.
 
-A Hugging Face folder has a tokenizer.json; the vocabulary of a GGUF file is converted to one
-(gguf_vocabulary.py).
+A Hugging Face folder has a tokenizer.json; the vocabulary of a GGUF file (gguf_vocabulary.py), or
+of a folder with older files (folder_vocabulary.py), is converted to one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hearthd.baker.reference.golden_values import prompt_ids
+from hearthd.baker.tokenizer.folder_vocabulary import (
+    VOCABULARY_FILES,
+    folder_tokenizer,
+    has_vocabulary,
+)
 from hearthd.baker.tokenizer.gguf_vocabulary import convert, gguf_specials
 from hearthd.baker.tokenizer.unused_merges import drop_unused_merges
 from hearthd.baker.weights.safetensors import read_json
@@ -37,7 +42,9 @@ _TEMPLATE = "chat_template.jinja"
 _TOKENIZER_CONFIG, _CONFIG = "tokenizer_config.json", "config.json"
 GENERATION_CONFIG = "generation_config.json"
 # The files of a Hugging Face folder that decide about its tokenizer.
-FOLDER_FILES = (TOKENIZER, _TEMPLATE, _TOKENIZER_CONFIG, _CONFIG, GENERATION_CONFIG)
+FOLDER_FILES = (
+    TOKENIZER, _TEMPLATE, _TOKENIZER_CONFIG, _CONFIG, GENERATION_CONFIG, *VOCABULARY_FILES,
+)  # fmt: skip
 
 # Instruct models end a turn with one of these, even if the file does not list it as eos.
 _TURN_ENDS = (
@@ -247,8 +254,8 @@ def _naming(source: WeightSource) -> Iterator[None]:
 
 
 def require_tokenizer(folder: Path | None) -> None:
-    """Raise TokenizerError if the folder of weights has no tokenizer.json. A GGUF file has none."""
-    if folder is not None and not (folder / TOKENIZER).is_file():
+    """Raise TokenizerError if the folder of weights has no tokenizer. A GGUF file has none."""
+    if folder is not None and not ((folder / TOKENIZER).is_file() or has_vocabulary(folder)):
         raise TokenizerError(
             f"{folder} has no {TOKENIZER}; download it with the weights, or write it with "
             f"transformers: AutoTokenizer.from_pretrained({str(folder)!r})"
@@ -259,6 +266,8 @@ def require_tokenizer(folder: Path | None) -> None:
 def _read_tokenizer_json(folder: Path) -> str:
     require_tokenizer(folder)
     path = folder / TOKENIZER
+    if not path.is_file():
+        return folder_tokenizer(folder).to_str()
     try:
         return read_text(path)
     except (OSError, ValueError) as error:

@@ -1,0 +1,145 @@
+"""The tokenizer of a Hugging Face folder without tokenizer.json, from the files of older ones.
+
+A folder has tokenizer.model, a vocabulary of SentencePiece, or vocab.json and merges.txt. Both are
+converted as the vocabulary of a GGUF file is, and give the tokens of transformers 5. The second
+form does not say how texts are split into words: only Qwen's tokenizer is known by its name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import AddedToken, pre_tokenizers
+
+from hearthd.baker.tokenizer.gguf_vocabulary import convert
+from hearthd.baker.tokenizer.sentencepiece_model import read_sentencepiece
+from hearthd.baker.tokenizer.vocabulary_fields import SPACE
+from hearthd.baker.weights.safetensors import read_json
+from hearthd.baker.weights.source import TokenizerError, read_text
+from hearthd.bundle.parsing.text_files import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tokenizers import Tokenizer
+
+_SENTENCEPIECE, _VOCABULARY, _MERGES = "tokenizer.model", "vocab.json", "merges.txt"
+_CONFIG, _ADDED, _SPECIAL = (
+    "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json",
+)  # fmt: skip
+VOCABULARY_FILES = (_SENTENCEPIECE, _VOCABULARY, _MERGES, _ADDED, _SPECIAL)
+# Names of the tokenizers that transformers makes of vocab.json, and their rules for words in GGUF.
+_RULES = {"Qwen2Tokenizer": "qwen2"}
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+def has_vocabulary(folder: Path) -> bool:
+    """Whether a folder has the files of a tokenizer that can be converted."""
+    names = {path.name for path in folder.iterdir()}
+    return _SENTENCEPIECE in names or {_VOCABULARY, _MERGES} <= names
+
+
+def folder_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer that `has_vocabulary`; raises TokenizerError, which names the file."""
+    config = _read_optional(folder / _CONFIG)
+    path = folder / _SENTENCEPIECE
+    try:
+        if path.exists():
+            tokenizer = _sentencepiece(path, config)
+        else:
+            path = folder / _MERGES
+            tokenizer = _byte_bpe(folder, config)
+    except OSError as error:
+        raise TokenizerError(f"cannot read {path}: {reason(error)}") from error
+    for token, id_ in sorted(_added_tokens(folder, config), key=lambda added: added[1]):
+        tokenizer.add_tokens([token])
+        if tokenizer.token_to_id(token.content) != id_:
+            raise TokenizerError(
+                f"{folder}: the added token {token.content!r:.80} has the id {id_}, expected "
+                f"{tokenizer.token_to_id(token.content)}"
+            )
+    return tokenizer
+
+
+def _sentencepiece(path: Path, config: dict[str, Any]) -> Tokenizer:
+    metadata = read_sentencepiece(path)
+    adds = {name: config.get(f"add_{name}_token") for name in ("bos", "eos")}
+    metadata["tokenizer.ggml.add_bos_token"] = adds["bos"] is not False
+    metadata["tokenizer.ggml.add_eos_token"] = bool(adds["eos"])
+    tokenizer = _converted(path, metadata)
+    if metadata["tokenizer.ggml.add_space_prefix"]:
+        # In front of a text only, unless the folder keeps an error of old versions.
+        scheme = "always" if config.get("legacy") else "first"
+        tokenizer.normalizer = None
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, scheme, split=False)
+    return tokenizer
+
+
+def _byte_bpe(folder: Path, config: dict[str, Any]) -> Tokenizer:
+    name = str(config.get("tokenizer_class")).removesuffix("Fast")
+    if name not in _RULES:
+        raise TokenizerError(
+            f"{folder / _CONFIG}: tokenizer_class: got {name!r:.80}, supported without "
+            f"tokenizer.json is {', '.join(_RULES)}; download tokenizer.json"
+        )
+    vocabulary = read_json(folder / _VOCABULARY)
+    by_id = {id_: token for token, id_ in vocabulary.items()}
+    if {*by_id} != {*range(len(vocabulary))}:
+        raise TokenizerError(f"{folder / _VOCABULARY}: expected the ids 0 to {len(vocabulary) - 1}")
+    lines = read_text(folder / _MERGES).split("\n")
+    merges = [line for line in lines if line and not line.startswith("#version")]
+    return _converted(
+        folder / _VOCABULARY,
+        {
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.pre": _RULES[name],
+            "tokenizer.ggml.tokens": [by_id[id_] for id_ in range(len(by_id))],
+            "tokenizer.ggml.merges": merges,
+        },
+    )
+
+
+def _converted(path: Path, metadata: dict[str, object]) -> Tokenizer:
+    """The tokenizer of metadata that were read from a file, which errors name."""
+    try:
+        return convert(metadata)
+    except TokenizerError as error:
+        raise TokenizerError(f"{path}: {error}") from error
+
+
+def _added_tokens(folder: Path, config: dict[str, Any]) -> Iterator[tuple[AddedToken, int]]:
+    """The tokens that a folder adds to its vocabulary, and their ids."""
+    decoder = config.get("added_tokens_decoder")
+    if isinstance(decoder, dict):
+        for id_, token in decoder.items():
+            if not (id_.isdecimal() and isinstance(token, dict) and "content" in token):
+                raise TokenizerError(
+                    f"{folder / _CONFIG}: added_tokens_decoder has {id_!r:.80}: {token!r:.80}, "
+                    "expected an id and an object with content"
+                )
+            given = {name: bool(token.get(name)) for name in _FLAGS}
+            yield AddedToken(str(token["content"]), **given), int(id_)
+        return
+    special = set(_names(_read_optional(folder / _SPECIAL)))
+    for content, id_ in _read_optional(folder / _ADDED).items():
+        yield AddedToken(content, special=content in special, normalized=False), id_
+
+
+def _names(value: Any) -> Iterator[str]:
+    """The texts of tokens in special_tokens_map.json."""
+    match value:
+        case str():
+            yield value
+        case {"content": str(content)}:
+            yield content
+        case dict():
+            for each in value.values():
+                yield from _names(each)
+        case list():
+            for each in value:
+                yield from _names(each)
+
+
+def _read_optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}

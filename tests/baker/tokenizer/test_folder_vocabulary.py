@@ -1,0 +1,145 @@
+"""Folders without tokenizer.json are read as transformers and SentencePiece read them."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hearthd.baker.pipeline.bake import resolve
+from hearthd.baker.pipeline.bake_options import bake_options
+from hearthd.baker.tokenizer.folder_vocabulary import folder_tokenizer
+from hearthd.baker.tokenizer.tokenizer_files import read_tokenizer
+from hearthd.baker.weights.open_weights import open_weights
+from hearthd.baker.weights.source import TokenizerError
+from tests.baker.small_gemma import small_gemma
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+CASES = (
+    "llama", "llama legacy", "llama added", "llama older", "llama symbols", "gemma", "qwen",
+)  # fmt: skip
+CONFIG = "tokenizer_config.json"
+
+
+@functools.cache
+def recorded() -> dict[str, Any]:
+    """What record_folder_tokenizers.py wrote."""
+    cases: dict[str, Any] = json.loads((GOLDEN / "folder_tokenizers.json").read_text("utf-8"))
+    return cases
+
+
+def texts() -> list[str]:
+    """The recorded texts, in many languages."""
+    file = json.loads((GOLDEN / "tokenizer_smollm2.json").read_text(encoding="utf-8"))
+    short = [case["text"] for case in file["cases"] if len(case["text"]) < 120][:160]
+    return [*short, *recorded()["talks"]]
+
+
+def write(folder: Path, case: str) -> Path:
+    """The files of a case."""
+    folder.mkdir(exist_ok=True)
+    for name, data in recorded()[case]["files"].items():
+        (folder / name).write_bytes(base64.b64decode(data))
+    return folder
+
+
+def change(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_tokens_are_those_of_transformers(tmp_path: Path, case: str) -> None:
+    tokenizer = folder_tokenizer(write(tmp_path, case))
+    ids = [tokenizer.encode(text).ids for text in texts()]
+    assert ids == recorded()[case]["ids"]
+    assert len({*map(tuple, ids)}) > 160
+
+
+def test_a_text_begins_with_its_token_unless_the_folder_says_otherwise(tmp_path: Path) -> None:
+    """As documented, and in llama.cpp; transformers 5 adds none where the key is missing."""
+    before = folder_tokenizer(write(tmp_path, "llama")).encode("the dog").ids
+    (tmp_path / CONFIG).write_text("{}")
+    assert folder_tokenizer(tmp_path).encode("the dog").ids == before
+    assert before[0] == 1
+
+
+@pytest.mark.parametrize("case", ["llama added", "qwen"])
+def test_a_bake_takes_the_folder(tmp_path: Path, case: str) -> None:
+    weights = small_gemma(tmp_path / "weights")
+    (weights / "tokenizer.json").unlink()
+    write(weights, case)
+    resolve(bake_options({"weights": weights}))
+    read = read_tokenizer(open_weights(weights), vocab_size=1100)
+    assert read.tokenizer.encode("<|im_end|>").ids[-1] in (701, 1001)
+    assert [read.tokenizer.encode(text).ids for text in texts()] == recorded()[case]["ids"]
+
+
+def cut(folder: Path) -> None:
+    data = (folder / "tokenizer.model").read_bytes()
+    (folder / "tokenizer.model").write_bytes(data[:1001])
+
+
+def tiktoken(folder: Path) -> None:
+    """The form of Llama 3 and Qwen 1."""
+    (folder / "tokenizer.model").write_text("IQ== 0\nIg== 1\n")
+
+
+def unigrams(folder: Path) -> None:
+    """The field model_type of trainer_spec, at the end of the file, which counts."""
+    data = (folder / "tokenizer.model").read_bytes()
+    (folder / "tokenizer.model").write_bytes(data + b"\x12\x02\x18\x01")
+
+
+def removes_spaces(folder: Path) -> None:
+    data = (folder / "tokenizer.model").read_bytes()
+    (folder / "tokenizer.model").write_bytes(data + b"\x1a\x02\x20\x01")
+
+
+def other_id(folder: Path) -> None:
+    change(folder / CONFIG, added_tokens_decoder={"5000": {"content": "<x>", "special": True}})
+
+
+def no_content(folder: Path) -> None:
+    change(folder / CONFIG, added_tokens_decoder={"5000": "<x>"})
+
+
+@pytest.mark.parametrize(
+    ("case", "damage", "message"),
+    [
+        ("llama", cut, r"tokenizer\.model is not a model of SentencePiece$"),
+        ("llama", tiktoken, r"tokenizer\.model is not a model of SentencePiece$"),
+        ("llama", unigrams, r"tokenizer\.model: its vocabulary is not of BPE"),
+        ("llama", removes_spaces, r"tokenizer\.model: it changes characters or removes spaces"),
+        ("llama", other_id, "the added token '<x>' has the id 5000, expected 1000"),
+        ("llama", no_content, r"tokenizer_config\.json: added_tokens_decoder has '5000': '<x>'"),
+        (
+            "qwen",
+            lambda folder: change(folder / CONFIG, tokenizer_class="GPT2Tokenizer"),
+            r"tokenizer_config\.json: tokenizer_class: got 'GPT2Tokenizer', supported without ",
+        ),
+        (
+            "qwen",
+            lambda folder: change(folder / "vocab.json", more=5000),
+            r"vocab\.json: expected the ids 0 to 700",
+        ),
+        (
+            "qwen",
+            lambda folder: (folder / "merges.txt").write_text("never seen\n"),
+            r"vocab\.json: tokenizer\.ggml\.merges: 'never seen' needs the token 'never'",
+        ),
+    ],
+)
+def test_what_is_not_read_exactly_is_refused(
+    tmp_path: Path, case: str, damage: Callable[[Path], object], message: str
+) -> None:
+    folder = write(tmp_path, case)
+    damage(folder)
+    with pytest.raises(TokenizerError, match=f"^{tmp_path}.*{message}"):
+        folder_tokenizer(folder)
