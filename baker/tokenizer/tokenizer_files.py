@@ -237,8 +237,10 @@ def _check_template(source: WeightSource, template: str, tokenizer: Tokenizer) -
 
 
 def _file(source: WeightSource) -> Path:
-    """The file that has the vocabulary."""
-    return path_of(source) if source.folder is None else source.folder / TOKENIZER
+    """The file that has the vocabulary, or the folder if it is in several older ones."""
+    if source.folder is not None and (source.folder / TOKENIZER).is_file():
+        return source.folder / TOKENIZER
+    return path_of(source)
 
 
 @contextlib.contextmanager

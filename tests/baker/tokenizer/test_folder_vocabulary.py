@@ -81,6 +81,14 @@ def test_a_bake_takes_the_folder(tmp_path: Path, case: str) -> None:
     assert [read.tokenizer.encode(text).ids for text in texts()] == recorded()[case]["ids"]
 
 
+def test_a_vocabulary_of_another_model_is_refused_by_its_folder(tmp_path: Path) -> None:
+    weights = small_gemma(tmp_path / "weights")
+    (weights / "tokenizer.json").unlink()
+    write(weights, "llama")
+    with pytest.raises(TokenizerError, match=f"^{weights}: the tokenizer reads English as the tok"):
+        read_tokenizer(open_weights(weights), vocab_size=257)
+
+
 def cut(folder: Path) -> None:
     data = (folder / "tokenizer.model").read_bytes()
     (folder / "tokenizer.model").write_bytes(data[:1001])
