@@ -13,7 +13,11 @@ from typing_extensions import override
 
 from hearthd.baker.atomic_file import write_atomically
 from hearthd.baker.tuning import batches
-from hearthd.baker.tuning.training_program import TrainingProgram, TrainingTask, result_names
+from hearthd.baker.tuning.training_program import (
+    TrainingTask,
+    training_program,
+    with_frozen_weights,
+)
 from hearthd.bundle import DRAFTER
 from hearthd.models.decoder.drafter import (
     DEPTH,
@@ -22,10 +26,6 @@ from hearthd.models.decoder.drafter import (
     frozen_graph,
     states_graph,
 )
-from hearthd.models.dsl.storage import TRAINED
-from hearthd.models.lora.training import sum_graph, update_graph
-from hearthd.models.optimized import optimized
-from hearthd.models.program import ArraysProgram
 from hearthd.runtime.drafter_file import HEAD_TOKENS
 
 if TYPE_CHECKING:
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 
     from hearthd.baker.tuning.batches import Batch, Bucket
     from hearthd.baker.tuning.examples import Example
-    from hearthd.baker.tuning.training_program import Trainer
+    from hearthd.baker.tuning.training_program import Trainer, TrainingOptions, TrainingProgram
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.models.dsl.optimizers import Optimizer
 
     Array = NDArray[Any]
 
@@ -72,44 +71,22 @@ class DrafterTask(TrainingTask):
     states: dict[Example, Array] = field(default_factory=dict)
 
     @override
-    def traced(
-        self,
-        optimizer: Optimizer,
-        shapes: Sequence[Bucket],
-        *,
-        precision: str,
-        validated: bool,
-        recompute: bool,
-    ) -> TrainingProgram:
-        model, tokens = self.architecture.model(self.config), len(self.head_tokens)
-        storage, parameters = TRAINED[precision], model.parameters()
-        stored = optimized(
-            [
-                *(frozen_graph(model, shape, head_tokens=tokens) for shape in shapes),
-                *(states_graph(model, shape) for shape in shapes),
-            ],
-            parameters,
-            storage=lambda _: storage,
-            kernels=False,
-            recurrent_kernels=False,
-        )
+    def traced(self, options: TrainingOptions) -> TrainingProgram:
+        model, shapes = self.architecture.model(self.config), options.shapes
+        tokens = len(self.head_tokens)
+        graphs = [
+            *(frozen_graph(model, shape, head_tokens=tokens) for shape in shapes),
+            *(states_graph(model, shape) for shape in shapes),
+        ]
+        stored = with_frozen_weights(graphs, model.parameters(), options)
         frozen, states = stored.graphs[: len(shapes)], stored.graphs[len(shapes) :]
         drafter = Drafter(self.config.hidden, tokens)
-        learned = drafter.layer_parameters()
         losses = [drafter_loss_graph(graph, drafter) for graph in frozen]
-        graphs = [update_graph(learned, optimizer, "update"), *states]
-        for shape, loss in zip(shapes, losses, strict=True):
-            gradient = f"gradient_{shape.name}"
-            graphs.append(sum_graph(loss, learned, gradient, recompute=recompute))
-        graphs += losses if validated else ()
-        types = {name: tensor.type for name, tensor in learned.items()}
-        return TrainingProgram(
-            program=ArraysProgram(
-                graphs=tuple(graphs), outputs=result_names(graphs), weights=stored.weights
-            ),
-            adapters=types,
-            state=optimizer.state(types),
-            recomputes=recompute,
+        return training_program(
+            [(loss, drafter.layer_parameters()) for loss in losses],
+            [*states, *(losses if options.validated else ())],
+            stored.weights,
+            options,
         )
 
     @override

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +11,14 @@ from typing_extensions import override
 
 from hearthd.baker.adapters.adapter import write_adapter
 from hearthd.baker.tuning import batches
-from hearthd.baker.tuning.training_program import TrainingTask, traced
+from hearthd.baker.tuning.training_program import (
+    TrainingTask,
+    training_program,
+    with_frozen_weights,
+)
 from hearthd.bundle.lora.adapter_settings import AdapterSettings
+from hearthd.models.decoder.next_token_loss import answer_loss_graph
+from hearthd.models.lora.training import adapted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,10 +28,9 @@ if TYPE_CHECKING:
 
     from hearthd.baker.tuning.batches import Batch, Bucket
     from hearthd.baker.tuning.examples import Example
-    from hearthd.baker.tuning.training_program import Trainer, TrainingProgram
+    from hearthd.baker.tuning.training_program import Trainer, TrainingOptions, TrainingProgram
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.models.dsl.optimizers import Optimizer
     from hearthd.models.lora.training import Lora
 
     Array = NDArray[Any]
@@ -41,24 +46,30 @@ class LoraTask(TrainingTask):
     base: str
 
     @override
-    def traced(
-        self,
-        optimizer: Optimizer,
-        shapes: Sequence[Bucket],
-        *,
-        precision: str,
-        validated: bool,
-        recompute: bool,
-    ) -> TrainingProgram:
-        return traced(
-            self.architecture,
-            self.config,
-            self.lora,
-            optimizer,
-            shapes,
-            precision=precision,
-            validated=validated,
-            recompute=recompute,
+    def traced(self, options: TrainingOptions) -> TrainingProgram:
+        """As in TrainingTask; raises DslError also for a projection without a product."""
+        model = self.architecture.model(self.config)
+        parameters = model.parameters()
+        losses, trained, checks = [], [], []
+        for shape in options.shapes:
+            graph = answer_loss_graph(
+                model,
+                name=f"loss_{shape.name}",
+                sequences=shape.sequences,
+                length=shape.length,
+                rows=shape.rows,
+            )
+            loss, adapters = adapted(graph, parameters, self.lora)
+            losses.append(loss)
+            trained.append(adapters)
+            if options.validated and self.lora.dropout:
+                checks.append(adapted(graph, parameters, replace(self.lora, dropout=0.0))[0])
+        stored = with_frozen_weights([*losses, *checks], parameters, options)
+        return training_program(
+            list(zip(stored.graphs, trained, strict=False)),
+            stored.graphs[-len(losses) :] if options.validated else (),
+            stored.weights,
+            options,
         )
 
     @override

@@ -6,7 +6,6 @@ only computes the loss; and one function that updates the adapter. The model's m
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,10 +18,9 @@ from hearthd.baker.compiler.targets import find_target
 from hearthd.baker.parameters.parameter_writer import locate, write_parameters
 from hearthd.baker.pipeline.memory_plan import footprint
 from hearthd.bundle import PARAMETER_SCOPE, PARAMETERS, VMFB
-from hearthd.models.decoder.next_token_loss import answer_loss_graph
 from hearthd.models.dsl.mlir.stablehlo import module_text
 from hearthd.models.dsl.storage import TRAINED
-from hearthd.models.lora.training import adapted, sum_graph, update_graph
+from hearthd.models.lora.training import sum_graph, update_graph
 from hearthd.models.optimized import optimized
 from hearthd.models.program import ArraysProgram
 from hearthd.runtime.device import Device, result
@@ -39,11 +37,11 @@ if TYPE_CHECKING:
     from hearthd.baker.weights.source import WeightSource
     from hearthd.models.config import ModelConfig
     from hearthd.models.decoder.architecture import Architecture
-    from hearthd.models.decoder.entry_points import Decoder
-    from hearthd.models.dsl.graph import Graph
+    from hearthd.models.dsl.graph import Graph, Tensor
     from hearthd.models.dsl.optimizers import Optimizer
+    from hearthd.models.dsl.stored_weights import Weight
     from hearthd.models.dsl.types import TensorType
-    from hearthd.models.lora.training import Lora
+    from hearthd.models.optimized import Optimized
 
     Array = NDArray[Any]
 
@@ -86,22 +84,28 @@ class TrainingProgram:
         return _PROCESS_BYTES + _LAYOUTS * size.laid_out + calls + 3 * adapters
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """What the functions of a TrainingProgram are traced for.
+
+    shapes     of the batches
+    precision  of the frozen matrices, a key of TRAINED
+    validated  whether there are losses without gradients
+    recompute  as in `value_and_grad`
+    """
+
+    optimizer: Optimizer
+    shapes: Sequence[Bucket]
+    precision: str
+    validated: bool
+    recompute: bool = False
+
+
 class TrainingTask(Protocol):
     """What a run trains on a frozen model, and how."""
 
-    def traced(
-        self,
-        optimizer: Optimizer,
-        shapes: Sequence[Bucket],
-        *,
-        precision: str,
-        validated: bool,
-        recompute: bool,
-    ) -> TrainingProgram:
-        """The functions for batches of these shapes; raises DslError.
-
-        `validated` adds losses without gradients; `recompute` as in `value_and_grad`.
-        """
+    def traced(self, options: TrainingOptions) -> TrainingProgram:
+        """The functions of a program; raises DslError."""
 
     def first(self, program: TrainingProgram, seed: int) -> Mapping[str, Array]:
         """The tensors that are trained before the first step, f32, by name."""
@@ -118,71 +122,42 @@ class TrainingTask(Protocol):
         """Write the files of the result to a folder."""
 
 
-def traced(
-    architecture: Architecture[Any],
-    config: ModelConfig,
-    lora: Lora,
-    optimizer: Optimizer,
-    shapes: Sequence[Bucket],
-    *,
-    precision: str,
-    validated: bool,
-    recompute: bool = False,
+def with_frozen_weights(
+    graphs: Sequence[Graph], parameters: Mapping[str, Tensor], options: TrainingOptions
+) -> Optimized:
+    """The graphs of a model, with its weights in the precision of the options and no kernels."""
+    storage = TRAINED[options.precision]
+    return optimized(
+        graphs, parameters, storage=lambda _: storage, kernels=False, recurrent_kernels=False
+    )
+
+
+def training_program(
+    losses: Sequence[tuple[Graph, Mapping[str, Tensor]]],
+    others: Sequence[Graph],
+    weights: tuple[Weight, ...],
+    options: TrainingOptions,
 ) -> TrainingProgram:
-    """Trace the functions of all shapes; raises DslError, as for a projection without a product.
+    """The update, the gradients of each loss, and the other functions.
 
-    With `recompute`, they take less memory and more time: see `value_and_grad`.
+    losses   the loss for each shape, with the tensors that are trained, by name
+    weights  of all graphs
     """
-    model = architecture.model(config)
-    parameters = model.parameters()
-    losses, adapters, without_dropout = [], [], []
-    for shape in shapes:
-        graph = _loss(model, shape)
-        with_terms, terms = adapted(graph, parameters, lora)
-        losses.append(with_terms)
-        adapters.append(terms)
-        if validated and lora.dropout:
-            plain = dataclasses.replace(lora, dropout=0.0)
-            without_dropout.append(adapted(graph, parameters, plain)[0])
-    storage = TRAINED[precision]
-    stored = optimized(
-        [*losses, *without_dropout],
-        parameters,
-        storage=lambda _: storage,
-        kernels=False,
-        recurrent_kernels=False,
-    )
-    graphs = [update_graph(adapters[0], optimizer, _UPDATE)]
-    for shape, graph, terms in zip(shapes, stored.graphs, adapters, strict=False):
+    trained = losses[0][1]
+    graphs = [update_graph(trained, options.optimizer, _UPDATE)]
+    for shape, (loss, tensors) in zip(options.shapes, losses, strict=True):
         name = f"gradient_{shape.name}"
-        graphs.append(sum_graph(graph, terms, name, recompute=recompute))
-    graphs += stored.graphs[-len(shapes) :] if validated else ()
-    types = {name: tensor.type for name, tensor in adapters[0].items()}
+        graphs.append(sum_graph(loss, tensors, name, recompute=options.recompute))
+    graphs += others
+    types = {name: tensor.type for name, tensor in trained.items()}
+    # The results are named "0", "1" and so on.
+    outputs = {graph.name: tuple(map(str, range(len(graph.outputs)))) for graph in graphs}
     return TrainingProgram(
-        program=ArraysProgram(
-            graphs=tuple(graphs),
-            outputs=result_names(graphs),
-            weights=stored.weights,
-        ),
+        program=ArraysProgram(graphs=tuple(graphs), outputs=outputs, weights=weights),
         adapters=types,
-        state=optimizer.state(types),
-        recomputes=recompute,
+        state=options.optimizer.state(types),
+        recomputes=options.recompute,
     )
-
-
-def _loss(model: Decoder, shape: Bucket) -> Graph:
-    return answer_loss_graph(
-        model,
-        name=f"loss_{shape.name}",
-        sequences=shape.sequences,
-        length=shape.length,
-        rows=shape.rows,
-    )
-
-
-def result_names(graphs: Sequence[Graph]) -> dict[str, tuple[str, ...]]:
-    """The names of the results of each graph, by its name: "0", "1" and so on."""
-    return {graph.name: tuple(map(str, range(len(graph.outputs)))) for graph in graphs}
 
 
 def compile_program(

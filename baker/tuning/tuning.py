@@ -28,7 +28,7 @@ from hearthd.baker.tuning.checkpoint import Checkpoint, History, read_checkpoint
 from hearthd.baker.tuning.drafter_task import DrafterTask, frequent_tokens
 from hearthd.baker.tuning.examples import ExampleReader
 from hearthd.baker.tuning.lora_task import LoraTask
-from hearthd.baker.tuning.training_program import Trainer, compile_program
+from hearthd.baker.tuning.training_program import Trainer, TrainingOptions, compile_program
 from hearthd.bundle import MANIFEST, megabytes, record_file
 from hearthd.models.dsl.optimizers import Adam, WarmupCosine
 from hearthd.models.lora.training import Lora
@@ -251,11 +251,13 @@ def _traced(run: _Run, *, recompute: bool = False) -> TrainingProgram:
         max_norm=request.max_norm,
     )
     return run.task.traced(
-        optimizer,
-        run.shapes,
-        precision=_PRECISION,
-        validated=bool(run.held_out),
-        recompute=recompute,
+        TrainingOptions(
+            optimizer=optimizer,
+            shapes=run.shapes,
+            precision=_PRECISION,
+            validated=bool(run.held_out),
+            recompute=recompute,
+        )
     )
 
 

@@ -11,7 +11,8 @@ from safetensors.numpy import load_file
 
 from hearthd.baker.tuning import tuning
 from hearthd.baker.tuning.batches import Bucket
-from hearthd.baker.tuning.training_program import traced
+from hearthd.baker.tuning.lora_task import LoraTask
+from hearthd.baker.tuning.training_program import TrainingOptions
 from hearthd.baker.tuning.tuning import TuneError, TuneRequest
 from hearthd.baker.tuning.tuning_report import TuningReport
 from hearthd.bundle.lora.adapter_folder import TENSORS
@@ -55,10 +56,12 @@ def case_of(architecture: str) -> LoraCase:
 @each_hybrid
 def test_a_tuning_run_has_no_kernels(architecture: str) -> None:
     case, shape = case_of(architecture), Bucket(sequences=2, length=8, rows=4)
-    program = traced(
-        ARCHITECTURES[architecture], case.config, case.lora, OPTIMIZER, [shape],
-        precision="bf16", validated=False,
-    )  # fmt: skip
+    task = LoraTask(
+        architecture=ARCHITECTURES[architecture], config=case.config, lora=case.lora, base=""
+    )
+    program = task.traced(
+        TrainingOptions(optimizer=OPTIMIZER, shapes=[shape], precision="bf16", validated=False)
+    )
     ops = {op_of(node) for graph in program.program.graphs for node in graph.nodes}
     assert not [op.name for op in ops if isinstance(op, Fused)]
 
